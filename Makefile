@@ -1,0 +1,46 @@
+# Two commands do everything on a machine with Python and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format clean
+
+help:  ## list the commands
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/.ready  ## set up, then the main job on built-in data
+	$(BIN)/splinefm demo
+
+test: $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests (TORCH=1 adds those against torch)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/encode/test_kernels.py
+
+check: $(VENV)/.test  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.test  ## let ruff rewrite the files
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# A stamp per stage: a later stage adds packages to the same environment.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.ready
+	$(PIP) --editable '.[all,dev]'
+	touch $@
+
+$(VENV)/.torch: $(VENV)/.test
+	$(PIP) torch==2.13.0
+	touch $@

@@ -1,0 +1,1 @@
+"""Doors: the command line and servers."""

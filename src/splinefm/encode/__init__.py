@@ -1,0 +1,1 @@
+"""A table of raw columns becomes slots: rows of a table of vectors, and weights."""

@@ -1,0 +1,1 @@
+"""A table and a model become a `Fitted`."""

@@ -1,0 +1,1 @@
+"""Slots become scores."""

@@ -1,0 +1,1 @@
+"""What a `Fitted` is good for."""
