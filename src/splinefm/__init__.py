@@ -1,1 +1,66 @@
-"""splinefm."""
+"""Factorization machines for tables with numerical columns: splines instead of bins.
+
+Public names load when they are first used, so that importing the package stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from splinefm.encode.bases import BSpline as BSpline
+    from splinefm.encode.bases import Bins as Bins
+    from splinefm.encode.bases import CustomBasis as CustomBasis
+    from splinefm.encode.bases import Fourier as Fourier
+    from splinefm.encode.bases import MultiResolution as MultiResolution
+    from splinefm.encode.bases import Polynomial as Polynomial
+    from splinefm.encode.bases import Powers as Powers
+    from splinefm.encode.categorical import Categorical as Categorical
+    from splinefm.encode.categorical import MultiValued as MultiValued
+    from splinefm.encode.encoder import Encoder as Encoder
+    from splinefm.encode.encoder import Statistics as Statistics
+    from splinefm.encode.encoder import fit_encoder as fit_encoder
+    from splinefm.encode.inference import infer_schema as infer_schema
+    from splinefm.encode.numerical import Numerical as Numerical
+    from splinefm.encode.schema import Schema as Schema
+    from splinefm.encode.slots import Layout as Layout
+    from splinefm.encode.slots import Slots as Slots
+    from splinefm.encode.starvation import Starvation as Starvation
+    from splinefm.encode.table import open_table as open_table
+    from splinefm.encode.transforms import ArcsinhSquare as ArcsinhSquare
+    from splinefm.encode.transforms import BestFitCDF as BestFitCDF
+    from splinefm.encode.transforms import CustomTransform as CustomTransform
+    from splinefm.encode.transforms import Log as Log
+    from splinefm.encode.transforms import MinMax as MinMax
+    from splinefm.encode.transforms import Quantile as Quantile
+    from splinefm.encode.transforms import choose_transform as choose_transform
+
+__version__ = "0.1.0.dev0"
+
+_HOME = {
+    "encode.bases": "BSpline Bins CustomBasis Fourier MultiResolution Polynomial Powers",
+    "encode.categorical": "Categorical MultiValued",
+    "encode.encoder": "Encoder Statistics fit_encoder",
+    "encode.inference": "infer_schema",
+    "encode.numerical": "Numerical",
+    "encode.schema": "Schema",
+    "encode.slots": "Layout Slots",
+    "encode.starvation": "Starvation",
+    "encode.table": "open_table",
+    "encode.transforms": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile choose_transform",
+}
+_MODULE = {name: f"splinefm.{module}" for module, names in _HOME.items() for name in names.split()}
+__all__ = sorted(_MODULE)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'splinefm' has no attribute {name!r}")
+    value = getattr(import_module(_MODULE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

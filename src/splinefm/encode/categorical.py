@@ -1,0 +1,360 @@
+"""Categorical and multi-valued fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from splinefm.encode.columns import as_categories, as_lists
+from splinefm.encode.numerical import check_choice
+from splinefm.encode.sketch import FloatArray
+from splinefm.encode.slots import FieldLayout, IntArray
+from splinefm.encode.vocabulary import CategoryCounts, Vocabulary, hash_bucket
+
+LONGEST_LIST = 64
+Unseen = Literal["rare", "neutral", "error", "hash"]
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A column of categories: one table row each.
+
+    The field's table rows are [missing, rare or hash buckets.., categories..], the most frequent first.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    min_count : int
+        Categories with fewer training rows are treated as unseen.
+    unseen : {"rare", "neutral", "error", "hash"}
+        What a category that is not in the vocabulary becomes: one shared row, the zero vector, an error, or
+        one of `buckets` rows chosen by a hash of its name.
+    missing : {"token", "error"}
+        Whether a missing value has a row of its own or is an error.
+    buckets : int
+        Number of rows for `unseen="hash"`.
+    reduction : {"sum", "identity"}
+        The same for a single category; here so that all fields have it.
+    vocabulary : Vocabulary or sequence of str, optional
+        The categories, in row order; learned from the data if not given.
+
+    Examples
+    --------
+    >>> Categorical("country", min_count=10, unseen="rare")
+    Categorical(name='country', min_count=10, ...)
+    """
+
+    name: str
+    min_count: int = 1
+    unseen: Unseen = "rare"
+    missing: Literal["token", "error"] = "token"
+    buckets: int = 64
+    reduction: Literal["sum", "identity"] = "sum"
+    vocabulary: Vocabulary | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("name of a field", self.name, None)
+        check_choice("unseen", self.unseen, ("rare", "neutral", "error", "hash"))
+        check_choice("missing", self.missing, ("token", "error"))
+        check_choice("reduction", self.reduction, ("sum", "identity"))
+        _check_positive("min_count", self.min_count)
+        _check_positive("buckets", self.buckets)
+        if self.unseen == "error" and self.min_count > 1:
+            raise ValueError(
+                f'field {self.name!r}: unseen="error" needs min_count=1, got min_count={self.min_count}: '
+                "rare training values would be errors too"
+            )
+        object.__setattr__(self, "vocabulary", _as_vocabulary(self.vocabulary, self.name))
+
+    @property
+    def n_tokens(self) -> int:
+        """Rows before the categories."""
+        return (self.missing == "token") + self._n_unseen
+
+    @property
+    def _n_unseen(self) -> int:
+        return {"rare": 1, "hash": self.buckets}.get(self.unseen, 0)
+
+    @property
+    def layout(self) -> FieldLayout:
+        """Rows, windows and units of the fitted field."""
+        # A table without a single known category still has a row to point at.
+        return FieldLayout(self.name, max(1, self.n_tokens + len(self._fitted())), (1,), (0,))
+
+    def collect(self) -> CategoricalStatistics:
+        """Empty statistics, to be updated chunk by chunk."""
+        return CategoricalStatistics(self)
+
+    def fit(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> tuple[Categorical, str]:
+        """The field with its vocabulary filled in, and what was kept."""
+        if statistics.n_missing == statistics.n_rows:
+            raise ValueError(
+                f"column {self.name!r} has no values: all {statistics.n_rows:,} rows are missing; "
+                "leave it out of the schema"
+            )
+        if self.vocabulary is not None:
+            return self, f"{len(self.vocabulary):,} categories, as given"
+        names, counts = statistics.counts.frequent(self.min_count)
+        rare = statistics.counts.total() - int(counts.sum())
+        why = f"{len(names):,} categories"
+        if self.min_count > 1:
+            why += f" with at least {self.min_count} rows; {rare:,} rows have a rarer one"
+        return replace(self, vocabulary=Vocabulary(names)), why
+
+    def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
+        """Rows inside the field, shape (n, 1), and weights, shape (n, 1)."""
+        names, codes = as_categories(column, self.name)
+        row, weight = self.look_up(names)
+        if codes is not None:
+            if not len(names):
+                row, weight = np.zeros(1, np.int32), np.ones(1)
+            row, weight = row[codes], weight[codes]
+            absent = codes < 0
+        else:
+            absent = names.is_null().to_numpy(zero_copy_only=False)
+        if absent.any():
+            self.refuse_missing()
+            row, weight = np.where(absent, np.int32(0), row), np.where(absent, 1.0, weight)
+        return row[:, None], weight[:, None]
+
+    def look_up(self, names: pa.LargeStringArray) -> tuple[IntArray, FloatArray]:
+        """Row and weight of each name; nulls get some row, to be overwritten."""
+        found = self._fitted().find(names)
+        row = found + np.int32(self.n_tokens)
+        weight = np.ones(len(names))
+        unknown = np.flatnonzero(found < 0)
+        if len(unknown):
+            self._place_unseen(names, unknown, row, weight)
+        return row, weight
+
+    def _place_unseen(self, names: pa.LargeStringArray, at: Any, row: IntArray, weight: FloatArray) -> None:
+        first = int(self.missing == "token")
+        row[at] = first
+        if self.unseen == "neutral":
+            row[at] = 0
+            weight[at] = 0.0
+            return
+        if self.unseen == "rare":
+            return
+        unseen = names.take(pa.array(at)).dictionary_encode()
+        if self.unseen == "error" and len(unseen.dictionary):
+            raise ValueError(
+                f"column {self.name!r} holds the unseen category {unseen.dictionary[0].as_py()!r}; "
+                f'use sf.Categorical({self.name!r}, unseen="rare") to accept new categories'
+            )
+        if self.unseen == "hash":
+            bucket = [first + hash_bucket(name.as_py(), self.buckets) for name in unseen.dictionary]
+            codes = unseen.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            row[at] = np.array([*bucket, 0], np.int32)[codes]
+
+    def refuse_missing(self) -> None:
+        """Raise if missing values are not allowed."""
+        if self.missing == "error":
+            raise ValueError(
+                f"column {self.name!r} has missing values; fill them, or use missing=\"token\" in its field"
+            )
+
+    def row_names(self) -> list[str]:
+        """What each table row stands for."""
+        head = ["missing"] * (self.missing == "token")
+        head += ["rare"] if self.unseen == "rare" else [f"bucket {i}" for i in range(self._n_unseen)]
+        names = head + [f"= {name}" for name in self._fitted().names.to_pylist()]
+        return names or ["no category"]
+
+    def row_counts(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> FloatArray:
+        """Training rows that touch each table row."""
+        counts = np.zeros(self.layout.n_rows)
+        if self.missing == "token":
+            counts[0] = statistics.n_missing
+        names, rows = statistics.counts.every()
+        place, weight = self.look_up(names)
+        return counts + np.bincount(place, rows * weight, minlength=len(counts))
+
+    def _fitted(self) -> Vocabulary:
+        if self.vocabulary is None:
+            raise ValueError(f"field {self.name!r} is not fitted; use sf.fit_encoder")
+        return self.vocabulary
+
+
+@dataclass
+class CategoricalStatistics:
+    """What one pass over a categorical column keeps; statistics of parts can be merged."""
+
+    field: Categorical
+    n_rows: int = 0
+    n_missing: int = 0
+    counts: CategoryCounts = field(default_factory=CategoryCounts)
+
+    def update(self, column: pa.Array) -> None:
+        """Add the rows of a chunk."""
+        categories = as_categories(column, self.field.name)
+        n_missing = (
+            categories.names.null_count if categories.codes is None else int((categories.codes < 0).sum())
+        )
+        if n_missing:
+            self.field.refuse_missing()
+        self.n_rows += len(column)
+        self.n_missing += n_missing
+        self.counts.update(categories)
+
+    def merge(self, other: CategoricalStatistics) -> None:
+        """Add the rows of other statistics of the same field."""
+        self.n_rows += other.n_rows
+        self.n_missing += other.n_missing
+        self.counts.merge(other.counts)
+
+
+@dataclass(frozen=True)
+class MultiValued:
+    """A column of lists of categories, or of text that a separator cuts into them.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    separator : str, optional
+        Where to cut a column of text; white space around the parts is removed.
+    reduction : {"sum", "mean", "identity"}
+        Sum or average the vectors of the elements into one, or keep one unit per element.
+    max_length : int, optional
+        Elements beyond it are left out. By default the longest list of the training data, at most 64.
+    min_count, unseen, missing, buckets, vocabulary
+        For the elements, as in `Categorical`. An empty list is the zero vector; a missing list has a row.
+
+    Examples
+    --------
+    >>> MultiValued("interests", separator="|", reduction="mean").reduction
+    'mean'
+    """
+
+    name: str
+    separator: str | None = None
+    reduction: Literal["sum", "mean", "identity"] = "sum"
+    max_length: int | None = None
+    min_count: int = 1
+    unseen: Unseen = "rare"
+    missing: Literal["token", "error"] = "token"
+    buckets: int = 64
+    vocabulary: Vocabulary | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("reduction", self.reduction, ("sum", "mean", "identity"))
+        if self.separator is not None:
+            check_choice("separator", self.separator, None)
+        if self.max_length is not None:
+            _check_positive("max_length", self.max_length)
+        object.__setattr__(self, "vocabulary", self._elements.vocabulary)
+
+    @property
+    def _elements(self) -> Categorical:
+        """The field of the elements: vocabulary and tokens work as in a categorical field."""
+        return Categorical(
+            self.name,
+            min_count=self.min_count,
+            unseen=self.unseen,
+            missing=self.missing,
+            buckets=self.buckets,
+            vocabulary=self.vocabulary,
+        )
+
+    @property
+    def layout(self) -> FieldLayout:
+        """Rows, windows and units of the fitted field."""
+        length = self._fitted_length()
+        units = tuple(range(length)) if self.reduction == "identity" else (0,) * length
+        return FieldLayout(self.name, self._elements.layout.n_rows, (1,) * length, units)
+
+    def collect(self) -> MultiValuedStatistics:
+        """Empty statistics, to be updated chunk by chunk."""
+        return MultiValuedStatistics(self)
+
+    def fit(self, statistics: MultiValuedStatistics) -> tuple[MultiValued, str]:
+        """The field with vocabulary and length filled in, and what was kept."""
+        elements, why = self._elements.fit(statistics)
+        length = self.max_length or min(max(statistics.longest, 1), LONGEST_LIST)
+        why += f"; lists of up to {length}"
+        if statistics.longest > length:
+            why += f" (the longest has {statistics.longest}; the rest is left out)"
+        return replace(self, vocabulary=elements.vocabulary, max_length=length), why
+
+    def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
+        """Rows inside the field and weights, both of shape (n, max_length); unused places weigh 0."""
+        names, offsets, missing = as_lists(column, self.name, self.separator)
+        length = self._fitted_length()
+        start = np.zeros((len(column), length), np.int32)
+        weight = np.zeros((len(column), length))
+        count = np.diff(offsets)
+        owner = np.repeat(np.arange(len(column)), count)
+        place = np.arange(len(names)) - offsets[:-1][owner]
+        kept = place < length
+        row, value = self._elements.look_up(names)
+        start[owner[kept], place[kept]] = row[kept]
+        weight[owner[kept], place[kept]] = value[kept]
+        if self.reduction == "mean":
+            weight /= np.clip(count, 1, length)[:, None]
+        if missing.any():
+            self._elements.refuse_missing()
+            start[missing, 0], weight[missing, 0] = 0, 1.0
+        return start, weight
+
+    def row_names(self) -> list[str]:
+        """What each table row stands for."""
+        return self._elements.row_names()
+
+    def row_counts(self, statistics: MultiValuedStatistics) -> FloatArray:
+        """Elements of the training rows that touch each table row."""
+        return self._elements.row_counts(statistics)
+
+    def _fitted_length(self) -> int:
+        if self.max_length is None:
+            raise ValueError(f"field {self.name!r} is not fitted; use sf.fit_encoder")
+        return self.max_length
+
+
+@dataclass
+class MultiValuedStatistics:
+    """What one pass over a multi-valued column keeps; statistics of parts can be merged."""
+
+    field: MultiValued
+    n_rows: int = 0
+    n_missing: int = 0
+    longest: int = 0
+    counts: CategoryCounts = field(default_factory=CategoryCounts)
+
+    def update(self, column: pa.Array) -> None:
+        """Add the rows of a chunk."""
+        names, offsets, missing = as_lists(column, self.field.name, self.field.separator)
+        if missing.any() and self.field.missing == "error":
+            raise ValueError(
+                f"column {self.field.name!r} has missing values; fill them, or use missing=\"token\" in its field"
+            )
+        self.n_rows += len(column)
+        self.n_missing += int(missing.sum())
+        self.longest = max(self.longest, int(np.diff(offsets).max(initial=0)))
+        self.counts.update(as_categories(names, self.field.name))
+
+    def merge(self, other: MultiValuedStatistics) -> None:
+        """Add the rows of other statistics of the same field."""
+        self.n_rows += other.n_rows
+        self.n_missing += other.n_missing
+        self.longest = max(self.longest, other.longest)
+        self.counts.merge(other.counts)
+
+
+def _check_positive(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _as_vocabulary(names: Vocabulary | Iterable[str] | None, field_name: str) -> Vocabulary | None:
+    if names is None or isinstance(names, Vocabulary):
+        return names
+    listed = pa.array([str(name) for name in names], pa.large_string())
+    if len(listed.unique()) < len(listed):
+        raise ValueError(f"the vocabulary of field {field_name!r} names a category twice")
+    return Vocabulary(listed)

@@ -1,0 +1,170 @@
+"""One Arrow column -> numbers, category names, or lists of them; with errors in the user's words."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def as_numbers(column: pa.Array, name: str) -> FloatArray:
+    """Values as float64; missing (null or NaN) as NaN. Dates and times become seconds since 1970.
+
+    The result may share memory with the column: do not write to it.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return as_numbers(column.dictionary_decode(), name)
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if pa.types.is_temporal(kind):
+        column = _seconds(column, name)
+    elif not (_is_number(kind) or pa.types.is_boolean(kind)):
+        raise ValueError(_not_numbers(column, name))
+    if column.null_count:
+        column = pc.fill_null(column.cast(pa.float64(), safe=False), np.nan)
+    values = column.to_numpy(zero_copy_only=False)
+    return np.asarray(values, np.float64)
+
+
+class Categories(NamedTuple):
+    """Category names of a column: row i has `names[codes[i]]`; a negative code is a missing value."""
+
+    names: pa.LargeStringArray
+    codes: npt.NDArray[np.int32] | None
+    """None where `names` has an entry per row, nulls included."""
+
+
+def as_categories(column: pa.Array, name: str) -> Categories:
+    """Names of the categories: text as it is, whole numbers without a decimal point, so that 3 and 3.0 agree."""
+    kind = column.type
+    if pa.types.is_nested(kind):
+        raise ValueError(_nested(column, name))
+    if is_text(kind):
+        return Categories(column.cast(pa.large_string()), None)
+    if pa.types.is_null(kind):
+        return Categories(pa.nulls(len(column), pa.large_string()), None)
+    if not pa.types.is_dictionary(kind):
+        column = column.dictionary_encode()
+    codes = pc.fill_null(column.indices.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+    names = _names(column.dictionary, name)
+    # The dictionary itself may hold a missing value, such as NaN.
+    absent = np.flatnonzero(names.is_null().to_numpy(zero_copy_only=False))
+    return Categories(names, np.where(np.isin(codes, absent), np.int32(-1), codes) if len(absent) else codes)
+
+
+class Lists(NamedTuple):
+    """Lists of category names: row i owns `names[offsets[i]:offsets[i + 1]]`."""
+
+    names: pa.LargeStringArray
+    offsets: npt.NDArray[np.int64]
+    missing: npt.NDArray[np.bool_]
+
+
+def as_lists(column: pa.Array, name: str, separator: str | None) -> Lists:
+    """Elements of a list column, or of text cut at a separator; missing and empty elements are left out."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if is_text(column.type):
+        if separator is None:
+            raise ValueError(
+                f"column {name!r} holds text, not lists; say how to cut it, "
+                f'such as sf.MultiValued({name!r}, separator="|"), or use sf.Categorical({name!r})'
+            )
+        column = pc.split_pattern(column.cast(pa.large_string()), separator)
+    elif pa.types.is_null(column.type):
+        column = column.cast(pa.large_list(pa.large_string()))
+    elif not _is_list(column.type):
+        raise ValueError(
+            f"column {name!r} should hold lists but is of type {column.type}; use sf.Categorical({name!r})"
+        )
+    column = column.cast(pa.large_list(column.type.value_type))
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    names = _every_name(column.flatten(), name)
+    if separator is not None:
+        names = pc.utf8_trim_whitespace(names)
+    keep = pc.fill_null(pc.not_equal(names, ""), False).to_numpy(zero_copy_only=False)
+    row = np.repeat(np.arange(len(column)), lengths)[keep]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(column)))]).astype(np.int64)
+    return Lists(names.filter(pa.array(keep)), offsets, missing)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is text, in any of its layouts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def text_buffers(strings: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Offsets and bytes of an Arrow string array, without a copy."""
+    _, offsets, text = strings.buffers()
+    first = strings.offset
+    offset = np.frombuffer(offsets, np.int64)[first : first + len(strings) + 1] if len(strings) else np.zeros(1, np.int64)
+    return offset, np.frombuffer(text, np.uint8) if text is not None and text.size else np.zeros(0, np.uint8)
+
+
+def _every_name(values: pa.Array, name: str) -> pa.LargeStringArray:
+    names, codes = as_categories(values, name)
+    return names if codes is None else names.take(pa.array(codes, mask=codes < 0))
+
+
+def _names(values: pa.Array, name: str) -> pa.LargeStringArray:
+    """Canonical text of distinct values of any scalar type."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return _float_names(values.cast(pa.float64()))
+    if pa.types.is_nested(kind):
+        raise ValueError(_nested(values, name))
+    try:
+        return values.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(
+            f"column {name!r} of type {kind} cannot be read as categories ({error}); convert it to text"
+        ) from error
+
+
+def _float_names(values: pa.DoubleArray) -> pa.LargeStringArray:
+    x = np.asarray(pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False))
+    whole = (np.abs(x) < 2.0**53) & (x == np.floor(x))
+    as_int = pa.array(np.where(whole, x, 0.0).astype(np.int64)).cast(pa.large_string())
+    names = pc.if_else(pa.array(whole), as_int, values.cast(pa.large_string()))
+    return pc.if_else(pa.array(np.isnan(x)), pa.scalar(None, pa.large_string()), names)
+
+
+def _seconds(column: pa.Array, name: str) -> pa.Array:
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("s"))
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type)):
+        raise ValueError(_not_numbers(column, name))
+    per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
+    return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), per_second)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _not_numbers(column: pa.Array, name: str) -> str:
+    if pa.types.is_nested(column.type):
+        return _nested(column, name)
+    present = column.drop_null()
+    example = f", such as {present[0].as_py()!r}" if len(present) else ""
+    return (
+        f"column {name!r} should hold numbers but is of type {column.type}{example}; "
+        f"convert it, or use sf.Categorical({name!r})"
+    )
+
+
+def _nested(column: pa.Array, name: str) -> str:
+    if _is_list(column.type):
+        return f"column {name!r} holds lists; use sf.MultiValued({name!r})"
+    return f"column {name!r} is of the nested type {column.type}; make its parts columns of their own"

@@ -1,0 +1,296 @@
+"""Encoder: statistics in one mergeable pass, then tables become slots."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from splinefm.encode.categorical import CategoricalStatistics, MultiValuedStatistics
+from splinefm.encode.numerical import NumericalStatistics
+from splinefm.encode.schema import Field, Schema
+from splinefm.encode.sketch import FloatArray
+from splinefm.encode.slots import Layout, Slots, concatenate_slots, empty_slots
+from splinefm.encode.starvation import Starvation
+from splinefm.encode.table import Table, open_table
+
+FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStatistics
+# Rows per task: a chunk's columns are statistics' unit of work; a block's temporaries stay in the L2 cache.
+CHUNK = 65_536
+BLOCK = 8192
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+@dataclass(eq=False)
+class Statistics:
+    """What fitting an encoder needs to know of a table, collected in one pass.
+
+    Statistics of parts of a table, made one after the other, in other processes or on other machines, can be
+    merged: categories, counts and ranges come out exactly as from the whole, quantiles within
+    `QuantileSketch.rank_error`.
+
+    Parameters
+    ----------
+    schema : Schema
+        The fields.
+    threads : int, optional
+        Columns that are read at the same time; all cores by default. The result does not depend on it.
+
+    Examples
+    --------
+    >>> from splinefm import Numerical, Schema
+    >>> first, second = Statistics(Schema([Numerical("x")])), Statistics(Schema([Numerical("x")]))
+    >>> first.update({"x": [1.0, 2.0]})
+    >>> second.update({"x": [3.0]})
+    >>> first.merge(second)
+    >>> first.encoder().n_rows
+    3
+    """
+
+    schema: Schema
+    threads: int | None = None
+    n_rows: int = 0
+    fields: list[FieldStatistics] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fields = [item.collect() for item in self.schema]
+
+    def update(self, table: object, *, target: str | None = None) -> None:
+        """Add the rows of a table, chunk by chunk."""
+        source = _open(self.schema, table, target)
+        with _workers(self.threads) as run:
+            for chunk in source.chunks(self.schema.names, CHUNK):
+                self.n_rows += chunk.num_rows
+                for _ in run(_update, zip(self.fields, chunk.columns, strict=True)):
+                    pass
+
+    def merge(self, other: Statistics) -> None:
+        """Add the rows of other statistics."""
+        if other.schema != self.schema:
+            raise ValueError("statistics can be merged only when they were collected with the same schema")
+        self.n_rows += other.n_rows
+        for mine, theirs in zip(self.fields, other.fields, strict=True):
+            mine.merge(theirs)  # type: ignore[arg-type]  # equal schemas: the two are of one kind
+
+    def encoder(self) -> Encoder:
+        """The encoder that these statistics determine."""
+        if not self.n_rows:
+            raise ValueError("the table has no rows; an encoder is fitted to at least one")
+        with _workers(self.threads) as run:
+            fitted = list(run(_fit, zip(self.schema, self.fields, strict=True)))
+        fields, notes, counts = zip(*fitted, strict=True)
+        return Encoder(fields, self.n_rows, dict(zip(self.schema.names, notes, strict=True)), counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """Turns tables into slots; made by `fit_encoder`.
+
+    Parameters
+    ----------
+    fields : tuple of fields
+        The fields with transforms, bases and vocabularies filled in.
+    n_rows : int
+        Rows that it was fitted to.
+    notes : mapping of str to str
+        How each field came out, in plain words.
+    row_counts : tuple of arrays
+        For each field the training rows that touch each of its table rows.
+
+    Examples
+    --------
+    >>> from splinefm import BSpline, MinMax, Numerical, Schema, fit_encoder
+    >>> schema = Schema([Numerical("x", transform=MinMax(), basis=BSpline(segments=2, degree=1))])
+    >>> encoder = fit_encoder(schema, {"x": [0.0, 10.0]})
+    >>> encoder.encode({"x": [5.0, None]}).weight
+    array([[1., 0.], [1., 0.]], dtype=float32)
+    """
+
+    fields: tuple[Field, ...]
+    n_rows: int
+    notes: dict[str, str]
+    row_counts: tuple[FloatArray, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Encoder)
+            and (self.fields, self.n_rows, self.notes) == (other.fields, other.n_rows, other.notes)
+            and all(map(np.array_equal, self.row_counts, other.row_counts))
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # equality is by content
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The fitted fields as a schema, with a note on each."""
+        return Schema(self.fields, self.notes)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Rows, windows and units of all fields, laid end to end."""
+        return Layout(tuple(item.layout for item in self.fields))
+
+    def encode(self, table: object, *, threads: int | None = None) -> Slots:
+        """Slots of all rows of a table, in its order.
+
+        Parameters
+        ----------
+        table : table, path or dataset
+            Anything that `open_table` takes; other columns than the fields' are ignored.
+        threads : int, optional
+            Blocks of rows that are encoded at the same time; all cores by default.
+        """
+        source = _open(self.schema, table)
+        with _workers(threads) as run:
+            if source.n_rows is None:
+                parts = list(run(self._encode_block, self._blocks(source)))
+                return concatenate_slots(parts) if parts else empty_slots(0, self.layout)
+            # Writing in place: the result is never in memory twice.
+            slots = empty_slots(source.n_rows, self.layout)
+            tasks = ((block, slots, at) for at, block in _numbered(self._blocks(source)))
+            for _ in run(self._encode_into, tasks):
+                pass
+        return slots
+
+    def encode_chunks(
+        self, table: object, *, rows: int = CHUNK, threads: int | None = None
+    ) -> Iterator[Slots]:
+        """Slots of a table in chunks of `rows` rows, for tables that do not fit in memory."""
+        source = _open(self.schema, table)
+        with _workers(threads) as run:
+            for chunk in source.chunks(self.schema.names, rows):
+                slots = empty_slots(chunk.num_rows, self.layout)
+                tasks = ((block, slots, at) for at, block in _numbered(_cut(chunk)))
+                for _ in run(self._encode_into, tasks):
+                    pass
+                yield slots
+
+    def starvation(self) -> Starvation:
+        """For every basis function the share of training rows in its support; print it to see a table."""
+        return Starvation.of(self.fields, self.row_counts, self.n_rows)
+
+    def _blocks(self, source: Table) -> Iterator[pa.RecordBatch]:
+        for chunk in source.chunks(self.schema.names, CHUNK):
+            yield from _cut(chunk)
+
+    def _encode_block(self, block: pa.RecordBatch) -> Slots:
+        slots = empty_slots(block.num_rows, self.layout)
+        self._encode_into((block, slots, 0))
+        return slots
+
+    def _encode_into(self, task: tuple[pa.RecordBatch, Slots, int]) -> None:
+        """Write the slots of a block of rows at their place."""
+        block, slots, at = task
+        rows = slice(at, at + block.num_rows)
+        layout = self.layout
+        for f, (item, column) in enumerate(zip(self.fields, block.columns, strict=True)):
+            first, last = layout.window_ptr[f], layout.window_ptr[f + 1]
+            start, weight = item.encode(column)
+            np.add(start, layout.row_ptr[f], out=slots.start[rows, first:last])
+            slots.weight[rows, layout.weight_ptr[first] : layout.weight_ptr[last]] = weight
+
+
+def fit_encoder(
+    schema: Schema, table: object, *, target: str | None = None, threads: int | None = None
+) -> Encoder:
+    """Fit transforms, bases and vocabularies to a table, in one pass.
+
+    Parameters
+    ----------
+    schema : Schema
+        The fields.
+    table : table, path or dataset
+        Anything that `open_table` takes.
+    target : str, optional
+        Name of the target; it must not be a field.
+    threads : int, optional
+        Columns that are read at the same time; all cores by default. The result does not depend on it.
+
+    Examples
+    --------
+    >>> from splinefm import Categorical, Schema
+    >>> encoder = fit_encoder(Schema([Categorical("c")]), {"c": ["a", "b", "a"]})
+    >>> encoder.notes
+    {'c': '2 categories'}
+    """
+    if not isinstance(schema, Schema):
+        raise TypeError(f"schema must be a sf.Schema, got {type(schema).__name__}; sf.Schema.infer makes one")
+    statistics = Statistics(schema, threads)
+    statistics.update(table, target=target)
+    return statistics.encoder()
+
+
+def _open(schema: Schema, table: object, target: str | None = None) -> Table:
+    source = open_table(table, types=schema.column_types())
+    schema.check_columns(source.names, target)
+    return source
+
+
+def _update(task: tuple[FieldStatistics, pa.Array]) -> None:
+    statistics, column = task
+    statistics.update(column)
+
+
+def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray]:
+    item, statistics = task
+    fitted, note = item.fit(statistics)
+    return fitted, note, fitted.row_counts(statistics)
+
+
+def _cut(chunk: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for at in range(0, chunk.num_rows, BLOCK):
+        yield chunk.slice(at, BLOCK)
+
+
+def _numbered(blocks: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Blocks with the number of their first row."""
+    at = 0
+    for block in blocks:
+        yield at, block
+        at += block.num_rows
+
+
+def _cores() -> int:
+    """Cores that this process may use, which in a container can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _workers:
+    """A pool of threads whose `run(function, items)` is an ordered map that does not run ahead of its reader.
+
+    (`ThreadPoolExecutor.map` would read the whole of a table that does not fit in memory.)
+    """
+
+    def __init__(self, threads: int | None) -> None:
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads must be at least 1, got {threads}")
+        self.threads = threads or _cores()
+
+    def __enter__(self) -> Callable[[Callable[[_Item], _Result], Iterable[_Item]], Iterator[_Result]]:
+        self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        return self.run
+
+    def __exit__(self, *error: object) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(cancel_futures=True)
+
+    def run(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+        """function(item) for every item, in order."""
+        if self.pool is None:
+            yield from map(function, items)
+            return
+        waiting: list[Any] = []
+        for item in items:
+            waiting.append(self.pool.submit(function, item))
+            if len(waiting) > 2 * self.threads:
+                yield waiting.pop(0).result()
+        for future in waiting:
+            yield future.result()

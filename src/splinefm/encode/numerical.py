@@ -1,0 +1,292 @@
+"""Numerical fields: special values and missing ones become tokens, the rest a transform and a basis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.encode.bases import Basis, BSpline, supports
+from splinefm.encode.columns import as_numbers
+from splinefm.encode.sketch import FloatArray, QuantileSketch
+from splinefm.encode.slots import FieldLayout, IntArray
+from splinefm.encode.transforms import Transform, choose_transform
+
+ORDINARY = -1
+_COMPARISONS: dict[str, Callable[[Any, float], Any]] = {
+    "<=": np.less_equal,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "<": np.less,
+    ">": np.greater,
+}
+
+
+@dataclass(frozen=True)
+class Numerical:
+    """A column of numbers: z -> T(z) in [0, 1] -> the values of a function basis.
+
+    The field's table rows are [special values.., missing, basis functions..].
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    transform : Transform or "auto"
+        How raw values are spread over [0, 1]; "auto" chooses from the data, see `choose_transform`.
+    basis : Basis
+        The functions of u = T(z) whose values are the field's weights.
+    special : sequence of numbers and rules
+        Values that are no quantities, each with a row of its own: numbers (`0.0`), "negative", or a
+        comparison such as ">= 999". The first that matches wins. They do not take part in the fit of the
+        transform.
+    missing : {"token", "error"}
+        Whether a missing value (null or NaN) has a row of its own or is an error.
+    reduction : {"sum", "identity"}
+        Sum the basis-weighted vectors into one (paper: sum reduction), or keep one unit per active function.
+
+    Examples
+    --------
+    >>> Numerical("recency", basis=BSpline(segments=32), special=[0.0, "negative"]).special
+    (0.0, 'negative')
+    """
+
+    name: str
+    transform: Transform | Literal["auto"] = "auto"
+    basis: Basis = field(default_factory=BSpline)
+    special: tuple[float | str, ...] = ()
+    missing: Literal["token", "error"] = "token"
+    reduction: Literal["sum", "identity"] = "sum"
+
+    def __post_init__(self) -> None:
+        check_choice("name of a field", self.name, None)
+        check_choice("missing", self.missing, ("token", "error"))
+        check_choice("reduction", self.reduction, ("sum", "identity"))
+        object.__setattr__(self, "special", _checked_special(self.special))
+        _check_part("transform", self.transform, ("fit", "__call__", "inverse"), self.name)
+        _check_part("basis", self.basis, ("widths", "__call__"), self.name)
+        if self.transform == "auto" and getattr(self.basis, "periodic", False):
+            raise ValueError(
+                f"field {self.name!r}: a periodic basis needs the period in raw units; "
+                "give it, such as transform=sf.MinMax(low=0, high=24)"
+            )
+
+    @property
+    def n_tokens(self) -> int:
+        """Rows before the basis functions."""
+        return len(self.special) + (self.missing == "token")
+
+    @property
+    def layout(self) -> FieldLayout:
+        """Rows, windows and units of the fitted field."""
+        widths = self.basis.widths
+        if self.reduction == "identity":
+            widths = (1,) * sum(widths)
+        units = range(len(widths)) if self.reduction == "identity" else [0] * len(widths)
+        return FieldLayout(self.name, self.n_tokens + sum(self.basis.sizes), tuple(widths), tuple(units))
+
+    def collect(self) -> NumericalStatistics:
+        """Empty statistics, to be updated chunk by chunk."""
+        return NumericalStatistics(self)
+
+    def fit(self, statistics: NumericalStatistics) -> tuple[Numerical, str]:
+        """The field with transform and basis filled in, and how the transform came about."""
+        x, weight = statistics.points()
+        if self.transform == "auto":
+            edges = getattr(self.basis, "edges", None)
+            transform, why = _over_edges(edges) if edges is not None else choose_transform(x, weight)
+        else:
+            transform = self.transform.fit(x, weight)
+            why = f"{type(transform).__name__}, as given"
+            if hasattr(transform, "report"):
+                why += f"; {transform.report().splitlines()[0]}"
+        fit = getattr(self.basis, "fit", None)
+        basis = self.basis if fit is None else fit(x, weight, transform)
+        return replace(self, transform=transform, basis=basis), why
+
+    def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
+        """Rows inside the field, shape (n, windows), and weights, shape (n, weights)."""
+        x = as_numbers(column, self.name)
+        token = self.tokens(x)
+        if token is not None:
+            x = np.where(token == ORDINARY, x, 0.0)
+        start, weight = self.basis(self._fitted_transform()(x))
+        start = start + np.int32(self.n_tokens)
+        if self.reduction == "identity":
+            start = spread(start, self.basis.widths)
+        if token is not None:
+            special = np.flatnonzero(token != ORDINARY)
+            start[special, 0] = token[special]
+            weight = weight.copy()
+            weight[special] = 0.0
+            weight[special, 0] = 1.0
+        return start, weight
+
+    def tokens(self, x: FloatArray) -> IntArray | None:
+        """Token of each value, or `ORDINARY`; None where all are ordinary."""
+        finite = np.isfinite(x)
+        if not self.special and finite.all():
+            return None
+        token = np.full(len(x), ORDINARY, np.int32)
+        for position, rule in reversed(list(enumerate(self.special))):
+            compare, number = _rule(rule)
+            token[compare(x, number)] = position
+        missing = np.isnan(x)
+        token[missing] = len(self.special)
+        if self.missing == "error" and missing.any():
+            raise ValueError(
+                f"column {self.name!r} has missing values; fill them, "
+                f'or use sf.Numerical({self.name!r}, missing="token")'
+            )
+        infinite = x[~finite & (token == ORDINARY)]
+        if len(infinite):
+            raise ValueError(
+                f"column {self.name!r} holds {infinite[0]}; remove it, or give it a row of its own: "
+                f'sf.Numerical({self.name!r}, special=[float("{infinite[0]}")])'
+            )
+        return None if (token == ORDINARY).all() else token
+
+    def row_names(self) -> list[str]:
+        """What each table row stands for."""
+        names = [f"= {rule:g}" if isinstance(rule, float) else rule for rule in self.special]
+        names += ["missing"] * (self.missing == "token")
+        return names + [f"B{i}" for i in range(sum(self.basis.sizes))]
+
+    def row_ranges(self) -> FloatArray:
+        """Raw-unit interval of each table row, NaN for tokens; shape (rows, 2)."""
+        ends = supports(self.basis)
+        ranges = np.asarray(self._fitted_transform().inverse(ends.ravel())).reshape(ends.shape)
+        return np.concatenate([np.full((self.n_tokens, 2), np.nan), ranges])
+
+    def row_counts(self, statistics: NumericalStatistics) -> FloatArray:
+        """Training rows that touch each table row."""
+        tokens = statistics.special_rows
+        if self.missing == "token":
+            tokens = np.append(tokens, statistics.n_missing)
+        x, weight = statistics.points()
+        start, value = self.basis(self._fitted_transform()(x))
+        rows = spread(start, self.basis.widths)
+        share = np.where(value != 0.0, weight[:, None], 0.0) * (statistics.n_ordinary > 0)
+        counts = np.bincount(rows.ravel(), share.ravel(), minlength=sum(self.basis.sizes))
+        return np.concatenate([tokens, counts])
+
+    def _fitted_transform(self) -> Transform:
+        if isinstance(self.transform, str):
+            raise ValueError(f"field {self.name!r} is not fitted; use sf.fit_encoder")
+        return self.transform
+
+
+@dataclass
+class NumericalStatistics:
+    """What one pass over a numerical column keeps; statistics of parts can be merged."""
+
+    field: Numerical
+    n_rows: int = 0
+    n_missing: int = 0
+    special_rows: FloatArray = field(init=False)
+    sketch: QuantileSketch = field(default_factory=QuantileSketch)
+
+    def __post_init__(self) -> None:
+        self.special_rows = np.zeros(len(self.field.special))
+
+    @property
+    def n_ordinary(self) -> int:
+        """Rows that go through the transform."""
+        return self.n_rows - self.n_missing - int(self.special_rows.sum())
+
+    def update(self, column: pa.Array) -> None:
+        """Add the rows of a chunk."""
+        x = as_numbers(column, self.field.name)
+        token = self.field.tokens(x)
+        self.n_rows += len(x)
+        if token is not None:
+            n_special = len(self.field.special)
+            count = np.bincount(token + 1, minlength=n_special + 2)
+            self.special_rows += count[1 : n_special + 1]
+            self.n_missing += int(count[n_special + 1])
+            x = x[token == ORDINARY]
+        self.sketch.update(x)
+
+    def merge(self, other: NumericalStatistics) -> None:
+        """Add the rows of other statistics of the same field."""
+        self.n_rows += other.n_rows
+        self.n_missing += other.n_missing
+        self.special_rows = self.special_rows + other.special_rows
+        self.sketch.merge(other.sketch)
+
+    def points(self) -> tuple[FloatArray, FloatArray]:
+        """Values with the rows that each stands for; a column of special values only counts as constant."""
+        summary = self.sketch.summary()
+        if summary is not None:
+            return summary.points()
+        if self.n_missing == self.n_rows:
+            raise ValueError(
+                f"column {self.field.name!r} has no values: all {self.n_rows:,} rows are missing; "
+                "leave it out of the schema"
+            )
+        return np.zeros(1), np.ones(1)
+
+
+def spread(start: IntArray, widths: tuple[int, ...]) -> IntArray:
+    """The row of every weight: window starts repeated, plus the position inside the window."""
+    inside = np.concatenate([np.arange(width, dtype=np.int32) for width in widths])
+    return np.repeat(start, widths, axis=1) + inside
+
+
+def check_choice(what: str, value: object, allowed: tuple[str, ...] | None) -> None:
+    """Raise unless value is one of the allowed strings (any non-empty string, if None)."""
+    if allowed is None:
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"the {what} must be a non-empty string, got {value!r}")
+    elif value not in allowed:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _rule(rule: float | str) -> tuple[Callable[[Any, float], npt.NDArray[np.bool_]], float]:
+    if not isinstance(rule, str):
+        return np.equal, rule
+    if rule == "negative":
+        return np.less, 0.0
+    for sign, compare in _COMPARISONS.items():
+        if rule.startswith(sign):
+            return compare, float(rule.removeprefix(sign))
+    raise ValueError(rule)
+
+
+def _checked_special(special: Any) -> tuple[float | str, ...]:
+    if isinstance(special, str | float | int):
+        special = (special,)
+    rules: list[float | str] = []
+    for rule in special:
+        try:
+            _, number = _rule(rule if isinstance(rule, str) else float(rule))
+        except (ValueError, TypeError):
+            number = np.nan
+        if np.isnan(number):
+            raise ValueError(
+                f'special takes numbers, "negative", or comparisons such as ">= 999"; got {rule!r}'
+                + (" (a missing value has its own row: see `missing`)" if isinstance(rule, float) else "")
+            )
+        rules.append(rule if isinstance(rule, str) else float(rule))
+    if len(set(rules)) < len(rules):
+        raise ValueError(f"special names a value twice: {rules}")
+    return tuple(rules)
+
+
+def _check_part(what: str, part: object, members: tuple[str, ...], name: str) -> None:
+    if what == "transform" and part == "auto":
+        return
+    lacks = [member for member in members if not hasattr(part, member)]
+    if lacks or isinstance(part, type):
+        hint = "an instance, not the class" if isinstance(part, type) else f"an object with {', '.join(members)}"
+        raise ValueError(f"{what} of field {name!r} must be {hint}, got {part!r}")
+
+
+def _over_edges(edges: tuple[float, ...]) -> tuple[Transform, str]:
+    from splinefm.encode.transforms import MinMax
+
+    return MinMax(low=edges[0], high=edges[-1]), "from the first to the last bin edge"

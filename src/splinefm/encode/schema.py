@@ -1,0 +1,242 @@
+"""Schema: the fields of a model, from code or from a TOML or JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from splinefm.encode.bases import BASES
+from splinefm.encode.categorical import Categorical, MultiValued
+from splinefm.encode.numerical import Numerical
+from splinefm.encode.table import missing_column_message
+from splinefm.encode.transforms import TRANSFORMS
+from splinefm.encode.vocabulary import Vocabulary
+
+Field = Numerical | Categorical | MultiValued
+_KINDS: dict[str, type] = {
+    kind.__name__: kind for kind in (Numerical, Categorical, MultiValued, *TRANSFORMS, *BASES)
+}
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The fields of a model, in order.
+
+    Parameters
+    ----------
+    fields : sequence of Numerical, Categorical and MultiValued
+        The fields; their names must differ.
+    reasons : mapping of str to str
+        Why each field is as it is, where the schema was inferred. Not part of equality.
+
+    Examples
+    --------
+    >>> schema = Schema([Numerical("recency", special=[0.0]), Categorical("country", min_count=10)])
+    >>> schema.names
+    ('recency', 'country')
+    >>> Schema.from_dict(schema.to_dict()) == schema
+    True
+    """
+
+    fields: tuple[Field, ...]
+    reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.fields))
+        for item in self.fields:
+            if not isinstance(item, Field):
+                raise ValueError(f"a schema takes sf.Numerical, sf.Categorical and sf.MultiValued; got {item!r}")
+        if not self.fields:
+            raise ValueError("a schema needs at least one field")
+        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        if twice:
+            raise ValueError(f"the schema names a column twice: {', '.join(map(repr, twice))}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the fields, which are the columns that they read."""
+        return tuple(item.name for item in self.fields)
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __getitem__(self, name: str) -> Field:
+        """The field of a name."""
+        for item in self.fields:
+            if item.name == name:
+                return item
+        raise ValueError(missing_column_message(name, self.names))
+
+    def __str__(self) -> str:
+        lines = [
+            _brief(item) + (f"  # {self.reasons[item.name]}" if item.name in self.reasons else "")
+            for item in self.fields
+        ]
+        left_out = [f"# {name}: {why}" for name, why in self.reasons.items() if name not in self.names]
+        return "\n".join(lines + left_out)
+
+    def column_types(self) -> dict[str, pa.DataType]:
+        """The types in which text files should be read."""
+        return {
+            item.name: pa.float64() if isinstance(item, Numerical) else pa.large_string()
+            for item in self.fields
+        }
+
+    def check_columns(self, names: Sequence[str], target: str | None = None) -> None:
+        """Raise where a column is missing from the table or the target is a field."""
+        if target is not None and target in self.names:
+            raise ValueError(
+                f"the target {target!r} is a field of the schema: the model would be given the answer; "
+                "remove that field"
+            )
+        for name in self.names:
+            if name not in names:
+                raise ValueError(missing_column_message(name, names))
+
+    @staticmethod
+    def infer(table: object, *, target: str | None = None) -> Schema:
+        """A schema that suits a table; `reasons` says why each field is as it is. See `infer_schema`."""
+        from splinefm.encode.inference import infer_schema
+
+        return infer_schema(table, target=target)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schema as plain lists, dicts, strings and numbers."""
+        described = [_to_dict(item) for item in self.fields]
+        for entry in described:
+            if entry["name"] in self.reasons:
+                entry["reason"] = self.reasons[entry["name"]]
+        return {"field": described}
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> Schema:
+        """The schema that `to_dict` described."""
+        entries = description.get("field") if isinstance(description, Mapping) else None
+        if not isinstance(entries, list) or set(description) != {"field"}:
+            raise ValueError('a schema file has one list "field" with an entry per column')
+        reasons = {}
+        items = []
+        for entry in entries:
+            entry = dict(entry)
+            reason = entry.pop("reason", None)
+            items.append(_from_dict(entry, f"field {entry.get('name', len(items))!r}"))
+            if reason is not None:
+                reasons[entry["name"]] = str(reason)
+        return Schema(tuple(items), reasons)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a .toml or .json file; an existing file is replaced in one step."""
+        path = _schema_path(path)
+        text = _toml(self.to_dict()) if path.suffix == ".toml" else json.dumps(self.to_dict(), indent=2) + "\n"
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Schema:
+        """Read a .toml or .json file."""
+        path = _schema_path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+            description = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not a valid {path.suffix[1:].upper()} file: {error}") from error
+        try:
+            return Schema.from_dict(description)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+def _brief(item: Field) -> str:
+    """A field with the settings that differ from the defaults."""
+    settings = [f"{part.name}={getattr(item, part.name)!r}" for part in fields(item)[1:] if not _is_default(item, part)]
+    return f"{type(item).__name__}({', '.join([repr(item.name), *settings])})"
+
+
+def _schema_path(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    if path.suffix not in (".toml", ".json"):
+        raise ValueError(f"a schema file ends in .toml or .json, got {str(path)!r}")
+    return path
+
+
+def _to_dict(value: Any) -> Any:
+    """Settings that differ from the defaults, with the class name under "kind"."""
+    if isinstance(value, tuple | list):
+        return [_to_dict(item) for item in value]
+    if isinstance(value, Vocabulary):
+        return value.names.to_pylist()
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return f"== {value}"  # only special values may be infinite, and JSON has no number for them
+    if type(value).__name__ in _KINDS:
+        settings = {
+            item.name: _to_dict(getattr(value, item.name))
+            for item in fields(value)
+            if getattr(value, item.name) is not None and not _is_default(value, item)
+        }
+        return {"kind": type(value).__name__, **settings}
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise ValueError(f"{value!r} cannot be written to a file; use one of {', '.join(_KINDS)}")
+
+
+def _is_default(value: Any, item: Any) -> bool:
+    if item.name == "name":
+        return False
+    default = item.default if item.default_factory is MISSING else item.default_factory()
+    return bool(getattr(value, item.name) == default)
+
+
+def _from_dict(description: Any, where: str) -> Any:
+    if isinstance(description, list):
+        return tuple(_from_dict(item, where) for item in description)
+    if not isinstance(description, Mapping):
+        return description
+    settings = dict(description)
+    name = settings.pop("kind", None)
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise ValueError(f'{where}: "kind" must be one of {", ".join(_KINDS)}, got {name!r}')
+    known = [item.name for item in fields(kind)]
+    for key in settings:
+        if key not in known:
+            raise ValueError(f"{where}: {name} has no setting {key!r}; it has {', '.join(known)}")
+    try:
+        return kind(**{key: _from_dict(value, where) for key, value in settings.items()})
+    except TypeError as error:
+        raise ValueError(f"{where}: {name}: {error}") from error
+
+
+def _toml(description: dict[str, Any]) -> str:
+    parts = []
+    for entry in description["field"]:
+        lines = [f"{key} = {_toml_value(value)}" for key, value in entry.items()]
+        parts.append("[[field]]\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, str):
+        # A JSON string is a TOML basic string, once DEL is escaped too.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)

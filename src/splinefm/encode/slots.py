@@ -1,0 +1,193 @@
+"""Slots: what crosses from data to model, and the layout that says how to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+IntArray = npt.NDArray[np.int32]
+MAX_ROWS = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True)
+class FieldLayout:
+    """How one field's slots are laid out.
+
+    Parameters
+    ----------
+    name : str
+        Name of the field.
+    n_rows : int
+        Rows of the parameter table that the field owns.
+    widths : tuple of int
+        Weights per window.
+    units : tuple of int
+        For each window the unit, counted from 0 inside the field, that it is summed into.
+    """
+
+    name: str
+    n_rows: int
+    widths: tuple[int, ...]
+    units: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Fields laid end to end: which table rows, windows and units belong to which field.
+
+    A row of data activates *windows* of neighboring table rows. All windows of a *unit* are summed into
+    one vector; a field has one unit (sum reduction) or one per active feature (identity reduction).
+
+    Parameters
+    ----------
+    fields : tuple of FieldLayout
+        The fields, in schema order.
+
+    Examples
+    --------
+    >>> layout = Layout((FieldLayout("price", 8, (4,), (0,)), FieldLayout("country", 3, (1,), (0,))))
+    >>> layout.n_rows, layout.row_ptr.tolist(), layout.weight_ptr.tolist()
+    (11, [0, 8, 11], [0, 4, 5])
+    """
+
+    fields: tuple[FieldLayout, ...]
+
+    def __post_init__(self) -> None:
+        if self.n_rows > MAX_ROWS:
+            largest = max(self.fields, key=lambda field: field.n_rows)
+            raise ValueError(
+                f"the fields need {self.n_rows:,} table rows, at most {MAX_ROWS:,} are possible; "
+                f"{largest.name!r} alone needs {largest.n_rows:,}: raise its min_count"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        return tuple(field.name for field in self.fields)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the parameter table."""
+        return sum(field.n_rows for field in self.fields)
+
+    @property
+    def n_windows(self) -> int:
+        """Windows per row of data."""
+        return sum(len(field.widths) for field in self.fields)
+
+    @property
+    def n_weights(self) -> int:
+        """Weights per row of data."""
+        return sum(sum(field.widths) for field in self.fields)
+
+    @property
+    def n_units(self) -> int:
+        """Units, the vectors that interact, per row of data."""
+        return sum(max(field.units) + 1 for field in self.fields)
+
+    @cached_property
+    def row_ptr(self) -> IntArray:
+        """Field f owns table rows `row_ptr[f]` to `row_ptr[f + 1] - 1`."""
+        return offsets(field.n_rows for field in self.fields)
+
+    @cached_property
+    def window_ptr(self) -> IntArray:
+        """Field f owns windows `window_ptr[f]` to `window_ptr[f + 1] - 1`."""
+        return offsets(len(field.widths) for field in self.fields)
+
+    @cached_property
+    def weight_ptr(self) -> IntArray:
+        """Window w owns weights `weight_ptr[w]` to `weight_ptr[w + 1] - 1`."""
+        return offsets(width for field in self.fields for width in field.widths)
+
+    @cached_property
+    def window_unit(self) -> IntArray:
+        """The unit that each window is summed into."""
+        first = offsets(max(field.units) + 1 for field in self.fields)
+        return np.array(
+            [first[f] + unit for f, field in enumerate(self.fields) for unit in field.units], np.int32
+        )
+
+    @cached_property
+    def unit_field(self) -> IntArray:
+        """The field that each unit belongs to."""
+        units = [max(field.units) + 1 for field in self.fields]
+        return np.repeat(np.arange(len(units), dtype=np.int32), units)
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """Encoded rows: window w of row i owns table rows `start[i, w] + j` with weights `weight[i, weight_ptr[w] + j]`.
+
+    Parameters
+    ----------
+    start : array of int32, shape (n, windows)
+        First table row of each window.
+    weight : array of float32, shape (n, weights)
+        Weights of the windows, end to end.
+    layout : Layout
+        Maps windows to units and units to fields.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> slots = sf.fit_encoder(sf.Schema([sf.Categorical("c")]), {"c": ["a", "b", "a"]}).encode({"c": ["b", None]})
+    >>> slots.start.tolist(), slots.weight.tolist()
+    ([[3], [0]], [[1.0], [1.0]])
+    """
+
+    start: IntArray
+    weight: npt.NDArray[np.float32]
+    layout: Layout
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __getitem__(self, rows: slice | npt.NDArray[Any]) -> Slots:
+        """Slots of some rows; a slice shares memory."""
+        return Slots(self.start[rows], self.weight[rows], self.layout)
+
+    def matrix(self) -> scipy.sparse.csr_array:
+        """The encoding as a sparse matrix, shape (n, table rows), for models from elsewhere."""
+        from scipy.sparse import csr_array
+
+        width = np.diff(self.layout.weight_ptr)
+        inside = np.arange(self.layout.n_weights, dtype=np.int32) - np.repeat(self.layout.weight_ptr[:-1], width)
+        columns = np.repeat(self.start, width, axis=1) + inside
+        row_ptr = np.arange(len(self) + 1) * self.layout.n_weights
+        # A copy: the lines below rearrange the values in place.
+        matrix = csr_array(
+            (self.weight.flatten(), columns.ravel(), row_ptr), shape=(len(self), self.layout.n_rows)
+        )
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        return matrix
+
+
+def empty_slots(n: int, layout: Layout) -> Slots:
+    """Room for n rows."""
+    return Slots(
+        np.empty((n, layout.n_windows), np.int32), np.empty((n, layout.n_weights), np.float32), layout
+    )
+
+
+def concatenate_slots(parts: Sequence[Slots]) -> Slots:
+    """The rows of several slots, which must share one layout."""
+    return Slots(
+        np.concatenate([part.start for part in parts]),
+        np.concatenate([part.weight for part in parts]),
+        parts[0].layout,
+    )
+
+
+def offsets(sizes: Iterable[int]) -> IntArray:
+    """0, s0, s0 + s1, ..."""
+    return np.concatenate([[0], np.cumsum(list(sizes), dtype=np.int64)]).astype(np.int32)

@@ -1,0 +1,133 @@
+"""Counting categories in pieces that can be merged, and looking them up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from splinefm.encode.columns import Categories, text_buffers
+
+IntArray = npt.NDArray[np.int32]
+# Below this many pending entries a merge is not worth its overhead.
+_PENDING = 1 << 16
+
+
+@dataclass
+class CategoryCounts:
+    """Rows per category, exactly, from any number of pieces in any order.
+
+    Examples
+    --------
+    >>> counts = CategoryCounts()
+    >>> counts.update(Categories(pa.array(["b", "a", "b"], pa.large_string()), None))
+    >>> counts.frequent(min_count=2)[0].to_pylist()
+    ['b']
+    """
+
+    pieces: list[pa.Table] = field(default_factory=list)
+    _pending: int = 0
+
+    def update(self, categories: Categories) -> None:
+        """Add the rows of a column."""
+        if categories.codes is None:
+            counted = pc.value_counts(categories.names)
+            self._add(counted.field("values"), counted.field("counts"))
+        else:
+            present = categories.codes[categories.codes >= 0]
+            count = np.bincount(present, minlength=len(categories.names))
+            seen = pa.array(count > 0)
+            self._add(categories.names.filter(seen), pa.array(count[count > 0], pa.int64()))
+
+    def merge(self, other: CategoryCounts) -> None:
+        """Add the rows of other counts."""
+        for piece in other.pieces:
+            self._add(piece["name"], piece["count"])
+
+    def frequent(self, min_count: int) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64]]:
+        """Categories with at least `min_count` rows and their counts; the most frequent first, ties by name."""
+        whole = self._merged()
+        whole = whole.filter(pc.greater_equal(whole["count"], min_count))
+        whole = whole.sort_by([("count", "descending"), ("name", "ascending")])
+        return _one_array(whole["name"]), _one_array(whole["count"]).to_numpy()
+
+    def every(self) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64]]:
+        """All categories and their counts, in no particular order."""
+        whole = self._merged()
+        return _one_array(whole["name"]), _one_array(whole["count"]).to_numpy()
+
+    def total(self) -> int:
+        """Rows that were counted."""
+        return int(sum(pc.sum(piece["count"]).as_py() or 0 for piece in self.pieces))
+
+    def n_distinct(self) -> int:
+        """Number of different categories."""
+        return int(self._merged().num_rows)
+
+    def _add(self, names: pa.Array, counts: pa.Array) -> None:
+        piece = pa.table({"name": names, "count": counts}).filter(pc.is_valid(names))
+        self.pieces.append(piece)
+        self._pending += piece.num_rows
+        # Merging only when as much is pending as was merged before keeps the cost linear.
+        if self._pending > max(_PENDING, self.pieces[0].num_rows):
+            self._merged()
+
+    def _merged(self) -> pa.Table:
+        if not self.pieces:
+            return pa.table({"name": pa.array([], pa.large_string()), "count": pa.array([], pa.int64())})
+        if len(self.pieces) > 1:
+            grouped = pa.concat_tables(self.pieces).group_by("name").aggregate([("count", "sum")])
+            self.pieces = [grouped.rename_columns(["name", "count"]).combine_chunks()]
+        self._pending = 0
+        return self.pieces[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Category names in row order, with a hash index that is built at the first look-up.
+
+    Examples
+    --------
+    >>> Vocabulary(pa.array(["US", "FR"], pa.large_string())).find(pa.array(["FR", "XX"], pa.large_string()))
+    array([ 1, -1], dtype=int32)
+    """
+
+    names: pa.LargeStringArray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and bool(self.names.equals(other.names))
+
+    __hash__ = None  # type: ignore[assignment]  # equality is by content, which may be millions of names
+
+    def find(self, names: pa.LargeStringArray) -> IntArray:
+        """Position of each name, -1 where it is not known (an absent name is looked up as "")."""
+        from splinefm.encode.kernels import find
+
+        out = np.empty(len(names), np.int32)
+        find(*text_buffers(names), *text_buffers(self.names), self._index, out)
+        return out
+
+    @cached_property
+    def _index(self) -> IntArray:
+        from splinefm.encode.kernels import build_index
+
+        table = np.full(1 << max(3, (2 * len(self.names)).bit_length()), -1, np.int32)
+        build_index(*text_buffers(self.names), table)
+        return table
+
+
+def hash_bucket(name: str, buckets: int) -> int:
+    """A bucket for a name, the same on every machine."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") % buckets
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -1,0 +1,263 @@
+"""The encoder as a whole: chunks, merging, order of fields, starvation, bad tables."""
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import splinefm as sf
+from splinefm.encode import encoder as encoder_module
+
+SCHEMA = sf.Schema(
+    [
+        sf.Numerical("price", special=[0.0]),
+        sf.Numerical("age", sf.Quantile(), sf.MultiResolution((3, 9)), reduction="identity"),
+        sf.Numerical("days", sf.BestFitCDF(), sf.Bins(5, "quantile")),
+        sf.Categorical("country", min_count=2),
+        sf.MultiValued("tags", reduction="mean"),
+    ]
+)
+
+
+def make_table(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "price": np.where(rng.random(rows) < 0.3, 0.0, rng.lognormal(size=rows).round(2)),
+            "age": rng.integers(18, 90, rows),
+            "days": pa.array(rng.exponential(30, rows), mask=rng.random(rows) < 0.1),
+            "country": rng.choice(["US", "FR", "DE", "IL", "JP"], rows, p=[0.5, 0.2, 0.2, 0.05, 0.05]),
+            "tags": [[str(tag) for tag in rng.integers(0, 9, rng.integers(0, 4))] for _ in range(rows)],
+            "ignored": rng.random(rows),
+        }
+    )
+
+
+def assert_same_slots(first, second):
+    np.testing.assert_array_equal(first.start, second.start)
+    np.testing.assert_array_equal(first.weight, second.weight)
+    assert first.layout == second.layout
+
+
+@settings(deadline=None, max_examples=15)
+@given(cuts=st.lists(st.integers(1, 299), max_size=6), seed=st.integers(0, 99))
+def test_chunks_do_not_matter(cuts, seed):
+    table = make_table(300, seed)
+    parts = np.split(np.arange(300), sorted(set(cuts)))
+    batches = [table.take(part).to_batches()[0] for part in parts]
+    reader = lambda: pa.RecordBatchReader.from_batches(table.schema, iter(batches))  # noqa: E731
+    whole = sf.fit_encoder(SCHEMA, table)
+    assert sf.fit_encoder(SCHEMA, reader()) == whole
+    assert_same_slots(whole.encode(reader()), whole.encode(table))
+    pieces = [whole.encode(batch) for batch in batches]
+    np.testing.assert_array_equal(np.concatenate([piece.weight for piece in pieces]), whole.encode(table).weight)
+
+
+@settings(deadline=None, max_examples=15)
+@given(cut=st.integers(1, 299), seed=st.integers(0, 99))
+def test_merged_halves_are_the_whole(cut, seed):
+    table = make_table(300, seed)
+    first, second = sf.Statistics(SCHEMA), sf.Statistics(SCHEMA)
+    first.update(table.slice(0, cut))
+    second.update(table.slice(cut))
+    first.merge(pickle.loads(pickle.dumps(second)))  # as if it came from another process
+    assert first.encoder() == sf.fit_encoder(SCHEMA, table)
+
+
+def test_halves_of_a_large_table_differ_within_the_error_of_the_sketch():
+    x = np.random.default_rng(0).normal(size=300_000)
+    schema = sf.Schema([sf.Numerical("x", sf.Quantile())])
+    first, second = sf.Statistics(schema), sf.Statistics(schema)
+    first.update({"x": x[:100_000]})
+    second.update({"x": x[100_000:]})
+    first.merge(second)
+    merged, whole = first.encoder().fields[0].transform, sf.fit_encoder(schema, {"x": x}).fields[0].transform
+    bound = 2 * first.fields[0].sketch.rank_error() + 1 / 1000  # the transform has 1000 knots
+    assert 0 < np.abs(merged(x) - whole(x)).max() <= bound
+
+
+def test_permuting_fields_permutes_the_encoding():
+    table = make_table(200)
+    slots = sf.fit_encoder(SCHEMA, table).encode(table)
+    order = [3, 0, 4, 2, 1]
+    permuted = sf.fit_encoder(sf.Schema([SCHEMA.fields[f] for f in order]), table).encode(table)
+    for position, f in enumerate(order):
+        ours, theirs = slots.layout, permuted.layout
+        windows = slice(ours.window_ptr[f], ours.window_ptr[f + 1])
+        moved = slice(theirs.window_ptr[position], theirs.window_ptr[position + 1])
+        np.testing.assert_array_equal(
+            slots.start[:, windows] - ours.row_ptr[f], permuted.start[:, moved] - theirs.row_ptr[position]
+        )
+        weights = slice(ours.weight_ptr[windows.start], ours.weight_ptr[windows.stop])
+        moved = slice(theirs.weight_ptr[moved.start], theirs.weight_ptr[moved.stop])
+        np.testing.assert_array_equal(slots.weight[:, weights], permuted.weight[:, moved])
+
+
+def test_two_equal_columns_get_equal_codes():
+    x = np.random.default_rng(0).normal(size=500)
+    slots = sf.fit_encoder(sf.Schema([sf.Numerical("a"), sf.Numerical("b")]), {"a": x, "b": x}).encode({"a": x, "b": x})
+    np.testing.assert_array_equal(slots.weight[:, :4], slots.weight[:, 4:])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_do_not_matter(threads):
+    table = make_table(30_000)
+    one = sf.fit_encoder(SCHEMA, table, threads=1)
+    assert sf.fit_encoder(SCHEMA, table, threads=threads) == one
+    assert_same_slots(one.encode(table, threads=threads), one.encode(table, threads=1))
+
+
+def test_files_and_frames_give_the_same_slots(tmp_path):
+    table = make_table(500)
+    flat = table.drop_columns(["tags"])
+    schema = sf.Schema([field for field in SCHEMA if field.name != "tags"])
+    encoder = sf.fit_encoder(schema, flat)
+    pq.write_table(flat, tmp_path / "a.parquet")
+    pa.csv = __import__("pyarrow.csv").csv
+    pa.csv.write_csv(flat, tmp_path / "a.csv")
+    for path in ("a.parquet", "a.csv"):
+        assert_same_slots(encoder.encode(tmp_path / path), encoder.encode(flat))
+        assert sf.fit_encoder(schema, tmp_path / path) == encoder
+
+
+def test_chunks_of_slots_are_the_rows_in_order():
+    table = make_table(1000)
+    encoder = sf.fit_encoder(SCHEMA, table)
+    chunks = list(encoder.encode_chunks(table, rows=300))
+    assert [len(chunk) for chunk in chunks] == [300, 300, 300, 100]
+    whole = encoder.encode(table)
+    np.testing.assert_array_equal(np.concatenate([chunk.start for chunk in chunks]), whole.start)
+    assert_same_slots(whole[300:600], chunks[1])
+
+
+def test_no_rows_encode_to_no_slots():
+    encoder = sf.fit_encoder(SCHEMA, make_table(50))
+    for table in (make_table(50).slice(0, 0), pa.RecordBatchReader.from_batches(make_table(1).schema, [])):
+        slots = encoder.encode(table)
+        assert len(slots) == 0 and slots.start.shape == (0, encoder.layout.n_windows)
+
+
+def test_rows_of_slots_are_inside_their_fields():
+    table = make_table(1000)
+    slots = sf.fit_encoder(SCHEMA, table).encode(table)
+    layout = slots.layout
+    width = np.diff(layout.weight_ptr)
+    field = layout.unit_field[layout.window_unit]
+    assert (slots.start >= layout.row_ptr[field]).all()
+    assert (slots.start + width <= layout.row_ptr[field + 1]).all()
+
+
+def test_row_counts_are_those_of_the_encoding():
+    table = make_table(2000)
+    encoder = sf.fit_encoder(SCHEMA, table)
+    touched = np.asarray((encoder.encode(table).matrix() != 0).sum(axis=0)).ravel()
+    expected = np.concatenate(encoder.row_counts)
+    numerical = slice(0, encoder.layout.row_ptr[4])  # lists count elements, a repeated one twice
+    # A value on a knot has a weight that is zero up to rounding: such rows may or may not count.
+    np.testing.assert_allclose(touched[numerical], expected[numerical], atol=0.02 * 2000)
+    assert np.median(np.abs(touched - expected)[numerical]) < 1.0
+
+
+def test_starvation_shows_what_a_transform_does():
+    x = np.random.default_rng(0).lognormal(0, 2, 10_000)
+    plain = sf.fit_encoder(sf.Schema([sf.Numerical("x", sf.MinMax())]), {"x": x}).starvation()
+    spread = sf.fit_encoder(sf.Schema([sf.Numerical("x", sf.Quantile())]), {"x": x}).starvation()
+    assert sum(function.starved for function in plain.functions) > 10
+    assert not any(function.starved for function in spread.functions)
+    table = spread.to_arrow()
+    assert table.num_rows == 23 and table.column_names[:2] == ["field", "function"]
+    assert min(table["share"].to_pylist()) > 0.04
+    assert "starved: B" in str(plain) and "and " in str(plain) and "starved" not in str(spread)
+    # Supports are in raw units and cover the data.
+    assert table["low"][0].as_py() == pytest.approx(x.min()) and table["high"][22].as_py() == pytest.approx(x.max())
+
+
+def test_starvation_shares_match_the_data():
+    x = np.random.default_rng(0).random(5000)
+    schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(10, 3))])
+    report = sf.fit_encoder(schema, {"x": x}).starvation()
+    for function in report.functions:
+        share = ((x > function.low) & (x < function.high)).mean()
+        assert function.share == pytest.approx(share, abs=0.005)
+
+
+def test_starvation_without_numerical_fields():
+    report = sf.fit_encoder(sf.Schema([sf.Categorical("c")]), {"c": ["a"]}).starvation()
+    assert str(report) == "no numerical fields" and report.to_arrow().num_rows == 0
+
+
+def test_notes_say_how_each_field_came_out():
+    notes = sf.fit_encoder(SCHEMA, make_table(500)).notes
+    assert "4 categories with at least 2 rows" in notes["country"] or "5 categories" in notes["country"]
+    assert notes["days"].startswith("BestFitCDF, as given; ")
+    assert "lists of up to 3" in notes["tags"]
+
+
+def test_reading_does_not_run_ahead_of_the_work(monkeypatch):
+    """A table larger than memory is read as it is used."""
+    monkeypatch.setattr(encoder_module, "CHUNK", 10)
+    monkeypatch.setattr(encoder_module, "BLOCK", 10)
+    taken = []
+
+    def batches():
+        for i in range(100):
+            taken.append(i)
+            yield pa.record_batch({"x": np.arange(10.0)})
+
+    schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 9))])
+    encoder = sf.fit_encoder(schema, {"x": np.arange(10.0)})
+    source = pa.RecordBatchReader.from_batches(pa.schema({"x": pa.float64()}), batches())
+    chunks = encoder.encode_chunks(source, rows=10, threads=2)
+    next(chunks)
+    assert len(taken) < 10
+    chunks.close()
+
+
+class TestBadTables:
+    def test_a_missing_column_is_named_with_its_neighbors(self):
+        with pytest.raises(ValueError, match="no column 'country' in the table; nearest: 'countri'"):
+            sf.fit_encoder(sf.Schema([sf.Categorical("country")]), {"countri": ["US"]})
+        encoder = sf.fit_encoder(sf.Schema([sf.Categorical("country")]), {"country": ["US"]})
+        with pytest.raises(ValueError, match="no column 'country'"):
+            encoder.encode({"x": [1]})
+
+    def test_an_empty_table(self):
+        with pytest.raises(ValueError, match="the table has no rows"):
+            sf.fit_encoder(sf.Schema([sf.Categorical("c")]), {"c": pa.array([], pa.string())})
+
+    def test_the_target_inside_the_schema(self):
+        with pytest.raises(ValueError, match="target 'click' is a field of the schema"):
+            sf.fit_encoder(sf.Schema([sf.Categorical("click")]), {"click": ["a"]}, target="click")
+
+    def test_something_that_is_no_schema(self):
+        with pytest.raises(TypeError, match=r"schema must be a sf.Schema, got list"):
+            sf.fit_encoder([sf.Categorical("c")], {"c": ["a"]})
+
+    @pytest.mark.parametrize("threads", [0, -1])
+    def test_threads_must_be_positive(self, threads):
+        with pytest.raises(ValueError, match="threads must be at least 1"):
+            sf.fit_encoder(sf.Schema([sf.Categorical("c")]), {"c": ["a"]}, threads=threads)
+
+    def test_statistics_of_another_schema(self):
+        with pytest.raises(ValueError, match="same schema"):
+            sf.Statistics(SCHEMA).merge(sf.Statistics(sf.Schema([sf.Categorical("c")])))
+
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_an_error_in_a_later_block_reaches_the_caller(self, threads):
+        x = np.arange(50_000.0)
+        encoder = sf.fit_encoder(sf.Schema([sf.Numerical("x")]), {"x": x})
+        x[40_000] = np.inf
+        with pytest.raises(ValueError, match="column 'x' holds inf"):
+            encoder.encode({"x": x}, threads=threads)
+        with pytest.raises(ValueError, match="column 'x' holds inf"):
+            sf.fit_encoder(sf.Schema([sf.Numerical("x")]), {"x": x}, threads=threads)
+
+    def test_more_rows_than_int32_can_number(self):
+        from splinefm.encode.slots import FieldLayout
+
+        with pytest.raises(ValueError, match="'id' alone needs 2,147,483,647: raise its min_count"):
+            sf.Layout((FieldLayout("id", 2**31 - 1, (1,), (0,)), FieldLayout("x", 9, (1,), (0,))))

@@ -1,0 +1,51 @@
+"""Compiled loops against plain Python; the file also runs with NUMBA_DISABLE_JIT=1."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from splinefm.encode import kernels
+from splinefm.encode.vocabulary import Vocabulary
+
+words = st.lists(st.text(max_size=12), max_size=30)
+
+
+# Hashing overflows on purpose; NumPy scalars warn about it where the loops run as plain Python.
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@settings(deadline=None)
+@given(words.map(lambda names: sorted(set(names))), words)
+def test_look_up_is_a_dictionary(known, asked):
+    place = {name: i for i, name in enumerate(known)}
+    found = Vocabulary(pa.array(known, pa.large_string())).find(pa.array(asked, pa.large_string()))
+    assert found.tolist() == [place.get(name, -1) for name in asked]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@settings(deadline=None)
+@given(words, st.integers(0, 5), st.integers(0, 20))
+def test_look_up_in_a_slice_of_an_array(asked, begin, length):
+    asked = pa.array(asked, pa.large_string()).slice(begin, length)
+    found = Vocabulary(pa.array(["", "a", "é"], pa.large_string())).find(asked)
+    assert found.tolist() == [{"": 0, "a": 1, "é": 2}.get(name, -1) for name in asked.to_pylist()]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=40, unique=True).map(sorted),
+    st.lists(st.floats(-2e6, 2e6), max_size=20),
+)
+def test_interpolation_is_that_of_numpy(knots, x):
+    knots = np.array(knots) / 7.0
+    values = np.linspace(0.0, 1.0, len(knots))
+    x = np.concatenate([x, knots, (knots[1:] + knots[:-1]) / 2])
+    out = np.empty(len(x))
+    kernels.interpolate(x, knots, values, out)
+    np.testing.assert_allclose(out, np.interp(x, knots, values), atol=1e-12)
+
+
+def test_nan_stays_nan():
+    out = np.empty(2)
+    kernels.interpolate(np.array([np.nan, 0.5]), np.array([0.0, 1.0]), np.array([0.0, 1.0]), out)
+    assert np.isnan(out[0]) and out[1] == 0.5

@@ -1,0 +1,210 @@
+"""Schemas: from code, files and tables."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import splinefm as sf
+
+names = st.text(min_size=1, max_size=8)
+numbers = st.floats(allow_nan=False, width=32)
+transforms = st.one_of(
+    st.just("auto"),
+    st.just(sf.MinMax()),
+    st.builds(sf.MinMax, st.floats(-10, 0), st.floats(1, 10)),
+    st.just(sf.Quantile(100)),
+    st.just(sf.BestFitCDF(families=("normal", "gamma"))),
+    st.just(sf.ArcsinhSquare(clip=0.99)),
+    st.just(sf.Log(shift=1.0)),
+)
+bases = st.one_of(
+    st.builds(sf.BSpline, st.integers(1, 50), st.integers(0, 5)),
+    st.just(sf.BSpline(knots=(0.0, 0.3, 1.0))),
+    st.just(sf.MultiResolution((4, 8), 2)),
+    st.just(sf.Bins(7, "quantile")),
+    st.just(sf.Bins(edges=(-1.5, 0.0, 1e9))),
+    st.just(sf.Polynomial(3, "legendre")),
+    st.just(sf.Fourier(2)),
+    st.just(sf.Powers((1.0, 3.0))),
+)
+special = st.lists(st.one_of(numbers, st.sampled_from(["negative", ">= 999", "< -5.5"])), max_size=4, unique=True)
+fields = st.one_of(
+    st.builds(sf.Numerical, names, transforms, bases, special.map(tuple), st.sampled_from(["token", "error"])),
+    st.builds(sf.Categorical, names, st.integers(1, 9), st.sampled_from(["rare", "neutral", "hash"])),
+    st.builds(sf.Categorical, names, vocabulary=st.lists(st.text(max_size=5), unique=True)),
+    st.builds(sf.MultiValued, names, st.none() | st.just("|"), st.sampled_from(["sum", "mean", "identity"])),
+)
+schemas = st.lists(fields, min_size=1, max_size=4, unique_by=lambda field: field.name).map(sf.Schema)
+
+
+@settings(deadline=None)
+@given(schema=schemas, suffix=st.sampled_from([".toml", ".json"]))
+def test_a_schema_round_trips_through_its_file(tmp_path_factory, schema, suffix):
+    path = tmp_path_factory.mktemp("schema") / f"schema{suffix}"
+    schema.save(path)
+    again = sf.Schema.load(path)
+    assert [type(field) for field in again] == [type(field) for field in schema]
+    infinite = [field for field in schema if np.inf in np.abs([x for x in getattr(field, "special", ()) if not isinstance(x, str)] or [0])]
+    if not infinite:  # an infinite special value comes back as the rule "== inf"
+        assert again == schema
+    again.save(path)
+    assert sf.Schema.load(path) == again
+
+
+def test_a_fitted_schema_round_trips_and_encodes_the_same(tmp_path):
+    rng = np.random.default_rng(0)
+    table = {"x": rng.gamma(2.0, size=500), "y": rng.normal(size=500), "c": rng.choice(list("abc"), 500)}
+    schema = sf.Schema([sf.Numerical("x", sf.BestFitCDF()), sf.Numerical("y"), sf.Categorical("c")])
+    encoder = sf.fit_encoder(schema, table)
+    encoder.schema.save(tmp_path / "fitted.toml")
+    loaded = sf.Schema.load(tmp_path / "fitted.toml")
+    assert loaded == encoder.schema
+    assert loaded.reasons == encoder.notes
+    again = sf.fit_encoder(loaded, table)  # what is given is kept
+    np.testing.assert_array_equal(again.encode(table).weight, encoder.encode(table).weight)
+
+
+def test_a_readable_file(tmp_path):
+    path = tmp_path / "schema.toml"
+    path.write_text(
+        """
+        [[field]]
+        kind = "Numerical"
+        name = "recency"
+        transform = {kind = "BestFitCDF"}
+        basis = {kind = "BSpline", segments = 32}
+        special = [0.0, "negative"]
+
+        [[field]]
+        kind = "Categorical"
+        name = "country"
+        min_count = 10
+        """
+    )
+    assert sf.Schema.load(path) == sf.Schema(
+        [
+            sf.Numerical("recency", sf.BestFitCDF(), sf.BSpline(segments=32), special=[0.0, "negative"]),
+            sf.Categorical("country", min_count=10),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("field = 3", 'one list "field"'),
+        ("[other]", 'one list "field"'),
+        ("not toml", "is not a valid TOML file"),
+        ('[[field]]\nkind = "Number"\nname = "x"', '"kind" must be one of Numerical, .*got \'Number\''),
+        ('[[field]]\nname = "x"', '"kind" must be one of'),
+        ('[[field]]\nkind = "Numerical"\nname = "x"\nbase = 3', "field 'x': Numerical has no setting 'base'"),
+        ('[[field]]\nkind = "Numerical"', "required positional argument: 'name'|missing"),
+        ('[[field]]\nkind = "Numerical"\nname = "x"\nbasis = {kind = "BSpline", degree = 9}', "degree must be from 0 to 5"),
+        ('[[field]]\nkind = "Categorical"\nname = "x"\n[[field]]\nkind = "Categorical"\nname = "x"', "twice: 'x'"),
+    ],
+)
+def test_a_bad_file_is_explained_with_its_path(tmp_path, text, message):
+    path = tmp_path / "schema.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        sf.Schema.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_of_another_kind(tmp_path):
+    with pytest.raises(ValueError, match=r"ends in .toml or .json"):
+        sf.Schema.load(tmp_path / "schema.yaml")
+    with pytest.raises(FileNotFoundError):
+        sf.Schema.load(tmp_path / "none.toml")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(ValueError, match="not a valid JSON file"):
+        sf.Schema.load(tmp_path / "bad.json")
+
+
+def test_what_cannot_be_written_leaves_the_old_file(tmp_path):
+    path = tmp_path / "schema.toml"
+    sf.Schema([sf.Categorical("c")]).save(path)
+    custom = sf.Schema([sf.Numerical("x", basis=sf.CustomBasis((np.sin,)))])
+    with pytest.raises(ValueError, match="cannot be written to a file"):
+        custom.save(path)
+    assert sf.Schema.load(path).names == ("c",)
+    assert [item.name for item in tmp_path.iterdir()] == ["schema.toml"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sf.Schema([]), "at least one field"),
+        (lambda: sf.Schema(["x"]), "takes sf.Numerical"),
+        (lambda: sf.Schema([sf.Numerical("x"), sf.Categorical("x")]), "names a column twice: 'x'"),
+        (lambda: sf.Schema([sf.Numerical("price")])["prise"], "nearest: 'price'"),
+    ],
+)
+def test_bad_schemas(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+class TestInference:
+    def schema(self, target=None, **columns):
+        return sf.infer_schema(pa.table(columns), target=target)
+
+    def test_every_kind_of_column(self):
+        rng = np.random.default_rng(0)
+        n = 2000
+        schema = self.schema(
+            price=rng.lognormal(size=n),
+            clicks=np.where(rng.random(n) < 0.6, 0, rng.poisson(40, n)),
+            weekday=rng.integers(0, 7, n),
+            weekday_with_gaps=pa.array(rng.integers(0, 7, n).astype(float), mask=rng.random(n) < 0.1),
+            hour=rng.integers(0, 24, n),
+            country=rng.choice(["US", "FR"], n),
+            user=[f"u{i}" for i in range(n)],
+            flag=rng.random(n) < 0.5,
+            tags=[["a", "b"]] * n,
+            when=pa.array(rng.integers(0, 10**9, n), pa.timestamp("s")),
+            empty=pa.nulls(n),
+            label=rng.integers(0, 2, n),
+            target="label",
+        )
+        assert dict(zip(schema.names, schema, strict=True)) == {
+            "price": sf.Numerical("price"),
+            "clicks": sf.Numerical("clicks", special=[0.0]),
+            "weekday": sf.Categorical("weekday"),
+            "weekday_with_gaps": sf.Categorical("weekday_with_gaps"),
+            "hour": sf.Numerical("hour"),
+            "country": sf.Categorical("country"),
+            "user": sf.Categorical("user", min_count=10),
+            "flag": sf.Categorical("flag"),
+            "tags": sf.MultiValued("tags"),
+            "when": sf.Numerical("when"),
+        }
+        assert set(schema.reasons) == set(schema.names) | {"empty"}
+        assert "60% of the rows" in schema.reasons["clicks"] or "0 (" in schema.reasons["clicks"]
+        assert "identifier" in schema.reasons["user"]
+        assert schema.reasons["empty"] == "left out: it has no values"
+        assert "# empty: left out" in str(schema)
+
+    def test_heavy_values_of_a_coarse_grid_are_not_special(self):
+        assert self.schema(grade=np.repeat(np.arange(16), 100)) == sf.Schema([sf.Numerical("grade")])
+
+    def test_an_inferred_schema_fits_its_table(self):
+        table = pa.table({"x": np.r_[np.zeros(50), np.arange(50)], "c": ["a", None] * 50})
+        schema = sf.Schema.infer(table)
+        assert len(sf.fit_encoder(schema, table).encode(table)) == 100
+
+    @pytest.mark.parametrize(
+        ("columns", "target", "message"),
+        [
+            ({"y": [1]}, "z", "no column 'z'"),
+            ({"y": [1]}, "y", "no column is left"),
+            ({"x": pa.nulls(3)}, None, "no column is left"),
+            ({"x": pa.array([], pa.int64())}, None, "the table has no rows"),
+            ({"x": [{"a": 1}]}, None, "nested|should hold lists"),
+        ],
+    )
+    def test_bad_tables(self, columns, target, message):
+        with pytest.raises(ValueError, match=message):
+            self.schema(target=target, **columns)

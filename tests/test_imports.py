@@ -1,0 +1,82 @@
+"""The import rule of the package, and how light it is."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "splinefm"
+FOLDERS = ["encode", "model", "learn", "use", "apps"]
+OPTIONAL = ["torch", "optuna", "matplotlib", "onnx", "onnxruntime", "fastapi", "starlette", "uvicorn", "faiss", "shap"]
+HEAVY = ["numba", "sklearn", "scipy.stats", "pandas", "polars"]
+
+
+def imported_modules(path: Path) -> list[str]:
+    modules = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            modules.append(node.module or "")
+    return modules
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_imports_only_from_itself_and_the_folders_before_it(folder):
+    allowed = FOLDERS[: FOLDERS.index(folder) + 1]
+    for path in (SOURCE / folder).rglob("*.py"):
+        ours = [name.split(".") for name in imported_modules(path) if name.split(".")[0] == "splinefm"]
+        for parts in ours:
+            assert len(parts) > 1, f"{path.name} imports the package itself, which imports everything"
+            assert parts[1] in allowed, f"{folder}/{path.name} imports {'.'.join(parts)}"
+
+
+def test_kernels_import_nothing_of_ours():
+    for path in SOURCE.rglob("kernels.py"):
+        assert not [name for name in imported_modules(path) if name.startswith("splinefm")], path
+
+
+def test_an_optional_package_is_imported_in_one_module():
+    users: dict[str, set[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for name in imported_modules(path):
+            if name.split(".")[0] in OPTIONAL:
+                users.setdefault(name.split(".")[0], set()).add(path.name)
+    assert all(len(paths) == 1 for paths in users.values()), users
+
+
+def test_importing_the_package_is_light():
+    code = f"""
+import sys, time
+begin = time.perf_counter()
+import splinefm
+seconds = time.perf_counter() - begin
+loaded = [name for name in {OPTIONAL + HEAVY} if name in sys.modules]
+assert not loaded, loaded
+assert seconds < 0.5, seconds
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_encoding_numbers_loads_no_optional_package():
+    code = f"""
+import sys
+import splinefm as sf
+sf.fit_encoder(sf.infer_schema({{"x": [float(i) for i in range(99)], "c": ["a", "b", "c"] * 33}}), {{"x": [0.5], "c": ["a"]}})
+loaded = [name for name in {[*OPTIONAL, "polars", "sklearn", "scipy.stats"]} if name in sys.modules]
+assert not loaded, loaded
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_exists_and_unknown_ones_do_not():
+    import splinefm
+
+    for name in splinefm.__all__:
+        assert getattr(splinefm, name).__doc__, name
+    assert set(splinefm.__all__) <= set(dir(splinefm))
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = splinefm.Nonsense
