@@ -47,7 +47,9 @@ def run_sklearn(table: pa.Table) -> tuple[float, float, float]:
     numerical = [name for name in frame if name.startswith("I")]
     categorical = [name for name in frame if name.startswith("C")]
     encoder = make_column_transformer(
-        (splines, numerical), (OneHotEncoder(handle_unknown="infrequent_if_exist"), categorical), sparse_threshold=1.0
+        (splines, numerical),
+        (OneHotEncoder(handle_unknown="infrequent_if_exist"), categorical),
+        sparse_threshold=1.0,
     )
     before = _peak()
     begin = time.perf_counter()
@@ -71,9 +73,7 @@ def run_splinefm(table: pa.Table, threads: int | None = None) -> tuple[float, fl
     import splinefm as sf
 
     fields = [
-        sf.Numerical(name, sf.Quantile(), sf.BSpline(SEGMENTS, 3))
-        if name.startswith("I")
-        else sf.Categorical(name)
+        sf.Numerical(name, sf.Quantile(), sf.BSpline(SEGMENTS, 3)) if name.startswith("I") else sf.Categorical(name)
         for name in table.column_names
     ]
     schema = sf.Schema(tuple(fields))

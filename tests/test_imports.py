@@ -9,7 +9,18 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "splinefm"
 FOLDERS = ["encode", "model", "learn", "use", "apps"]
-OPTIONAL = ["torch", "optuna", "matplotlib", "onnx", "onnxruntime", "fastapi", "starlette", "uvicorn", "faiss", "shap"]
+OPTIONAL = [
+    "torch",
+    "optuna",
+    "matplotlib",
+    "onnx",
+    "onnxruntime",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "faiss",
+    "shap",
+]
 HEAVY = ["numba", "sklearn", "scipy.stats", "pandas", "polars"]
 
 
@@ -65,7 +76,8 @@ def test_encoding_numbers_loads_no_optional_package():
     code = f"""
 import sys
 import splinefm as sf
-sf.fit_encoder(sf.infer_schema({{"x": [float(i) for i in range(99)], "c": ["a", "b", "c"] * 33}}), {{"x": [0.5], "c": ["a"]}})
+table = {{"x": [float(i) for i in range(99)], "c": ["a", "b", "c"] * 33}}
+sf.fit_encoder(sf.infer_schema(table), table).encode(table)
 loaded = [name for name in {[*OPTIONAL, "polars", "sklearn", "scipy.stats"]} if name in sys.modules]
 assert not loaded, loaded
 """

@@ -9,11 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from splinefm.encode.bases import BSpline as BSpline
     from splinefm.encode.bases import Bins as Bins
     from splinefm.encode.bases import CustomBasis as CustomBasis
     from splinefm.encode.bases import Fourier as Fourier
-    from splinefm.encode.bases import MultiResolution as MultiResolution
     from splinefm.encode.bases import Polynomial as Polynomial
     from splinefm.encode.bases import Powers as Powers
     from splinefm.encode.categorical import Categorical as Categorical
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from splinefm.encode.schema import Schema as Schema
     from splinefm.encode.slots import Layout as Layout
     from splinefm.encode.slots import Slots as Slots
+    from splinefm.encode.splines import BSpline as BSpline
+    from splinefm.encode.splines import MultiResolution as MultiResolution
     from splinefm.encode.starvation import Starvation as Starvation
     from splinefm.encode.table import open_table as open_table
     from splinefm.encode.transforms import ArcsinhSquare as ArcsinhSquare
@@ -39,19 +39,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOME = {
-    "encode.bases": "BSpline Bins CustomBasis Fourier MultiResolution Polynomial Powers",
+    "encode.bases": "Bins CustomBasis Fourier Polynomial Powers",
     "encode.categorical": "Categorical MultiValued",
     "encode.encoder": "Encoder Statistics fit_encoder",
     "encode.inference": "infer_schema",
     "encode.numerical": "Numerical",
     "encode.schema": "Schema",
     "encode.slots": "Layout Slots",
+    "encode.splines": "BSpline MultiResolution",
     "encode.starvation": "Starvation",
     "encode.table": "open_table",
     "encode.transforms": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile choose_transform",
 }
 _MODULE = {name: f"splinefm.{module}" for module, names in _HOME.items() for name in names.split()}
-__all__ = sorted(_MODULE)  # noqa: PLE0605
+__all__ = sorted(_MODULE)
 
 
 def __getattr__(name: str) -> Any:

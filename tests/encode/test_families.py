@@ -164,6 +164,21 @@ def test_an_ineligible_family_falls_back_to_the_normal_by_moments():
     assert name == "normal" and params == pytest.approx((-1.0, 2.0))
 
 
+def test_the_fallback_does_not_overflow():
+    ((name, params, _),) = fit_families([-1e200, 3e200], names=["gamma"])
+    assert name == "normal" and params == pytest.approx((1e200, 2e200))
+
+
+def test_a_dominant_value_leaves_the_real_families_in():
+    names = {name for name, _, _ in fit_families([-2.0, -1.0, 0.0, 1.0, 3.0], [1, 1, 20, 1, 1])}
+    assert {"normal", "logistic", "gumbel"} <= names
+
+
+def test_distinct_points_drop_weightless_values_and_pull_in_huge_ones():
+    values, weights = distinct_points([1e308, 2.0, 1e300, 7.0, -1e308], [1, 2, 3, 0, 1])
+    assert values.tolist() == [-1e290, 2.0, 1e290] and weights.tolist() == [1, 2, 4]
+
+
 def test_results_are_sorted_by_distance():
     distances = [distance for _, _, distance in fit_families(sample("gamma", 500))]
     assert distances == sorted(distances) and len(distances) > 8

@@ -87,7 +87,9 @@ class TestNumerical:
         encoder = sf.fit_encoder(sf.Schema([sf.Numerical("t", sf.MinMax())]), {"t": column})
         assert encoder.fields[0].transform == sf.MinMax(0.0, 86400.0)
 
-    @pytest.mark.parametrize("transform", ["auto", sf.MinMax(), sf.Quantile(), sf.BestFitCDF(), sf.ArcsinhSquare(), sf.Log()])
+    @pytest.mark.parametrize(
+        "transform", ["auto", sf.MinMax(), sf.Quantile(), sf.BestFitCDF(), sf.ArcsinhSquare(), sf.Log()]
+    )
     @pytest.mark.parametrize(
         "values",
         [
@@ -116,7 +118,9 @@ class TestNumerical:
         np.testing.assert_array_equal(matrix[2], matrix[3])
 
     def test_raw_bin_edges_need_no_transform(self):
-        matrix = dense(encode(sf.Numerical("x", basis=sf.Bins(edges=(0, 10, 100))), [1.0, 2.0], [-1.0, 9.0, 10.0, 500.0]))
+        matrix = dense(
+            encode(sf.Numerical("x", basis=sf.Bins(edges=(0, 10, 100))), [1.0, 2.0], [-1.0, 9.0, 10.0, 500.0])
+        )
         np.testing.assert_array_equal(matrix[:, 1:], [[1, 0], [1, 0], [0, 1], [0, 1]])
 
     def test_infinity_can_be_special(self):
@@ -162,7 +166,10 @@ class TestNumerical:
             (lambda: sf.Numerical("x", transform="log"), "transform of field 'x' must be an object with fit"),
             (lambda: sf.Numerical("x", basis=sf.BSpline), "an instance, not the class"),
             (lambda: sf.Numerical("x", basis=3), "basis of field 'x'"),
-            (lambda: sf.Numerical("x", basis=sf.BSpline(periodic=True)), r"period in raw units.*MinMax\(low=0"),
+            (
+                lambda: sf.Numerical("x", basis=sf.BSpline(periodic=True)),
+                r"period in raw units.*MinMax\(low=0",
+            ),
             (lambda: sf.Numerical("x").encode(pa.array([1.0])), "field 'x' is not fitted"),
         ],
     )
@@ -232,7 +239,10 @@ class TestCategorical:
             ([True, False, False], ["false", "true", None]),
             (["b", "a", "a"], pa.array(["a", "b", None], pa.string_view())),
             (["b", "a", "a"], pa.array(["a", "b", None]).dictionary_encode()),
-            ([datetime.date(2020, 1, 1)] + 2 * [datetime.date(2020, 1, 2)], ["2020-01-02", "2020-01-01", None]),
+            (
+                [datetime.date(2020, 1, 1)] + 2 * [datetime.date(2020, 1, 2)],
+                ["2020-01-02", "2020-01-01", None],
+            ),
             ([1e300, 2.0, 2.0], [2, 1e300, None]),
         ],
         ids=str,

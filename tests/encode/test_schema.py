@@ -46,7 +46,11 @@ def test_a_schema_round_trips_through_its_file(tmp_path_factory, schema, suffix)
     schema.save(path)
     again = sf.Schema.load(path)
     assert [type(field) for field in again] == [type(field) for field in schema]
-    infinite = [field for field in schema if np.inf in np.abs([x for x in getattr(field, "special", ()) if not isinstance(x, str)] or [0])]
+    infinite = [
+        field
+        for field in schema
+        if np.inf in np.abs([x for x in getattr(field, "special", ()) if not isinstance(x, str)] or [0])
+    ]
     if not infinite:  # an infinite special value comes back as the rule "== inf"
         assert again == schema
     again.save(path)
@@ -97,12 +101,18 @@ def test_a_readable_file(tmp_path):
         ("field = 3", 'one list "field"'),
         ("[other]", 'one list "field"'),
         ("not toml", "is not a valid TOML file"),
-        ('[[field]]\nkind = "Number"\nname = "x"', '"kind" must be one of Numerical, .*got \'Number\''),
+        ('[[field]]\nkind = "Number"\nname = "x"', "\"kind\" must be one of Numerical, .*got 'Number'"),
         ('[[field]]\nname = "x"', '"kind" must be one of'),
         ('[[field]]\nkind = "Numerical"\nname = "x"\nbase = 3', "field 'x': Numerical has no setting 'base'"),
         ('[[field]]\nkind = "Numerical"', "required positional argument: 'name'|missing"),
-        ('[[field]]\nkind = "Numerical"\nname = "x"\nbasis = {kind = "BSpline", degree = 9}', "degree must be from 0 to 5"),
-        ('[[field]]\nkind = "Categorical"\nname = "x"\n[[field]]\nkind = "Categorical"\nname = "x"', "twice: 'x'"),
+        (
+            '[[field]]\nkind = "Numerical"\nname = "x"\nbasis = {kind = "BSpline", degree = 9}',
+            "degree must be from 0 to 5",
+        ),
+        (
+            '[[field]]\nkind = "Categorical"\nname = "x"\n[[field]]\nkind = "Categorical"\nname = "x"',
+            "twice: 'x'",
+        ),
     ],
 )
 def test_a_bad_file_is_explained_with_its_path(tmp_path, text, message):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splinefm.encode import table as table_module
+from splinefm.encode import files as files_module
 from splinefm.encode.table import missing_column_message, open_table
 
 N = 1000
@@ -128,9 +128,7 @@ SOURCES = {
 }
 
 
-def content(
-    source: object, columns: list[str] | None = None, rows: int = 65_536, **options
-) -> dict[str, list]:
+def content(source: object, columns: list[str] | None = None, rows: int = 65_536, **options) -> dict[str, list]:
     table = open_table(source, **options)
     batches = list(table.chunks(columns, rows))
     schema = pa.schema([table.schema.field(name) for name in columns or table.names])
@@ -235,9 +233,7 @@ def test_memory_stays_bounded(as_dataset, tmp_path):
 
 def test_an_unknown_column_is_reported_with_the_nearest():
     table = open_table({"recency": [1.0], "country": ["US"]})
-    with pytest.raises(
-        ValueError, match=r"no column 'recencyy'.*nearest: 'recency'\. Columns: 'recency', 'cou"
-    ):
+    with pytest.raises(ValueError, match=r"no column 'recencyy'.*nearest: 'recency'\. Columns: 'recency', 'cou"):
         table.chunks(["country", "recencyy"])
 
 
@@ -437,9 +433,7 @@ def test_a_folder_without_data_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["x.xlsx", "x", "x.parquet.gz", "x.gz"])
 def test_an_unknown_suffix_is_refused_with_those_supported(name, tmp_path):
     (tmp_path / name).write_text("a")
-    with pytest.raises(
-        ValueError, match=rf"unknown file format: .*{name}'; .*\.parquet, \.pq, \.csv, \.tsv.*\.gz"
-    ):
+    with pytest.raises(ValueError, match=rf"unknown file format: .*{name}'; .*\.parquet, \.pq, \.csv, \.tsv.*\.gz"):
         open_table(tmp_path / name)
 
 
@@ -540,7 +534,7 @@ def test_quoted_line_breaks_belong_to_the_value(tmp_path):
 
 
 def test_line_breaks_in_values_survive_block_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_module, "_CSV_BLOCK", 64)
+    monkeypatch.setattr(files_module, "_CSV_BLOCK", 64)
     (tmp_path / "x.csv").write_text("a,b\n" + '"one\n\ntwo",1\n' * 50)
     assert content(tmp_path / "x.csv") == {"a": ["one\n\ntwo"] * 50, "b": [1] * 50}
 
@@ -555,7 +549,7 @@ def test_fractions_after_a_megabyte_of_integers_are_read(tmp_path):
 
 @pytest.mark.parametrize("value", ["3.5", "text"])
 def test_a_value_that_does_not_fit_is_named_with_the_way_out(value, tmp_path, monkeypatch):
-    monkeypatch.setattr(table_module, "_CSV_BLOCK", 1 << 10)
+    monkeypatch.setattr(files_module, "_CSV_BLOCK", 1 << 10)
     path = tmp_path / "x.csv"
     path.write_text("id,n\n" + "7,1\n" * 1000 + f"7,{value}\n")
     with pytest.raises(ValueError, match=rf"x\.csv': column 'n': .*int64: .*'{value}'; declare .* types={{"):

@@ -205,6 +205,12 @@ def test_given_family_and_params_are_kept():
     assert given_params.fit(np.arange(9.0)) is given_params
 
 
+def test_a_constant_at_a_given_end_keeps_that_end():
+    below, above = MinMax(high=5.0).fit([5.0, 5.0]), MinMax(low=5.0).fit([5.0, 5.0])
+    assert below.high == 5 and below([4.0, 5.0, 6.0]).tolist() == [0, 1, 1]
+    assert above.low == 5 and above([4.0, 5.0, 6.0]).tolist() == [0, 0, 1]
+
+
 def test_min_max_formula():
     u = MinMax().fit(np.array([4.0, 2.0, 10.0]))([2.0, 4.0, 10.0])
     np.testing.assert_allclose(u, [0, 0.25, 1])
@@ -288,6 +294,15 @@ def test_thinned_quantile_keeps_atoms_and_their_neighbors():
     assert np.abs(exact(x) - thinned(x)).max() < 0.01
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_every_atom_is_kept_within_the_number_of_knots(seed):
+    x, weight = np.arange(1000.0), np.ones(1000)
+    atoms = np.random.default_rng(seed).choice(1000, 4, replace=False)
+    weight[atoms] = 250  # 12.5 % of the rows each, above 1 / knots
+    t = Quantile(knots=10).fit(x, weight)
+    assert set(atoms) <= set(t.x) and len(t.x) <= 10
+
+
 def test_quantile_is_close_to_sklearn_on_continuous_data():
     x = spread_sample("standard_normal", 5000)
     theirs = QuantileTransformer(n_quantiles=1000, subsample=None).fit(x[:, None])
@@ -312,9 +327,7 @@ def test_no_value_takes_more_than_its_share(weights, cap):
 
 def test_atom_share_caps_only_what_exceeds_it():
     x, weight = np.arange(5.0), np.array([1.0, 6.0, 1.0, 1.0, 1.0])
-    assert Quantile(atom_share=0.7).fit(x, weight) == Quantile(
-        atom_share=0.7, **knots(Quantile().fit(x, weight))
-    )
+    assert Quantile(atom_share=0.7).fit(x, weight) == Quantile(atom_share=0.7, **knots(Quantile().fit(x, weight)))
     # 0.5 of the ranks for the atom: weight 4 beside the other four.
     halved = Quantile(atom_share=0.5).fit(x, weight)
     np.testing.assert_allclose(halved.u, naive_mid_ranks([0, 1, 1, 1, 1, 2, 3, 4]))
@@ -356,6 +369,10 @@ def test_scores_and_report_name_the_families_best_first():
     assert {len(line) for line in (titles, *rows)} == {len(titles)}
     ratio = t.scores[-1][1] / t.scores[0][1]
     assert rows[0].split()[2] == "1.0" and float(rows[-1].split()[2]) == pytest.approx(ratio, abs=0.05)
+
+
+def test_best_fit_uses_the_weights():
+    assert BestFitCDF(family="normal").fit([0.0, 4.0], [3, 1]).params == pytest.approx((1, np.sqrt(3)))
 
 
 def test_report_of_a_constant_column():
@@ -418,6 +435,12 @@ def test_atoms_get_the_capped_empirical_cdf():
     assert isinstance(t, Quantile) and t.atom_share == 0.05
     assert "the value 0 has 60.0% of the rows" in reason and "spread by rank" in reason
     assert np.diff(t.u).max() < 0.06
+
+
+def test_a_small_atom_rules_out_a_smooth_cdf():
+    x = spread_sample("standard_normal")
+    for n_zeros, cls in ((200, BestFitCDF), (600, Quantile)):
+        assert isinstance(choose_transform(np.concatenate((x, np.zeros(n_zeros))))[0], cls)
 
 
 def test_a_two_humped_column_is_spread_by_rank():

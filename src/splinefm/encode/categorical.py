@@ -155,9 +155,7 @@ class Categorical:
     def refuse_missing(self) -> None:
         """Raise if missing values are not allowed."""
         if self.missing == "error":
-            raise ValueError(
-                f"column {self.name!r} has missing values; fill them, or use missing=\"token\" in its field"
-            )
+            raise ValueError(f'column {self.name!r} has missing values; fill them, or use missing="token" in its field')
 
     def row_names(self) -> list[str]:
         """What each table row stands for."""
@@ -185,19 +183,17 @@ class Categorical:
 class CategoricalStatistics:
     """What one pass over a categorical column keeps; statistics of parts can be merged."""
 
-    field: Categorical
+    spec: Categorical
     n_rows: int = 0
     n_missing: int = 0
     counts: CategoryCounts = field(default_factory=CategoryCounts)
 
     def update(self, column: pa.Array) -> None:
         """Add the rows of a chunk."""
-        categories = as_categories(column, self.field.name)
-        n_missing = (
-            categories.names.null_count if categories.codes is None else int((categories.codes < 0).sum())
-        )
+        categories = as_categories(column, self.spec.name)
+        n_missing = categories.names.null_count if categories.codes is None else int((categories.codes < 0).sum())
         if n_missing:
-            self.field.refuse_missing()
+            self.spec.refuse_missing()
         self.n_rows += len(column)
         self.n_missing += n_missing
         self.counts.update(categories)
@@ -320,7 +316,7 @@ class MultiValued:
 class MultiValuedStatistics:
     """What one pass over a multi-valued column keeps; statistics of parts can be merged."""
 
-    field: MultiValued
+    spec: MultiValued
     n_rows: int = 0
     n_missing: int = 0
     longest: int = 0
@@ -328,15 +324,15 @@ class MultiValuedStatistics:
 
     def update(self, column: pa.Array) -> None:
         """Add the rows of a chunk."""
-        names, offsets, missing = as_lists(column, self.field.name, self.field.separator)
-        if missing.any() and self.field.missing == "error":
+        names, offsets, missing = as_lists(column, self.spec.name, self.spec.separator)
+        if missing.any() and self.spec.missing == "error":
             raise ValueError(
-                f"column {self.field.name!r} has missing values; fill them, or use missing=\"token\" in its field"
+                f'column {self.spec.name!r} has missing values; fill them, or use missing="token" in its field'
             )
         self.n_rows += len(column)
         self.n_missing += int(missing.sum())
         self.longest = max(self.longest, int(np.diff(offsets).max(initial=0)))
-        self.counts.update(as_categories(names, self.field.name))
+        self.counts.update(as_categories(names, self.spec.name))
 
     def merge(self, other: MultiValuedStatistics) -> None:
         """Add the rows of other statistics of the same field."""

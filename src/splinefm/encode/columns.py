@@ -104,7 +104,9 @@ def text_buffers(strings: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], n
     """Offsets and bytes of an Arrow string array, without a copy."""
     _, offsets, text = strings.buffers()
     first = strings.offset
-    offset = np.frombuffer(offsets, np.int64)[first : first + len(strings) + 1] if len(strings) else np.zeros(1, np.int64)
+    offset = (
+        np.frombuffer(offsets, np.int64)[first : first + len(strings) + 1] if len(strings) else np.zeros(1, np.int64)
+    )
     return offset, np.frombuffer(text, np.uint8) if text is not None and text.size else np.zeros(0, np.uint8)
 
 

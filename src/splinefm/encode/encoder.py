@@ -160,9 +160,7 @@ class Encoder:
                 pass
         return slots
 
-    def encode_chunks(
-        self, table: object, *, rows: int = CHUNK, threads: int | None = None
-    ) -> Iterator[Slots]:
+    def encode_chunks(self, table: object, *, rows: int = CHUNK, threads: int | None = None) -> Iterator[Slots]:
         """Slots of a table in chunks of `rows` rows, for tables that do not fit in memory."""
         source = _open(self.schema, table)
         with _workers(threads) as run:
@@ -198,9 +196,7 @@ class Encoder:
             slots.weight[rows, layout.weight_ptr[first] : layout.weight_ptr[last]] = weight
 
 
-def fit_encoder(
-    schema: Schema, table: object, *, target: str | None = None, threads: int | None = None
-) -> Encoder:
+def fit_encoder(schema: Schema, table: object, *, target: str | None = None, threads: int | None = None) -> Encoder:
     """Fit transforms, bases and vocabularies to a table, in one pass.
 
     Parameters

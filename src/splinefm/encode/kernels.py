@@ -31,7 +31,7 @@ def _same(a: Bytes, a_begin: int, a_end: int, b: Bytes, b_begin: int, b_end: int
     """Whether two strings are equal."""
     if a_end - a_begin != b_end - b_begin:
         return False
-    for i in range(a_end - a_begin):
+    for i in range(a_end - a_begin):  # noqa: SIM110  (Numba compiles loops, not generators)
         if a[a_begin + i] != b[b_begin + i]:
             return False
     return True

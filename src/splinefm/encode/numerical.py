@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.bases import Basis, BSpline, supports
+from splinefm.encode.bases import Basis, supports
 from splinefm.encode.columns import as_numbers
 from splinefm.encode.sketch import FloatArray, QuantileSketch
 from splinefm.encode.slots import FieldLayout, IntArray
+from splinefm.encode.splines import BSpline
 from splinefm.encode.transforms import Transform, choose_transform
 
 ORDINARY = -1
@@ -184,14 +185,14 @@ class Numerical:
 class NumericalStatistics:
     """What one pass over a numerical column keeps; statistics of parts can be merged."""
 
-    field: Numerical
+    spec: Numerical
     n_rows: int = 0
     n_missing: int = 0
     special_rows: FloatArray = field(init=False)
     sketch: QuantileSketch = field(default_factory=QuantileSketch)
 
     def __post_init__(self) -> None:
-        self.special_rows = np.zeros(len(self.field.special))
+        self.special_rows = np.zeros(len(self.spec.special))
 
     @property
     def n_ordinary(self) -> int:
@@ -200,11 +201,11 @@ class NumericalStatistics:
 
     def update(self, column: pa.Array) -> None:
         """Add the rows of a chunk."""
-        x = as_numbers(column, self.field.name)
-        token = self.field.tokens(x)
+        x = as_numbers(column, self.spec.name)
+        token = self.spec.tokens(x)
         self.n_rows += len(x)
         if token is not None:
-            n_special = len(self.field.special)
+            n_special = len(self.spec.special)
             count = np.bincount(token + 1, minlength=n_special + 2)
             self.special_rows += count[1 : n_special + 1]
             self.n_missing += int(count[n_special + 1])
@@ -225,7 +226,7 @@ class NumericalStatistics:
             return summary.points()
         if self.n_missing == self.n_rows:
             raise ValueError(
-                f"column {self.field.name!r} has no values: all {self.n_rows:,} rows are missing; "
+                f"column {self.spec.name!r} has no values: all {self.n_rows:,} rows are missing; "
                 "leave it out of the schema"
             )
         return np.zeros(1), np.ones(1)
@@ -234,7 +235,8 @@ class NumericalStatistics:
 def spread(start: IntArray, widths: tuple[int, ...]) -> IntArray:
     """The row of every weight: window starts repeated, plus the position inside the window."""
     inside = np.concatenate([np.arange(width, dtype=np.int32) for width in widths])
-    return np.repeat(start, widths, axis=1) + inside
+    rows: IntArray = np.repeat(start, widths, axis=1) + inside
+    return rows
 
 
 def check_choice(what: str, value: object, allowed: tuple[str, ...] | None) -> None:

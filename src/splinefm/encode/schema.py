@@ -21,9 +21,7 @@ from splinefm.encode.transforms import TRANSFORMS
 from splinefm.encode.vocabulary import Vocabulary
 
 Field = Numerical | Categorical | MultiValued
-_KINDS: dict[str, type] = {
-    kind.__name__: kind for kind in (Numerical, Categorical, MultiValued, *TRANSFORMS, *BASES)
-}
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in (Numerical, Categorical, MultiValued, *TRANSFORMS, *BASES)}
 
 
 @dataclass(frozen=True)
@@ -88,10 +86,7 @@ class Schema:
 
     def column_types(self) -> dict[str, pa.DataType]:
         """The types in which text files should be read."""
-        return {
-            item.name: pa.float64() if isinstance(item, Numerical) else pa.large_string()
-            for item in self.fields
-        }
+        return {item.name: pa.float64() if isinstance(item, Numerical) else pa.large_string() for item in self.fields}
 
     def check_columns(self, names: Sequence[str], target: str | None = None) -> None:
         """Raise where a column is missing from the table or the target is a field."""
@@ -126,7 +121,7 @@ class Schema:
         if not isinstance(entries, list) or set(description) != {"field"}:
             raise ValueError('a schema file has one list "field" with an entry per column')
         reasons = {}
-        items = []
+        items: list[Field] = []
         for entry in entries:
             entry = dict(entry)
             reason = entry.pop("reason", None)

@@ -112,9 +112,7 @@ class Layout:
     def window_unit(self) -> IntArray:
         """The unit that each window is summed into."""
         first = offsets(max(field.units) + 1 for field in self.fields)
-        return np.array(
-            [first[f] + unit for f, field in enumerate(self.fields) for unit in field.units], np.int32
-        )
+        return np.array([first[f] + unit for f, field in enumerate(self.fields) for unit in field.units], np.int32)
 
     @cached_property
     def unit_field(self) -> IntArray:
@@ -164,9 +162,7 @@ class Slots:
         columns = np.repeat(self.start, width, axis=1) + inside
         row_ptr = np.arange(len(self) + 1) * self.layout.n_weights
         # A copy: the lines below rearrange the values in place.
-        matrix = csr_array(
-            (self.weight.flatten(), columns.ravel(), row_ptr), shape=(len(self), self.layout.n_rows)
-        )
+        matrix = csr_array((self.weight.flatten(), columns.ravel(), row_ptr), shape=(len(self), self.layout.n_rows))
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         return matrix
@@ -174,9 +170,7 @@ class Slots:
 
 def empty_slots(n: int, layout: Layout) -> Slots:
     """Room for n rows."""
-    return Slots(
-        np.empty((n, layout.n_windows), np.int32), np.empty((n, layout.n_weights), np.float32), layout
-    )
+    return Slots(np.empty((n, layout.n_windows), np.int32), np.empty((n, layout.n_weights), np.float32), layout)
 
 
 def concatenate_slots(parts: Sequence[Slots]) -> Slots:

@@ -48,8 +48,9 @@ class Starvation:
     >>> schema = Schema([Numerical("x", MinMax(), BSpline(segments=4, degree=1))])
     >>> print(fit_encoder(schema, {"x": [0.0, 1.0, 2.0, 2.5, 100.0]}).starvation())
     field  transform  functions    least    median  spread over [0, 1]
-    x      MinMax             5     0.0 %    20.0 %  ██▁▂▂
+    x      MinMax             5     0.0 %    20.0 %  █▆▁▁▃
         starved: B2 on [25, 75] sees 0.0 % of the rows
+        starved: B3 on [50, 100] sees 0.0 % of the rows
     """
 
     functions: tuple[FunctionShare, ...]
@@ -58,9 +59,7 @@ class Starvation:
     @staticmethod
     def of(fields: Iterable[object], counts: Sequence[FloatArray], n_rows: int) -> Starvation:
         """The report for fitted fields."""
-        numerical = [
-            (item, rows) for item, rows in zip(fields, counts, strict=True) if isinstance(item, Numerical)
-        ]
+        numerical = [(item, rows) for item, rows in zip(fields, counts, strict=True) if isinstance(item, Numerical)]
         functions = [share for item, rows in numerical for share in _shares(item, rows / n_rows)]
         return Starvation(tuple(functions), {item.name: type(item.transform).__name__ for item, _ in numerical})
 
@@ -93,17 +92,13 @@ def _shares(item: Numerical, share: FloatArray) -> list[FunctionShare]:
     ranges = item.row_ranges()[first:]
     return [
         FunctionShare(item.name, name, float(low), float(high), float(part), float(evenly))
-        for name, (low, high), part, evenly in zip(
-            item.row_names()[first:], ranges, share[first:], even, strict=True
-        )
+        for name, (low, high), part, evenly in zip(item.row_names()[first:], ranges, share[first:], even, strict=True)
     ]
 
 
 def _starved_lines(starved: list[FunctionShare]) -> list[str]:
     lines = [
-        f"    starved: {item.function} on [{item.low:g}, {item.high:g}] sees {item.share:.1%} of the rows".replace(
-            "%", " %"
-        )
+        f"    starved: {item.function} on [{item.low:g}, {item.high:g}] sees {100 * item.share:.1f} % of the rows"
         for item in starved[:_NAMED]
     ]
     more = len(starved) - _NAMED

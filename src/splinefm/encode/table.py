@@ -3,14 +3,11 @@
 import difflib
 import json
 import os
-import re
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,19 +16,6 @@ _ACCEPTED = (
     "a pandas or polars DataFrame, a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a dict of "
     "arrays, a 2-D NumPy array, or a path, folder, glob or list of paths of Parquet or CSV files"
 )
-_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
-_COMPRESSIONS = (".gz", ".bz2", ".zst")
-_TYPE_ADVICE = "declare the column in a schema or pass its type, such as types={'name': pyarrow.float64()}"
-
-# The spellings that pandas.read_csv reads as missing by default.
-_NULLS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
-_NULL_SPELLINGS = ["", "#N/A N/A", *_NULLS.split()]
-
-# Arrow infers the types of a CSV file from its first block and holds later blocks to them. Its default block
-# of 1 MB may show only the integers of a column that has fractions further down; 8 MB is cheap (50 ms) and
-# covers most files whole. Batches already handed out cannot be widened: a misfit past that is an error.
-_CSV_BLOCK = 8 << 20
-
 _Read = Callable[[list[str]], Iterable[pa.RecordBatch]]
 
 
@@ -117,14 +101,15 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     >>> open_table(np.zeros((4, 2))).names
     ('x0', 'x1')
     """
-    if isinstance(source, str | os.PathLike):
-        return _from_files(_expand(source), types or {})
-    if isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
-        return _from_files([path for part in source for path in _expand(part)], types or {})
+    paths = [source] if isinstance(source, str | os.PathLike) else source
+    if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | os.PathLike) for path in paths):
+        from splinefm.encode.files import open_files
+
+        return open_files(paths, types or {})
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
-        return _from_arrow(source, _unnamed_index(source.schema))
+        return _from_arrow(source, unnamed_index(source.schema))
     if isinstance(source, pa.RecordBatchReader):
         return _from_reader(source)
     if isinstance(source, Mapping):
@@ -132,7 +117,7 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     if isinstance(source, np.ndarray):
         return _from_numpy(source)
     if _is_dataset(source):
-        return _table(source.schema, None, lambda names: _dataset_batches(source, names))  # type: ignore[attr-defined]
+        return make_table(source.schema, None, lambda names: _dataset_batches(source, names))  # type: ignore[attr-defined]
     return _from_stream(source)
 
 
@@ -145,11 +130,11 @@ def missing_column_message(name: str, names: Sequence[str]) -> str:
     "no column 'recencyy' in the table; nearest: 'recency'. Columns: 'recency', 'country'"
     """
     nearest = difflib.get_close_matches(str(name), names, n=3)
-    hint = f"; nearest: {_quoted(nearest)}" if nearest else ""
-    return f"no column {name!r} in the table{hint}. Columns: {_quoted(names)}"
+    hint = f"; nearest: {quoted(nearest)}" if nearest else ""
+    return f"no column {name!r} in the table{hint}. Columns: {quoted(names)}"
 
 
-def _quoted(names: Sequence[str], most: int = 20) -> str:
+def quoted(names: Sequence[str], most: int = 20) -> str:
     more = f", ... and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more
 
@@ -184,8 +169,8 @@ def _join(parts: list[list[pa.Array]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(whole, schema=schema)
 
 
-def _table(schema: pa.Schema, n_rows: int | None, read: _Read, index: Set[str] = frozenset()) -> Table:
-    _check_names(schema.names)
+def make_table(schema: pa.Schema, n_rows: int | None, read: _Read, index: Set[str] = frozenset()) -> Table:
+    check_names(schema.names)
     fields = [pa.field(f.name, _plain(f.type)) for f in schema if f.name not in index]
     if not fields:
         raise ValueError("the table has no columns")
@@ -203,10 +188,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _check_names(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise ValueError(f"duplicate column names: {_quoted(twice)}; rename or drop the repeated columns")
+        raise ValueError(f"duplicate column names: {quoted(twice)}; rename or drop the repeated columns")
 
 
 def _index_columns(schema: pa.Schema) -> set[str]:
@@ -215,7 +200,7 @@ def _index_columns(schema: pa.Schema) -> set[str]:
     return {name for name in columns if isinstance(name, str)}
 
 
-def _unnamed_index(schema: pa.Schema) -> set[str]:
+def unnamed_index(schema: pa.Schema) -> set[str]:
     # In a file or an Arrow table, a named index is a column like any other: only pandas would hide it.
     return {name for name in _index_columns(schema) if name.startswith("__index_level_")}
 
@@ -224,7 +209,7 @@ def _unnamed_index(schema: pa.Schema) -> set[str]:
 
 
 def _from_arrow(table: pa.Table, index: Set[str]) -> Table:
-    return _table(table.schema, table.num_rows, lambda names: table.select(names).to_batches(), index)
+    return make_table(table.schema, table.num_rows, lambda names: table.select(names).to_batches(), index)
 
 
 def _from_reader(reader: pa.RecordBatchReader) -> Table:
@@ -236,7 +221,7 @@ def _from_reader(reader: pa.RecordBatchReader) -> Table:
         fresh.clear()
         return (batch.select(names) for batch in reader)
 
-    return _table(reader.schema, None, read, _unnamed_index(reader.schema))
+    return make_table(reader.schema, None, read, unnamed_index(reader.schema))
 
 
 def _from_stream(source: object) -> Table:
@@ -250,9 +235,7 @@ def _from_stream(source: object) -> Table:
     except (pa.ArrowException, TypeError) as error:
         detail = ": ".join(map(str, error.args[::-1]))
         kind = type(source).__name__
-        raise ValueError(
-            f"cannot convert the {kind} to Arrow: {detail}; give each column one type"
-        ) from error
+        raise ValueError(f"cannot convert the {kind} to Arrow: {detail}; give each column one type") from error
     return _from_arrow(table, _index_columns(table.schema))
 
 
@@ -260,7 +243,7 @@ def _stream(source: object) -> pa.RecordBatchReader:
     if not hasattr(source, "__arrow_c_stream__"):
         return pa.Table.from_batches([pa.record_batch(source)]).to_reader()
     if type(source).__module__.startswith("pandas"):
-        _check_names([str(name) for name in source.columns])  # type: ignore[attr-defined]
+        check_names([str(name) for name in source.columns])  # type: ignore[attr-defined]
     with warnings.catch_warnings():
         # Names of several types become strings, which is all that is needed here.
         warnings.filterwarnings("ignore", "The DataFrame has column names of mixed type")
@@ -272,16 +255,14 @@ def _refuse_unless_stream(source: object) -> None:
     if kind == "LazyFrame":
         raise TypeError("a polars LazyFrame is a plan and not a table; pass frame.collect()")
     if kind == "Series" or isinstance(source, list | tuple | pa.Array | pa.ChunkedArray):
-        raise TypeError(
-            f"a {kind} is not a table; pass a table, such as {{'name': values}}. Accepted: {_ACCEPTED}"
-        )
+        raise TypeError(f"a {kind} is not a table; pass a table, such as {{'name': values}}. Accepted: {_ACCEPTED}")
     if not (hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")):
         raise TypeError(f"cannot read a table from {kind}; pass {_ACCEPTED}")
 
 
 def _from_dict(source: Mapping[object, object]) -> Table:
     names = [str(name) for name in source]
-    _check_names(names)
+    check_names(names)
     arrays = [_array(name, values) for name, values in zip(names, source.values(), strict=True)]
     if len({len(array) for array in arrays}) > 1:
         lengths = ", ".join(f"{name!r}: {len(array)}" for name, array in zip(names, arrays, strict=True))
@@ -307,18 +288,14 @@ def _array(name: str, values: object) -> pa.Array | pa.ChunkedArray:
             return pa.chunked_array(values)
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ValueError(
-            f"cannot convert column {name!r} to Arrow: {error}; give it values of one type"
-        ) from error
+        raise ValueError(f"cannot convert column {name!r} to Arrow: {error}; give it values of one type") from error
 
 
 def _check_one_dimensional(name: str, values: object) -> None:
     shape = getattr(values, "shape", (1,))
     if isinstance(values, str | bytes | Mapping | Set) or not hasattr(values, "__len__") or shape == ():
         kind = type(values).__name__
-        raise ValueError(
-            f"column {name!r} must be a list or an array, got {kind} {values!r}; wrap one value in a list"
-        )
+        raise ValueError(f"column {name!r} must be a list or an array, got {kind} {values!r}; wrap one value in a list")
     if len(shape) != 1:
         raise ValueError(f"column {name!r} must have one dimension, got shape {shape}; split it into columns")
 
@@ -338,161 +315,3 @@ def _dataset_batches(dataset: "pa.dataset.Dataset", names: list[str]) -> Iterato
         scan = ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=1 << 20)
         limits["fragment_scan_options"] = scan
     return dataset.to_batches(columns=names, **limits)  # type: ignore[no-any-return]
-
-
-# Sources in files
-
-
-def _expand(source: str | os.PathLike[str]) -> list[Path]:
-    """The files that a path, a folder or a glob stands for."""
-    path = Path(source).expanduser()
-    if path.is_dir():
-        return _folder_files(path)
-    if path.exists():
-        return [path]
-    if re.search(r"[*?\[]", str(path)):
-        return _glob_files(path)
-    raise FileNotFoundError(
-        f"no file or folder {os.fspath(source)!r}; data elsewhere: pass a pyarrow dataset"
-    )
-
-
-def _folder_files(folder: Path) -> list[Path]:
-    files = [path for path in _visible_files(folder, "*") if _format(path)]
-    if not files:
-        raise ValueError(
-            f"no data files ({', '.join(_FORMATS)}) in folder {str(folder)!r}; for files in folders below it "
-            "pass a glob such as 'folder/**/*.parquet' or a pyarrow dataset"
-        )
-    return files
-
-
-def _glob_files(pattern: Path) -> list[Path]:
-    # A final ** matches folders only.
-    below = pattern.relative_to(pattern.anchor) / ("*" if pattern.name == "**" else "")
-    files = _visible_files(Path(pattern.anchor), str(below))
-    if not files:
-        raise FileNotFoundError(f"no file matches the pattern {str(pattern)!r}")
-    return files
-
-
-def _visible_files(folder: Path, pattern: str) -> list[Path]:
-    # Spark and others leave markers such as _SUCCESS and .crc files next to the data.
-    return sorted(p for p in folder.glob(pattern) if p.is_file() and not p.name.startswith((".", "_")))
-
-
-def _format(path: Path) -> str | None:
-    suffix = path.suffix.lower()
-    if suffix in _COMPRESSIONS:
-        kind = _FORMATS.get(Path(path.stem).suffix.lower())
-        return None if kind == "parquet" else kind
-    return _FORMATS.get(suffix)
-
-
-def _from_files(paths: list[Path], types: Mapping[str, pa.DataType]) -> Table:
-    unknown = [str(path) for path in paths if _format(path) is None]
-    if unknown:
-        known = f"{', '.join(_FORMATS)} (text also with {', '.join(_COMPRESSIONS)})"
-        raise ValueError(f"unknown file format: {_quoted(unknown, 3)}; the name must end in {known}")
-    by_format = {_format(path): path for path in paths}
-    if len(by_format) > 1:
-        raise ValueError(f"file formats must not be mixed, got {_quoted(list(map(str, by_format.values())))}")
-    return _from_parquet(paths) if "parquet" in by_format else _from_csv(paths, types)
-
-
-def _from_parquet(paths: list[Path]) -> Table:
-    schemas, n_rows = [], 0
-    for path in paths:
-        with _naming(path), _open_parquet(path) as file:
-            schemas.append(file.schema_arrow)
-            n_rows += file.metadata.num_rows
-    schema = _common_schema(paths, schemas)
-
-    def read(names: list[str]) -> Iterator[pa.RecordBatch]:
-        for path in paths:
-            with _naming(path), _open_parquet(path) as file:
-                yield from file.iter_batches(65_536, columns=names)
-
-    return _table(schema, n_rows, read, _unnamed_index(schema))
-
-
-def _open_parquet(path: Path) -> "pa.parquet.ParquetFile":
-    from pyarrow.parquet import ParquetFile
-
-    # Buffered reads keep memory at a batch; pre-buffering would hold whole row groups.
-    return ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
-
-
-def _from_csv(paths: list[Path], types: Mapping[str, pa.DataType]) -> Table:
-    schemas = []
-    for path in paths:
-        with _naming(path), _open_csv(path, types) as reader:
-            schemas.append(reader.schema)
-            _check_utf8(path, reader.schema)
-    schema = _common_schema(paths, schemas)
-    known = {column.name: column.type for column in schema}
-
-    def read(names: list[str]) -> Iterator[pa.RecordBatch]:
-        for path in paths:
-            with _naming(path), _open_csv(path, known, names) as reader:
-                yield from reader
-
-    return _table(schema, None, read)
-
-
-def _open_csv(
-    path: Path, types: Mapping[str, pa.DataType], names: Sequence[str] = ()
-) -> pa.RecordBatchReader:
-    from pyarrow import csv
-
-    delimiter = "\t" if _format(path) == "tsv" else ","
-    nulls = {"null_values": _NULL_SPELLINGS, "strings_can_be_null": True}
-    return csv.open_csv(
-        str(path),
-        read_options=csv.ReadOptions(block_size=_CSV_BLOCK),
-        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=csv.ConvertOptions(column_types=types, include_columns=names, **nulls),
-    )
-
-
-def _check_utf8(path: Path, schema: pa.Schema) -> None:
-    # Arrow falls back to bytes for text that is not UTF-8, and decodes names only when they are asked for.
-    for name, kind in zip(schema.names, schema.types, strict=True):
-        if pa.types.is_binary(kind):
-            raise ValueError(f"cannot read {str(path)!r}: column {name!r} is not UTF-8; convert the file")
-
-
-def _common_schema(paths: list[Path], schemas: list[pa.Schema]) -> pa.Schema:
-    """The columns of files, each with a type that fits all of them, such as double for int64 and double."""
-    for path, schema in zip(paths, schemas, strict=True):
-        _check_names(schema.names)
-        differing = sorted(set(schema.names) ^ set(schemas[0].names))
-        if differing:
-            files = _quoted([str(paths[0]), str(path)])
-            raise ValueError(f"files must have the same columns; {files} differ in {_quoted(differing)}")
-    try:
-        return pa.unify_schemas(schemas, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise ValueError(f"files disagree on a column: {error}; {_TYPE_ADVICE}") from error
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turn the errors of Arrow into errors that name the file and the column."""
-    try:
-        yield
-    except (FileNotFoundError, PermissionError):
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read {str(path)!r}: {_detail(path, error)}") from error
-
-
-def _detail(path: Path, error: Exception) -> str:
-    text = str(error)
-    column = re.match(r"In CSV column #(\d+): ", text)
-    if column:
-        with _open_csv(path, {}) as reader:
-            text = f"column {reader.schema.names[int(column[1])]!r}: {text[column.end() :]}"
-    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text:
-        return f"{text}; convert the file to UTF-8"
-    return f"{text}; {_TYPE_ADVICE}" if "conversion error" in text else text

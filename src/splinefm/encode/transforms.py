@@ -549,7 +549,7 @@ def _learn_shift(smallest: float) -> float:
 
 
 def _just_above(value: float) -> float:
-    return float(max(np.nextafter(value, np.inf), value + SMALLEST))
+    return float(np.nextafter(value, np.inf))
 
 
 def _fitted(owner: object, value: T | None) -> T:

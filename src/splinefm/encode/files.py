@@ -1,0 +1,183 @@
+"""Parquet, CSV and TSV files as tables that are read in batches."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from splinefm.encode.table import Table, check_names, make_table, quoted, unnamed_index
+
+if TYPE_CHECKING:
+    import pyarrow.parquet
+
+_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
+_COMPRESSIONS = (".gz", ".bz2", ".zst")
+_TYPE_ADVICE = "declare the column in a schema or pass its type, such as types={'name': pyarrow.float64()}"
+
+# The spellings that pandas.read_csv reads as missing by default.
+_NULLS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
+_NULL_SPELLINGS = ["", "#N/A N/A", *_NULLS.split()]
+
+# Arrow infers the types of a CSV file from its first block and holds later blocks to them. Its default block
+# of 1 MB may show only the integers of a column that has fractions further down; 8 MB is cheap (50 ms) and
+# covers most files whole. Batches already handed out cannot be widened: a misfit past that is an error.
+_CSV_BLOCK = 8 << 20
+
+
+def open_files(sources: Sequence[str | os.PathLike[str]], types: Mapping[str, pa.DataType]) -> Table:
+    """The files behind paths, folders and globs as one table."""
+    paths = [path for source in sources for path in _expand(source)]
+    unknown = [str(path) for path in paths if _format(path) is None]
+    if unknown:
+        known = f"{', '.join(_FORMATS)} (text also with {', '.join(_COMPRESSIONS)})"
+        raise ValueError(f"unknown file format: {quoted(unknown, 3)}; the name must end in {known}")
+    by_format = {_format(path): path for path in paths}
+    if len(by_format) > 1:
+        raise ValueError(f"file formats must not be mixed, got {quoted(list(map(str, by_format.values())))}")
+    return _from_parquet(paths) if "parquet" in by_format else _from_csv(paths, types)
+
+
+def _expand(source: str | os.PathLike[str]) -> list[Path]:
+    """The files that a path, a folder or a glob stands for."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return _folder_files(path)
+    if path.exists():
+        return [path]
+    if re.search(r"[*?\[]", str(path)):
+        return _glob_files(path)
+    raise FileNotFoundError(f"no file or folder {os.fspath(source)!r}; data elsewhere: pass a pyarrow dataset")
+
+
+def _folder_files(folder: Path) -> list[Path]:
+    files = [path for path in _visible_files(folder, "*") if _format(path)]
+    if not files:
+        raise ValueError(
+            f"no data files ({', '.join(_FORMATS)}) in folder {str(folder)!r}; for files in folders below it "
+            "pass a glob such as 'folder/**/*.parquet' or a pyarrow dataset"
+        )
+    return files
+
+
+def _glob_files(pattern: Path) -> list[Path]:
+    # A final ** matches folders only.
+    below = pattern.relative_to(pattern.anchor) / ("*" if pattern.name == "**" else "")
+    files = _visible_files(Path(pattern.anchor), str(below))
+    if not files:
+        raise FileNotFoundError(f"no file matches the pattern {str(pattern)!r}")
+    return files
+
+
+def _visible_files(folder: Path, pattern: str) -> list[Path]:
+    # Spark and others leave markers such as _SUCCESS and .crc files next to the data.
+    return sorted(p for p in folder.glob(pattern) if p.is_file() and not p.name.startswith((".", "_")))
+
+
+def _format(path: Path) -> str | None:
+    suffix = path.suffix.lower()
+    if suffix in _COMPRESSIONS:
+        kind = _FORMATS.get(Path(path.stem).suffix.lower())
+        return None if kind == "parquet" else kind
+    return _FORMATS.get(suffix)
+
+
+def _from_parquet(paths: list[Path]) -> Table:
+    schemas, n_rows = [], 0
+    for path in paths:
+        with _naming(path), _open_parquet(path) as file:
+            schemas.append(file.schema_arrow)
+            n_rows += file.metadata.num_rows
+    schema = _common_schema(paths, schemas)
+
+    def read(names: list[str]) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            with _naming(path), _open_parquet(path) as file:
+                yield from file.iter_batches(65_536, columns=names)
+
+    return make_table(schema, n_rows, read, unnamed_index(schema))
+
+
+def _open_parquet(path: Path) -> pa.parquet.ParquetFile:
+    from pyarrow.parquet import ParquetFile
+
+    # Buffered reads keep memory at a batch; pre-buffering would hold whole row groups.
+    return ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
+
+
+def _from_csv(paths: list[Path], types: Mapping[str, pa.DataType]) -> Table:
+    schemas = []
+    for path in paths:
+        with _naming(path), _open_csv(path, types) as reader:
+            schemas.append(reader.schema)
+            _check_utf8(path, reader.schema)
+    schema = _common_schema(paths, schemas)
+    known = {column.name: column.type for column in schema}
+
+    def read(names: list[str]) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            with _naming(path), _open_csv(path, known, names) as reader:
+                yield from reader
+
+    return make_table(schema, None, read)
+
+
+def _open_csv(path: Path, types: Mapping[str, pa.DataType], names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    from pyarrow import csv
+
+    delimiter = "\t" if _format(path) == "tsv" else ","
+    nulls = {"null_values": _NULL_SPELLINGS, "strings_can_be_null": True}
+    return csv.open_csv(
+        str(path),
+        read_options=csv.ReadOptions(block_size=_CSV_BLOCK),
+        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=csv.ConvertOptions(column_types=types, include_columns=names, **nulls),
+    )
+
+
+def _check_utf8(path: Path, schema: pa.Schema) -> None:
+    # Arrow falls back to bytes for text that is not UTF-8, and decodes names only when they are asked for.
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        if pa.types.is_binary(kind):
+            raise ValueError(f"cannot read {str(path)!r}: column {name!r} is not UTF-8; convert the file")
+
+
+def _common_schema(paths: list[Path], schemas: list[pa.Schema]) -> pa.Schema:
+    """The columns of files, each with a type that fits all of them, such as double for int64 and double."""
+    for path, schema in zip(paths, schemas, strict=True):
+        check_names(schema.names)
+        differing = sorted(set(schema.names) ^ set(schemas[0].names))
+        if differing:
+            files = quoted([str(paths[0]), str(path)])
+            raise ValueError(f"files must have the same columns; {files} differ in {quoted(differing)}")
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise ValueError(f"files disagree on a column: {error}; {_TYPE_ADVICE}") from error
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Turn the errors of Arrow into errors that name the file and the column."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {str(path)!r}: {_detail(path, error)}") from error
+
+
+def _detail(path: Path, error: Exception) -> str:
+    text = str(error)
+    column = re.match(r"In CSV column #(\d+): ", text)
+    if column:
+        with _open_csv(path, {}) as reader:
+            text = f"column {reader.schema.names[int(column[1])]!r}: {text[column.end() :]}"
+    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text:
+        return f"{text}; convert the file to UTF-8"
+    return f"{text}; {_TYPE_ADVICE}" if "conversion error" in text else text

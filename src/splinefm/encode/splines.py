@@ -1,0 +1,218 @@
+"""B-splines on [0, 1]: the default basis, at one or several resolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+Windows = tuple[IntArray, FloatArray]
+MAX_DEGREE = 5
+
+
+@dataclass(frozen=True)
+class BSpline:
+    """B-splines on break-points that divide [0, 1] into segments.
+
+    The outer knots continue the spacing beyond 0 and 1 instead of piling up there, so that all functions on
+    equal segments have one shape and a penalty on second differences has straight lines as its null space
+    (Eilers & Marx, 1996). The functions span the same splines as the clamped basis of the paper. The weights
+    sum to one on the whole of [0, 1], both ends included.
+
+    Parameters
+    ----------
+    segments : int
+        Number of segments; there are `segments + degree` functions (`segments`, if periodic).
+    degree : int
+        0 (steps) to 5; 3 is a cubic spline.
+    knots : tuple of float, optional
+        Break-points in u, from 0 to 1, in place of equal segments; `segments` follows from them.
+    periodic : bool
+        u = 1 is the same point as u = 0. Give the transform the period, such as `MinMax(low=0, high=24)`.
+
+    Examples
+    --------
+    >>> start, weight = BSpline(segments=4, degree=1)(np.array([0.0, 0.3, 1.0]))
+    >>> start.ravel(), weight
+    (array([0, 1, 3], dtype=int32), array([[1. , 0. ], [0.8, 0.2], [0. , 1. ]]))
+    """
+
+    segments: int = 20
+    degree: int = 3
+    knots: tuple[float, ...] | None = None
+    periodic: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("degree", self.degree, 0, MAX_DEGREE)
+        if self.knots is not None:
+            object.__setattr__(self, "knots", _checked_knots(self.knots))
+            object.__setattr__(self, "segments", len(self.knots) - 1)
+        check_count("segments", self.segments, 1)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Weights per window; a periodic spline has windows of width 1, since its rows wrap around."""
+        return (1,) * (self.degree + 1) if self.periodic else (self.degree + 1,)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of functions, in a tuple."""
+        return (self.segments if self.periodic else self.segments + self.degree,)
+
+    @property
+    def extended_knots(self) -> FloatArray:
+        """All knots, the `degree` outer ones on either side included."""
+        inner = np.arange(self.segments + 1) / self.segments if self.knots is None else np.array(self.knots)
+        outer = np.arange(1, self.degree + 1)
+        if self.periodic:
+            turns = [inner[:-1] + turn for turn in range(-self.degree, self.degree + 2)]
+            whole = np.concatenate(turns)
+            first = self.degree * self.segments - self.degree
+            return whole[first : first + self.segments + 2 * self.degree + 1]
+        left = inner[0] - outer[::-1] * (inner[1] - inner[0])
+        right = inner[-1] + outer * (inner[-1] - inner[-2])
+        return np.concatenate([left, inner, right])
+
+    def __call__(self, u: FloatArray) -> Windows:
+        """Rows and weights of the functions that are not zero at u."""
+        if self.knots is None and self.degree > 0:
+            start, weight = cardinal_splines(u, self.segments, self.degree)
+        else:
+            start, weight = cox_de_boor(u, self.extended_knots, self.segments, self.degree)
+        if self.periodic:
+            rows = (start[:, None] + np.arange(self.degree + 1)) % self.segments
+            return rows.astype(np.int32), weight
+        return start[:, None], weight
+
+    def supports(self) -> FloatArray:
+        """The interval of u, clipped to [0, 1], where each function is not zero; shape (functions, 2)."""
+        if self.periodic:
+            return whole(self.sizes[0])
+        knots = np.clip(self.extended_knots, 0.0, 1.0)
+        return np.stack([knots[: self.sizes[0]], knots[self.degree + 1 :]], axis=1)
+
+
+@dataclass(frozen=True)
+class MultiResolution:
+    """Several uniform B-spline bases in one field, their vectors summed; one window per resolution.
+
+    The coarse functions catch the trend from little data, the fine ones add detail where the data support it.
+
+    Parameters
+    ----------
+    segments : tuple of int
+        Segments of each resolution, coarse to fine.
+    degree : int
+        Degree of all of them.
+
+    Examples
+    --------
+    >>> basis = MultiResolution((2, 8), degree=3)
+    >>> basis.widths, basis.sizes
+    ((4, 4), (5, 11))
+    """
+
+    segments: tuple[int, ...] = (8, 32, 128)
+    degree: int = 3
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "segments", tuple(self.segments))
+        if not self.segments:
+            raise ValueError("segments must name at least one resolution, got ()")
+        _ = self.levels  # each level checks its own numbers
+
+    @property
+    def levels(self) -> tuple[BSpline, ...]:
+        """One uniform basis per resolution."""
+        return tuple(BSpline(segments, self.degree) for segments in self.segments)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Weights per window."""
+        return (self.degree + 1,) * len(self.segments)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Functions per resolution."""
+        return tuple(segments + self.degree for segments in self.segments)
+
+    def __call__(self, u: FloatArray) -> Windows:
+        """Rows and weights of the functions that are not zero at u."""
+        first = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int32)
+        starts, weights = zip(*(level(u) for level in self.levels), strict=True)
+        return np.concatenate(starts, axis=1) + first, np.concatenate(weights, axis=1)
+
+    def supports(self) -> FloatArray:
+        """The interval of u where each function is not zero."""
+        return np.concatenate([level.supports() for level in self.levels])
+
+
+def cardinal_splines(u: FloatArray, segments: int, degree: int) -> tuple[IntArray, FloatArray]:
+    """Uniform B-splines: first active function, shape (n,), and the degree + 1 weights, shape (n, degree + 1).
+
+    With t the position inside the segment, the weights of degree d follow from those of degree d - 1:
+    of the weight of function j, the part (t + d - 1 - j) / d moves on to function j + 1.
+    """
+    scaled = u * segments
+    start = np.minimum(scaled.astype(np.int32), segments - 1)
+    t = scaled - start
+    weight = np.empty((degree + 1, len(u)))
+    weight[0] = 1.0
+    for d in range(1, degree + 1):
+        weight[d] = 0.0
+        for j in range(d - 1, -1, -1):
+            rising = (t + (d - 1 - j)) * (weight[j] / d)
+            weight[j + 1] += rising
+            weight[j] -= rising
+    return start, weight.T
+
+
+def cox_de_boor(u: FloatArray, knots: FloatArray, segments: int, degree: int) -> tuple[IntArray, FloatArray]:
+    """B-splines on any knots: first active function and the degree + 1 weights."""
+    inner = knots[degree + 1 : degree + segments]
+    start = np.searchsorted(inner, u, side="right").astype(np.int32)
+    span = start + degree
+    weight = np.zeros((degree + 1, len(u)))
+    weight[0] = 1.0
+    for d in range(1, degree + 1):
+        carried = np.zeros(len(u))
+        for j in range(d):
+            left, right = knots[span + j + 1 - d], knots[span + j + 1]
+            part = weight[j] / (right - left)
+            weight[j] = carried + (right - u) * part
+            carried = (u - left) * part
+        weight[d] = carried
+    return start, weight.T
+
+
+def whole(size: int) -> FloatArray:
+    """The interval [0, 1] for each of `size` functions."""
+    return np.tile([0.0, 1.0], (size, 1))
+
+
+def check_count(name: str, value: int, low: int, high: int | None = None) -> None:
+    """Raise unless value is a whole number in the range."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    if value < low or (high is not None and value > high):
+        allowed = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise ValueError(f"{name} must be {allowed}, got {value}")
+
+
+def increasing(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    """The values as floats; raise unless they increase."""
+    array = np.asarray(values, np.float64)
+    if array.ndim != 1 or len(array) < 2 or not np.isfinite(array).all() or (np.diff(array) <= 0).any():
+        raise ValueError(f"{name} must be at least two increasing finite numbers, got {tuple(values)}")
+    return tuple(array.tolist())
+
+
+def _checked_knots(knots: tuple[float, ...]) -> tuple[float, ...]:
+    knots = increasing("knots", knots)
+    if knots[0] != 0.0 or knots[-1] != 1.0:
+        raise ValueError(f"knots must run from 0 to 1 (break-points in u), got {knots[0]} to {knots[-1]}")
+    return knots
