@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from splinefm.encode.auto import choose_transform as choose_transform
     from splinefm.encode.bases import Bins as Bins
     from splinefm.encode.bases import CustomBasis as CustomBasis
     from splinefm.encode.bases import Fourier as Fourier
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     from splinefm.encode.transforms import Log as Log
     from splinefm.encode.transforms import MinMax as MinMax
     from splinefm.encode.transforms import Quantile as Quantile
-    from splinefm.encode.transforms import choose_transform as choose_transform
 
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "encode.auto": "choose_transform",
     "encode.bases": "Bins CustomBasis Fourier Polynomial Powers",
     "encode.categorical": "Categorical MultiValued",
     "encode.encoder": "Encoder Statistics fit_encoder",
@@ -49,7 +50,7 @@ _HOME = {
     "encode.splines": "BSpline MultiResolution",
     "encode.starvation": "Starvation",
     "encode.table": "open_table",
-    "encode.transforms": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile choose_transform",
+    "encode.transforms": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile",
 }
 _MODULE = {name: f"splinefm.{module}" for module, names in _HOME.items() for name in names.split()}
 __all__ = sorted(_MODULE)

@@ -6,16 +6,10 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from splinefm.encode import families
-from splinefm.encode.families import (
-    FAMILIES,
-    cdf,
-    distinct_points,
-    fit_families,
-    mid_ranks,
-    ppf,
-    weighted_quantile,
-)
+from splinefm.encode import bestfit
+from splinefm.encode.bestfit import fit_families
+from splinefm.encode.families import FAMILIES, cdf, ppf
+from splinefm.encode.points import distinct_points, mid_ranks, weighted_quantile
 
 # name -> (params as we write them, the same distribution by scipy)
 ORACLES = {
@@ -206,7 +200,7 @@ def test_many_points_are_thinned_by_rank():
     x = np.arange(5000.0)
     weight = np.ones(5000)
     weight[0] = 5000.0
-    thin_x, thin_weight = families._thin(x, weight)
+    thin_x, thin_weight = bestfit._thin(x, weight)
     assert len(thin_x) <= 1000 and thin_weight.sum() == 1000 and thin_weight[0] == 500
     ranks = np.interp(thin_x[1:], x, mid_ranks(weight))
     assert np.abs(mid_ranks(thin_weight)[1:] - ranks).max() < 1e-3

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import QuantileTransformer
 
+from splinefm.encode.auto import choose_transform
 from splinefm.encode.transforms import (
     TRANSFORMS,
     ArcsinhSquare,
@@ -19,7 +20,6 @@ from splinefm.encode.transforms import (
     MinMax,
     Quantile,
     Transform,
-    choose_transform,
 )
 
 SPECS = [

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from splinefm.encode.auto import FEW_VALUES as SPREAD_BY_RANK
 from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.columns import as_categories, as_lists, as_numbers, is_text
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.table import missing_column_message, open_table
-from splinefm.encode.transforms import FEW_VALUES as SPREAD_BY_RANK
 from splinefm.encode.vocabulary import CategoryCounts
 
 # Only so many rows are looked at: the choice hardly changes after that, the fit reads all of them.

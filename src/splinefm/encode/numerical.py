@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm.encode.auto import choose_transform
 from splinefm.encode.bases import Basis, supports
 from splinefm.encode.columns import as_numbers
 from splinefm.encode.sketch import FloatArray, QuantileSketch
 from splinefm.encode.slots import FieldLayout, IntArray
 from splinefm.encode.splines import BSpline
-from splinefm.encode.transforms import Transform, choose_transform
+from splinefm.encode.transforms import MinMax, Transform
 
 ORDINARY = -1
 _COMPARISONS: dict[str, Callable[[Any, float], Any]] = {
@@ -289,6 +290,4 @@ def _check_part(what: str, part: object, members: tuple[str, ...], name: str) ->
 
 
 def _over_edges(edges: tuple[float, ...]) -> tuple[Transform, str]:
-    from splinefm.encode.transforms import MinMax
-
     return MinMax(low=edges[0], high=edges[-1]), "from the first to the last bin edge"
