@@ -2,7 +2,7 @@
 
 1,000,000 rows, 13 numerical columns (quantile transform, cubic splines on 20 segments) and 26 categorical ones
 (100,000 distinct values in all, Zipf). Each contender runs in a process of its own, so that peak memory is its
-own; the contenders take turns and the best of the repeats counts.
+own; it does the job twice and the second counts. The contenders take turns; the best of the repeats counts.
 
     python benchmarks/encode.py [--quick] [--json]
 """
@@ -36,7 +36,7 @@ def make_table(rows: int) -> pa.Table:
 
 def run_sklearn(table: pa.Table) -> tuple[float, float, float]:
     """Seconds to fit, seconds to encode, MiB above the input at the peak."""
-    from sklearn.compose import make_column_transformer
+    import scipy.sparse
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, SplineTransformer
 
@@ -46,19 +46,13 @@ def run_sklearn(table: pa.Table) -> tuple[float, float, float]:
     )
     numerical = [name for name in frame if name.startswith("I")]
     categorical = [name for name in frame if name.startswith("C")]
-    encoder = make_column_transformer(
-        (splines, numerical),
-        (OneHotEncoder(handle_unknown="infrequent_if_exist"), categorical),
-        sparse_threshold=1.0,
-    )
+    onehot = OneHotEncoder(handle_unknown="infrequent_if_exist")
     before = _peak()
     begin = time.perf_counter()
-    # ColumnTransformer's `fit` encodes as well: the parts are timed by themselves.
+    # Not in a ColumnTransformer, whose `fit` encodes as well.
     fit_splines = splines.fit(frame[numerical])
-    fit_onehot = encoder.transformers[1][1].fit(frame[categorical])
+    fit_onehot = onehot.fit(frame[categorical])
     fitted = time.perf_counter()
-    import scipy.sparse
-
     matrix = scipy.sparse.hstack(
         [fit_splines.transform(frame[numerical]), fit_onehot.transform(frame[categorical])], format="csr"
     )
@@ -77,7 +71,6 @@ def run_splinefm(table: pa.Table, threads: int | None = None) -> tuple[float, fl
         for name in table.column_names
     ]
     schema = sf.Schema(tuple(fields))
-    sf.fit_encoder(schema, table.slice(0, 100)).encode(table.slice(0, 100))  # kernels compile or load here
     before = _peak()
     begin = time.perf_counter()
     encoder = sf.fit_encoder(schema, table, threads=threads)
@@ -95,9 +88,10 @@ def _peak() -> float:
 
 def _contender(name: str, rows: int) -> tuple[float, float, float]:
     table = make_table(rows)
-    if name == "sklearn":
-        return run_sklearn(table)
-    return run_splinefm(table, 1 if name == "splinefm, 1 thread" else None)
+    threads = 1 if name == "splinefm, 1 thread" else None
+    runs = [run_sklearn(table) if name == "sklearn" else run_splinefm(table, threads) for _ in range(2)]
+    # The first run also pays for memory that the process never touched before; its peak is the peak.
+    return runs[1][0], runs[1][1], runs[0][2]
 
 
 def measure(rows: int, repeats: int) -> dict[str, Any]:
@@ -132,7 +126,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="200,000 rows, one repeat")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
-    result = measure(200_000 if options.quick else 1_000_000, 1 if options.quick else 3)
+    result = measure(200_000 if options.quick else 1_000_000, 1 if options.quick else 2)
     if options.json:
         print(json.dumps(result))
         return

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from splinefm.encode import kernels
+from splinefm.encode.transforms import _make_guide
 from splinefm.encode.vocabulary import Vocabulary
 
 words = st.lists(st.text(max_size=12), max_size=30)
@@ -31,21 +32,27 @@ def test_look_up_in_a_slice_of_an_array(asked, begin, length):
     assert found.tolist() == [{"": 0, "a": 1, "é": 2}.get(name, -1) for name in asked.to_pylist()]
 
 
+def interpolate(x, knots, values):
+    out = np.empty(len(x))
+    kernels.interpolate(x, knots, values, *_make_guide(knots), out)
+    return out
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=40, unique=True).map(sorted),
     st.lists(st.floats(-2e6, 2e6), max_size=20),
+    st.sampled_from([1.0, 1e-9, 1e250]),
+    st.booleans(),
 )
-def test_interpolation_is_that_of_numpy(knots, x):
+def test_interpolation_is_that_of_numpy(knots, x, scale, skewed):
     knots = np.array(knots) / 7.0
+    knots = (np.sinh(knots / 1e4) if skewed else knots) * scale
     values = np.linspace(0.0, 1.0, len(knots))
-    x = np.concatenate([x, knots, (knots[1:] + knots[:-1]) / 2])
-    out = np.empty(len(x))
-    kernels.interpolate(x, knots, values, out)
-    np.testing.assert_allclose(out, np.interp(x, knots, values), atol=1e-12)
+    x = np.concatenate([np.array(x) * scale, knots, (knots[1:] + knots[:-1]) / 2])
+    np.testing.assert_allclose(interpolate(x, knots, values), np.interp(x, knots, values), atol=1e-12)
 
 
-def test_nan_stays_nan():
-    out = np.empty(2)
-    kernels.interpolate(np.array([np.nan, 0.5]), np.array([0.0, 1.0]), np.array([0.0, 1.0]), out)
-    assert np.isnan(out[0]) and out[1] == 0.5
+def test_nan_stays_nan_and_infinity_is_beyond_the_ends():
+    found = interpolate(np.array([np.nan, 0.5, np.inf, -np.inf]), np.array([0.0, 1.0]), np.array([0.25, 0.75]))
+    np.testing.assert_array_equal(found, [np.nan, 0.5, 0.75, 0.25])

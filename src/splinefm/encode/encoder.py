@@ -22,7 +22,7 @@ from splinefm.encode.table import Table, open_table
 
 FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStatistics
 # Rows per task: a chunk's columns are statistics' unit of work; a block's temporaries stay in the L2 cache.
-CHUNK = 65_536
+CHUNK = 131_072
 BLOCK = 8192
 
 _Item = TypeVar("_Item")

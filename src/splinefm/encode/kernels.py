@@ -103,28 +103,50 @@ def find(
         out[i] = at
 
 
-@_compiled
-def interpolate(x: FloatArray, knots: FloatArray, values: FloatArray, out: FloatArray) -> None:
-    """Piecewise linear through (knots, values), constant beyond the ends; NaN stays NaN.
+# A guide to sorted knots: the bits of the distance to the first knot, shifted right, number cells whose
+# width grows with the distance. Most cells hold few knots, wherever the data are dense.
 
-    The search halves a fixed number of times without a branch on the data, which random x would mispredict.
-    """
+
+@_compiled
+def _cell(knots: FloatArray, z: float, shift: int) -> int:
+    """The cell of z, at least at the second knot; the bits of positive floats are ordered like the floats."""
+    beyond = np.float64(z - knots[0]).view(np.int64) - np.float64(knots[1] - knots[0]).view(np.int64)
+    return int(beyond >> shift)
+
+
+@_compiled
+def build_guide(knots: FloatArray, shift: int, guide: IntArray) -> None:
+    """guide[c] = the last knot before cell c (the second knot, if there is none)."""
+    at = 1
+    for cell in range(len(guide)):
+        while at + 1 < len(knots) and _cell(knots, knots[at + 1], shift) < cell:
+            at += 1
+        guide[cell] = at
+
+
+@_compiled
+def interpolate(
+    x: FloatArray, knots: FloatArray, values: FloatArray, shift: int, guide: IntArray, out: FloatArray
+) -> None:
+    """Piecewise linear through (knots, values), constant beyond the ends; NaN stays NaN."""
     last = len(knots) - 1
-    steps = 0
-    while (1 << steps) <= last:
-        steps += 1
     for i in range(len(x)):
         z = x[i]
-        low = 0
-        size = last  # candidates for the left knot: low .. low + size - 1
-        for _ in range(steps):
-            half = size >> 1
-            low = low + half if knots[low + half] <= z else low
-            size -= half
-        if z <= knots[0]:
-            out[i] = values[0]
-        elif z >= knots[last]:
+        if z >= knots[last]:
             out[i] = values[last]
-        else:
-            part = (z - knots[low]) / (knots[low + 1] - knots[low])
-            out[i] = values[low] + part * (values[low + 1] - values[low])
+            continue
+        if not z > knots[0]:
+            out[i] = values[0] if z <= knots[0] else z
+            continue
+        low = 0
+        if z >= knots[1]:
+            cell = _cell(knots, z, shift)
+            low, high = guide[cell], guide[cell + 1] + 1
+            while high - low > 1:
+                middle = (low + high) >> 1
+                if knots[middle] <= z:
+                    low = middle
+                else:
+                    high = middle
+        part = (z - knots[low]) / (knots[low + 1] - knots[low])
+        out[i] = values[low] + part * (values[low + 1] - values[low])

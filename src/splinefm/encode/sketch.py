@@ -77,9 +77,10 @@ class Summary:
 
 def summarize(x: FloatArray) -> Summary:
     """The exact summary of finite values."""
-    value, count = np.unique(x, return_counts=True)
-    at = count.astype(np.float64)
-    return Summary(value + 0.0, np.cumsum(at) - at, at, float(len(x)))  # + 0.0: one zero, not -0.0
+    ordered = np.sort(x + 0.0)  # + 0.0: one zero, not -0.0
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    at = np.diff(first, append=len(x)).astype(np.float64)
+    return Summary(ordered[first], first.astype(np.float64), at, float(len(x)))
 
 
 @dataclass

@@ -136,15 +136,25 @@ class Quantile:
         return replace(self, x=tuple(values[kept]), u=tuple(_to_unit(ranks[kept], ranks[0], ranks[-1])))
 
     def __call__(self, x: npt.ArrayLike) -> Float:
-        return _interpolate(x, *self._arrays)
+        from splinefm.encode.kernels import interpolate
+
+        x = np.asarray(x, dtype=np.float64)
+        out = np.empty(x.shape)
+        interpolate(np.ascontiguousarray(x.reshape(-1)), *self._arrays, *self._guide, out.reshape(-1))
+        return out
 
     def inverse(self, u: npt.ArrayLike) -> Float:
         raw, unit = self._arrays
-        return _interpolate(u, unit, raw)
+        found = np.interp(np.asarray(u, dtype=np.float64), unit, raw)
+        return np.asarray(np.clip(found, raw[0], raw[-1]))
 
     @cached_property
     def _arrays(self) -> tuple[Float, Float]:
         return np.array(_fitted(self, self.x or None)), np.array(self.u)
+
+    @cached_property
+    def _guide(self) -> tuple[int, npt.NDArray[np.int32]]:
+        return _make_guide(self._arrays[0])
 
 
 @dataclass(frozen=True)
@@ -404,14 +414,15 @@ def _from_unit(
     return np.where(inside == 0, low, np.where(inside == 1, high, x))
 
 
-def _interpolate(x: npt.ArrayLike, knots: Float, values: Float) -> Float:
-    """The one place where an empirical CDF or its inverse is evaluated."""
-    from splinefm.encode.kernels import interpolate
+def _make_guide(knots: Float, cells: int = 4096) -> tuple[int, npt.NDArray[np.int32]]:
+    """A guide to the knots, see `kernels.interpolate`: three times faster than a binary search."""
+    from splinefm.encode.kernels import build_guide
 
-    x = np.asarray(x, dtype=np.float64)
-    out = np.empty_like(x)
-    interpolate(np.ascontiguousarray(x).reshape(-1), knots, values, out.reshape(-1))
-    return out
+    first, last = (knots[[1, -1]] - knots[0]).view(np.int64).tolist()
+    shift = max(0, (last - first).bit_length() - cells.bit_length() + 1)
+    guide = np.empty(((last - first) >> shift) + 2, np.int32)
+    build_guide(knots, shift, guide)
+    return shift, guide
 
 
 def _merge_neighbors(values: Float, weights: Float) -> tuple[Float, Float]:
