@@ -14,7 +14,9 @@ import json
 import multiprocessing
 import resource
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,8 +88,9 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _contender(name: str, rows: int) -> tuple[float, float, float]:
-    table = make_table(rows)
+def _contender(name: str, path: str) -> tuple[float, float, float]:
+    with pa.OSFile(path) as file:
+        table = pa.ipc.open_file(file).read_all()
     threads = 1 if name == "splinefm, 1 thread" else None
     runs = [run_sklearn(table) if name == "sklearn" else run_splinefm(table, threads) for _ in range(2)]
     # The first run also pays for memory that the process never touched before; its peak is the peak.
@@ -99,11 +102,17 @@ def measure(rows: int, repeats: int) -> dict[str, Any]:
     names = ("splinefm", "splinefm, 1 thread", "sklearn")
     results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
     context = multiprocessing.get_context("spawn")
-    for repeat in range(repeats):
-        for name in names:
-            print(f"repeat {repeat + 1} of {repeats}: {name}", file=sys.stderr)
-            with context.Pool(1) as pool:
-                results[name].append(pool.apply(_contender, (name, rows)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "table.arrow")
+        table = make_table(rows)
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        del table
+        for repeat in range(repeats):
+            for name in names:
+                print(f"repeat {repeat + 1} of {repeats}: {name}", file=sys.stderr)
+                with context.Pool(1) as pool:
+                    results[name].append(pool.apply(_contender, (name, path)))
     best = {name: [min(column) for column in zip(*runs, strict=True)] for name, runs in results.items()}
     ours, single, peer = (best[name] for name in names)
     return {

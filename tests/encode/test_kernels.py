@@ -56,3 +56,20 @@ def test_interpolation_is_that_of_numpy(knots, x, scale, skewed):
 def test_nan_stays_nan_and_infinity_is_beyond_the_ends():
     found = interpolate(np.array([np.nan, 0.5, np.inf, -np.inf]), np.array([0.0, 1.0]), np.array([0.25, 0.75]))
     np.testing.assert_array_equal(found, [np.nan, 0.5, 0.75, 0.25])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=300), st.integers(8, 40))
+def test_a_summary_keeps_ends_and_heavy_values_with_exact_ranks(x, capacity):
+    x = np.sort(np.array(x, float))
+    value, below, at = np.empty((3, capacity))
+    kept = kernels.summarize_sorted(x, capacity, value, below, at)
+    distinct, count = np.unique(x, return_counts=True)
+    assert kept <= capacity
+    if len(distinct) <= capacity:
+        np.testing.assert_array_equal(value[:kept], distinct)
+    assert set(distinct[count > len(x) / (capacity // 2)]) | {x[0], x[-1]} <= set(value[:kept])
+    np.testing.assert_array_equal(below[:kept], np.searchsorted(x, value[:kept]))
+    np.testing.assert_array_equal(at[:kept], [(x == v).sum() for v in value[:kept]])
+    between = np.diff(below[:kept]) - at[: kept - 1]
+    assert between.max(initial=0) <= 2 * len(x) / max(1, capacity // 2 - 3) + 1

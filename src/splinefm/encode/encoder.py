@@ -21,9 +21,9 @@ from splinefm.encode.starvation import Starvation
 from splinefm.encode.table import Table, open_table
 
 FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStatistics
-# Rows per task: a chunk's columns are statistics' unit of work; a block's temporaries stay in the L2 cache.
+# Rows per task: fitting takes a column of a chunk at a time, encoding all columns of a block.
 CHUNK = 131_072
-BLOCK = 8192
+BLOCK = 16_384
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -271,18 +271,14 @@ class _workers:
         self.threads = threads or _cores()
 
     def __enter__(self) -> Callable[[Callable[[_Item], _Result], Iterable[_Item]], Iterator[_Result]]:
-        self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        self.pool = ThreadPoolExecutor(self.threads)
         return self.run
 
     def __exit__(self, *error: object) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(cancel_futures=True)
+        self.pool.shutdown(cancel_futures=True)
 
     def run(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
         """function(item) for every item, in order."""
-        if self.pool is None:
-            yield from map(function, items)
-            return
         waiting: list[Any] = []
         for item in items:
             waiting.append(self.pool.submit(function, item))

@@ -150,3 +150,39 @@ def interpolate(
                     high = middle
         part = (z - knots[low]) / (knots[low + 1] - knots[low])
         out[i] = values[low] + part * (values[low + 1] - values[low])
+
+
+@_compiled
+def _count_distinct(x: FloatArray) -> int:
+    """Number of different values of a sorted array."""
+    count = 1
+    for i in range(1, len(x)):
+        count += x[i] != x[i - 1]
+    return count
+
+
+@_compiled
+def summarize_sorted(x: FloatArray, capacity: int, value: FloatArray, below: FloatArray, at: FloatArray) -> int:
+    """Distinct values of a sorted array with the rows below and at each; at most `capacity` of them.
+
+    If there are more, those are kept that are first or last, whose rows exceed a share of 2 / capacity, or that
+    are the first with their middle rank in the next of `capacity // 2 - 2` equal parts. Returns their number.
+    """
+    n = len(x)
+    keep_all = _count_distinct(x) <= capacity
+    heavy = n / (capacity // 2)
+    step = n / max(1, capacity // 2 - 3)
+    target = 0.0
+    kept = 0
+    begin = 0
+    while begin < n:
+        end = begin + 1
+        while end < n and x[end] == x[begin]:
+            end += 1
+        middle = 0.5 * (begin + end)
+        if keep_all or begin == 0 or end == n or end - begin > heavy or middle >= target:
+            value[kept], below[kept], at[kept] = x[begin], begin, end - begin
+            kept += 1
+            target = max(target, step * (np.floor(middle / step) + 1.0))
+        begin = end
+    return kept

@@ -75,12 +75,15 @@ class Summary:
         return self.value, self.at + half + np.concatenate([[0.0], half[:-1]])
 
 
-def summarize(x: FloatArray) -> Summary:
-    """The exact summary of finite values."""
-    ordered = np.sort(x + 0.0)  # + 0.0: one zero, not -0.0
-    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    at = np.diff(first, append=len(x)).astype(np.float64)
-    return Summary(ordered[first], first.astype(np.float64), at, float(len(x)))
+def summarize(x: FloatArray, capacity: int = CAPACITY) -> Summary:
+    """The summary of finite values; exact if no more than `capacity` are distinct."""
+    from splinefm.encode.kernels import summarize_sorted
+
+    ordered = x + 0.0  # a copy, with one zero instead of 0.0 and -0.0
+    ordered.sort()
+    value, below, at = np.empty((3, min(capacity, len(x))))
+    kept = summarize_sorted(ordered, capacity, value, below, at)
+    return Summary(value[:kept].copy(), below[:kept].copy(), at[:kept].copy(), float(len(x)))
 
 
 @dataclass
@@ -104,7 +107,7 @@ class QuantileSketch:
     def update(self, x: FloatArray) -> None:
         """Add the rows of one block."""
         if len(x):
-            self._add(summarize(x).compress(self.capacity), 0)
+            self._add(summarize(x, self.capacity), 0)
 
     def merge(self, other: QuantileSketch) -> None:
         """Add the rows of another sketch."""
