@@ -1,5 +1,7 @@
 """Compiled loops against plain Python; the file also runs with NUMBA_DISABLE_JIT=1."""
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from splinefm.encode import kernels
 from splinefm.encode.transforms import _make_guide
-from splinefm.encode.vocabulary import Vocabulary
+from splinefm.encode.vocabulary import Vocabulary, _count
 
 words = st.lists(st.text(max_size=12), max_size=30)
 
@@ -30,6 +32,15 @@ def test_look_up_in_a_slice_of_an_array(asked, begin, length):
     asked = pa.array(asked, pa.large_string()).slice(begin, length)
     found = Vocabulary(pa.array(["", "a", "é"], pa.large_string())).find(asked)
     assert found.tolist() == [{"": 0, "a": 1, "é": 2}.get(name, -1) for name in asked.to_pylist()]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@settings(deadline=None)
+@given(st.lists(st.none() | st.sampled_from(["", "a", "b", "12345678", "123456789", "é"]) | st.text(max_size=3)))
+def test_counting_is_that_of_a_counter(names):
+    counted, count = _count(pa.array(names, pa.large_string()))
+    found = dict(zip(counted.to_pylist(), count.to_pylist(), strict=True))
+    assert found == dict(Counter(name for name in names if name is not None))
 
 
 def interpolate(x, knots, values):

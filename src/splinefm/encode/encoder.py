@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -66,11 +67,14 @@ class Statistics:
     def update(self, table: object, *, target: str | None = None) -> None:
         """Add the rows of a table, chunk by chunk."""
         source = _open(self.schema, table, target)
-        with _workers(self.threads) as run:
-            for chunk in source.chunks(self.schema.names, CHUNK):
+        with ThreadPoolExecutor(count_threads(self.threads)) as pool:
+            working: list[Future[None]] = []
+            for chunk in source.chunks(self.schema.names, CHUNK):  # read while the chunk before is worked on
+                _finish(working)
                 self.n_rows += chunk.num_rows
-                for _ in run(_update, zip(self.fields, chunk.columns, strict=True)):
-                    pass
+                work = zip(self.fields, chunk.columns, strict=True)
+                working = [pool.submit(statistics.update, column) for statistics, column in work]
+            _finish(working)
 
     def merge(self, other: Statistics) -> None:
         """Add the rows of other statistics."""
@@ -84,8 +88,7 @@ class Statistics:
         """The encoder that these statistics determine."""
         if not self.n_rows:
             raise ValueError("the table has no rows; an encoder is fitted to at least one")
-        with _workers(self.threads) as run:
-            fitted = list(run(_fit, zip(self.schema, self.fields, strict=True)))
+        fitted = list(in_order(_fit, zip(self.schema, self.fields, strict=True), self.threads))
         fields, notes, counts = zip(*fitted, strict=True)
         return Encoder(fields, self.n_rows, dict(zip(self.schema.names, notes, strict=True)), counts)
 
@@ -149,27 +152,20 @@ class Encoder:
             Blocks of rows that are encoded at the same time; all cores by default.
         """
         source = _open(self.schema, table)
-        with _workers(threads) as run:
-            if source.n_rows is None:
-                parts = list(run(self._encode_block, self._blocks(source)))
-                return concatenate_slots(parts) if parts else empty_slots(0, self.layout)
-            # Writing in place: the result is never in memory twice.
-            slots = empty_slots(source.n_rows, self.layout)
-            tasks = ((block, slots, at) for at, block in _numbered(self._blocks(source)))
-            for _ in run(self._encode_into, tasks):
-                pass
+        if source.n_rows is None:
+            parts = list(in_order(self._encode_block, self._blocks(source), threads))
+            return concatenate_slots(parts) if parts else empty_slots(0, self.layout)
+        # Writing in place: the result is never in memory twice.
+        slots = empty_slots(source.n_rows, self.layout)
+        self._fill(slots, self._blocks(source), threads)
         return slots
 
     def encode_chunks(self, table: object, *, rows: int = CHUNK, threads: int | None = None) -> Iterator[Slots]:
         """Slots of a table in chunks of `rows` rows, for tables that do not fit in memory."""
-        source = _open(self.schema, table)
-        with _workers(threads) as run:
-            for chunk in source.chunks(self.schema.names, rows):
-                slots = empty_slots(chunk.num_rows, self.layout)
-                tasks = ((block, slots, at) for at, block in _numbered(_cut(chunk)))
-                for _ in run(self._encode_into, tasks):
-                    pass
-                yield slots
+        for chunk in _open(self.schema, table).chunks(self.schema.names, rows):
+            slots = empty_slots(chunk.num_rows, self.layout)
+            self._fill(slots, _cut(chunk), threads)
+            yield slots
 
     def starvation(self) -> Starvation:
         """For every basis function the share of training rows in its support; print it to see a table."""
@@ -178,6 +174,11 @@ class Encoder:
     def _blocks(self, source: Table) -> Iterator[pa.RecordBatch]:
         for chunk in source.chunks(self.schema.names, CHUNK):
             yield from _cut(chunk)
+
+    def _fill(self, slots: Slots, blocks: Iterable[pa.RecordBatch], threads: int | None) -> None:
+        tasks = ((block, slots, at) for at, block in _numbered(blocks))
+        for _ in in_order(self._encode_into, tasks, threads):
+            pass
 
     def _encode_block(self, block: pa.RecordBatch) -> Slots:
         slots = empty_slots(block.num_rows, self.layout)
@@ -230,9 +231,11 @@ def _open(schema: Schema, table: object, target: str | None = None) -> Table:
     return source
 
 
-def _update(task: tuple[FieldStatistics, pa.Array]) -> None:
-    statistics, column = task
-    statistics.update(column)
+def _finish(working: list[Future[None]]) -> None:
+    """Wait for all, then raise the first error if there is one."""
+    wait(working)
+    for future in working:
+        future.result()
 
 
 def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray]:
@@ -254,35 +257,29 @@ def _numbered(blocks: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Record
         at += block.num_rows
 
 
-def _cores() -> int:
-    """Cores that this process may use, which in a container can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def count_threads(threads: int | None) -> int:
+    """The number of threads to use: as given, or the cores of this process, which a container may limit."""
+    if threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+    return threads
 
 
-class _workers:
-    """A pool of threads whose `run(function, items)` is an ordered map that does not run ahead of its reader.
+def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None) -> Iterator[_Result]:
+    """function(item) for every item, in order, by several threads that do not run far ahead of the reader.
 
-    (`ThreadPoolExecutor.map` would read the whole of a table that does not fit in memory.)
+    (`ThreadPoolExecutor.map` would first read all items, such as the chunks of a table larger than memory.)
     """
-
-    def __init__(self, threads: int | None) -> None:
-        if threads is not None and threads < 1:
-            raise ValueError(f"threads must be at least 1, got {threads}")
-        self.threads = threads or _cores()
-
-    def __enter__(self) -> Callable[[Callable[[_Item], _Result], Iterable[_Item]], Iterator[_Result]]:
-        self.pool = ThreadPoolExecutor(self.threads)
-        return self.run
-
-    def __exit__(self, *error: object) -> None:
-        self.pool.shutdown(cancel_futures=True)
-
-    def run(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-        """function(item) for every item, in order."""
-        waiting: list[Any] = []
+    n_threads = count_threads(threads)
+    pool = ThreadPoolExecutor(n_threads)
+    try:
+        waiting: deque[Future[_Result]] = deque()
         for item in items:
-            waiting.append(self.pool.submit(function, item))
-            if len(waiting) > 2 * self.threads:
-                yield waiting.pop(0).result()
-        for future in waiting:
-            yield future.result()
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

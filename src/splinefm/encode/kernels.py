@@ -103,6 +103,34 @@ def find(
         out[i] = at
 
 
+@_compiled
+def count_strings(
+    offsets: Offsets, text: Bytes, table: IntArray, example: IntArray, count: npt.NDArray[np.int64]
+) -> int:
+    """Count equal strings: `example` gets the position of the first of each kind, `count` their number.
+
+    `table` is all -1 and a power of two, larger than the number of strings. Returns the number of kinds.
+    """
+    mask = np.uint64(len(table) - 1)
+    kinds = 0
+    for i in range(len(offsets) - 1):
+        begin, end = offsets[i], offsets[i + 1]
+        slot = _hash(text, begin, end) & mask
+        kind = table[slot]
+        while kind >= 0:
+            other = example[kind]
+            if _same(text, begin, end, text, offsets[other], offsets[other + 1]):
+                break
+            slot = (slot + np.uint64(1)) & mask
+            kind = table[slot]
+        if kind < 0:
+            kind = kinds
+            table[slot], example[kind], count[kind] = kind, i, 0
+            kinds += 1
+        count[kind] += 1
+    return kinds
+
+
 # A guide to sorted knots: the bits of the distance to the first knot, shifted right, number cells whose
 # width grows with the distance. Most cells hold few knots, wherever the data are dense.
 

@@ -133,7 +133,8 @@ class Quantile:
         share = _cap_shares(weights / weights.sum(), self.atom_share)
         ranks = mid_ranks(np.maximum(share, _LIGHTEST))
         kept = _choose_knots(ranks, share, self.knots)
-        return replace(self, x=tuple(values[kept]), u=tuple(_to_unit(ranks[kept], ranks[0], ranks[-1])))
+        unit = _to_unit(ranks[kept], ranks[0], ranks[-1])
+        return replace(self, x=tuple(values[kept].tolist()), u=tuple(unit.tolist()))
 
     def __call__(self, x: npt.ArrayLike) -> Float:
         from splinefm.encode.kernels import interpolate

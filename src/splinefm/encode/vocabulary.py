@@ -36,13 +36,12 @@ class CategoryCounts:
     def update(self, categories: Categories) -> None:
         """Add the rows of a column."""
         if categories.codes is None:
-            counted = pc.value_counts(categories.names)
-            self._add(counted.field("values"), counted.field("counts"))
+            self._add(*_count(categories.names))
         else:
             present = categories.codes[categories.codes >= 0]
             count = np.bincount(present, minlength=len(categories.names))
-            seen = pa.array(count > 0)
-            self._add(categories.names.filter(seen), pa.array(count[count > 0], pa.int64()))
+            # A dictionary may spell one category twice, such as 3 and 3.0: merging adds them up.
+            self._add(categories.names.filter(pa.array(count > 0)), pa.array(count[count > 0], pa.int64()))
 
     def merge(self, other: CategoryCounts) -> None:
         """Add the rows of other counts."""
@@ -70,7 +69,7 @@ class CategoryCounts:
         return int(self._merged().num_rows)
 
     def _add(self, names: pa.Array, counts: pa.Array) -> None:
-        piece = pa.table({"name": names, "count": counts}).filter(pc.is_valid(names))
+        piece = pa.table({"name": names, "count": counts})
         self.pieces.append(piece)
         self._pending += piece.num_rows
         # Merging only when as much is pending as was merged before keeps the cost linear.
@@ -81,8 +80,11 @@ class CategoryCounts:
         if not self.pieces:
             return pa.table({"name": pa.array([], pa.large_string()), "count": pa.array([], pa.int64())})
         if len(self.pieces) > 1:
-            grouped = pa.concat_tables(self.pieces).group_by("name").aggregate([("count", "sum")])
-            self.pieces = [grouped.rename_columns(["name", "count"]).combine_chunks()]
+            whole = pa.concat_tables(self.pieces)
+            coded = _one_array(whole["name"]).dictionary_encode()
+            # Counts as weights are exact up to 2**53 rows.
+            count = np.bincount(coded.indices.to_numpy(), whole["count"].to_numpy(), len(coded.dictionary))
+            self.pieces = [pa.table({"name": coded.dictionary, "count": count.astype(np.int64)})]
         self._pending = 0
         return self.pieces[0]
 
@@ -122,6 +124,18 @@ class Vocabulary:
         table = np.full(1 << max(3, (2 * len(self.names)).bit_length()), -1, np.int32)
         build_index(*text_buffers(self.names), table)
         return table
+
+
+def _count(names: pa.LargeStringArray) -> tuple[pa.LargeStringArray, pa.Array]:
+    """Distinct names and how often each occurs, in the order of their first occurrence."""
+    from splinefm.encode.kernels import count_strings
+
+    if names.null_count:
+        names = names.drop_null()
+    table = np.full(1 << max(3, len(names).bit_length()), -1, np.int32)
+    example, count = np.empty(len(names), np.int32), np.empty(len(names), np.int64)
+    kinds = count_strings(*text_buffers(names), table, example, count)
+    return names.take(pa.array(example[:kinds])), pa.array(count[:kinds])
 
 
 def hash_bucket(name: str, buckets: int) -> int:
