@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.scratch import scratch
+
 FloatArray = npt.NDArray[np.float64]
 CAPACITY = 4096
 
@@ -79,7 +81,7 @@ def summarize(x: FloatArray, capacity: int = CAPACITY) -> Summary:
     """The summary of finite values; exact if no more than `capacity` are distinct."""
     from splinefm.encode.kernels import summarize_sorted
 
-    ordered = x + 0.0  # a copy, with one zero instead of 0.0 and -0.0
+    ordered = np.add(x, 0.0, out=scratch("ordered", len(x), np.float64))  # one zero instead of 0.0 and -0.0
     ordered.sort()
     value, below, at = np.empty((3, min(capacity, len(x))))
     kept = summarize_sorted(ordered, capacity, value, below, at)

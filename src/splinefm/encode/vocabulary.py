@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from splinefm.encode.columns import Categories, text_buffers
+from splinefm.encode.scratch import scratch
 
 IntArray = npt.NDArray[np.int32]
 # Below this many pending entries a merge is not worth its overhead.
@@ -132,10 +133,11 @@ def _count(names: pa.LargeStringArray) -> tuple[pa.LargeStringArray, pa.Array]:
 
     if names.null_count:
         names = names.drop_null()
-    table = np.full(1 << max(3, len(names).bit_length()), -1, np.int32)
-    example, count = np.empty(len(names), np.int32), np.empty(len(names), np.int64)
+    table = scratch("table", 1 << max(3, len(names).bit_length()), np.int32)
+    table[:] = -1
+    example, count = scratch("example", len(names), np.int32), scratch("count", len(names), np.int64)
     kinds = count_strings(*text_buffers(names), table, example, count)
-    return names.take(pa.array(example[:kinds])), pa.array(count[:kinds])
+    return names.take(pa.array(example[:kinds])), pa.array(count[:kinds].copy())
 
 
 def hash_bucket(name: str, buckets: int) -> int:

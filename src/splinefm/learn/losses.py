@@ -1,0 +1,86 @@
+"""Losses of a raw score: value, slope, the link to a prediction, and the best constant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+LossName = Literal["logistic", "squared", "poisson"]
+LOSSES: tuple[LossName, ...] = ("logistic", "squared", "poisson")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of target y and score s.
+
+    | name | loss | prediction |
+    |---|---|---|
+    | logistic | log(1 + exp s) - y s, with y in [0, 1] | probability 1 / (1 + exp -s) |
+    | squared | ½ (s - y)² | s |
+    | poisson | exp s - y s, with y ≥ 0 | rate exp s |
+
+    A logistic target may be a share, such as clicks out of impressions with the impressions as sample
+    weights: the rows need not be expanded.
+
+    Parameters
+    ----------
+    name : {"logistic", "squared", "poisson"}
+        Which loss.
+
+    Examples
+    --------
+    >>> Loss("logistic").value(np.array([1.0]), np.array([0.0])).round(4)
+    array([0.6931])
+    """
+
+    name: LossName = "logistic"
+
+    def __post_init__(self) -> None:
+        if self.name not in LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.name!r}")
+
+    @property
+    def code(self) -> int:
+        """Its number in the kernels."""
+        return LOSSES.index(self.name)
+
+    def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
+        """Loss of each row."""
+        if self.name == "logistic":
+            return np.asarray(np.logaddexp(0.0, score) - y * score)
+        if self.name == "squared":
+            return np.asarray(0.5 * (score - y) ** 2)
+        return np.asarray(np.exp(np.minimum(score, 700.0)) - y * score)
+
+    def slope(self, y: FloatArray, score: FloatArray) -> FloatArray:
+        """Derivative of the loss by the score: prediction - y for all three."""
+        return np.asarray(self.predict(score) - y)
+
+    def predict(self, score: FloatArray) -> FloatArray:
+        """The prediction that a score stands for."""
+        if self.name == "logistic":
+            # exp of a negative number only, so that nothing overflows.
+            small = np.exp(-np.abs(score))
+            return np.asarray(np.where(score >= 0, 1.0, small) / (1.0 + small))
+        return np.exp(np.minimum(score, 700.0)) if self.name == "poisson" else np.asarray(score)
+
+    def start(self, y: FloatArray, weight: FloatArray) -> float:
+        """The score of the best constant prediction: where training starts its bias."""
+        mean = float(np.average(y, weights=weight))
+        if self.name == "logistic":
+            mean = min(max(mean, 1e-6), 1 - 1e-6)
+            return float(np.log(mean / (1 - mean)))
+        return float(np.log(max(mean, 1e-6))) if self.name == "poisson" else mean
+
+    def check(self, y: FloatArray) -> None:
+        """Raise where a target is outside of what the loss allows."""
+        if not np.isfinite(y).all():
+            raise ValueError("the target has missing or infinite values; drop those rows")
+        if self.name == "logistic" and ((y < 0) | (y > 1)).any():
+            raise ValueError(f"a logistic target lies between 0 and 1, got {y[(y < 0) | (y > 1)][0]:g}")
+        if self.name == "poisson" and (y < 0).any():
+            raise ValueError(f"a Poisson target is not negative, got {y[y < 0][0]:g}")

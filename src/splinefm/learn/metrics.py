@@ -1,0 +1,167 @@
+"""Metrics of predictions, with sample weights; calibration overall and by groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def logloss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Mean cross-entropy of probabilities p; y may be a share.
+
+    Examples
+    --------
+    >>> round(logloss([1, 0], [0.9, 0.2]), 4)
+    0.1643
+    """
+    target, prediction, w = _arrays(y, p, weight)
+    inside = np.clip(prediction, 1e-15, 1.0 - 1e-15)
+    return _mean(-(target * np.log(inside) + (1.0 - target) * np.log1p(-inside)), w)
+
+
+def normalized_entropy(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Log-loss divided by that of predicting the mean for all; below 1 is better than a constant.
+
+    Examples
+    --------
+    >>> normalized_entropy([1, 0], [0.5, 0.5])
+    1.0
+    """
+    target, prediction, w = _arrays(y, p, weight)
+    constant = logloss(target, np.full(len(target), _mean(target, w)), w)
+    if constant < 1e-12:
+        raise ValueError("normalized entropy needs targets of both kinds; all are the same")
+    return logloss(target, prediction, w) / constant
+
+
+def auc(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Probability that a positive row is ranked above a negative one; ties count half.
+
+    Examples
+    --------
+    >>> auc([1, 0, 1], [0.8, 0.3, 0.3])
+    0.75
+    """
+    target, prediction, w = _arrays(y, p, weight)
+    order = np.argsort(prediction, kind="stable")
+    first = np.flatnonzero(np.concatenate([[True], np.diff(prediction[order]) > 0]))
+    positive = np.add.reduceat((w * target)[order], first)
+    negative = np.add.reduceat((w * (1.0 - target))[order], first)
+    pairs = positive.sum() * negative.sum()
+    if not pairs > 0:
+        raise ValueError("AUC needs targets of both kinds; all are the same")
+    below = np.cumsum(negative) - negative / 2.0
+    return float((positive * below).sum() / pairs)
+
+
+def rmse(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Root of the mean squared error.
+
+    Examples
+    --------
+    >>> rmse([1.0, 2.0], [1.0, 4.0]).__round__(4)
+    1.4142
+    """
+    target, prediction, w = _arrays(y, p, weight)
+    return float(np.sqrt(_mean((target - prediction) ** 2, w)))
+
+
+def mae(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Mean absolute error.
+
+    Examples
+    --------
+    >>> mae([1.0, 2.0], [1.0, 4.0])
+    1.0
+    """
+    target, prediction, w = _arrays(y, p, weight)
+    return _mean(np.abs(target - prediction), w)
+
+
+def r2(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Share of the variance that is explained.
+
+    Examples
+    --------
+    >>> r2([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+    1.0
+    """
+    target, prediction, w = _arrays(y, p, weight)
+    spread = _mean((target - _mean(target, w)) ** 2, w)
+    if not spread > 0:
+        raise ValueError("R² needs targets that differ; all are the same")
+    return 1.0 - _mean((target - prediction) ** 2, w) / spread
+
+
+def calibration_error(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Average prediction / average target - 1, the paper's online metric; 0 is perfect.
+
+    Examples
+    --------
+    >>> calibration_error([1, 0, 0, 1], [0.6, 0.6, 0.6, 0.6]).__round__(6)
+    0.2
+    """
+    target, prediction, w = _arrays(y, p, weight)
+    mean = _mean(target, w)
+    if mean == 0:
+        raise ValueError("calibration needs a target whose mean is not zero")
+    return _mean(prediction, w) / mean - 1.0
+
+
+@dataclass(frozen=True)
+class GroupCalibration:
+    """Calibration of one group: its rows' weight, average prediction and target, and their ratio - 1."""
+
+    group: object
+    weight: float
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Average prediction / average target - 1; NaN where the target is zero throughout."""
+        return self.predicted / self.measured - 1.0 if self.measured else float("nan")
+
+
+def calibration_by(
+    groups: Sequence[object], y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None
+) -> list[GroupCalibration]:
+    """Calibration for every value of a column, such as the hour, in sorted order.
+
+    Examples
+    --------
+    >>> [(c.group, round(c.error, 2)) for c in calibration_by(["a", "b"], [1, 1], [0.5, 1.5])]
+    [('a', -0.5), ('b', 0.5)]
+    """
+    target, prediction, w = _arrays(y, p, weight)
+    names, code = np.unique(np.asarray(groups), return_inverse=True)
+    if len(code) != len(target):
+        raise ValueError(f"groups and targets must have the same length, got {len(code)} and {len(target)}")
+    total = np.bincount(code, w)
+    predicted, measured = np.bincount(code, w * prediction) / total, np.bincount(code, w * target) / total
+    rows = zip(names.tolist(), total.tolist(), predicted.tolist(), measured.tolist(), strict=True)
+    return [GroupCalibration(*row) for row in rows]
+
+
+def _arrays(
+    y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    target, prediction = np.asarray(y, np.float64), np.asarray(p, np.float64)
+    w = np.ones(target.shape) if weight is None else np.asarray(weight, np.float64)
+    if target.ndim != 1 or target.shape != prediction.shape or target.shape != w.shape:
+        raise ValueError(
+            "targets, predictions and weights must be arrays of one length, "
+            f"got shapes {target.shape}, {prediction.shape} and {w.shape}"
+        )
+    if not len(target):
+        raise ValueError("a metric needs at least one row, got none")
+    return target, prediction, w
+
+
+def _mean(values: FloatArray, weight: FloatArray) -> float:
+    return float(np.average(values, weights=weight))

@@ -1,0 +1,481 @@
+"""The CPU engine: step, scores, params."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.encoder import count_threads
+from splinefm.encode.slots import Layout, Slots
+from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params
+
+Float32 = npt.NDArray[np.float32]
+# Rows of a batch are cut into shards of this size, whatever the number of threads: sums over rows are made per
+# shard and then over shards in order, so that their rounding does not depend on the threads.
+SHARD = 256
+# dP of a block of rows should stay in the cache until it is scattered.
+BLOCK_BYTES = 8 << 20
+# Below this many rows the overhead of a second thread exceeds its help.
+ROWS_PER_THREAD = 512
+_CODES = {FM: 0, FwFM: 1, LowRankFwFM: 1, FmFM: 2, FFM: 3, HigherOrderFM: 4}
+LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighboring table rows with penalties of their own.
+
+    The objective has ½ l2 |v|² + ½ l2_linear w² for every row that a batch touches, and
+    smoothness Σ |Δ^order v|² over neighbors, for vectors and linear weights alike.
+    """
+
+    size: int
+    l2: float = 0.0
+    l2_linear: float = 0.0
+    smoothness: float = 0.0
+    order: int = 2
+    periodic: bool = False
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Lazy AdamW or Adagrad: rows that a batch does not touch are left alone.
+
+    Parameters
+    ----------
+    name : {"adamw", "adagrad"}
+        Which one.
+    learning_rate, beta1, beta2, eps, weight_decay : float
+        As usual; Adagrad uses neither beta.
+    ema : float
+        Decay per step of an average of the weights; 0 keeps none.
+
+    Examples
+    --------
+    >>> Optimizer("adagrad", learning_rate=0.1).name
+    'adagrad'
+    """
+
+    name: str = "adamw"
+    learning_rate: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    ema: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in ("adamw", "adagrad"):
+            raise ValueError(f'optimizer must be "adamw" or "adagrad", got {self.name!r}')
+        for name in ("beta1", "beta2", "ema"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "eps", "weight_decay"):
+            if not 0.0 <= getattr(self, name) < np.inf:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+
+    def step(self, number: int, learning_rate: float) -> Step:
+        """The numbers of one step; steps are counted from 1."""
+        adam = self.name == "adamw"
+        return Step(
+            adam=adam,
+            lr=np.float32(learning_rate),
+            rate1=np.float32(1.0 - self.beta1),
+            rate2=np.float32(1.0 - self.beta2),
+            correct1=np.float32(1.0 / (1.0 - self.beta1**number) if adam else 1.0),
+            correct2=np.float32(1.0 / np.sqrt(1.0 - self.beta2**number) if adam else 1.0),
+            eps=np.float32(self.eps),
+            decay=np.float32(self.weight_decay),
+            ema=float(self.ema),
+            number=number,
+        )
+
+
+class Spec(NamedTuple):
+    """What is fixed for a run."""
+
+    model: int
+    kt: tuple[int, ...]
+    order: int
+    loss: int
+
+
+class Shape(NamedTuple):
+    """The layout as arrays."""
+
+    weight_ptr: Any
+    window_unit: Any
+    unit_field: Any
+    window_ptr: Any
+    row_ptr: Any
+
+
+class Weights(NamedTuple):
+    """The parameters as the kernels read them."""
+
+    T: Any
+    bias: Any
+    R: Any
+    M: Any
+
+
+class Data(NamedTuple):
+    """Encoded rows with targets."""
+
+    start: Any
+    weight: Any
+    y: Any
+    sample_weight: Any
+
+
+class Work(NamedTuple):
+    """Gradients of a block of rows."""
+
+    dP: Any
+    slopes: Any
+    losses: Any
+    dR: Any
+    dM: Any
+
+
+class Touch(NamedTuple):
+    """The table rows that a batch touches, field by field, and their gradients."""
+
+    slot: Any
+    rows: Any
+    gradient: Any
+    ptr: Any
+    count: Any
+
+
+class Penalty(NamedTuple):
+    """Groups of table rows as arrays."""
+
+    group_ptr: Any
+    begin: Any
+    end: Any
+    l2: Any
+    l2_linear: Any
+    smoothness: Any
+    order: Any
+    periodic: Any
+
+
+class State(NamedTuple):
+    """The optimizer's memory."""
+
+    m: Any
+    v: Any
+    average: Any
+    last: Any
+
+
+class Step(NamedTuple):
+    """The numbers of one optimizer step."""
+
+    adam: bool
+    lr: Any
+    rate1: Any
+    rate2: Any
+    correct1: Any
+    correct2: Any
+    eps: Any
+    decay: Any
+    ema: float
+    number: int
+
+
+class CpuEngine:
+    """Holds parameters and optimizer state, and trains on batches of slots.
+
+    Parameters
+    ----------
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
+        The model.
+    layout : Layout
+        Of the slots that it will see.
+    params : dict of arrays
+        Start values; they are copied.
+    loss : {"logistic", "squared", "poisson"}
+        What is minimized.
+    optimizer : Optimizer
+        How.
+    groups : list of lists of Group, optional
+        For each field its groups of rows, end to end; no penalty by default.
+    batch_size : int
+        Most rows per step.
+    threads : int, optional
+        All cores by default. The result does not depend on it.
+    """
+
+    def __init__(
+        self,
+        model: AnyModel,
+        layout: Layout,
+        params: Params,
+        loss: str = "logistic",
+        optimizer: Optimizer | None = None,
+        groups: list[list[Group]] | None = None,
+        batch_size: int = 256,
+        threads: int | None = None,
+    ) -> None:
+        self.model, self.layout = model, layout
+        self.optimizer = optimizer or Optimizer()
+        self.threads = count_threads(threads)
+        self.spec = make_spec(model, len(layout.fields), loss)
+        self.shape = make_shape(layout)
+        self.fields = {
+            name: np.array(values, np.float32) for name, values in params.items() if name.startswith("field_")
+        }
+        table = np.concatenate([params["factors"], params["linear"][:, None]], axis=1).astype(np.float32)
+        self.weights = make_weights(model, table, params["bias"].astype(np.float32), self.fields)
+        self.penalty = _make_penalty(layout, groups or [[Group(field.n_rows)] for field in layout.fields])
+        self.state = _make_state(table, self.optimizer)
+        self.dense_state = {
+            name: np.zeros((2, values.size), np.float32)
+            for name, values in {"bias": self.weights.bias, **self.fields}.items()
+        }
+        self.touch = _make_touch(layout, table.shape[1], batch_size, self.penalty)
+        self.work = _make_work(self.spec, layout, table.shape[1] - 1, batch_size)
+        self.batch_size, self.number = batch_size, 0
+        self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        self.field_parts = _balanced(layout, self.threads)
+
+    def step(
+        self,
+        slots: Slots,
+        y: npt.NDArray[np.float64],
+        sample_weight: npt.NDArray[np.float64],
+        rows: npt.NDArray[np.int64] | None = None,
+        learning_rate: float | None = None,
+    ) -> float:
+        """One optimizer step on a batch (`rows` of the slots); returns its mean loss before the step."""
+        from splinefm.model.kernels import scatter_fields, update_fields
+
+        rows = np.arange(len(slots)) if rows is None else rows
+        if len(rows) > self.batch_size:
+            raise ValueError(f"a batch has at most {self.batch_size} rows (batch_size), got {len(rows)}")
+        data = Data(slots.start, slots.weight, y, sample_weight)
+        total = float(sample_weight[rows].sum())
+        if not total > 0.0:
+            return 0.0
+        self.number += 1
+        step = self.optimizer.step(
+            self.number, self.optimizer.learning_rate if learning_rate is None else learning_rate
+        )
+        self._refresh_fields()
+        loss, d_bias = 0.0, 0.0
+        d_fields = [np.zeros(array.shape[1:], np.float32) for array in (self.work.dR, self.work.dM)]
+        for at in range(0, len(rows), len(self.work.slopes)):
+            block = rows[at : at + len(self.work.slopes)]
+            self._gradients(data, block, total, d_fields)
+            loss += float(self.work.losses[: len(block)].sum())
+            d_bias += float(self.work.slopes[: len(block)].sum(dtype=np.float64))
+            last = at + len(block) >= len(rows)
+
+            def scatter(part: tuple[int, int], block: Any = block, last: bool = last) -> None:
+                scatter_fields(self.shape, data, block, *part, self.work.dP, self.work.slopes, self.touch)
+                if last:
+                    update_fields(self.shape, self.weights.T, *part, self.touch, self.penalty, self.state, step)
+
+            self._run(scatter, self.field_parts if self._is_large(len(block)) else [(0, len(self.layout.fields))])
+        self._update_dense(d_bias, d_fields, step)
+        return loss / total
+
+    def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
+        """Scores of all rows, with the weights as they are now."""
+        self._refresh_fields()
+        return score_slots(self.spec, self.shape, self.weights, slots, threads or self.threads)
+
+    def params(self, averaged: bool = False) -> Params:
+        """Copies of the parameters; averaged: the moving average of table rows instead of their last values."""
+        table = self.weights.T
+        if averaged and self.optimizer.ema > 0.0 and self.number:
+            from splinefm.model.kernels import finish_average
+
+            finish_average(table, self.state, self.optimizer.step(self.number, 0.0))
+            table = self.state.average
+        fields = {name: values.copy() for name, values in self.fields.items()}
+        return {
+            "bias": self.weights.bias.copy(),
+            "linear": table[:, -1].copy(),
+            "factors": table[:, :-1].copy(),
+            **fields,
+        }
+
+    def _is_large(self, n_rows: int) -> bool:
+        return self.pool is not None and n_rows >= 2 * ROWS_PER_THREAD
+
+    def _run(self, function: Callable[[Any], None], parts: Iterable[Any]) -> None:
+        parts = list(parts)
+        if self.pool is None or len(parts) == 1:
+            for part in parts:
+                function(part)
+        else:
+            for _ in self.pool.map(function, parts):
+                pass
+
+    def _gradients(self, data: Data, block: npt.NDArray[np.int64], total: float, d_fields: list[Float32]) -> None:
+        from splinefm.model.kernels import gradient_shards
+
+        n_shards = -(-len(block) // SHARD)
+        for array in (self.work.dR, self.work.dM):
+            array[:n_shards] = 0.0
+        n_parts = min(self.threads, n_shards) if self._is_large(len(block)) else 1
+        cuts = np.linspace(0, n_shards, n_parts + 1).astype(int)
+
+        def work(part: tuple[int, int]) -> None:
+            gradient_shards(self.spec, self.shape, self.weights, data, block, total, *part, SHARD, self.work)
+
+        self._run(work, zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
+        for shard in range(n_shards):
+            for whole, parts in zip(d_fields, (self.work.dR, self.work.dM), strict=True):
+                whole += parts[shard]
+
+    def _refresh_fields(self) -> None:
+        self.weights = make_weights(self.model, self.weights.T, self.weights.bias, self.fields)
+
+    def _update_dense(self, d_bias: float, d_fields: list[Float32], step: Step) -> None:
+        from splinefm.model.kernels import update_dense
+
+        gradients = {"bias": np.array([d_bias], np.float32), **field_gradients(self.model, self.fields, *d_fields)}
+        step = step._replace(decay=np.float32(0.0))
+        for name, gradient in gradients.items():
+            values = self.weights.bias if name == "bias" else self.fields[name]
+            update_dense(values.reshape(-1), gradient.reshape(-1), *self.dense_state[name], step)
+
+
+def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Spec:
+    """The model as numbers for the kernels."""
+    k = model.width(n_fields) if isinstance(model, FmFM) else model.k
+    return Spec(_CODES[type(model)], (0,) * k, getattr(model, "order", 2), LOSS_CODES[loss])
+
+
+def make_shape(layout: Layout) -> Shape:
+    """The layout as arrays for the kernels."""
+    return Shape(layout.weight_ptr, layout.window_unit, layout.unit_field, layout.window_ptr, layout.row_ptr)
+
+
+def make_weights(model: AnyModel, table: Float32, bias: Float32, fields: dict[str, Float32]) -> Weights:
+    """Parameters for the kernels: weights between fields as a symmetric matrix."""
+    R, M = np.zeros((1, 1), np.float32), np.zeros((1, 1, 1, 1), np.float32)
+    if isinstance(model, FwFM):
+        R = np.triu(fields["field_weights"])
+        R = R + np.triu(R, 1).T
+    elif isinstance(model, LowRankFwFM):
+        U = fields["field_factors"]
+        R = U.T @ (fields["field_scales"][:, None] * U)
+        np.fill_diagonal(R, 0.0)
+    elif isinstance(model, FmFM):
+        M = fields["field_matrices"]
+    return Weights(table, bias, R, M)
+
+
+def field_gradients(model: AnyModel, fields: dict[str, Float32], dR: Float32, dM: Float32) -> dict[str, Float32]:
+    """Gradients of the parameters between fields, from those of R_fe (f ≤ e) and M_fe."""
+    if isinstance(model, FwFM):
+        return {"field_weights": dR}
+    if isinstance(model, FmFM):
+        return {"field_matrices": dM}
+    if isinstance(model, LowRankFwFM):
+        U, d = fields["field_factors"], fields["field_scales"]
+        dR = np.triu(dR, 1)
+        both = dR + dR.T
+        return {"field_factors": d[:, None] * (U @ both), "field_scales": np.einsum("rf,fe,re->r", U, dR, U)}
+    return {}
+
+
+def score_slots(spec: Spec, shape: Shape, weights: Weights, slots: Slots, threads: int) -> npt.NDArray[np.float32]:
+    """Scores of all rows; a single row takes no thread."""
+    from splinefm.model.kernels import score_rows
+
+    out = np.empty(len(slots), np.float32)
+
+    def work(part: slice) -> None:
+        score_rows(spec, shape, weights, slots.start[part], slots.weight[part], out[part])
+
+    n_parts = max(1, min(threads, len(slots) // ROWS_PER_THREAD))
+    cuts = np.linspace(0, len(slots), n_parts + 1).astype(int)
+    parts = [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    if n_parts == 1:
+        work(parts[0])
+    else:
+        with ThreadPoolExecutor(n_parts) as pool:
+            list(pool.map(work, parts))
+    return out
+
+
+def _make_penalty(layout: Layout, groups: list[list[Group]]) -> Penalty:
+    for field, own in zip(layout.fields, groups, strict=True):
+        if sum(group.size for group in own) != field.n_rows:
+            raise ValueError(f"the groups of field {field.name!r} do not cover its {field.n_rows} rows")
+    flat = [group for own in groups for group in own]
+    end = np.cumsum([group.size for group in flat], dtype=np.int64)
+    return Penalty(
+        group_ptr=np.concatenate([[0], np.cumsum([len(own) for own in groups])]).astype(np.int64),
+        begin=end - np.array([group.size for group in flat], np.int64),
+        end=end,
+        l2=np.array([group.l2 for group in flat], np.float32),
+        l2_linear=np.array([group.l2_linear for group in flat], np.float32),
+        smoothness=np.array([group.smoothness for group in flat], np.float32),
+        order=np.array([group.order for group in flat], np.int64),
+        periodic=np.array([group.periodic for group in flat], np.bool_),
+    )
+
+
+def _make_state(table: Float32, optimizer: Optimizer) -> State:
+    empty = np.zeros((1, table.shape[1]), np.float32)
+    return State(
+        m=np.zeros_like(table) if optimizer.name == "adamw" else np.broadcast_to(empty, table.shape),
+        v=np.zeros_like(table),
+        average=table.copy() if optimizer.ema > 0.0 else empty,
+        last=np.zeros(len(table) if optimizer.ema > 0.0 else 1, np.int64),
+    )
+
+
+def _make_touch(layout: Layout, row_width: int, batch_size: int, penalty: Penalty) -> Touch:
+    """Room for the rows that a batch can touch: all of a small field, a part of a large one."""
+    rows = np.array([field.n_rows for field in layout.fields], np.int64)
+    weights = np.array([sum(field.widths) for field in layout.fields], np.int64)
+    smooth = np.array(
+        [
+            np.any(penalty.smoothness[a:b] > 0)
+            for a, b in zip(penalty.group_ptr[:-1], penalty.group_ptr[1:], strict=True)
+        ]
+    )
+    room = np.where(smooth, rows, np.minimum(rows, batch_size * weights))
+    ptr = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
+    return Touch(
+        slot=np.full(layout.n_rows, -1, np.int32),
+        rows=np.empty(ptr[-1], np.int32),
+        gradient=np.empty((ptr[-1], row_width), np.float32),
+        ptr=ptr,
+        count=np.zeros(len(rows), np.int64),
+    )
+
+
+def _make_work(spec: Spec, layout: Layout, width: int, batch_size: int) -> Work:
+    per_row = 4 * layout.n_units * width
+    shards = max(1, min(-(-batch_size // SHARD), BLOCK_BYTES // (per_row * SHARD)))
+    n_rows = min(batch_size, shards * SHARD)
+    n_fields, k = len(layout.fields), len(spec.kt)
+    return Work(
+        dP=np.empty((n_rows, layout.n_units, width), np.float32),
+        slopes=np.empty(n_rows, np.float32),
+        losses=np.empty(n_rows, np.float64),
+        dR=np.zeros((shards, n_fields, n_fields) if spec.model == 1 else (shards, 1, 1), np.float32),
+        dM=np.zeros((shards, n_fields, n_fields, k, k) if spec.model == 2 else (shards, 1, 1, 1, 1), np.float32),
+    )
+
+
+def _balanced(layout: Layout, threads: int) -> list[tuple[int, int]]:
+    """Consecutive fields for each thread, with about as many weights each."""
+    load = np.cumsum([sum(field.widths) for field in layout.fields])
+    cuts = np.searchsorted(load, load[-1] * np.arange(1, threads) / threads) + 1
+    edges = [0, *cuts.tolist(), len(layout.fields)]
+    return [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if a < b]
