@@ -15,13 +15,13 @@ from splinefm.encode.slots import Layout, Slots
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params
 
 Float32 = npt.NDArray[np.float32]
-# Rows of a batch are cut into shards of this size, whatever the number of threads: sums over rows are made per
-# shard and then over shards in order, so that their rounding does not depend on the threads.
-SHARD = 256
+# Rows of a block are cut into so many shards, whatever the number of threads: sums over rows are made per shard and
+# then over shards in order, so that their rounding does not depend on the threads.
+SHARDS, MAX_SHARD = 16, 256
 # dP of a block of rows should stay in the cache until it is scattered.
-BLOCK_BYTES = 8 << 20
-# Below this many rows the overhead of a second thread exceeds its help.
-ROWS_PER_THREAD = 512
+BLOCK_BYTES = 12 << 20
+# Below so many numbers (rows times the width of the table) threads cost more than they bring.
+LARGE = 16_384
 _CODES = {FM: 0, FwFM: 1, LowRankFwFM: 1, FmFM: 2, FFM: 3, HigherOrderFM: 4}
 LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
 
@@ -106,13 +106,13 @@ class Spec(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The layout as arrays."""
+    """The layout as arrays; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u."""
 
     weight_ptr: Any
     window_unit: Any
     unit_field: Any
+    unit_ptr: Any
     window_ptr: Any
-    row_ptr: Any
 
 
 class Weights(NamedTuple):
@@ -122,6 +122,7 @@ class Weights(NamedTuple):
     bias: Any
     R: Any
     M: Any
+    transposed: Any
 
 
 class Data(NamedTuple):
@@ -141,6 +142,7 @@ class Work(NamedTuple):
     losses: Any
     dR: Any
     dM: Any
+    shard: int
 
 
 class Touch(NamedTuple):
@@ -232,16 +234,15 @@ class CpuEngine:
         self.fields = {
             name: np.array(values, np.float32) for name, values in params.items() if name.startswith("field_")
         }
-        table = np.concatenate([params["factors"], params["linear"][:, None]], axis=1).astype(np.float32)
-        self.weights = make_weights(model, table, params["bias"].astype(np.float32), self.fields)
+        self.table = np.concatenate([params["factors"], params["linear"][:, None]], axis=1).astype(np.float32)
+        self.bias = params["bias"].astype(np.float32)
+        self.weights = make_weights(model, self.table, self.bias, self.fields)
         self.penalty = _make_penalty(layout, groups or [[Group(field.n_rows)] for field in layout.fields])
-        self.state = _make_state(table, self.optimizer)
-        self.dense_state = {
-            name: np.zeros((2, values.size), np.float32)
-            for name, values in {"bias": self.weights.bias, **self.fields}.items()
-        }
-        self.touch = _make_touch(layout, table.shape[1], batch_size, self.penalty)
-        self.work = _make_work(self.spec, layout, table.shape[1] - 1, batch_size)
+        self.state = _make_state(self.table, self.optimizer)
+        dense = {"bias": self.bias, **self.fields}
+        self.dense_state = {name: _make_state(values.reshape(-1, 1), self.optimizer) for name, values in dense.items()}
+        self.touch = _make_touch(layout, self.table.shape[1], batch_size, self.penalty)
+        self.work = _make_work(self.spec, layout, self.table.shape[1] - 1, batch_size)
         self.batch_size, self.number = batch_size, 0
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.field_parts = _balanced(layout, self.threads)
@@ -279,9 +280,10 @@ class CpuEngine:
             last = at + len(block) >= len(rows)
 
             def scatter(part: tuple[int, int], block: Any = block, last: bool = last) -> None:
-                scatter_fields(self.shape, data, block, *part, self.work.dP, self.work.slopes, self.touch)
+                kt, stride = self.spec.kt, self.table.shape[1]
+                scatter_fields(kt, self.shape, data, block, *part, self.work, self.touch)
                 if last:
-                    update_fields(self.shape, self.weights.T, *part, self.touch, self.penalty, self.state, step)
+                    update_fields(kt, self.weights.T, stride, *part, self.touch, self.penalty, self.state, step)
 
             self._run(scatter, self.field_parts if self._is_large(len(block)) else [(0, len(self.layout.fields))])
         self._update_dense(d_bias, d_fields, step)
@@ -294,22 +296,17 @@ class CpuEngine:
 
     def params(self, averaged: bool = False) -> Params:
         """Copies of the parameters; averaged: the moving average of table rows instead of their last values."""
-        table = self.weights.T
+        table = self.table
         if averaged and self.optimizer.ema > 0.0 and self.number:
             from splinefm.model.kernels import finish_average
 
-            finish_average(table, self.state, self.optimizer.step(self.number, 0.0))
-            table = self.state.average
+            finish_average(table.reshape(-1), table.shape[1], self.state, self.optimizer.step(self.number, 0.0))
+            table = self.state.average.reshape(table.shape)
         fields = {name: values.copy() for name, values in self.fields.items()}
-        return {
-            "bias": self.weights.bias.copy(),
-            "linear": table[:, -1].copy(),
-            "factors": table[:, :-1].copy(),
-            **fields,
-        }
+        return {"bias": self.bias.copy(), "linear": table[:, -1].copy(), "factors": table[:, :-1].copy(), **fields}
 
     def _is_large(self, n_rows: int) -> bool:
-        return self.pool is not None and n_rows >= 2 * ROWS_PER_THREAD
+        return self.pool is not None and n_rows * self.table.shape[1] >= LARGE
 
     def _run(self, function: Callable[[Any], None], parts: Iterable[Any]) -> None:
         parts = list(parts)
@@ -323,14 +320,14 @@ class CpuEngine:
     def _gradients(self, data: Data, block: npt.NDArray[np.int64], total: float, d_fields: list[Float32]) -> None:
         from splinefm.model.kernels import gradient_shards
 
-        n_shards = -(-len(block) // SHARD)
+        n_shards = -(-len(block) // self.work.shard)
         for array in (self.work.dR, self.work.dM):
             array[:n_shards] = 0.0
-        n_parts = min(self.threads, n_shards) if self._is_large(len(block)) else 1
+        n_parts = min(4 * self.threads, n_shards) if self._is_large(len(block)) else 1
         cuts = np.linspace(0, n_shards, n_parts + 1).astype(int)
 
         def work(part: tuple[int, int]) -> None:
-            gradient_shards(self.spec, self.shape, self.weights, data, block, total, *part, SHARD, self.work)
+            gradient_shards(self.spec, self.shape, self.weights, data, block, total, *part, self.work)
 
         self._run(work, zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
         for shard in range(n_shards):
@@ -338,16 +335,19 @@ class CpuEngine:
                 whole += parts[shard]
 
     def _refresh_fields(self) -> None:
-        self.weights = make_weights(self.model, self.weights.T, self.weights.bias, self.fields)
+        self.weights = make_weights(self.model, self.table, self.bias, self.fields)
 
     def _update_dense(self, d_bias: float, d_fields: list[Float32], step: Step) -> None:
         from splinefm.model.kernels import update_dense
 
-        gradients = {"bias": np.array([d_bias], np.float32), **field_gradients(self.model, self.fields, *d_fields)}
-        step = step._replace(decay=np.float32(0.0))
-        for name, gradient in gradients.items():
-            values = self.weights.bias if name == "bias" else self.fields[name]
-            update_dense(values.reshape(-1), gradient.reshape(-1), *self.dense_state[name], step)
+        dR, dM = d_fields
+        if isinstance(self.model, FwFM | LowRankFwFM):
+            dR = dR.reshape(len(self.layout.fields), len(self.layout.fields), -1).sum(axis=2)
+        fields = field_gradients(self.model, self.fields, dR, dM)
+        step = step._replace(decay=np.float32(0.0), ema=0.0)
+        for name, gradient in {"bias": np.array([d_bias], np.float32), **fields}.items():
+            values = self.bias if name == "bias" else self.fields[name]
+            update_dense(values.reshape(-1), gradient.reshape(-1), self.dense_state[name], step)
 
 
 def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Spec:
@@ -358,7 +358,8 @@ def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Spec:
 
 def make_shape(layout: Layout) -> Shape:
     """The layout as arrays for the kernels."""
-    return Shape(layout.weight_ptr, layout.window_unit, layout.unit_field, layout.window_ptr, layout.row_ptr)
+    unit_ptr = np.searchsorted(layout.window_unit, np.arange(layout.n_units + 1)).astype(np.int32)
+    return Shape(layout.weight_ptr, layout.window_unit, layout.unit_field, unit_ptr, layout.window_ptr)
 
 
 def make_weights(model: AnyModel, table: Float32, bias: Float32, fields: dict[str, Float32]) -> Weights:
@@ -373,7 +374,7 @@ def make_weights(model: AnyModel, table: Float32, bias: Float32, fields: dict[st
         np.fill_diagonal(R, 0.0)
     elif isinstance(model, FmFM):
         M = fields["field_matrices"]
-    return Weights(table, bias, R, M)
+    return Weights(table.reshape(-1), bias, R, M.reshape(-1), M.transpose(0, 1, 3, 2).reshape(-1))
 
 
 def field_gradients(model: AnyModel, fields: dict[str, Float32], dR: Float32, dM: Float32) -> dict[str, Float32]:
@@ -399,7 +400,7 @@ def score_slots(spec: Spec, shape: Shape, weights: Weights, slots: Slots, thread
     def work(part: slice) -> None:
         score_rows(spec, shape, weights, slots.start[part], slots.weight[part], out[part])
 
-    n_parts = max(1, min(threads, len(slots) // ROWS_PER_THREAD))
+    n_parts = max(1, min(threads, len(slots) // 512))
     cuts = np.linspace(0, len(slots), n_parts + 1).astype(int)
     parts = [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
     if n_parts == 1:
@@ -429,11 +430,11 @@ def _make_penalty(layout: Layout, groups: list[list[Group]]) -> Penalty:
 
 
 def _make_state(table: Float32, optimizer: Optimizer) -> State:
-    empty = np.zeros((1, table.shape[1]), np.float32)
+    none = np.zeros(1, np.float32)
     return State(
-        m=np.zeros_like(table) if optimizer.name == "adamw" else np.broadcast_to(empty, table.shape),
-        v=np.zeros_like(table),
-        average=table.copy() if optimizer.ema > 0.0 else empty,
+        m=np.zeros(table.size, np.float32) if optimizer.name == "adamw" else none,
+        v=np.zeros(table.size, np.float32),
+        average=table.flatten() if optimizer.ema > 0.0 else none,
         last=np.zeros(len(table) if optimizer.ema > 0.0 else 1, np.int64),
     )
 
@@ -453,29 +454,37 @@ def _make_touch(layout: Layout, row_width: int, batch_size: int, penalty: Penalt
     return Touch(
         slot=np.full(layout.n_rows, -1, np.int32),
         rows=np.empty(ptr[-1], np.int32),
-        gradient=np.empty((ptr[-1], row_width), np.float32),
+        gradient=np.empty(ptr[-1] * row_width, np.float32),
         ptr=ptr,
         count=np.zeros(len(rows), np.int64),
     )
 
 
 def _make_work(spec: Spec, layout: Layout, width: int, batch_size: int) -> Work:
-    per_row = 4 * layout.n_units * width
-    shards = max(1, min(-(-batch_size // SHARD), BLOCK_BYTES // (per_row * SHARD)))
-    n_rows = min(batch_size, shards * SHARD)
+    block = max(16, min(batch_size, BLOCK_BYTES // (4 * layout.n_units * width)))
+    shard = max(16, min(MAX_SHARD, -(-block // SHARDS)))
+    shards = -(-block // shard)
+    n_rows = shards * shard
     n_fields, k = len(layout.fields), len(spec.kt)
+    weights = n_fields * n_fields * k if spec.model == _CODES[FwFM] else 1
+    matrices = n_fields * n_fields * k * k if spec.model == _CODES[FmFM] else 1
     return Work(
-        dP=np.empty((n_rows, layout.n_units, width), np.float32),
+        dP=np.empty(n_rows * layout.n_units * width, np.float32),
         slopes=np.empty(n_rows, np.float32),
         losses=np.empty(n_rows, np.float64),
-        dR=np.zeros((shards, n_fields, n_fields) if spec.model == 1 else (shards, 1, 1), np.float32),
-        dM=np.zeros((shards, n_fields, n_fields, k, k) if spec.model == 2 else (shards, 1, 1, 1, 1), np.float32),
+        dR=np.zeros((shards, weights), np.float32),
+        dM=np.zeros((shards, matrices), np.float32),
+        shard=shard,
     )
 
 
 def _balanced(layout: Layout, threads: int) -> list[tuple[int, int]]:
-    """Consecutive fields for each thread, with about as many weights each."""
-    load = np.cumsum([sum(field.widths) for field in layout.fields])
-    cuts = np.searchsorted(load, load[-1] * np.arange(1, threads) / threads) + 1
-    edges = [0, *cuts.tolist(), len(layout.fields)]
+    """Consecutive fields in a few parts per thread, with about the same work each.
+
+    A window costs a cache miss, the further weights of a window little.
+    """
+    load = np.cumsum([len(field.widths) + sum(field.widths) / 4 for field in layout.fields])
+    n_parts = min(len(load), 4 * threads)
+    cuts = np.searchsorted(load, load[-1] * np.arange(1, n_parts) / n_parts) + 1
+    edges = [0, *cuts.tolist(), len(load)]
     return [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if a < b]

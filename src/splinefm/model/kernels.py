@@ -2,16 +2,16 @@
 
 A batch goes through three steps, each a serial loop without the GIL that threads run on disjoint parts:
 
-1. `gradient_rows`, over rows: P = the unit vectors, score, loss, and dP = the gradient by the unit vectors.
-2. `scatter_field`, over fields: dP is added to the gradients of the table rows of one field.
-3. `update_group`, over groups of table rows: penalties, then the optimizer, on touched rows only.
+1. `gradient_shards`, over rows: P = the unit vectors, score, loss, and dP = the gradient by the unit vectors.
+2. `scatter_fields`, over fields: dP is added to the gradients of the table rows of a field.
+3. `update_fields`, over fields: penalties, then the optimizer, on touched rows only.
 
 Rows of a field belong to no other field, so that steps 2 and 3 need no locks, and every sum has one order: the
 result does not depend on the number of threads.
 
-Letters: P unit vectors (units, width), T table (rows, width + 1) with the linear weight last, R weights between
-units (symmetric, zero diagonal), M matrices between units, S and Q work space. `kt` is a tuple of k numbers:
-its length is known when the code is compiled, which lets the inner loops become vector instructions.
+Letters: P unit vectors, T table of rows (vector, linear weight), R weights and M matrices between fields. All are flat
+arrays: unit u starts at u · width, table row r at r · stride with stride = width + 1, and the width is k, or k for every
+field in an FFM.
 """
 
 from __future__ import annotations
@@ -21,293 +21,251 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from splinefm.model.vectors import (
+    add,
+    axpy,
+    divide,
+    fetch,
+    fill,
+    fma,
+    load,
+    multiply,
+    scale,
+    sqrt,
+    store,
+    subtract,
+    total,
+)
+
 # NaN and infinity keep their meaning, so that a diverging run is seen.
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 _compiled: Any = njit(nogil=True, cache=True, fastmath=FASTMATH)
-_inlined: Any = njit(nogil=True, cache=True, fastmath=FASTMATH, inline="never")
 
 FM, FWFM, FMFM, FFM, HIGHER = range(5)
 LOGISTIC, SQUARED, POISSON = range(3)
+_ZERO = np.float32(0.0)
+_HALF = np.float32(0.5)
 
 
-@_inlined
-def reduce_row(start: Any, weight: Any, weight_ptr: Any, window_unit: Any, T: Any, P: Any) -> Any:
-    """P[u] = Σ weight T[row, :width] over the windows of u; returns Σ weight T[row, width]."""
-    width = P.shape[1]
-    P[:] = 0.0
-    linear = np.float32(0.0)
-    for w in range(len(window_unit)):
-        unit = P[window_unit[w]]
-        row = start[w]
-        for j in range(weight_ptr[w], weight_ptr[w + 1]):
-            x = weight[j]
-            if x != 0.0:
-                values = T[row]
-                linear += x * values[width]
-                for c in range(width):
-                    unit[c] += x * values[c]
-            row += 1
+@_compiled
+def _reduce(kt: Any, shape: Any, T: Any, start: Any, weight: Any, P: Any) -> Any:
+    """P_u = Σ weight T[row] over the windows of u; returns Σ weight · linear weight."""
+    k, width = len(kt), len(P) // len(shape.unit_field)
+    linear = _ZERO
+    for u in range(len(shape.unit_field)):
+        first, last = shape.unit_ptr[u], shape.unit_ptr[u + 1]
+        for w in range(first, last):
+            row = start[w]
+            for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
+                linear += weight[j] * T[row * (width + 1) + width]
+                row += 1
+        for at in range(0, width, k):
+            p = fill(_ZERO, kt)
+            for w in range(first, last):
+                row = start[w]
+                for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
+                    p = axpy(weight[j], load(T, row * (width + 1) + at, kt), p)
+                    row += 1
+            store(P, u * width + at, p)
     return linear
 
 
-@_inlined
-def _fm_score(kt: Any, P: Any, S: Any) -> Any:
-    """½ (|Σ p|² - Σ |p|²); S = Σ p."""
+@_compiled
+def _fetch_row(shape: Any, T: Any, width: int, start: Any) -> None:
+    """Ask for the table rows of a row of data that comes up soon."""
+    for w in range(len(start)):
+        first = start[w] * (width + 1)
+        for at in range(0, min(width + 1, 64), 16):
+            fetch(T, first + at)
+
+
+@_compiled
+def _fm_score(kt: Any, P: Any) -> Any:
+    """½ (|Σ p|² - Σ |p|²)."""
     k = len(kt)
-    squares = np.float32(0.0)
-    for c in range(k):
-        S[c] = 0.0
-    for u in range(P.shape[0]):
-        for c in range(k):
-            S[c] += P[u, c]
-            squares += P[u, c] * P[u, c]
-    total = np.float32(0.0)
-    for c in range(k):
-        total += S[c] * S[c]
-    return np.float32(0.5) * (total - squares)
+    both, squares = fill(_ZERO, kt), fill(_ZERO, kt)
+    for at in range(0, len(P), k):
+        p = load(P, at, kt)
+        both = add(both, p)
+        squares = fma(p, p, squares)
+    return _HALF * total(subtract(multiply(both, both), squares))
 
 
-@_inlined
-def _fm_gradient(kt: Any, P: Any, S: Any, slope: Any, dP: Any) -> None:
-    """dP_u = slope (S - p_u)."""
-    for u in range(P.shape[0]):
-        for c in range(len(kt)):
-            dP[u, c] = slope * (S[c] - P[u, c])
+@_compiled
+def _fm_gradient(kt: Any, P: Any, slope: Any, dP: Any, at: int, step: int) -> None:
+    """dP_u = slope (Σ p - p_u)."""
+    k = len(kt)
+    both = fill(_ZERO, kt)
+    for u in range(0, len(P), k):
+        both = add(both, load(P, u, kt))
+    for u in range(0, len(P), k):
+        store(dP, at, scale(slope, subtract(both, load(P, u, kt))))
+        at += step
 
 
-@_inlined
+@_compiled
 def _fwfm_score(kt: Any, P: Any, unit_field: Any, R: Any, Q: Any) -> Any:
     """½ Σ_u p_u' q_u with q_u = Σ_{v≠u} R_{f(u) f(v)} p_v; R is symmetric."""
-    k = len(kt)
-    score = np.float32(0.0)
-    for u in range(P.shape[0]):
-        q, weights = Q[u], R[unit_field[u]]
-        for c in range(k):
-            q[c] = 0.0
-        for v in range(P.shape[0]):
-            if v != u:
-                r = weights[unit_field[v]]
-                for c in range(k):
-                    q[c] += r * P[v, c]
-        for c in range(k):
-            score += q[c] * P[u, c]
-    return np.float32(0.5) * score
-
-
-@_inlined
-def _fwfm_gradient(kt: Any, P: Any, unit_field: Any, Q: Any, slope: Any, dP: Any, dR: Any) -> None:
-    """dP = slope Q; dR_{f(u) f(v)} += slope p_u' p_v for u < v."""
-    n_units = P.shape[0]
+    k, n_units = len(kt), len(unit_field)
+    score = fill(_ZERO, kt)
     for u in range(n_units):
-        row = dR[unit_field[u]]
-        for c in range(len(kt)):
-            dP[u, c] = slope * Q[u, c]
+        weights = R[unit_field[u]]
+        p = load(P, u * k, kt)
+        q = scale(-weights[unit_field[u]], p)
+        for v in range(n_units):
+            q = axpy(weights[unit_field[v]], load(P, v * k, kt), q)
+        store(Q, u * k, q)
+        score = fma(p, q, score)
+    return _HALF * total(score)
+
+
+@_compiled
+def _fwfm_gradient(kt: Any, P: Any, unit_field: Any, Q: Any, slope: Any, dP: Any, at: int, step: int, dR: Any) -> None:
+    """dP_u = slope q_u; dR_{f(u) f(v)} += slope p_u p_v for u < v, number by number: summed up later."""
+    k, n_units = len(kt), len(unit_field)
+    n_fields = unit_field[-1] + 1
+    for u in range(n_units):
+        store(dP, at, scale(slope, load(Q, u * k, kt)))
+        at += step
+        p = scale(slope, load(P, u * k, kt))
         for v in range(u + 1, n_units):
-            product = np.float32(0.0)
-            for c in range(len(kt)):
-                product += P[u, c] * P[v, c]
-            row[unit_field[v]] += slope * product
+            place = (unit_field[u] * n_fields + unit_field[v]) * k
+            store(dR, place, fma(p, load(P, v * k, kt), load(dR, place, kt)))
 
 
-@_inlined
+@_compiled
 def _fmfm_score(kt: Any, P: Any, unit_field: Any, M: Any, Q: Any) -> Any:
-    """Σ_{u<v} p_u' M_{f(u) f(v)} p_v; q_v = Σ_{u<v} M_{f(u) f(v)}' p_u."""
-    k = len(kt)
-    score = np.float32(0.0)
-    for v in range(P.shape[0]):
-        q = Q[v]
-        for c in range(k):
-            q[c] = 0.0
+    """Σ_{u<v} p_u' M_{f(u) f(v)} p_v = Σ_v q_v' p_v with q_v = Σ_{u<v} M' p_u."""
+    k, n_units = len(kt), len(unit_field)
+    n_fields = unit_field[-1] + 1
+    score = fill(_ZERO, kt)
+    for v in range(n_units):
+        q = fill(_ZERO, kt)
         for u in range(v):
-            matrix = M[unit_field[u], unit_field[v]]
+            matrix = (unit_field[u] * n_fields + unit_field[v]) * k * k
             for i in range(k):
-                p = P[u, i]
-                for c in range(k):
-                    q[c] += p * matrix[i, c]
-        for c in range(k):
-            score += q[c] * P[v, c]
-    return score
+                q = axpy(P[u * k + i], load(M, matrix + i * k, kt), q)
+        store(Q, v * k, q)
+        score = fma(q, load(P, v * k, kt), score)
+    return total(score)
 
 
-@_inlined
-def _fmfm_gradient(kt: Any, P: Any, unit_field: Any, M: Any, Q: Any, slope: Any, dP: Any, dM: Any) -> None:
-    """dP_u = slope (q_u + Σ_{v>u} M_{f(u) f(v)} p_v); dM_{f(u) f(v)} += slope p_u p_v'."""
-    k = len(kt)
-    for v in range(P.shape[0]):
-        for c in range(k):
-            dP[v, c] = slope * Q[v, c]
-    for u in range(P.shape[0]):
-        for v in range(u + 1, P.shape[0]):
-            matrix, d_matrix = M[unit_field[u], unit_field[v]], dM[unit_field[u], unit_field[v]]
+@_compiled
+def _fmfm_gradient(
+    kt: Any, P: Any, unit_field: Any, transposed: Any, Q: Any, slope: Any, dP: Any, at: int, step: int, dM: Any
+) -> None:
+    """dP_u = slope (q_u + Σ_{v>u} M p_v); dM_{f(u) f(v)} += slope p_u p_v'."""
+    k, n_units = len(kt), len(unit_field)
+    n_fields = unit_field[-1] + 1
+    for u in range(n_units):
+        d = load(Q, u * k, kt)
+        for v in range(u + 1, n_units):
+            matrix = (unit_field[u] * n_fields + unit_field[v]) * k * k
+            p = load(P, v * k, kt)
             for i in range(k):
-                p = slope * P[u, i]
-                product = np.float32(0.0)
-                for c in range(k):
-                    product += matrix[i, c] * P[v, c]
-                    d_matrix[i, c] += p * P[v, c]
-                dP[u, i] += slope * product
+                d = axpy(P[v * k + i], load(transposed, matrix + i * k, kt), d)
+                store(dM, matrix + i * k, axpy(slope * P[u * k + i], p, load(dM, matrix + i * k, kt)))
+        store(dP, at, scale(slope, d))
+        at += step
 
 
-@_inlined
+@_compiled
 def _ffm_score(kt: Any, P: Any, unit_field: Any) -> Any:
     """Σ_{u<v} p_u[f(v)]' p_v[f(u)]."""
-    k = len(kt)
-    score = np.float32(0.0)
-    for u in range(P.shape[0]):
-        at_u = unit_field[u] * k
-        p = P[u]
-        for v in range(u + 1, P.shape[0]):
-            at_v = unit_field[v] * k
-            other = P[v]
-            for c in range(k):
-                score += p[at_v + c] * other[at_u + c]
-    return score
-
-
-@_inlined
-def _ffm_gradient(kt: Any, P: Any, unit_field: Any, slope: Any, dP: Any) -> None:
-    """dP_u[e] = slope Σ_{v of field e, v ≠ u} p_v[f(u)]."""
-    k = len(kt)
-    dP[:] = 0.0
-    for u in range(P.shape[0]):
-        at_u = unit_field[u] * k
-        d = dP[u]
-        for v in range(P.shape[0]):
-            if v != u:
-                at_v = unit_field[v] * k
-                other = P[v]
-                for c in range(k):
-                    d[at_v + c] += slope * other[at_u + c]
-
-
-@_inlined
-def _higher_score(kt: Any, P: Any, A: Any) -> Any:
-    """Σ_t A[U, t] for t ≥ 2, with A[u + 1, t] = A[u, t] + p_u A[u, t - 1] and A[., 0] = 1."""
-    n_units, order = P.shape[0], A.shape[1] - 1
-    for t in range(order + 1):
-        for c in range(len(kt)):
-            A[0, t, c] = 1.0 if t == 0 else 0.0
+    k, n_units = len(kt), len(unit_field)
+    width = len(P) // n_units
+    score = fill(_ZERO, kt)
     for u in range(n_units):
-        for c in range(len(kt)):
-            A[u + 1, 0, c] = 1.0
+        for v in range(u + 1, n_units):
+            mine, theirs = u * width + unit_field[v] * k, v * width + unit_field[u] * k
+            score = fma(load(P, mine, kt), load(P, theirs, kt), score)
+    return total(score)
+
+
+@_compiled
+def _ffm_gradient(kt: Any, P: Any, unit_field: Any, slope: Any, dP: Any, at: int, step: int) -> None:
+    """dP_u[e] = slope Σ_{v of field e, v ≠ u} p_v[f(u)]."""
+    k, n_units = len(kt), len(unit_field)
+    width = len(P) // n_units
+    for u in range(n_units):
+        for c in range(0, width, k):
+            store(dP, at + c, fill(_ZERO, kt))
+        for v in range(n_units):
+            if v != u:
+                place = at + unit_field[v] * k
+                theirs = load(P, v * width + unit_field[u] * k, kt)
+                store(dP, place, axpy(slope, theirs, load(dP, place, kt)))
+        at += step
+
+
+@_compiled
+def _higher_score(kt: Any, P: Any, A: Any, order: int) -> Any:
+    """Σ_t A[U, t] for t ≥ 2, with A[u + 1, t] = A[u, t] + p_u A[u, t - 1] and A[., 0] = 1."""
+    k, n_units = len(kt), len(P) // len(kt)
+    row = (order + 1) * k
+    for u in range(n_units + 1):
+        store(A, u * row, fill(np.float32(1.0), kt))
+    for t in range(1, order + 1):
+        store(A, t * k, fill(_ZERO, kt))
+    for u in range(n_units):
+        p = load(P, u * k, kt)
         for t in range(1, order + 1):
-            for c in range(len(kt)):
-                A[u + 1, t, c] = A[u, t, c] + P[u, c] * A[u, t - 1, c]
-    score = np.float32(0.0)
+            store(A, (u + 1) * row + t * k, fma(p, load(A, u * row + (t - 1) * k, kt), load(A, u * row + t * k, kt)))
+    score = fill(_ZERO, kt)
     for t in range(2, order + 1):
-        for c in range(len(kt)):
-            score += A[n_units, t, c]
-    return score
+        score = add(score, load(A, n_units * row + t * k, kt))
+    return total(score)
 
 
-@_inlined
-def _higher_gradient(kt: Any, P: Any, A: Any, D: Any, slope: Any, dP: Any) -> None:
+@_compiled
+def _higher_gradient(kt: Any, P: Any, A: Any, D: Any, order: int, slope: Any, dP: Any, at: int, step: int) -> None:
     """The recursion of `_higher_score` backwards; D[t] is the derivative by A[u + 1, t]."""
-    order = A.shape[1] - 1
+    k, n_units = len(kt), len(P) // len(kt)
+    row = (order + 1) * k
     for t in range(order + 1):
-        for c in range(len(kt)):
-            D[t, c] = slope if t >= 2 else 0.0
-    for u in range(P.shape[0] - 1, -1, -1):
-        for c in range(len(kt)):
-            dP[u, c] = 0.0
+        store(D, t * k, fill(slope if t >= 2 else _ZERO, kt))
+    for u in range(n_units - 1, -1, -1):
+        p, d = load(P, u * k, kt), fill(_ZERO, kt)
         for t in range(1, order + 1):  # D[t - 1] is used up before it gets its share of D[t]
-            for c in range(len(kt)):
-                dP[u, c] += D[t, c] * A[u, t - 1, c]
-                D[t - 1, c] += D[t, c] * P[u, c]
+            derivative = load(D, t * k, kt)
+            d = fma(derivative, load(A, u * row + (t - 1) * k, kt), d)
+            store(D, (t - 1) * k, fma(derivative, p, load(D, (t - 1) * k, kt)))
+        store(dP, at + u * step, d)
 
 
-@_inlined
-def _score(spec: Any, P: Any, unit_field: Any, weights: Any, S: Any, Q: Any, A: Any) -> Any:
+@_compiled
+def _score(spec: Any, P: Any, unit_field: Any, weights: Any, Q: Any, A: Any) -> Any:
     """The interaction of the model."""
     if spec.model == FM:
-        return _fm_score(spec.kt, P, S)
+        return _fm_score(spec.kt, P)
     if spec.model == FWFM:
         return _fwfm_score(spec.kt, P, unit_field, weights.R, Q)
     if spec.model == FFM:
         return _ffm_score(spec.kt, P, unit_field)
     if spec.model == FMFM:
         return _fmfm_score(spec.kt, P, unit_field, weights.M, Q)
-    return _higher_score(spec.kt, P, A)
+    return _higher_score(spec.kt, P, A, spec.order)
+
+
+@_compiled
+def _work_space(spec: Any, shape: Any) -> Any:
+    """P, Q and A."""
+    n_units, k = len(shape.unit_field), len(spec.kt)
+    width = k * (shape.unit_field[-1] + 1) if spec.model == FFM else k
+    A = np.empty((n_units + 1) * (spec.order + 1) * k if spec.model == HIGHER else k, np.float32)
+    return np.empty(n_units * width, np.float32), np.empty(n_units * k, np.float32), A
 
 
 @_compiled
 def score_rows(spec: Any, shape: Any, weights: Any, start: Any, weight: Any, out: Any) -> None:
     """out[i] = score of row i."""
-    P, Q, S, A = _work_space(spec, shape, weights)
+    P, Q, A = _work_space(spec, shape)
     for i in range(len(out)):
-        linear = reduce_row(start[i], weight[i], shape.weight_ptr, shape.window_unit, weights.T, P)
-        out[i] = weights.bias[0] + linear + _score(spec, P, shape.unit_field, weights, S, Q, A)
-
-
-@_inlined
-def _work_space(spec: Any, shape: Any, weights: Any) -> Any:
-    n_units, k = len(shape.unit_field), len(spec.kt)
-    P = np.empty((n_units, weights.T.shape[1] - 1), np.float32)
-    Q = np.empty((n_units, k), np.float32)
-    A = np.empty((n_units + 1 if spec.model == HIGHER else 1, spec.order + 1, k), np.float32)
-    return P, Q, np.empty(k, np.float32), A
+        linear = _reduce(spec.kt, shape, weights.T, start[i], weight[i], P)
+        out[i] = weights.bias[0] + linear + _score(spec, P, shape.unit_field, weights, Q, A)
 
 
 @_compiled
-def gradient_rows(
-    spec: Any,
-    shape: Any,
-    weights: Any,
-    data: Any,
-    rows: Any,
-    total: float,
-    dP: Any,
-    slopes: Any,
-    losses: Any,
-    dR: Any,
-    dM: Any,
-) -> None:
-    """For each of `rows`: its weighted loss, the slope by the score over `total`, and dP; adds to dR and dM."""
-    P, Q, S, A = _work_space(spec, shape, weights)
-    D = np.empty((spec.order + 1, len(spec.kt)), np.float32)
-    for i in range(len(rows)):
-        row = rows[i]
-        linear = reduce_row(data.start[row], data.weight[row], shape.weight_ptr, shape.window_unit, weights.T, P)
-        score = np.float64(weights.bias[0] + linear + _score(spec, P, shape.unit_field, weights, S, Q, A))
-        loss, prediction = _loss(spec.loss, data.y[row], score)
-        losses[i] = data.sample_weight[row] * loss
-        slope = np.float32(data.sample_weight[row] * (prediction - data.y[row]) / total)
-        slopes[i] = slope
-        if spec.model == FM:
-            _fm_gradient(spec.kt, P, S, slope, dP[i])
-        elif spec.model == FWFM:
-            _fwfm_gradient(spec.kt, P, shape.unit_field, Q, slope, dP[i], dR)
-        elif spec.model == FFM:
-            _ffm_gradient(spec.kt, P, shape.unit_field, slope, dP[i])
-        elif spec.model == FMFM:
-            _fmfm_gradient(spec.kt, P, shape.unit_field, weights.M, Q, slope, dP[i], dM)
-        else:
-            _higher_gradient(spec.kt, P, A, D, slope, dP[i])
-
-
-@_compiled
-def gradient_shards(
-    spec: Any, shape: Any, weights: Any, data: Any, rows: Any, total: float, first: int, last: int, size: int, work: Any
-) -> None:
-    """`gradient_rows` for shards first .. last - 1 of `size` rows; each adds to a dR and dM of its own."""
-    for shard in range(first, last):
-        begin, end = shard * size, min((shard + 1) * size, len(rows))
-        gradient_rows(
-            spec,
-            shape,
-            weights,
-            data,
-            rows[begin:end],
-            total,
-            work.dP[begin:end],
-            work.slopes[begin:end],
-            work.losses[begin:end],
-            work.dR[shard],
-            work.dM[shard],
-        )
-
-
-@_inlined
 def _loss(loss: int, y: float, score: float) -> Any:
     """Loss of one row, and the prediction; the slope is prediction - y for all three losses."""
     if loss == LOGISTIC:
@@ -320,156 +278,191 @@ def _loss(loss: int, y: float, score: float) -> Any:
 
 
 @_compiled
-def scatter_fields(shape: Any, data: Any, rows: Any, first: int, last: int, dP: Any, slopes: Any, touch: Any) -> None:
+def gradient_shards(
+    spec: Any, shape: Any, weights: Any, data: Any, rows: Any, total_weight: float, first: int, last: int, work: Any
+) -> None:
+    """For the rows of shards first .. last - 1: loss, slope by the score over `total_weight`, and dP.
+
+    Every shard adds to a dR and dM of its own. dP of unit u and row i is at (u · room + i) · width.
+    """
+    P, Q, A = _work_space(spec, shape)
+    D = np.empty((spec.order + 1) * len(spec.kt), np.float32)
+    width = len(P) // len(shape.unit_field)
+    step = len(work.slopes) * width
+    for i in range(first * work.shard, min(last * work.shard, len(rows))):
+        row, shard = rows[i], i // work.shard
+        if i + 4 < len(rows):
+            _fetch_row(shape, weights.T, width, data.start[rows[i + 4]])
+        linear = _reduce(spec.kt, shape, weights.T, data.start[row], data.weight[row], P)
+        score = np.float64(weights.bias[0] + linear + _score(spec, P, shape.unit_field, weights, Q, A))
+        loss, prediction = _loss(spec.loss, data.y[row], score)
+        work.losses[i] = data.sample_weight[row] * loss
+        slope = np.float32(data.sample_weight[row] * (prediction - data.y[row]) / total_weight)
+        work.slopes[i] = slope
+        if spec.model == FM:
+            _fm_gradient(spec.kt, P, slope, work.dP, i * width, step)
+        elif spec.model == FWFM:
+            _fwfm_gradient(spec.kt, P, shape.unit_field, Q, slope, work.dP, i * width, step, work.dR[shard])
+        elif spec.model == FFM:
+            _ffm_gradient(spec.kt, P, shape.unit_field, slope, work.dP, i * width, step)
+        elif spec.model == FMFM:
+            _fmfm_gradient(
+                spec.kt,
+                P,
+                shape.unit_field,
+                weights.transposed,
+                Q,
+                slope,
+                work.dP,
+                i * width,
+                step,
+                work.dM[shard],
+            )
+        else:
+            _higher_gradient(spec.kt, P, A, D, spec.order, slope, work.dP, i * width, step)
+
+
+@_compiled
+def scatter_fields(kt: Any, shape: Any, data: Any, rows: Any, first: int, last: int, work: Any, touch: Any) -> None:
     """Add weight dP and weight slope to the gradients of the table rows of fields first .. last - 1.
 
     `touch.slot[r]` is the place of table row r in `touch.rows` and `touch.gradient`, or -1 if not met before.
     """
+    k, room = len(kt), len(work.slopes)
+    width = len(work.dP) // (room * len(shape.unit_field))
     for field in range(first, last):
         n_touched = touch.count[field]
         for i in range(len(rows)):
             row = rows[i]
             for w in range(shape.window_ptr[field], shape.window_ptr[field + 1]):
-                d = dP[i, shape.window_unit[w]]
-                at = data.start[row, w]
+                d = (shape.window_unit[w] * room + i) * width
+                table_row = data.start[row, w]
                 for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
                     x = data.weight[row, j]
-                    if x != 0.0:
-                        place = touch.slot[at]
+                    if x != _ZERO:
+                        place = touch.slot[table_row]
                         if place < 0:
                             place = touch.ptr[field] + n_touched
-                            _take(touch, at, place)
+                            _take(touch, table_row, place, width + 1)
                             n_touched += 1
-                        _add(touch.gradient[place], x, d, slopes[i])
-                    at += 1
+                        g = place * (width + 1)
+                        for c in range(0, width, k):
+                            store(
+                                touch.gradient,
+                                g + c,
+                                axpy(x, load(work.dP, d + c, kt), load(touch.gradient, g + c, kt)),
+                            )
+                        touch.gradient[g + width] += x * work.slopes[i]
+                    table_row += 1
         touch.count[field] = n_touched
 
 
-@_inlined
-def _take(touch: Any, row: int, place: int) -> None:
+@_compiled
+def _take(touch: Any, row: int, place: int, stride: int) -> None:
+    """Give a table row a place, with gradient zero."""
     touch.slot[row] = place
     touch.rows[place] = row
-    touch.gradient[place] = 0.0
-
-
-@_inlined
-def _add(g: Any, x: Any, d: Any, slope: Any) -> None:
-    """g += x (d, slope)."""
-    width = len(d)
-    for c in range(width):
-        g[c] += x * d[c]
-    g[width] += x * slope
+    for c in range(place * stride, (place + 1) * stride):
+        touch.gradient[c] = _ZERO
 
 
 @_compiled
-def update_fields(shape: Any, T: Any, first: int, last: int, touch: Any, penalty: Any, state: Any, step: Any) -> None:
+def update_fields(
+    kt: Any, T: Any, stride: int, first: int, last: int, touch: Any, penalty: Any, state: Any, step: Any
+) -> None:
     """Penalties, then one step of the optimizer on the touched rows of fields first .. last - 1."""
+    width = stride - 1
     for field in range(first, last):
         for group in range(penalty.group_ptr[field], penalty.group_ptr[field + 1]):
             if penalty.smoothness[group] > 0.0:
-                _touch_group(field, group, touch, penalty)
-                _smooth(T, group, touch, penalty)
+                _touch_group(field, group, touch, penalty, stride)
+                _smooth(T, stride, group, touch, penalty)
         for place in range(touch.ptr[field], touch.ptr[field] + touch.count[field]):
             row = touch.rows[place]
             touch.slot[row] = -1
             group = penalty.group_ptr[field]
             while row >= penalty.end[group]:
                 group += 1
-            _shrink(touch.gradient[place], T[row], penalty.l2[group], penalty.l2_linear[group])
-            _average_before(T[row], state, row, step)
-            _optimize(T[row], touch.gradient[place], state.m[row], state.v[row], step)
-            _average_after(T[row], state, row, step)
+            at, g = row * stride, place * stride
+            keep = _ZERO
+            if step.ema > 0.0:
+                # While a row is not touched it does not change, and its average approaches it.
+                keep = np.float32(step.ema ** (step.number - 1 - state.last[row]))
+                state.last[row] = step.number
+            for c in range(0, width, len(kt)):
+                d = axpy(penalty.l2[group], load(T, at + c, kt), load(touch.gradient, g + c, kt))
+                _optimize(kt, T, at + c, d, keep, state, step)
+            last_one = touch.gradient[g + width] + penalty.l2_linear[group] * T[at + width]
+            _optimize((0,), T, at + width, fill(last_one, (0,)), keep, state, step)
         touch.count[field] = 0
 
 
-@_inlined
-def _touch_group(field: int, group: int, touch: Any, penalty: Any) -> None:
+@_compiled
+def _touch_group(field: int, group: int, touch: Any, penalty: Any, stride: int) -> None:
     """A smooth group changes as a whole: take all of its rows."""
     for row in range(penalty.begin[group], penalty.end[group]):
         if touch.slot[row] < 0:
-            _take(touch, row, touch.ptr[field] + touch.count[field])
+            _take(touch, row, touch.ptr[field] + touch.count[field], stride)
             touch.count[field] += 1
 
 
-@_inlined
-def _smooth(T: Any, group: int, touch: Any, penalty: Any) -> None:
+@_compiled
+def _smooth(T: Any, stride: int, group: int, touch: Any, penalty: Any) -> None:
     """Gradient of λ Σ |Δ^order v|² by all rows; a periodic group wraps around."""
     begin, size = penalty.begin[group], penalty.end[group] - penalty.begin[group]
     order = penalty.order[group]
-    binomial = np.zeros(order + 1, np.float32)
-    binomial[0] = 1.0
+    signed = np.zeros(order + 1, np.float32)  # coefficients of Δ^order
+    signed[0] = 1.0
     for _ in range(order):
         for j in range(order, 0, -1):
-            binomial[j] = binomial[j - 1] - binomial[j]
-        binomial[0] = -binomial[0]
-    difference = np.empty(T.shape[1], np.float32)
-    scale = np.float32(2.0 * penalty.smoothness[group])
+            signed[j] = signed[j - 1] - signed[j]
+        signed[0] = -signed[0]
+    twice = np.float32(2.0 * penalty.smoothness[group])
     for i in range(size if penalty.periodic[group] else size - order):
-        difference[:] = 0.0
-        for j in range(order + 1):
-            values = T[begin + (i + j) % size]
-            for c in range(len(difference)):
-                difference[c] += binomial[j] * values[c]
-        for j in range(order + 1):
-            g = touch.gradient[touch.slot[begin + (i + j) % size]]
-            for c in range(len(difference)):
-                g[c] += scale * binomial[j] * difference[c]
+        for c in range(stride):
+            difference = _ZERO
+            for j in range(order + 1):
+                difference += signed[j] * T[(begin + (i + j) % size) * stride + c]
+            for j in range(order + 1):
+                place = touch.slot[begin + (i + j) % size]
+                touch.gradient[place * stride + c] += twice * signed[j] * difference
 
 
-@_inlined
-def _shrink(g: Any, values: Any, l2: Any, l2_linear: Any) -> None:
-    """Gradient of ½ l2 |v|² + ½ l2_linear w²."""
-    width = len(values) - 1
-    for c in range(width):
-        g[c] += l2 * values[c]
-    g[width] += l2_linear * values[width]
-
-
-@_inlined
-def _optimize(values: Any, g: Any, m: Any, v: Any, step: Any) -> None:
-    """One step of lazy AdamW or Adagrad."""
+@_compiled
+def _optimize(kt: Any, T: Any, at: int, g: Any, keep: Any, state: Any, step: Any) -> None:
+    """One step of lazy AdamW or Adagrad, and of the average, for k numbers of the table."""
+    values = load(T, at, kt)
+    before = values
     if step.adam:
-        for c in range(len(values)):
-            m[c] += step.rate1 * (g[c] - m[c])
-            v[c] += step.rate2 * (g[c] * g[c] - v[c])
-            change = m[c] / (np.sqrt(v[c]) * step.correct2 + step.eps)
-            values[c] -= step.lr * (step.correct1 * change + step.decay * values[c])
+        m = load(state.m, at, kt)
+        m = axpy(step.rate1, subtract(g, m), m)
+        v = load(state.v, at, kt)
+        v = axpy(step.rate2, subtract(multiply(g, g), v), v)
+        store(state.m, at, m)
+        change = divide(scale(step.correct1, m), axpy(step.correct2, sqrt(v), fill(step.eps, kt)))
     else:
-        for c in range(len(values)):
-            v[c] += g[c] * g[c]
-            values[c] -= step.lr * (g[c] / (np.sqrt(v[c]) + step.eps) + step.decay * values[c])
-
-
-@_inlined
-def _average_before(values: Any, state: Any, row: int, step: Any) -> None:
-    """Catch up with the steps since the row was last touched, in which it did not change."""
+        v = fma(g, g, load(state.v, at, kt))
+        change = divide(g, add(sqrt(v), fill(step.eps, kt)))
+    store(state.v, at, v)
+    values = axpy(-step.lr, axpy(step.decay, values, change), values)
+    store(T, at, values)
     if step.ema > 0.0:
-        keep = np.float32(step.ema ** (step.number - 1 - state.last[row]))
-        average = state.average[row]
-        for c in range(len(values)):
-            average[c] = values[c] + keep * (average[c] - values[c])
-
-
-@_inlined
-def _average_after(values: Any, state: Any, row: int, step: Any) -> None:
-    if step.ema > 0.0:
-        average = state.average[row]
-        for c in range(len(values)):
-            average[c] = values[c] + np.float32(step.ema) * (average[c] - values[c])
-        state.last[row] = step.number
+        average = axpy(keep, subtract(load(state.average, at, kt), before), before)
+        store(state.average, at, axpy(np.float32(step.ema), subtract(average, values), values))
 
 
 @_compiled
-def finish_average(T: Any, state: Any, step: Any) -> None:
+def finish_average(T: Any, stride: int, state: Any, step: Any) -> None:
     """Bring the average of every row up to the present step."""
-    for row in range(len(T)):
+    for row in range(len(T) // stride):
         keep = np.float32(step.ema ** (step.number - state.last[row]))
-        for c in range(T.shape[1]):
-            state.average[row, c] = T[row, c] + keep * (state.average[row, c] - T[row, c])
+        for c in range(row * stride, (row + 1) * stride):
+            state.average[c] = T[c] + keep * (state.average[c] - T[c])
         state.last[row] = step.number
 
 
 @_compiled
-def update_dense(values: Any, g: Any, m: Any, v: Any, step: Any) -> None:
-    """One step on parameters that every row touches, flattened."""
-    _optimize(values, g, m, v, step)
+def update_dense(values: Any, g: Any, state: Any, step: Any) -> None:
+    """One step on parameters that every row touches, flattened; there is no average of them."""
+    for at in range(len(values)):
+        _optimize((0,), values, at, fill(g[at], (0,)), _ZERO, state, step)

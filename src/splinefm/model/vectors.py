@@ -1,0 +1,198 @@
+"""Short vectors of k numbers that live in registers: what Numba lacks for fast loops over embeddings.
+
+A loop `for c in range(k): y[c] += a * x[c]` is compiled with checks whether x and y overlap, which cost more than the
+sixteen additions. Here a vector is loaded as a whole, kept in a register across a loop, and stored as a whole. `kt` is
+a tuple of k numbers: its length is part of its type and so known when the code is compiled.
+
+With NUMBA_DISABLE_JIT=1 the same names work on NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+
+_JIT_OFF: bool = config.DISABLE_JIT  # type: ignore[attr-defined]  # set at run time
+_FAST = ("nsz", "arcp", "contract", "afn", "reassoc")
+_FLOAT = ir.FloatType()
+_F32 = np.float32
+
+
+class Vector(types.Type):
+    """k float32 numbers in registers."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        super().__init__(name=f"Vector({k})")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Vector) -> None:
+        super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.k))
+
+
+def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any, k: int) -> Any:
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [at]), ir.VectorType(_FLOAT, k).as_pointer())
+
+
+def _declare(builder: Any, name: str, kind: Any) -> Any:
+    return builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+
+
+def _broadcast(builder: Any, number: Any, k: int) -> Any:
+    kind = ir.VectorType(_FLOAT, k)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), k), [0] * k)
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
+
+
+def _pair(python: Callable[..., Any], llvm: Callable[..., Any]) -> Any:
+    return python if _JIT_OFF else intrinsic(llvm)
+
+
+def _load(typing: Any, x: Any, at: Any, kt: Any) -> Any:
+    """x[at : at + k] of a one-dimensional float32 array."""
+    k = len(kt)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_place(context, builder, signature.args[0], arguments[0], arguments[1], k), align=4)
+
+    return Vector(k)(x, types.int64, kt), generate
+
+
+def _store(typing: Any, x: Any, at: Any, a: Any) -> Any:
+    """x[at : at + k] = a."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _place(context, builder, signature.args[0], arguments[0], arguments[1], a.k)
+        builder.store(arguments[2], place, align=4)
+        return context.get_dummy_value()
+
+    return types.none(x, types.int64, a), generate
+
+
+def _fill(typing: Any, number: Any, kt: Any) -> Any:
+    """k times the same number."""
+    k = len(kt)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _broadcast(builder, arguments[0], k)
+
+    return Vector(k)(types.float32, kt), generate
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def two(typing: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return getattr(builder, name)(*arguments, flags=_FAST)
+
+        return a(a, b), generate
+
+    return two
+
+
+def _scale(typing: Any, number: Any, a: Any) -> Any:
+    """number a."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fmul(_broadcast(builder, arguments[0], a.k), arguments[1], flags=_FAST)
+
+    return a(types.float32, a), generate
+
+
+def _axpy(typing: Any, number: Any, a: Any, b: Any) -> Any:
+    """number a + b."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        product = builder.fmul(_broadcast(builder, arguments[0], a.k), arguments[1], flags=_FAST)
+        return builder.fadd(product, arguments[2], flags=_FAST)
+
+    return a(types.float32, a, b), generate
+
+
+def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """a b + c, number by number."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        product = builder.fmul(arguments[0], arguments[1], flags=_FAST)
+        return builder.fadd(product, arguments[2], flags=_FAST)
+
+    return a(a, b, c), generate
+
+
+def _sqrt(typing: Any, a: Any) -> Any:
+    """√a."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(_FLOAT, a.k)
+        return builder.call(_declare(builder, f"llvm.sqrt.v{a.k}f32", ir.FunctionType(kind, [kind])), arguments)
+
+    return a(a), generate
+
+
+def _total(typing: Any, a: Any) -> Any:
+    """The sum of the k numbers, by halves: a fixed order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector, k = arguments[0], a.k
+        rest = []
+        while k > 1:
+            if k % 2:
+                k -= 1
+                rest.append(builder.extract_element(vector, ir.Constant(ir.IntType(32), k)))
+            half = k // 2
+            index = ir.VectorType(ir.IntType(32), half)
+            low, high = (
+                builder.shuffle_vector(vector, vector, ir.Constant(index, list(range(first, first + half))))
+                for first in (0, half)
+            )
+            vector, k = builder.fadd(low, high), half
+        total = builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+        for number in rest:
+            total = builder.fadd(total, number)
+        return total
+
+    return types.float32(a), generate
+
+
+def _fetch(typing: Any, x: Any, at: Any) -> Any:
+    """Ask for x[at] ahead of its use."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        byte = ir.IntType(8).as_pointer()
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        numbers = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, numbers, numbers, numbers])
+        hints = [ir.Constant(numbers, value) for value in (0, 3, 1)]  # to read, keep in all caches, data
+        builder.call(_declare(builder, "llvm.prefetch.p0", kind), [place, *hints])
+        return context.get_dummy_value()
+
+    return types.none(x, types.int64), generate
+
+
+def _store_in_python(x: Any, at: int, a: Any) -> None:
+    x[at : at + len(a)] = a
+
+
+load = _pair(lambda x, at, kt: x[at : at + len(kt)].copy(), _load)
+store = _pair(_store_in_python, _store)
+fill = _pair(lambda number, kt: np.full(len(kt), number, _F32), _fill)
+scale = _pair(lambda number, a: _F32(number) * a, _scale)
+axpy = _pair(lambda number, a, b: _F32(number) * a + b, _axpy)
+fma = _pair(lambda a, b, c: a * b + c, _fma)
+add = _pair(lambda a, b: a + b, _operator("fadd"))
+subtract = _pair(lambda a, b: a - b, _operator("fsub"))
+multiply = _pair(lambda a, b: a * b, _operator("fmul"))
+divide = _pair(lambda a, b: a / b, _operator("fdiv"))
+sqrt = _pair(np.sqrt, _sqrt)
+total = _pair(lambda a: a.sum(dtype=_F32), _total)
+fetch = _pair(lambda x, at: None, _fetch)
