@@ -294,6 +294,10 @@ class CpuEngine:
         self._refresh_fields()
         return score_slots(self.spec, self.shape, self.weights, slots, threads or self.threads)
 
+    def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
+        """Scores of all rows with other parameters of the same model."""
+        return predict_scores(self.model, params, slots, self.threads)
+
     def params(self, averaged: bool = False) -> Params:
         """Copies of the parameters; averaged: the moving average of table rows instead of their last values."""
         table = self.table
@@ -348,6 +352,16 @@ class CpuEngine:
         for name, gradient in {"bias": np.array([d_bias], np.float32), **fields}.items():
             values = self.bias if name == "bias" else self.fields[name]
             update_dense(values.reshape(-1), gradient.reshape(-1), self.dense_state[name], step)
+
+
+def predict_scores(
+    model: AnyModel, params: Params, slots: Slots, threads: int | None = None
+) -> npt.NDArray[np.float32]:
+    """Scores of all rows."""
+    table = np.concatenate([params["factors"], params["linear"][:, None]], axis=1)
+    weights = make_weights(model, table, params["bias"], params)
+    spec = make_spec(model, len(slots.layout.fields))
+    return score_slots(spec, make_shape(slots.layout), weights, slots, count_threads(threads))
 
 
 def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Spec:

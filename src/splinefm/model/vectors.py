@@ -35,7 +35,7 @@ class Vector(types.Type):
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Vector) -> None:
-        super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.k))
+        super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.k))  # type: ignore[no-untyped-call]
 
 
 def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any, k: int) -> Any:
