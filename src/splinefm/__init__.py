@@ -35,6 +35,15 @@ if TYPE_CHECKING:
     from splinefm.encode.transforms import Log as Log
     from splinefm.encode.transforms import MinMax as MinMax
     from splinefm.encode.transforms import Quantile as Quantile
+    from splinefm.learn.fitted import Fitted as Fitted
+    from splinefm.learn.fitting import fit_model as fit_model
+    from splinefm.learn.training import Training as Training
+    from splinefm.model.family import FFM as FFM
+    from splinefm.model.family import FM as FM
+    from splinefm.model.family import FmFM as FmFM
+    from splinefm.model.family import FwFM as FwFM
+    from splinefm.model.family import HigherOrderFM as HigherOrderFM
+    from splinefm.model.family import LowRankFwFM as LowRankFwFM
 
 __version__ = "0.1.0.dev0"
 
@@ -51,6 +60,10 @@ _HOME = {
     "encode.starvation": "Starvation",
     "encode.table": "open_table",
     "encode.transforms": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile",
+    "learn.fitted": "Fitted",
+    "learn.fitting": "fit_model",
+    "learn.training": "Training",
+    "model.family": "FFM FM FmFM FwFM HigherOrderFM LowRankFwFM",
 }
 _MODULE = {name: f"splinefm.{module}" for module, names in _HOME.items() for name in names.split()}
 __all__ = sorted(_MODULE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ class Loss:
     | name | loss | prediction |
     |---|---|---|
     | logistic | log(1 + exp s) - y s, with y in [0, 1] | probability 1 / (1 + exp -s) |
-    | squared | ½ (s - y)² | s |
+    | squared | ½ (s - t)² with t = (y - center) / scale | center + scale s |
     | poisson | exp s - y s, with y ≥ 0 | rate exp s |
 
     A logistic target may be a share, such as clicks out of impressions with the impressions as sample
@@ -30,6 +30,8 @@ class Loss:
     ----------
     name : {"logistic", "squared", "poisson"}
         Which loss.
+    center, scale : float
+        Of the target of the squared loss, so that scores are of size one in whatever unit the target is.
 
     Examples
     --------
@@ -38,18 +40,28 @@ class Loss:
     """
 
     name: LossName = "logistic"
+    center: float = 0.0
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.name not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.name!r}")
 
-    @property
-    def code(self) -> int:
-        """Its number in the kernels."""
-        return LOSSES.index(self.name)
+    def fit(self, y: FloatArray, weight: FloatArray) -> Loss:
+        """The loss with center and scale of the target filled in."""
+        self.check(y)
+        if self.name != "squared":
+            return self
+        center = float(np.average(y, weights=weight))
+        spread = float(np.sqrt(np.average((y - center) ** 2, weights=weight)))
+        return replace(self, center=center, scale=spread if spread > 0.0 else 1.0)
+
+    def standardize(self, y: FloatArray) -> FloatArray:
+        """The target as the model sees it."""
+        return (y - self.center) / self.scale if self.name == "squared" else y
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
-        """Loss of each row."""
+        """Loss of each row, with a standardized target."""
         if self.name == "logistic":
             return np.asarray(np.logaddexp(0.0, score) - y * score)
         if self.name == "squared":
@@ -57,11 +69,15 @@ class Loss:
         return np.asarray(np.exp(np.minimum(score, 700.0)) - y * score)
 
     def slope(self, y: FloatArray, score: FloatArray) -> FloatArray:
-        """Derivative of the loss by the score: prediction - y for all three."""
-        return np.asarray(self.predict(score) - y)
+        """Derivative of the loss by the score: mean - y for all three."""
+        return np.asarray(self.mean(score) - y)
 
     def predict(self, score: FloatArray) -> FloatArray:
-        """The prediction that a score stands for."""
+        """The prediction that a score stands for, in the unit of the target."""
+        return self.center + self.scale * self.mean(score)
+
+    def mean(self, score: FloatArray) -> FloatArray:
+        """The expected standardized target."""
         if self.name == "logistic":
             # exp of a negative number only, so that nothing overflows.
             small = np.exp(-np.abs(score))

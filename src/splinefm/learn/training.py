@@ -48,8 +48,8 @@ class Training:
     ----------
     epochs : int
         Passes over the data, at most.
-    batch_size : int
-        Rows per step.
+    batch_size : int, optional
+        Rows per step; by default about 250 steps per epoch, with 32 to 4096 rows each.
     learning_rate : float
         Its highest value: it rises over the first `warmup` of all steps and then falls along half a cosine.
     optimizer : {"adamw", "adagrad"}
@@ -74,7 +74,7 @@ class Training:
     """
 
     epochs: int = 30
-    batch_size: int = 256
+    batch_size: int | None = None
     learning_rate: float = 0.01
     optimizer: str = "adamw"
     l2: float = 1e-5
@@ -88,13 +88,19 @@ class Training:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("learning_rate", "l2", "l2_linear", "smoothness"):
             if not 0.0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if not 0.0 <= self.warmup <= 1.0:
             raise ValueError(f"warmup is a share of all steps, from 0 to 1; got {self.warmup}")
+
+    def rows_per_step(self, n_rows: int) -> int:
+        """The batch size for a table: as given, or a power of two near a 250th of the rows."""
+        if self.batch_size is not None:
+            return self.batch_size
+        return int(min(4096, max(32, 2 ** round(math.log2(max(1, n_rows) / 250)))))
 
     def rate_at(self, step: int, n_steps: int) -> float:
         """The learning rate of a step, counted from 0."""
@@ -136,22 +142,26 @@ def train(
     loss: Loss,
     training: Training,
     validation: Chunk | None = None,
+    start: float = 0.0,
     report: Callable[[Epoch], None] = lambda epoch: None,
 ) -> tuple[Params, list[Epoch]]:
-    """Train a model; `chunks(rng)` gives the chunks of one epoch, each fitting in memory.
+    """Train a model; `chunks(rng)` gives the chunks of one epoch, each fitting in memory, with standardized targets.
+
+    The bias starts at `start`.
 
     Returns the parameters of the best epoch by validation loss (of the last one without a validation part), and the
     history. Ctrl-C ends training after the present batch and keeps the best parameters so far.
     """
     rng = np.random.default_rng(training.seed)
-    steps = training.epochs * max(1, math.ceil(n_rows / training.batch_size))
-    engine = _make_engine(model, layout, groups, loss, training, n_rows, rng)
+    batch_size = training.rows_per_step(n_rows)
+    steps = training.epochs * max(1, math.ceil(n_rows / batch_size))
+    engine = make_engine(model, layout, groups, loss, training, n_rows, rng, start)
     best, best_loss, history, number = None, math.inf, [], 0
     begin = time.perf_counter()
     try:
         for epoch in range(training.epochs):
             losses, weights, seen, started = 0.0, 0.0, 0, time.perf_counter()
-            for chunk, rows in _batches(chunks(rng), training.batch_size, rng):
+            for chunk, rows in _batches(chunks(rng), batch_size, rng):
                 rate = training.rate_at(number, steps)
                 weight = float(chunk.sample_weight[rows].sum())
                 losses += weight * engine.step(chunk.slots, chunk.y, chunk.sample_weight, rows, rate)
@@ -173,11 +183,12 @@ def train(
     except KeyboardInterrupt:
         if best is None:
             raise
-    assert best is not None
+    if best is None:
+        raise Diverged(_divergence_message(training, len(history) - 1))
     return best, history
 
 
-def _make_engine(
+def make_engine(
     model: AnyModel,
     layout: Layout,
     groups: list[list[Group]],
@@ -185,14 +196,16 @@ def _make_engine(
     training: Training,
     n_rows: int,
     rng: np.random.Generator,
+    start: float = 0.0,
 ) -> CpuEngine:
-    steps_per_epoch = max(1, n_rows // training.batch_size)
+    """An engine at the start values."""
+    batch_size = training.rows_per_step(n_rows)
+    steps_per_epoch = max(1, n_rows // batch_size)
     ema = math.exp(-2.0 / steps_per_epoch) if training.average else 0.0
     optimizer = Optimizer(training.optimizer, training.learning_rate, ema=min(ema, 0.9999))
     params = init_params(model, layout, rng)
-    return CpuEngine(
-        model, layout, params, loss.name, optimizer, groups, training.batch_size, training.threads
-    )
+    params["bias"][:] = start
+    return CpuEngine(model, layout, params, loss.name, optimizer, groups, batch_size, training.threads)
 
 
 def _batches(

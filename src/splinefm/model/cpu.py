@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +21,8 @@ Float32 = npt.NDArray[np.float32]
 SHARDS, MAX_SHARD = 16, 256
 # dP of a block of rows should stay in the cache until it is scattered.
 BLOCK_BYTES = 12 << 20
-# Below so many numbers (rows times the width of the table) threads cost more than they bring.
-LARGE = 16_384
+# Below so many numbers in the unit vectors of a block, threads cost more than they bring.
+LARGE = 1 << 20
 _CODES = {FM: 0, FwFM: 1, LowRankFwFM: 1, FmFM: 2, FFM: 3, HigherOrderFM: 4}
 LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
 
@@ -310,7 +311,7 @@ class CpuEngine:
         return {"bias": self.bias.copy(), "linear": table[:, -1].copy(), "factors": table[:, :-1].copy(), **fields}
 
     def _is_large(self, n_rows: int) -> bool:
-        return self.pool is not None and n_rows * self.table.shape[1] >= LARGE
+        return self.pool is not None and n_rows * self.layout.n_units * self.table.shape[1] >= LARGE
 
     def _run(self, function: Callable[[Any], None], parts: Iterable[Any]) -> None:
         parts = list(parts)
@@ -416,7 +417,7 @@ def score_slots(spec: Spec, shape: Shape, weights: Weights, slots: Slots, thread
 
     n_parts = max(1, min(threads, len(slots) // 512))
     cuts = np.linspace(0, len(slots), n_parts + 1).astype(int)
-    parts = [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    parts = [slice(a, b) for a, b in pairwise(cuts.tolist())]
     if n_parts == 1:
         work(parts[0])
     else:
@@ -501,4 +502,4 @@ def _balanced(layout: Layout, threads: int) -> list[tuple[int, int]]:
     n_parts = min(len(load), 4 * threads)
     cuts = np.searchsorted(load, load[-1] * np.arange(1, n_parts) / n_parts) + 1
     edges = [0, *cuts.tolist(), len(load)]
-    return [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if a < b]
+    return [(a, b) for a, b in pairwise(edges) if a < b]

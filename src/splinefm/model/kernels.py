@@ -10,8 +10,8 @@ Rows of a field belong to no other field, so that steps 2 and 3 need no locks, a
 result does not depend on the number of threads.
 
 Letters: P unit vectors, T table of rows (vector, linear weight), R weights and M matrices between fields. All are flat
-arrays: unit u starts at u · width, table row r at r · stride with stride = width + 1, and the width is k, or k for every
-field in an FFM.
+arrays: unit u starts at u · width, table row r at r · stride with stride = width + 1. The width is k; in an FFM
+it is k for every field.
 """
 
 from __future__ import annotations

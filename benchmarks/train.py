@@ -1,0 +1,266 @@
+"""How many rows per second does training process, against torch?
+
+Rows with the shape of the Criteo data: 26 categorical fields with 1,000,000 features in all (Zipf, exponent 1.2) and 13
+numerical ones (cubic splines on 20 segments, and a row for missing values). Both contenders start from the same
+parameters and get the same batches of 4096 encoded rows; in the run it is checked that the first batch has the same
+loss for both. Encoding and the making of batches are not timed.
+
+Of torch the fastest of several variants counts (see `peers/torch_fm.py`), with either number of threads up to the
+one that ours has, with huge pages, and with an allocator that keeps its memory. Of ours the faster of Adagrad and
+AdamW counts. Every model runs in a process of its own. The contenders take turns, the best turn counts.
+
+    python benchmarks/train.py [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import math
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.slots import FieldLayout, Layout, Slots, empty_slots
+from splinefm.encode.splines import cardinal_splines
+from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params, init_params
+
+N_NUMERICAL, N_CATEGORICAL, FEATURES, SEGMENTS, DEGREE = 13, 26, 1_000_000, 20, 3
+BATCH, LEARNING_RATE, THREADS = 4096, 0.01, 2
+RATED: dict[str, AnyModel] = {"fm_k16": FM(16), "fwfm_k16": FwFM(16), "ffm_k8": FFM(8), "fmfm_k8": FmFM(8)}
+FURTHER: dict[str, AnyModel] = {
+    "fm_k8": FM(8),
+    "ffm_k4": FFM(4),
+    "low_rank_fwfm_k16": LowRankFwFM(16, 3),
+    "higher_order_fm_k16": HigherOrderFM(16, 3),
+}
+# A dense optimizer reads and writes the whole table several times a step: not worth the wait beyond this size.
+DENSE_LIMIT = 100_000_000
+Steps = list[Callable[[], float]]
+Speeds = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured: batches, rounds of turns, seconds per turn, features in an FFM."""
+
+    batches: int
+    rounds: int
+    seconds: float
+    ffm_features: int
+
+
+# The FFM's table is 39 times the others': with fewer features the quick run need not wait for its start values.
+QUICK, FULL = Size(8, 2, 0.3, 200_000), Size(48, 5, 2.0, FEATURES)
+
+
+def make_data(rows: int, features: int) -> tuple[Slots, npt.NDArray[np.float64]]:
+    """Encoded rows and random targets, a quarter of them positive."""
+    rng = np.random.default_rng(0)
+    each = features // N_CATEGORICAL
+    categorical = [FieldLayout(f"C{i + 1}", each, (1,), (0,)) for i in range(N_CATEGORICAL)]
+    n_spline = 1 + SEGMENTS + DEGREE
+    numerical = [FieldLayout(f"I{i + 1}", n_spline, (DEGREE + 1,), (0,)) for i in range(N_NUMERICAL)]
+    slots = empty_slots(rows, Layout((*categorical, *numerical)))
+    layout = slots.layout
+    share = np.cumsum(np.arange(1, each + 1) ** -1.2)
+    for field in range(N_CATEGORICAL):
+        rank = np.searchsorted(share, rng.random(rows) * share[-1])
+        slots.start[:, field] = layout.row_ptr[field] + rng.permutation(each)[np.minimum(rank, each - 1)]
+    slots.weight[:, :N_CATEGORICAL] = 1.0
+    for field in range(N_CATEGORICAL, N_CATEGORICAL + N_NUMERICAL):
+        start, weight = cardinal_splines(rng.random(rows), SEGMENTS, DEGREE)
+        slots.start[:, field] = layout.row_ptr[field] + 1 + start.ravel()
+        slots.weight[:, layout.weight_ptr[field] : layout.weight_ptr[field + 1]] = weight
+    return slots, (rng.random(rows) < 0.25).astype(np.float64)
+
+
+def our_steps(
+    model: AnyModel, params: Params, slots: Slots, y: npt.NDArray[np.float64], optimizer: str, threads: int
+) -> Steps:
+    """A step of ours for every batch."""
+    from splinefm.model.cpu import CpuEngine, Optimizer
+
+    engine = CpuEngine(
+        model,
+        slots.layout,
+        params,
+        optimizer=Optimizer(optimizer, LEARNING_RATE),
+        batch_size=BATCH,
+        threads=threads,
+    )
+    weight = np.ones(len(slots))
+    batches = np.arange(len(slots)).reshape(-1, BATCH)
+    return [lambda rows=rows: engine.step(slots, y, weight, rows) for rows in batches]  # type: ignore[misc]
+
+
+class Torch:
+    """Finds the fastest torch variant for a model and keeps it.
+
+    Parameters
+    ----------
+    model, params, slots, y
+        The job.
+    seconds : float
+        Time to find out how fast a variant is.
+
+    Attributes
+    ----------
+    steps : list of callables
+        Of the fastest variant.
+    variant : str
+        Its name.
+    speeds : dict
+        Rows per second of every variant, by name and threads.
+    loss : float
+        Of the first batch.
+    """
+
+    def __init__(
+        self, model: AnyModel, params: Params, slots: Slots, y: npt.NDArray[np.float64], seconds: float
+    ) -> None:
+        from peers.torch_fm import VARIANTS, make_batch, make_step
+
+        assert isinstance(model, FM | FwFM | FmFM | FFM)
+        batches = [make_batch(slots[at : at + BATCH], y[at : at + BATCH]) for at in range(0, len(slots), BATCH)]
+        self.speeds: Speeds = {}
+        self.variant, self.steps, self.loss, best = "", list[Callable[[], float]](), 0.0, 0.0
+        for variant in VARIANTS:
+            if variant.startswith("adamw") and params["factors"].size > DENSE_LIMIT:
+                continue
+            step = make_step(model, params, variant, LEARNING_RATE)
+            steps: Steps = [lambda batch=batch, step=step: step(batch) for batch in batches]  # type: ignore[misc]
+            del step
+            set_torch_threads(THREADS)
+            loss = steps[0]()
+            for threads in range(THREADS, 0, -1):
+                set_torch_threads(threads)
+                steps[0]()
+                self.speeds[f"torch {variant}, {threads} threads"] = speed = rows_per_second(steps, seconds)
+                if speed > best:
+                    self.variant, self.steps, self.loss, best = variant, steps, loss, speed
+            del steps
+            gc.collect()
+
+
+def set_torch_threads(threads: int) -> None:
+    """From now on."""
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def rows_per_second(steps: Steps, seconds: float) -> float:
+    """Over all steps, or as many as fit into the time; two at least."""
+    begin = time.perf_counter()
+    for done, step in enumerate(steps, 1):
+        step()
+        if done >= 2 and time.perf_counter() - begin > seconds:
+            break
+    return done * BATCH / (time.perf_counter() - begin)
+
+
+def measure_model(name: str, size: Size) -> Speeds:
+    """Rows per second of every contender; runs in a process of its own."""
+    prepare_torch()
+    model = (RATED | FURTHER)[name]
+    slots, y = make_data(size.batches * BATCH, size.ffm_features if isinstance(model, FFM) else FEATURES)
+    params = init_params(model, slots.layout, np.random.default_rng(1))
+    has_peer = isinstance(model, FM | FwFM | FmFM | FFM)
+    peer = Torch(model, params, slots, y, size.seconds) if has_peer else None
+    speeds = dict(peer.speeds) if peer else {}
+    for optimizer in ("adagrad", "adamw"):
+        contenders = {}
+        for threads in range(THREADS, 0, -1):
+            print(f"{name}: {optimizer}, {threads} threads", file=sys.stderr)
+            steps = our_steps(model, params, slots, y, optimizer, threads)
+            loss = steps[0]()  # and compile
+            if peer and not abs(loss - peer.loss) < 1e-4:
+                raise RuntimeError(f"{name}: the loss of the first batch is {loss}, with torch it is {peer.loss}")
+            for step in steps:  # touch what was allocated
+                step()
+            contenders[f"splinefm {optimizer}, {threads} threads"] = steps
+        for _ in range(size.rounds):
+            for threads in range(THREADS, 0, -1):
+                turns = {key: steps for key, steps in contenders.items() if f" {threads} threads" in key}
+                if peer:
+                    set_torch_threads(threads)
+                    turns[f"torch {peer.variant}, {threads} threads"] = peer.steps
+                for key, steps in turns.items():
+                    speeds[key] = max(speeds.get(key, 0.0), rows_per_second(steps, size.seconds))
+        del contenders, steps
+        gc.collect()
+    return speeds
+
+
+def prepare_torch() -> None:
+    """Settings that make torch faster here; they must come before its import."""
+    # Threads that wait do not take the cores from those that work: ten times faster where cores are shared.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Huge pages for large tensors, as NumPy has them.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    # Keep freed memory instead of asking for new pages in every step: up to three times faster for FFM.
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX
+        libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD
+    warnings.filterwarnings("ignore", message="Sparse invariant checks")
+
+
+def measure(names: list[str], size: Size) -> dict[str, Any]:
+    """All models, and the ratios."""
+    figures: dict[str, Speeds] = {}
+    context = multiprocessing.get_context("spawn")
+    for name in names:
+        print(f"{name}: start values, torch", file=sys.stderr)
+        with context.Pool(1) as pool:
+            figures[name] = pool.apply(measure_model, (name, size))
+    ratios = {
+        f"{name}_vs_torch": fastest(figures[name], "splinefm", THREADS)
+        / max(fastest(figures[name], "torch", threads) for threads in range(1, THREADS + 1))
+        for name in names
+        if fastest(figures[name], "torch", THREADS)
+    }
+    gains = [fastest(speeds, "splinefm", 2) / fastest(speeds, "splinefm", 1) for speeds in figures.values()]
+    ratios["threads2_vs_1"] = math.prod(gains) ** (1.0 / len(gains))
+    return {"figures": figures, "ratios": ratios}
+
+
+def fastest(speeds: Speeds, contender: str, threads: int) -> float:
+    """Rows per second of the fastest variant of a contender, 0 if it has none."""
+    return max(
+        (speed for key, speed in speeds.items() if key.startswith(contender) and key.endswith(f" {threads} threads")),
+        default=0.0,
+    )
+
+
+def main() -> None:
+    """Print a table, or one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="four models, fewer rows and rounds, a smaller FFM table")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args()
+    result = measure(list(RATED if options.quick else RATED | FURTHER), QUICK if options.quick else FULL)
+    if options.json:
+        print(json.dumps(result))
+        return
+    print(f"{'model':22}{'contender':40}{'rows/s':>10}")
+    for name, speeds in result["figures"].items():
+        for contender, speed in speeds.items():
+            print(f"{name:22}{contender:40}{speed:10,.0f}")
+    for name, ratio in result["ratios"].items():
+        print(f"{name:28}{ratio:8.2f}")
+
+
+if __name__ == "__main__":
+    main()

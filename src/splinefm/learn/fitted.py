@@ -1,0 +1,59 @@
+"""Fitted: an encoder, a model and its parameters; immutable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.encoder import Encoder
+from splinefm.encode.slots import Slots
+from splinefm.learn.losses import Loss
+from splinefm.learn.training import Epoch
+from splinefm.model.cpu import predict_scores
+from splinefm.model.family import AnyModel, Params
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What training leaves: everything that is needed to score a table.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Turns tables into slots.
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
+        The formula.
+    params : dict of arrays
+        Its parameters; they must not be changed.
+    loss : Loss
+        What was minimized; it says what a prediction is.
+    history : list of Epoch
+        One entry per epoch of training.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "y": [0.0, 1.0, 4.0, 9.0] * 50}
+    >>> fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
+    >>> fitted.predict({"x": [1.5]}).shape
+    (1,)
+    """
+
+    encoder: Encoder
+    model: AnyModel
+    params: Params
+    loss: Loss
+    history: tuple[Epoch, ...] = field(default=(), repr=False)
+
+    def scores(self, table: object, *, threads: int | None = None) -> npt.NDArray[np.float32]:
+        """Raw scores of all rows of a table, in its order."""
+        slots = table if isinstance(table, Slots) else self.encoder.encode(table, threads=threads)
+        return predict_scores(self.model, self.params, slots, threads)
+
+    def predict(self, table: object, *, threads: int | None = None) -> FloatArray:
+        """Predictions of all rows: probabilities (logistic), means (squared) or rates (Poisson)."""
+        return self.loss.predict(self.scores(table, threads=threads).astype(np.float64))

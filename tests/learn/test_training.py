@@ -1,0 +1,227 @@
+"""Training: it learns what is there, the same way every time, and says what goes wrong."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import splinefm as sf
+from splinefm.apps.demo import click_data
+from splinefm.learn import fitting
+from splinefm.learn.metrics import logloss, rmse
+from splinefm.learn.training import Diverged, make_groups
+
+MODELS = [
+    sf.FM(k=4),
+    sf.FwFM(k=4),
+    sf.LowRankFwFM(k=4, rank=2),
+    sf.FmFM(k=3),
+    sf.FFM(k=2),
+    sf.HigherOrderFM(k=3, order=3),
+]
+QUICK = sf.Training(epochs=3, batch_size=64, seed=1, threads=1)
+
+
+def waves(rows=1500, seed=0):
+    """y depends on x differently in each group: an interaction of a number and a category."""
+    rng = np.random.default_rng(seed)
+    x, group = rng.random(rows), rng.integers(0, 2, rows)
+    y = np.where(group == 0, np.sin(6 * x), 2 * x - 1)
+    return pa.table({"x": x, "group": np.array(["a", "b"])[group], "y": y})
+
+
+def same_params(first, second):
+    return all(np.array_equal(first.params[name], second.params[name]) for name in first.params)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+class TestEveryModel:
+    def test_it_learns_an_interaction(self, model):
+        table = waves()
+        fitted = sf.fit_model(
+            table, "y", model=model, loss="squared", training=sf.Training(epochs=25, batch_size=32, threads=1)
+        )
+        test = waves(500, seed=1)
+        assert rmse(test["y"].to_numpy(), fitted.predict(test)) < 0.12 * np.std(test["y"].to_numpy())
+
+    def test_the_same_seed_gives_the_same_parameters_for_any_number_of_threads(self, model, monkeypatch):
+        monkeypatch.setattr("splinefm.model.cpu.LARGE", 0)
+        fits = [
+            sf.fit_model(waves(400), "y", model=model, loss="squared", training=sf.Training(epochs=2, threads=threads))
+            for threads in (1, 1, 2)
+        ]
+        assert same_params(fits[0], fits[1]) and same_params(fits[0], fits[2])
+        other = sf.fit_model(
+            waves(400), "y", model=model, loss="squared", training=sf.Training(epochs=2, threads=1, seed=1)
+        )
+        assert not same_params(fits[0], other)
+
+
+def test_splines_beat_bins_on_the_papers_clicks():
+    table, probability = click_data(30_000)
+    y = table["click"].to_numpy()
+    bayes = logloss(y, probability)
+
+    def loss(basis):
+        fields = [sf.Categorical(name) for name in ("age", "gender", "ad")]
+        schema = sf.Schema([*fields, sf.Numerical("recency", sf.MinMax(0, 40), basis)])
+        training = sf.Training(epochs=8, threads=1)
+        fitted = sf.fit_model(table.slice(0, 15_000), "click", schema=schema, model=sf.FFM(k=4), training=training)
+        return logloss(y[15_000:], fitted.predict(table.slice(15_000)))
+
+    assert bayes - 0.01 < loss(sf.BSpline(20)) < loss(sf.Bins(5))
+
+
+def test_aggregated_rows_are_the_expanded_ones():
+    rng = np.random.default_rng(0)
+    cells = pa.table({"c": list("abcdefgh"), "shown": rng.integers(20, 60, 8).astype(float)})
+    clicks = np.ceil(cells["shown"].to_numpy() * rng.uniform(0.1, 0.9, 8))
+    counted = cells.append_column("share", pa.array(clicks / cells["shown"].to_numpy()))
+    schema, training = (
+        sf.Schema([sf.Categorical("c")]),
+        sf.Training(epochs=400, batch_size=512, learning_rate=0.1, threads=1, l2_linear=0.0),
+    )
+    fitted = sf.fit_model(
+        counted, "share", schema=schema, sample_weight="shown", validation=0.0, model=sf.FM(k=1), training=training
+    )
+    np.testing.assert_allclose(fitted.predict(cells), counted["share"].to_numpy(), atol=0.02)
+
+
+def test_poisson_rates():
+    rng = np.random.default_rng(0)
+    x = rng.random(4000)
+    table = pa.table({"x": x, "count": rng.poisson(np.exp(2 * x))})
+    fitted = sf.fit_model(table, "count", loss="poisson", model=sf.FM(k=2), training=sf.Training(epochs=10, threads=1))
+    np.testing.assert_allclose(fitted.predict({"x": [0.1, 0.5, 0.9]}), np.exp([0.2, 1.0, 1.8]), rtol=0.1)
+
+
+def test_smoothness_makes_many_segments_safe():
+    rng = np.random.default_rng(0)
+    x = rng.random(400)
+    table = pa.table({"x": x, "y": np.sin(6 * x) + rng.normal(0, 0.3, 400)})
+    schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(150))])
+    grid = np.linspace(0.02, 0.98, 97)
+
+    def error(smoothness):
+        training = sf.Training(epochs=60, smoothness=smoothness, l2=0.0, l2_linear=0.0, threads=1, patience=None)
+        fitted = sf.fit_model(
+            table, "y", schema=schema, loss="squared", model=sf.FM(k=1), validation=0.0, training=training
+        )
+        return rmse(np.sin(6 * grid), fitted.predict({"x": grid}))
+
+    assert error(1e-3) < 0.8 * error(0.0)
+
+
+def test_a_table_on_disk_trains_like_the_same_table_in_memory(tmp_path, monkeypatch):
+    table = waves(1000)
+    pq.write_table(table, tmp_path / "t.parquet")
+    in_memory = sf.fit_model(table, "y", loss="squared", training=QUICK)
+    monkeypatch.setattr(fitting, "MEMORY_BYTES", 0)
+    streamed = sf.fit_model(tmp_path / "t.parquet", "y", loss="squared", training=QUICK)
+    # One chunk: the same rows in the same order, read anew for every epoch.
+    assert same_params(in_memory, streamed)
+    monkeypatch.setattr(fitting, "STREAM_ROWS", 128)
+    chunked = sf.fit_model(tmp_path / "t.parquet", "y", loss="squared", training=QUICK)
+    assert chunked.history[-1].validation_loss < 1.5 * in_memory.history[-1].validation_loss
+
+
+def test_history_and_early_stopping():
+    table = waves(600)
+    seen = []
+    noise = table.set_column(2, "y", pa.array(np.random.default_rng(0).normal(size=600)))
+    training = sf.Training(epochs=50, patience=2, threads=1)
+    fitted = sf.fit_model(noise, "y", loss="squared", training=training, report=seen.append)
+    assert list(fitted.history) == seen and 3 <= len(seen) < 50
+    best = min(range(len(seen)), key=lambda i: seen[i].validation_loss)
+    assert best == len(seen) - 3
+    assert [epoch.epoch for epoch in seen] == list(range(1, len(seen) + 1))
+
+
+def test_a_validation_table_can_be_given():
+    fitted = sf.fit_model(waves(500), "y", loss="squared", validation=waves(200, seed=2), training=QUICK)
+    scores = fitted.scores(waves(200, seed=2)).astype(float)
+    y = fitted.loss.standardize(waves(200, seed=2)["y"].to_numpy())
+    best = min(epoch.validation_loss for epoch in fitted.history)
+    assert fitted.loss.value(y, scores).mean() == pytest.approx(best, rel=1e-5)
+
+
+def test_the_unit_of_the_target_does_not_matter():
+    table = waves(500)
+    dollars = table.set_column(2, "y", pa.array(table["y"].to_numpy() * 1e5 + 3e6))
+    plain, large = (sf.fit_model(t, "y", loss="squared", training=QUICK).predict(table) for t in (table, dollars))
+    np.testing.assert_allclose(large, plain * 1e5 + 3e6, rtol=1e-4)
+
+
+def test_ctrl_c_keeps_the_best_so_far():
+    def stop(epoch):
+        if epoch.epoch == 2:
+            raise KeyboardInterrupt
+
+    fitted = sf.fit_model(waves(500), "y", loss="squared", training=sf.Training(epochs=50, threads=1), report=stop)
+    assert len(fitted.history) == 2 and np.isfinite(fitted.predict(waves(10))).all()
+
+
+def test_divergence_says_what_to_lower():
+    training = sf.Training(epochs=20, learning_rate=1e25, optimizer="adagrad", warmup=0.0, threads=1)
+    with pytest.raises(Diverged, match="lower learning_rate"), np.errstate(all="ignore"):
+        sf.fit_model(waves(500), "y", model=sf.FFM(k=2), loss="squared", training=training)
+
+
+def test_the_schedule_rises_and_falls():
+    training = sf.Training(learning_rate=1.0, warmup=0.1)
+    rates = [training.rate_at(step, 100) for step in range(100)]
+    assert np.argmax(rates) == 10 and rates[0] < 0.2 and rates[-1] < 0.01
+    assert (np.diff(rates[:10]) > 0).all() and (np.diff(rates[10:]) < 0).all()
+
+
+def test_groups_cover_every_row():
+    schema = sf.Schema([sf.Numerical("x", basis=sf.MultiResolution((3, 9)), special=[0.0]), sf.Categorical("group")])
+    encoder = sf.fit_encoder(schema, waves(100))
+    groups = make_groups(encoder, sf.Training(smoothness=0.5))
+    assert [[group.size for group in own] for own in groups] == [[2, 6, 12], [4]]
+    assert [[group.smoothness for group in own] for own in groups] == [[0.0, 0.5, 0.5], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target": "z"}, "no column 'z'"),
+        ({"target": "group", "loss": "squared"}, "column 'group' should hold numbers"),
+        ({"loss": "hinge"}, "loss must be one of"),
+        ({"loss": "logistic"}, "a logistic target lies between 0 and 1"),
+        ({"loss": "poisson"}, "a Poisson target is not negative"),
+        ({"sample_weight": "w"}, "no column 'w'"),
+        ({"sample_weight": "y"}, "weights in column 'y' must be"),
+        ({"validation": 1.5}, "validation must be a share"),
+        ({"schema": sf.Schema([sf.Numerical("y")])}, "target 'y' is a field of the schema"),
+        ({"schema": sf.Schema([sf.Numerical("xx")])}, "nearest: 'x'"),
+        ({"model": sf.FmFM(k=(2, 2, 2))}, "k has 3 entries"),
+    ],
+    ids=str,
+)
+def test_bad_input(change, message):
+    settings = {"target": "y", "loss": "squared", "training": QUICK, **change}
+    target = settings.pop("target")
+    with pytest.raises(ValueError, match=message):
+        sf.fit_model(waves(100), target, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"learning_rate": -1.0}, "learning_rate must be at least 0"),
+        ({"l2": float("nan")}, "l2 must be at least 0"),
+        ({"warmup": 2.0}, "warmup is a share"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        sf.Training(**settings)
+
+
+def test_missing_targets_are_refused():
+    table = pa.table({"x": [1.0, 2.0, 3.0], "y": [0.0, None, 1.0]})
+    with pytest.raises(ValueError, match="the target has missing or infinite values"):
+        sf.fit_model(table, "y", training=QUICK)
