@@ -45,7 +45,7 @@ FURTHER: dict[str, AnyModel] = {
     "higher_order_fm_k16": HigherOrderFM(16, 3),
 }
 # A dense optimizer reads and writes the whole table several times a step: not worth the wait beyond this size.
-DENSE_LIMIT = 100_000_000
+DENSE_LIMIT = 50_000_000
 Steps = list[Callable[[], float]]
 Speeds = dict[str, float]
 
@@ -138,6 +138,7 @@ class Torch:
         for variant in VARIANTS:
             if variant.startswith("adamw") and params["factors"].size > DENSE_LIMIT:
                 continue
+            progress(f"torch {variant}")
             step = make_step(model, params, variant, LEARNING_RATE)
             steps: Steps = [lambda batch=batch, step=step: step(batch) for batch in batches]  # type: ignore[misc]
             del step
@@ -151,6 +152,11 @@ class Torch:
                     self.variant, self.steps, self.loss, best = variant, steps, loss, speed
             del steps
             gc.collect()
+
+
+def progress(text: str) -> None:
+    """One line on standard error, with the time."""
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 def set_torch_threads(threads: int) -> None:
@@ -173,6 +179,7 @@ def rows_per_second(steps: Steps, seconds: float) -> float:
 def measure_model(name: str, size: Size) -> Speeds:
     """Rows per second of every contender; runs in a process of its own."""
     prepare_torch()
+    progress(f"{name}: data and start values")
     model = (RATED | FURTHER)[name]
     slots, y = make_data(size.batches * BATCH, size.ffm_features if isinstance(model, FFM) else FEATURES)
     params = init_params(model, slots.layout, np.random.default_rng(1))
@@ -182,7 +189,7 @@ def measure_model(name: str, size: Size) -> Speeds:
     for optimizer in ("adagrad", "adamw"):
         contenders = {}
         for threads in range(THREADS, 0, -1):
-            print(f"{name}: {optimizer}, {threads} threads", file=sys.stderr)
+            progress(f"{name}: splinefm {optimizer}, {threads} threads")
             steps = our_steps(model, params, slots, y, optimizer, threads)
             loss = steps[0]()  # and compile
             if peer and not abs(loss - peer.loss) < 1e-4:
@@ -190,6 +197,7 @@ def measure_model(name: str, size: Size) -> Speeds:
             for step in steps:  # touch what was allocated
                 step()
             contenders[f"splinefm {optimizer}, {threads} threads"] = steps
+        progress(f"{name}: {size.rounds} rounds")
         for _ in range(size.rounds):
             for threads in range(THREADS, 0, -1):
                 turns = {key: steps for key, steps in contenders.items() if f" {threads} threads" in key}
@@ -222,7 +230,6 @@ def measure(names: list[str], size: Size) -> dict[str, Any]:
     figures: dict[str, Speeds] = {}
     context = multiprocessing.get_context("spawn")
     for name in names:
-        print(f"{name}: start values, torch", file=sys.stderr)
         with context.Pool(1) as pool:
             figures[name] = pool.apply(measure_model, (name, size))
     ratios = {

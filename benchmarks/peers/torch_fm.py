@@ -68,7 +68,8 @@ class TorchFM(torch.nn.Module):
         # One table for vectors and linear weights: about a tenth faster than two. The start values are given, so that
         # no time goes into others.
         table = torch.from_numpy(np.concatenate([params["factors"], params["linear"][:, None]], axis=1))
-        self.table = torch.nn.EmbeddingBag(*table.shape, mode="sum", sparse=sparse, _weight=table)
+        n_rows, width = table.shape
+        self.table = torch.nn.EmbeddingBag(n_rows, width, mode="sum", sparse=sparse, _weight=table)
         for name, values in params.items():
             if name.startswith("field_"):
                 self.register_parameter(name, torch.nn.Parameter(torch.tensor(values)))
@@ -91,7 +92,7 @@ class TorchFM(torch.nn.Module):
             above = torch.triu(torch.ones(n_fields, n_fields), 1)[:, :, None, None]
             between = self.get_parameter("field_matrices") * above
             return (torch.einsum("nfi,feij->nej", P, between) * P).sum((1, 2))
-        parts = P.unflatten(2, (n_fields, -1))  # [n, f, e] = p_f[e]
+        parts = P.view(len(P), n_fields, n_fields, -1)  # [n, f, e] = p_f[e]
         own = parts.diagonal(dim1=1, dim2=2)
         return 0.5 * ((parts * parts.transpose(1, 2)).sum((1, 2, 3)) - own.square().sum((1, 2)))
 

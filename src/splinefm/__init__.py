@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from splinefm.encode.transforms import Quantile as Quantile
     from splinefm.learn.fitted import Fitted as Fitted
     from splinefm.learn.fitting import fit_model as fit_model
+    from splinefm.learn.incremental import Learner as Learner
     from splinefm.learn.training import Training as Training
     from splinefm.model.family import FFM as FFM
     from splinefm.model.family import FM as FM
@@ -62,6 +63,7 @@ _HOME = {
     "encode.transforms": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile",
     "learn.fitted": "Fitted",
     "learn.fitting": "fit_model",
+    "learn.incremental": "Learner",
     "learn.training": "Training",
     "model.family": "FFM FM FmFM FwFM HigherOrderFM LowRankFwFM",
 }

@@ -106,6 +106,14 @@ class Categorical:
             why += f" with at least {self.min_count} rows; {rare:,} rows have a rarer one"
         return replace(self, vocabulary=Vocabulary(names)), why
 
+    def extend(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> Categorical:
+        """The field with the frequent new categories added at the end of its vocabulary."""
+        names, _ = statistics.counts.frequent(self.min_count)
+        new = names.filter(pa.array(self._fitted().find(names) < 0))
+        if self.unseen == "hash" or not len(new):
+            return self  # hashed categories have a place already
+        return replace(self, vocabulary=Vocabulary(pa.concat_arrays([self._fitted().names, new])))
+
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field, shape (n, 1), and weights, shape (n, 1)."""
         names, codes = as_categories(column, self.name)
@@ -277,6 +285,10 @@ class MultiValued:
         if statistics.longest > length:
             why += f" (the longest has {statistics.longest}; the rest is left out)"
         return replace(self, vocabulary=elements.vocabulary, max_length=length), why
+
+    def extend(self, statistics: MultiValuedStatistics) -> MultiValued:
+        """The field with the frequent new categories added at the end of its vocabulary."""
+        return replace(self, vocabulary=self._elements.extend(statistics).vocabulary)
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field and weights, both of shape (n, max_length); unused places weigh 0."""

@@ -167,6 +167,22 @@ class Encoder:
             self._fill(slots, _cut(chunk), threads)
             yield slots
 
+    def extend(self, table: object, *, target: str | None = None, threads: int | None = None) -> Encoder:
+        """The encoder with the frequent new categories of a table: rows are appended, all others stay.
+
+        Transforms, bases and the length of lists do not change.
+        """
+        statistics = Statistics(self.schema, threads)
+        statistics.update(table, target=target)
+        fields, counts = [], []
+        for item, own, old in zip(self.fields, statistics.fields, self.row_counts, strict=True):
+            extended = item.extend(own)  # type: ignore[arg-type]  # statistics of this very field
+            new = extended.row_counts(own)  # type: ignore[arg-type]
+            new[: len(old)] += old
+            fields.append(extended)
+            counts.append(new)
+        return Encoder(tuple(fields), self.n_rows + statistics.n_rows, self.notes, tuple(counts))
+
     def starvation(self) -> Starvation:
         """For every basis function the share of training rows in its support; print it to see a table."""
         return Starvation.of(self.fields, self.row_counts, self.n_rows)

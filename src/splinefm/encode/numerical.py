@@ -97,6 +97,11 @@ class Numerical:
 
     def fit(self, statistics: NumericalStatistics) -> tuple[Numerical, str]:
         """The field with transform and basis filled in, and how the transform came about."""
+        if statistics.n_missing == statistics.n_rows:
+            raise ValueError(
+                f"column {self.name!r} has no values: all {statistics.n_rows:,} rows are missing; "
+                "leave it out of the schema"
+            )
         x, weight = statistics.points()
         if self.transform == "auto":
             edges = getattr(self.basis, "edges", None)
@@ -109,6 +114,10 @@ class Numerical:
         fit = getattr(self.basis, "fit", None)
         basis = self.basis if fit is None else fit(x, weight, transform)
         return replace(self, transform=transform, basis=basis), why
+
+    def extend(self, statistics: NumericalStatistics) -> Numerical:
+        """The same field: transform and basis stay as they are when more data come in."""
+        return self
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field, shape (n, windows), and weights, shape (n, weights)."""
@@ -221,16 +230,9 @@ class NumericalStatistics:
         self.sketch.merge(other.sketch)
 
     def points(self) -> tuple[FloatArray, FloatArray]:
-        """Values with the rows that each stands for; a column of special values only counts as constant."""
+        """Values with the rows that each stands for; without ordinary values, a column counts as constant."""
         summary = self.sketch.summary()
-        if summary is not None:
-            return summary.points()
-        if self.n_missing == self.n_rows:
-            raise ValueError(
-                f"column {self.spec.name!r} has no values: all {self.n_rows:,} rows are missing; "
-                "leave it out of the schema"
-            )
-        return np.zeros(1), np.ones(1)
+        return (np.zeros(1), np.ones(1)) if summary is None else summary.points()
 
 
 def spread(start: IntArray, widths: tuple[int, ...]) -> IntArray:

@@ -13,7 +13,17 @@ import numpy.typing as npt
 
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
-from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params
+from splinefm.model.family import (
+    FFM,
+    FM,
+    AnyModel,
+    FmFM,
+    FwFM,
+    HigherOrderFM,
+    LowRankFwFM,
+    Params,
+    init_params,
+)
 
 Float32 = npt.NDArray[np.float32]
 # Rows of a block are cut into so many shards, whatever the number of threads: sums over rows are made per shard and
@@ -294,6 +304,26 @@ class CpuEngine:
         """Scores of all rows, with the weights as they are now."""
         self._refresh_fields()
         return score_slots(self.spec, self.shape, self.weights, slots, threads or self.threads)
+
+    def grow(self, layout: Layout, groups: list[list[Group]], rng: np.random.Generator) -> None:
+        """Go on with a layout whose fields have more rows at their ends; the old rows keep values and state."""
+        pairs = zip(layout.row_ptr[:-1], self.layout.fields, strict=True)
+        kept = np.concatenate([first + np.arange(field.n_rows) for first, field in pairs])
+        params = init_params(self.model, layout, rng)
+        table = np.concatenate([params["factors"], params["linear"][:, None]], axis=1)
+        table[kept] = self.table
+        state = _make_state(table, self.optimizer)
+        for name in ("m", "v", "average"):
+            old, new = getattr(self.state, name), getattr(state, name)
+            if old.size == self.table.size:
+                new.reshape(table.shape)[kept] = old.reshape(self.table.shape)
+        if len(state.last) == len(table):
+            state.last[:] = self.number
+            state.last[kept] = self.state.last
+        self.layout, self.table, self.state = layout, table, state
+        self.shape, self.penalty = make_shape(layout), _make_penalty(layout, groups)
+        self.touch = _make_touch(layout, table.shape[1], self.batch_size, self.penalty)
+        self._refresh_fields()
 
     def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
         """Scores of all rows with other parameters of the same model."""

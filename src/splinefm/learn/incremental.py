@@ -1,0 +1,88 @@
+"""Learner: a fitted model that goes on learning from new data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from splinefm.encode.columns import as_numbers
+from splinefm.encode.schema import Schema
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.fitting import STREAM_ROWS, Source
+from splinefm.learn.training import Diverged, Training, make_groups
+from splinefm.model.cpu import CpuEngine, Optimizer
+
+# New data refine a model that is already good: smaller steps than those that found it.
+SLOWER = 0.1
+
+
+class Learner:
+    """Updates a model with new data, hour by hour, without fitting it anew.
+
+    The optimizer's state is kept from update to update. Categories that are frequent enough in the new data get rows of
+    their own; transforms and bases stay as they are.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        Where to start; it is not changed.
+    training : Training, optional
+        Penalties, optimizer, batch size and seed; the learning rate of updates is a tenth of its learning rate.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> old = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+    >>> fitted = sf.fit_model(old, "click", training=sf.Training(epochs=2, threads=1))
+    >>> learner = sf.Learner(fitted, sf.Training(threads=1))
+    >>> loss = learner.update({"c": ["b", "new"] * 50, "click": [1, 1] * 50}, "click")
+    >>> learner.fitted().encoder.layout.n_rows - fitted.encoder.layout.n_rows
+    1
+    """
+
+    def __init__(self, fitted: Fitted, training: Training | None = None) -> None:
+        self.training = training or Training()
+        self.encoder, self.model, self.loss = fitted.encoder, fitted.model, fitted.loss
+        self.history = fitted.history
+        self.rng = np.random.default_rng(self.training.seed)
+        self.engine = CpuEngine(
+            self.model,
+            self.encoder.layout,
+            fitted.params,
+            self.loss.name,
+            Optimizer(self.training.optimizer, SLOWER * self.training.learning_rate),
+            make_groups(self.encoder, self.training),
+            self.training.batch_size or 4096,
+            self.training.threads,
+        )
+
+    def update(self, table: object, target: str, *, sample_weight: str | None = None) -> float:
+        """One pass over new data; returns the mean loss of its rows, each scored before the model learned from it."""
+        source = Source(Schema(self.encoder.fields), target, sample_weight, table)
+        self._meet(source)
+        batch_size = self.training.batch_size or self.training.rows_per_step(source.open().n_rows or STREAM_ROWS)
+        losses = weights = 0.0
+        for batch in source.batches(STREAM_ROWS):
+            chunk = source.encode(batch, self.encoder, self.loss)
+            order = self.rng.permutation(len(chunk.y))
+            for at in range(0, len(order), batch_size):
+                rows = order[at : at + batch_size]
+                weight = float(chunk.sample_weight[rows].sum())
+                losses += weight * self.engine.step(chunk.slots, chunk.y, chunk.sample_weight, rows)
+                weights += weight
+        if not np.isfinite(losses):
+            raise Diverged("the update diverged; go back to the last fitted model and lower learning_rate")
+        return losses / max(weights, 1e-300)
+
+    def fitted(self) -> Fitted:
+        """The model as it is now."""
+        return Fitted(self.encoder, self.model, self.engine.params(), self.loss, self.history)
+
+    def _meet(self, source: Source) -> None:
+        """Check targets and give new categories their rows, before anything is learned."""
+        for batch in source.batches(STREAM_ROWS):
+            self.loss.check(as_numbers(batch.column(source.target), source.target))
+        encoder = self.encoder.extend(source.table, target=source.target, threads=self.training.threads)
+        if encoder.layout != self.encoder.layout:
+            groups = make_groups(encoder, self.training)
+            self.engine.grow(encoder.layout, groups, np.random.default_rng(self.training.seed))
+        self.encoder = encoder
