@@ -15,7 +15,7 @@ demo: $(VENV)/.ready  ## set up, then the main job on built-in data
 
 test: $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests (TORCH=1 adds those against torch)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/encode/test_kernels.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/encode/test_kernels.py tests/model/test_vectors.py
 
 check: $(VENV)/.test  ## format, lint, types
 	$(BIN)/ruff format --check .

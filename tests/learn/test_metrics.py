@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, mean_absolute_error, mean_squared_error, r2_score, roc_auc_score
 
@@ -20,19 +20,21 @@ from splinefm.learn.metrics import (
 
 ALL = [logloss, normalized_entropy, auc, rmse, mae, r2, calibration_error]
 # Multiples of 1/64 tie often, and their sums are exact.
+few = settings(max_examples=30)  # there are many tests, and scikit-learn checks its arguments at length
 grid = st.integers(0, 64).map(lambda value: value / 64)
 
 
 @st.composite
-def rated(draw, binary=True, least=2, most=20):
+def rated(draw, binary=True):
     """Targets, predictions and weights."""
     target = st.integers(0, 1).map(float) if binary else st.integers(-640, 640).map(lambda value: value / 64)
     prediction = grid if binary else st.integers(-640, 640).map(lambda value: value / 64)
     row = st.tuples(target, prediction, st.integers(1, 32).map(lambda value: value / 8))
-    rows = draw(st.lists(row, min_size=least, max_size=most))
+    rows = draw(st.lists(row, min_size=2, max_size=20))
     return tuple(np.array(column) for column in zip(*rows, strict=True))
 
 
+@few
 @given(rated(), st.booleans())
 def test_logloss_agrees_with_sklearn(problem, weighted):
     y, p, w = problem
@@ -43,6 +45,7 @@ def test_logloss_agrees_with_sklearn(problem, weighted):
     )
 
 
+@few
 @given(rated(), st.booleans())
 def test_auc_agrees_with_sklearn(problem, weighted):
     y, p, w = problem
@@ -51,6 +54,7 @@ def test_auc_agrees_with_sklearn(problem, weighted):
     np.testing.assert_allclose(auc(y, p, w), roc_auc_score(y, p, sample_weight=w), rtol=1e-12, atol=1e-12)
 
 
+@few
 @given(rated(binary=False), st.booleans())
 def test_errors_of_numbers_agree_with_sklearn(problem, weighted):
     y, p, w = problem
@@ -69,6 +73,7 @@ def test_lists_and_integers_are_taken(metric):
 
 
 @pytest.mark.parametrize("metric", ALL)
+@few
 @given(problem=rated(), factor=st.sampled_from([0.25, 2.0, 1024.0]))
 def test_only_the_proportions_of_weights_matter(metric, problem, factor):
     y, p, w = problem
@@ -77,6 +82,7 @@ def test_only_the_proportions_of_weights_matter(metric, problem, factor):
 
 
 @pytest.mark.parametrize("metric", ALL)
+@few
 @given(problem=rated(), seed=st.integers(0, 100))
 def test_a_weight_stands_for_so_many_rows_in_any_order(metric, problem, seed):
     y, p, w = problem
@@ -88,6 +94,7 @@ def test_a_weight_stands_for_so_many_rows_in_any_order(metric, problem, seed):
 
 
 @pytest.mark.parametrize("metric", ALL)
+@few
 @given(problem=rated())
 def test_a_row_of_weight_zero_does_not_count(metric, problem):
     y, p, w = problem
@@ -97,6 +104,7 @@ def test_a_row_of_weight_zero_does_not_count(metric, problem):
 
 
 @pytest.mark.parametrize("metric", [logloss, normalized_entropy, auc, calibration_error])
+@few
 @given(rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), grid), min_size=2, max_size=12))
 def test_a_share_with_a_weight_equals_expanded_rows(metric, rows):
     rows = [row for row in rows if row[0] + row[1]]
@@ -108,6 +116,7 @@ def test_a_share_with_a_weight_equals_expanded_rows(metric, rows):
     np.testing.assert_allclose(metric(clicks / shown, p, shown), expanded, rtol=1e-9, atol=1e-9)
 
 
+@few
 @given(rated())
 def test_auc_depends_on_the_order_only(problem):
     y, p, w = problem
@@ -119,6 +128,7 @@ def test_auc_depends_on_the_order_only(problem):
     np.testing.assert_allclose(auc(1 - y, p, w), 1 - value, atol=1e-12)
 
 
+@few
 @given(rated())
 def test_auc_counts_pairs_and_ties_half(problem):
     y, p, w = problem
@@ -135,6 +145,7 @@ def test_auc_of_constant_perfect_and_reversed_predictions():
     assert auc(y, -y) == 0.0
 
 
+@few
 @given(rated())
 def test_normalized_entropy_of_the_mean_is_one_and_no_constant_is_below(problem):
     y, p, w = problem
@@ -153,6 +164,7 @@ def test_logloss_of_sure_predictions_is_finite():
     assert 30 < wrong < 40
 
 
+@few
 @given(rated(binary=False))
 def test_perfect_predictions(problem):
     y, _, w = problem
@@ -162,11 +174,13 @@ def test_perfect_predictions(problem):
     np.testing.assert_allclose(r2(y, np.full(len(y), np.average(y, weights=w)), w), 0.0, atol=1e-9)
 
 
+@few
 @given(rated(binary=False))
 def test_mae_does_not_exceed_rmse(problem):
     assert mae(*problem) <= rmse(*problem) * (1 + 1e-12)
 
 
+@few
 @given(rated(), st.floats(0.125, 8))
 def test_calibration_of_perfect_predictions_is_zero_and_follows_a_factor(problem, factor):
     y, _, w = problem
@@ -175,6 +189,7 @@ def test_calibration_of_perfect_predictions_is_zero_and_follows_a_factor(problem
     np.testing.assert_allclose(calibration_error(y, factor * y, w), factor - 1, rtol=1e-9, atol=1e-12)
 
 
+@few
 @given(rated(), st.integers(1, 5))
 def test_groups_merge_to_the_whole(problem, n_groups):
     y, p, w = problem
@@ -189,6 +204,7 @@ def test_groups_merge_to_the_whole(problem, n_groups):
     np.testing.assert_allclose(predicted / measured - 1, calibration_error(y, p, w), rtol=1e-9, atol=1e-9)
 
 
+@few
 @given(rated(), st.integers(1, 5))
 def test_the_error_of_a_group_is_that_of_its_rows(problem, n_groups):
     y, p, w = problem

@@ -376,7 +376,7 @@ def update_fields(
         for group in range(penalty.group_ptr[field], penalty.group_ptr[field + 1]):
             if penalty.smoothness[group] > 0.0:
                 _touch_group(field, group, touch, penalty, stride)
-                _smooth(T, stride, group, touch, penalty)
+                _smooth(kt, T, stride, group, touch, penalty)
         for place in range(touch.ptr[field], touch.ptr[field] + touch.count[field]):
             row = touch.rows[place]
             touch.slot[row] = -1
@@ -407,7 +407,7 @@ def _touch_group(field: int, group: int, touch: Any, penalty: Any, stride: int) 
 
 
 @_compiled
-def _smooth(T: Any, stride: int, group: int, touch: Any, penalty: Any) -> None:
+def _smooth(kt: Any, T: Any, stride: int, group: int, touch: Any, penalty: Any) -> None:
     """Gradient of λ Σ |Δ^order v|² by all rows; a periodic group wraps around."""
     begin, size = penalty.begin[group], penalty.end[group] - penalty.begin[group]
     order = penalty.order[group]
@@ -418,14 +418,24 @@ def _smooth(T: Any, stride: int, group: int, touch: Any, penalty: Any) -> None:
             signed[j] = signed[j - 1] - signed[j]
         signed[0] = -signed[0]
     twice = np.float32(2.0 * penalty.smoothness[group])
+    row, place = np.empty(order + 1, np.int64), np.empty(order + 1, np.int64)
     for i in range(size if penalty.periodic[group] else size - order):
-        for c in range(stride):
-            difference = _ZERO
-            for j in range(order + 1):
-                difference += signed[j] * T[(begin + (i + j) % size) * stride + c]
-            for j in range(order + 1):
-                place = touch.slot[begin + (i + j) % size]
-                touch.gradient[place * stride + c] += twice * signed[j] * difference
+        for j in range(order + 1):
+            at = begin + (i + j) % size
+            row[j], place[j] = at * stride, touch.slot[at] * stride
+        for c in range(0, stride - 1, len(kt)):
+            _smooth_part(kt, T, c, row, touch.gradient, place, signed, twice)
+        _smooth_part((0,), T, stride - 1, row, touch.gradient, place, signed, twice)
+
+
+@_compiled
+def _smooth_part(kt: Any, T: Any, c: int, row: Any, gradient: Any, place: Any, signed: Any, twice: Any) -> None:
+    """One difference of neighboring rows and its part of their gradients, for k numbers."""
+    difference = fill(_ZERO, kt)
+    for j in range(len(row)):
+        difference = axpy(signed[j], load(T, row[j] + c, kt), difference)
+    for j in range(len(row)):
+        store(gradient, place[j] + c, axpy(twice * signed[j], difference, load(gradient, place[j] + c, kt)))
 
 
 @_compiled
