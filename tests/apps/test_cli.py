@@ -39,14 +39,14 @@ def test_help_names_the_commands():
 
 def test_demo_shows_schema_and_starvation():
     text = run("demo")
-    assert "Numerical('recency')" in text and "spread over [0, 1]" in text
+    assert "Numerical('recency', basis=MultiResolution" in text and "spread over [0, 1]" in text
 
 
 def test_schema_is_printed_and_written(data, tmp_path):
     out = tmp_path / "schema.toml"
     text = run("schema", data, "--target", "click", "--out", out)
-    assert "Numerical('price')" in text and "distinct values" in text
-    assert sf.Schema.load(out) == sf.Schema([sf.Numerical("price"), sf.Categorical("city")])
+    assert "Numerical('price', basis=" in text and "distinct values" in text
+    assert sf.Schema.load(out) == sf.Schema([sf.Numerical("price", basis=sf.MultiResolution()), sf.Categorical("city")])
 
 
 def test_schema_as_json(data):

@@ -180,7 +180,7 @@ class TestInference:
             target="label",
         )
         assert dict(zip(schema.names, schema, strict=True)) == {
-            "price": sf.Numerical("price"),
+            "price": sf.Numerical("price", basis=sf.MultiResolution()),
             "clicks": sf.Numerical("clicks", special=[0.0]),
             "weekday": sf.Categorical("weekday"),
             "weekday_with_gaps": sf.Categorical("weekday_with_gaps"),
@@ -189,7 +189,7 @@ class TestInference:
             "user": sf.Categorical("user", min_count=10),
             "flag": sf.Categorical("flag"),
             "tags": sf.MultiValued("tags"),
-            "when": sf.Numerical("when"),
+            "when": sf.Numerical("when", basis=sf.MultiResolution()),
         }
         assert set(schema.reasons) == set(schema.names) | {"empty"}
         assert "60% of the rows" in schema.reasons["clicks"] or "0 (" in schema.reasons["clicks"]

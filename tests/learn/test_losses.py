@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, mean_poisson_deviance, mean_squared_error
 
@@ -12,6 +12,7 @@ names = st.sampled_from(LOSSES)
 # Not so large that exp(score) hides the target.
 scores = st.floats(-8, 8)
 weights = st.floats(0.125, 4)
+few = settings(max_examples=50)
 
 
 def targets(name):
@@ -54,6 +55,7 @@ def test_poisson_loss_differs_from_half_the_deviance_by_what_the_score_does_not_
         np.testing.assert_allclose(2 * above_best, deviance, rtol=1e-10)
 
 
+@few
 @given(problems())
 def test_the_slope_is_the_derivative_of_the_value(problem):
     loss, y, score, _ = problem
@@ -62,6 +64,7 @@ def test_the_slope_is_the_derivative_of_the_value(problem):
     np.testing.assert_allclose(loss.slope(y, score), numerical, rtol=1e-6, atol=1e-6)
 
 
+@few
 @given(problems())
 def test_losses_are_convex_in_the_score(problem):
     loss, y, score, _ = problem
@@ -70,6 +73,7 @@ def test_losses_are_convex_in_the_score(problem):
     assert (ends >= middle - 1e-9 * np.abs(middle) - 1e-12).all()
 
 
+@few
 @given(names, st.lists(st.floats(-1000, 1000), min_size=2, max_size=20))
 def test_predictions_are_in_range_and_do_not_fall(name, values):
     score = np.sort(np.array(values))
@@ -85,6 +89,7 @@ def test_predictions_are_in_range_and_do_not_fall(name, values):
         np.testing.assert_array_equal(prediction, score)
 
 
+@few
 @given(problems(), st.floats(-4, 4))
 def test_no_constant_is_better_than_the_start(problem, other):
     loss, y, _, weight = problem
@@ -96,6 +101,7 @@ def test_no_constant_is_better_than_the_start(problem, other):
     assert mean(loss.start(y, weight)) <= mean(other) + 2e-6
 
 
+@few
 @given(problems())
 def test_the_start_predicts_the_weighted_mean(problem):
     loss, y, _, weight = problem
@@ -103,6 +109,7 @@ def test_the_start_predicts_the_weighted_mean(problem):
     np.testing.assert_allclose(prediction, np.average(y, weights=weight), rtol=1e-9, atol=1.1e-6)
 
 
+@few
 @given(problems())
 def test_a_fitted_squared_loss_is_in_units_of_the_spread(problem):
     _, y, score, weight = problem
@@ -117,6 +124,7 @@ def test_a_fitted_squared_loss_is_in_units_of_the_spread(problem):
     np.testing.assert_allclose(in_units, 0.5 * (loss.predict(score) - y) ** 2, rtol=1e-6, atol=1e-6)
 
 
+@few
 @given(problems(), st.sampled_from([1e-3, 1024.0]), st.integers(-8, 8))
 def test_a_fitted_squared_loss_does_not_see_the_unit(problem, factor, shift):
     _, _, score, weight = problem
@@ -134,6 +142,11 @@ def test_a_fit_to_one_value_changes_no_scale(name):
     np.testing.assert_array_equal(loss.standardize(y), 0.0 if name == "squared" else 1.0)
 
 
+@pytest.mark.xfail(strict=True, reason="the rounding of the mean is taken for a spread")
+def test_a_fit_to_one_value_whose_mean_is_rounded_changes_no_scale():
+    assert Loss("squared").fit(np.full(3, 0.1), np.ones(3)).scale == 1.0
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_fit_checks_the_target(name):
     with pytest.raises(ValueError, match="missing or infinite"):
@@ -149,6 +162,7 @@ def test_targets_that_are_all_the_same_have_a_finite_start(name, y, prediction):
     np.testing.assert_allclose(Loss(name).predict(np.array([start])), prediction, rtol=1e-9)
 
 
+@few
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), scores), min_size=1, max_size=12))
 def test_a_share_with_a_weight_equals_expanded_rows(rows):
     rows = [(clicks, others, score) for clicks, others, score in rows if clicks + others] or [(1, 1, 0.0)]
@@ -202,6 +216,7 @@ def test_targets_out_of_range_are_named(name, bad):
         Loss(name).check(np.array([0.0, 1.0, bad]))
 
 
+@few
 @given(problems())
 def test_targets_in_range_are_accepted(problem):
     loss, y, _, _ = problem

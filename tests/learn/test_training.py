@@ -8,6 +8,7 @@ import pytest
 import splinefm as sf
 from splinefm.apps.demo import click_data
 from splinefm.learn import fitting
+from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import logloss, rmse
 from splinefm.learn.training import Diverged, make_groups
 
@@ -225,3 +226,13 @@ def test_missing_targets_are_refused():
     table = pa.table({"x": [1.0, 2.0, 3.0], "y": [0.0, None, 1.0]})
     with pytest.raises(ValueError, match="the target has missing or infinite values"):
         sf.fit_model(table, "y", training=QUICK)
+
+
+def test_rows_held_back_do_not_follow_from_the_generator_of_the_data():
+    x = np.random.default_rng(0).random(2000)
+    table = pa.table({"x": x, "y": x})
+    encoder = sf.fit_encoder(sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(1, 1))]), table)
+    source = fitting.Source(sf.Schema([sf.Numerical("x")]), "y", None, table)
+    chunks = fitting._Chunks(source, encoder, 0.1, sf.Training(seed=0), Loss("squared"))
+    held_out = chunks.loss.predict(chunks.validation().y)
+    assert 0.4 < held_out.mean() < 0.6

@@ -12,6 +12,7 @@ from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.columns import as_categories, as_lists, as_numbers, is_text
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
+from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.table import missing_column_message, open_table
 from splinefm.encode.vocabulary import CategoryCounts
 
@@ -23,16 +24,18 @@ FEW_VALUES = 10
 ATOM = 0.1
 MOST_ATOMS = 3
 MANY_CATEGORIES, MIN_COUNT = 1_000, 10
+# With more distinct values than this, splines of several resolutions find the detail that the data support.
+FINE = 128
 
 
 def infer_schema(table: object, *, target: str | None = None) -> Schema:
     """A schema that suits a table.
 
-    The rules, in this order: lists become multi-valued fields; text, booleans and whole numbers with at most
-    10 distinct values become categories (with `min_count=10` where there are more than 1,000 of them); other
-    numbers, dates and times become numerical fields with `transform="auto"`, in which a value that makes up a
-    tenth of the rows or more is special. Columns without any value are left out. The first 500,000 rows are
-    looked at.
+    The rules, in this order: lists become multi-valued fields; text, booleans and whole numbers with at most 10
+    distinct values become categories (with `min_count=10` where there are more than 1,000 of them); other numbers,
+    dates and times become numerical fields with `transform="auto"`, with splines of three resolutions where there are
+    more than 128 distinct values; a value that makes up a tenth of the rows or more is special. Columns without any
+    value are left out. The first 500,000 rows are looked at.
 
     Parameters
     ----------
@@ -115,12 +118,13 @@ def _number(name: str, column: pa.Array) -> tuple[Field | None, str]:
         return Categorical(name), f"whole numbers with only {len(value)} distinct values"
     what = "dates or times, as seconds since 1970" if pa.types.is_temporal(column.type) else "numbers"
     atoms = np.flatnonzero(count >= ATOM * count.sum())
+    basis = MultiResolution() if len(value) > FINE else BSpline()
     # Heavy values of a coarse grid are no exceptions; the transform gives each of them its place by rank.
     if not 0 < len(atoms) <= MOST_ATOMS or len(value) <= SPREAD_BY_RANK:
-        return Numerical(name), f"{what} with {len(value):,} distinct values"
+        return Numerical(name, basis=basis), f"{what} with {len(value):,} distinct values"
     shares = ", ".join(f"{value[i]:g} ({count[i] / count.sum():.0%} of the rows)" for i in atoms)
     return (
-        Numerical(name, special=tuple(value[atoms].tolist())),
+        Numerical(name, basis=basis, special=tuple(value[atoms].tolist())),
         f"{what} with {len(value):,} distinct values; {shares} too frequent to be a quantity: special",
     )
 

@@ -16,7 +16,7 @@ from splinefm.encode.slots import concatenate_slots
 from splinefm.encode.table import Table, missing_column_message, open_table
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss, LossName
-from splinefm.learn.training import Chunk, Epoch, Training, make_groups, train
+from splinefm.learn.training import Chunk, Epoch, Training, make_groups, seeded, train
 from splinefm.model.family import FFM, AnyModel, FwFM
 
 # Rows per chunk of a table that is trained on from disk, and the most that are held back for validation.
@@ -182,7 +182,7 @@ class _Chunks:
         """Training and validation rows; which is which depends on the seed and the place in the table alone."""
         number, batch = task
         chunk = self.source.encode(batch, self.encoder, loss=self.loss)
-        rng = np.random.default_rng([self.training.seed, number])
+        rng = seeded(self.training.seed, number)
         held_out = rng.random(len(chunk.y)) < self.share
         return _take(chunk, ~held_out), _take(chunk, held_out)
 

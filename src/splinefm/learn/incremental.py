@@ -8,7 +8,7 @@ from splinefm.encode.columns import as_numbers
 from splinefm.encode.schema import Schema
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import STREAM_ROWS, Source
-from splinefm.learn.training import Diverged, Training, make_groups
+from splinefm.learn.training import Diverged, Training, make_groups, seeded
 from splinefm.model.cpu import CpuEngine, Optimizer
 
 # New data refine a model that is already good: smaller steps than those that found it.
@@ -43,7 +43,7 @@ class Learner:
         self.training = training or Training()
         self.encoder, self.model, self.loss = fitted.encoder, fitted.model, fitted.loss
         self.history = fitted.history
-        self.rng = np.random.default_rng(self.training.seed)
+        self.rng = seeded(self.training.seed)
         self.engine = CpuEngine(
             self.model,
             self.encoder.layout,
@@ -84,5 +84,5 @@ class Learner:
         encoder = self.encoder.extend(source.table, target=source.target, threads=self.training.threads)
         if encoder.layout != self.encoder.layout:
             groups = make_groups(encoder, self.training)
-            self.engine.grow(encoder.layout, groups, np.random.default_rng(self.training.seed))
+            self.engine.grow(encoder.layout, groups, seeded(self.training.seed, self.engine.number))
         self.encoder = encoder

@@ -33,7 +33,6 @@ SHARDS, MAX_SHARD = 16, 256
 BLOCK_BYTES = 12 << 20
 # Below so many numbers in the unit vectors of a block, threads cost more than they bring.
 LARGE = 1 << 20
-_CODES = {FM: 0, FwFM: 1, LowRankFwFM: 1, FmFM: 2, FFM: 3, HigherOrderFM: 4}
 LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
 
 
@@ -105,15 +104,6 @@ class Optimizer:
             ema=float(self.ema),
             number=number,
         )
-
-
-class Spec(NamedTuple):
-    """What is fixed for a run."""
-
-    model: int
-    kt: tuple[int, ...]
-    order: int
-    loss: int
 
 
 class Shape(NamedTuple):
@@ -253,7 +243,7 @@ class CpuEngine:
         dense = {"bias": self.bias, **self.fields}
         self.dense_state = {name: _make_state(values.reshape(-1, 1), self.optimizer) for name, values in dense.items()}
         self.touch = _make_touch(layout, self.table.shape[1], batch_size, self.penalty)
-        self.work = _make_work(self.spec, layout, self.table.shape[1] - 1, batch_size)
+        self.work = _make_work(model, len(self.spec.kt), layout, self.table.shape[1] - 1, batch_size)
         self.batch_size, self.number = batch_size, 0
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.field_parts = _balanced(layout, self.threads)
@@ -395,10 +385,21 @@ def predict_scores(
     return score_slots(spec, make_shape(slots.layout), weights, slots, count_threads(threads))
 
 
-def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Spec:
-    """The model as numbers for the kernels."""
+def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Any:
+    """The model as the kernels know it: its type, k, loss and order."""
+    from splinefm.model import kernels
+
+    kinds = {
+        FM: kernels.FMSpec,
+        FwFM: kernels.FwFMSpec,
+        LowRankFwFM: kernels.FwFMSpec,
+        FmFM: kernels.FmFMSpec,
+        FFM: kernels.FFMSpec,
+        HigherOrderFM: kernels.HigherSpec,
+    }
     k = model.width(n_fields) if isinstance(model, FmFM) else model.k
-    return Spec(_CODES[type(model)], (0,) * k, getattr(model, "order", 2), LOSS_CODES[loss])
+    order = model.order if isinstance(model, HigherOrderFM) else 0
+    return kinds[type(model)]((0,) * k, LOSS_CODES[loss], order)
 
 
 def make_shape(layout: Layout) -> Shape:
@@ -436,14 +437,15 @@ def field_gradients(model: AnyModel, fields: dict[str, Float32], dR: Float32, dM
     return {}
 
 
-def score_slots(spec: Spec, shape: Shape, weights: Weights, slots: Slots, threads: int) -> npt.NDArray[np.float32]:
+def score_slots(spec: Any, shape: Shape, weights: Weights, slots: Slots, threads: int) -> npt.NDArray[np.float32]:
     """Scores of all rows; a single row takes no thread."""
     from splinefm.model.kernels import score_rows
 
     out = np.empty(len(slots), np.float32)
+    width = weights.T.size // slots.layout.n_rows - 1
 
     def work(part: slice) -> None:
-        score_rows(spec, shape, weights, slots.start[part], slots.weight[part], out[part])
+        score_rows(spec, shape, weights, width, slots.start[part], slots.weight[part], out[part])
 
     n_parts = max(1, min(threads, len(slots) // 512))
     cuts = np.linspace(0, len(slots), n_parts + 1).astype(int)
@@ -505,14 +507,14 @@ def _make_touch(layout: Layout, row_width: int, batch_size: int, penalty: Penalt
     )
 
 
-def _make_work(spec: Spec, layout: Layout, width: int, batch_size: int) -> Work:
+def _make_work(model: AnyModel, k: int, layout: Layout, width: int, batch_size: int) -> Work:
     block = max(16, min(batch_size, BLOCK_BYTES // (4 * layout.n_units * width)))
     shard = max(16, min(MAX_SHARD, -(-block // SHARDS)))
     shards = -(-block // shard)
     n_rows = shards * shard
-    n_fields, k = len(layout.fields), len(spec.kt)
-    weights = n_fields * n_fields * k if spec.model == _CODES[FwFM] else 1
-    matrices = n_fields * n_fields * k * k if spec.model == _CODES[FmFM] else 1
+    n_fields = len(layout.fields)
+    weights = n_fields * n_fields * k if isinstance(model, FwFM | LowRankFwFM) else 1
+    matrices = n_fields * n_fields * k * k if isinstance(model, FmFM) else 1
     return Work(
         dP=np.empty(n_rows * layout.n_units * width, np.float32),
         slopes=np.empty(n_rows, np.float32),

@@ -16,10 +16,11 @@ it is k for every field.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import config, njit
+from numba.extending import overload
 
 from splinefm.model.vectors import (
     add,
@@ -41,8 +42,8 @@ from splinefm.model.vectors import (
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 _compiled: Any = njit(nogil=True, cache=True, fastmath=FASTMATH)
 
-FM, FWFM, FMFM, FFM, HIGHER = range(5)
 LOGISTIC, SQUARED, POISSON = range(3)
+_JIT_OFF: bool = config.DISABLE_JIT  # type: ignore[attr-defined]  # set at run time
 _ZERO = np.float32(0.0)
 _HALF = np.float32(0.5)
 
@@ -233,33 +234,118 @@ def _higher_gradient(kt: Any, P: Any, A: Any, D: Any, order: int, slope: Any, dP
         store(dP, at + u * step, d)
 
 
-@_compiled
+# The model is part of the type of `spec`: Numba compiles only the code of the model in use.
+
+
+class FMSpec(NamedTuple):
+    """What is fixed for a run of an FM; `kt` has k numbers."""
+
+    kt: tuple[int, ...]
+    loss: int
+    order: int
+
+
+class FwFMSpec(NamedTuple):
+    """The same for an FwFM, of any rank."""
+
+    kt: tuple[int, ...]
+    loss: int
+    order: int
+
+
+class FmFMSpec(NamedTuple):
+    """The same for an FmFM."""
+
+    kt: tuple[int, ...]
+    loss: int
+    order: int
+
+
+class FFMSpec(NamedTuple):
+    """The same for an FFM."""
+
+    kt: tuple[int, ...]
+    loss: int
+    order: int
+
+
+class HigherSpec(NamedTuple):
+    """The same for a HigherOrderFM."""
+
+    kt: tuple[int, ...]
+    loss: int
+    order: int
+
+
 def _score(spec: Any, P: Any, unit_field: Any, weights: Any, Q: Any, A: Any) -> Any:
     """The interaction of the model."""
-    if spec.model == FM:
-        return _fm_score(spec.kt, P)
-    if spec.model == FWFM:
-        return _fwfm_score(spec.kt, P, unit_field, weights.R, Q)
-    if spec.model == FFM:
-        return _ffm_score(spec.kt, P, unit_field)
-    if spec.model == FMFM:
-        return _fmfm_score(spec.kt, P, unit_field, weights.M, Q)
-    return _higher_score(spec.kt, P, A, spec.order)
+    return _SCORES[type(spec)](spec, P, unit_field, weights, Q, A)
+
+
+def _gradient(
+    spec: Any,
+    P: Any,
+    unit_field: Any,
+    weights: Any,
+    Q: Any,
+    A: Any,
+    D: Any,
+    slope: Any,
+    work: Any,
+    shard: int,
+    at: int,
+    step: int,
+) -> Any:
+    """dP of one row, from what `_score` left in Q and A; adds to dR or dM of a shard."""
+    return _GRADIENTS[type(spec)](spec, P, unit_field, weights, Q, A, D, slope, work, shard, at, step)
+
+
+_SCORES: dict[Any, Any] = {
+    FMSpec: lambda spec, P, unit_field, weights, Q, A: _fm_score(spec.kt, P),
+    FwFMSpec: lambda spec, P, unit_field, weights, Q, A: _fwfm_score(spec.kt, P, unit_field, weights.R, Q),
+    FmFMSpec: lambda spec, P, unit_field, weights, Q, A: _fmfm_score(spec.kt, P, unit_field, weights.M, Q),
+    FFMSpec: lambda spec, P, unit_field, weights, Q, A: _ffm_score(spec.kt, P, unit_field),
+    HigherSpec: lambda spec, P, unit_field, weights, Q, A: _higher_score(spec.kt, P, A, spec.order),
+}
+_GRADIENTS: dict[Any, Any] = {
+    FMSpec: lambda spec, P, unit_field, weights, Q, A, D, slope, work, shard, at, step: _fm_gradient(
+        spec.kt, P, slope, work.dP, at, step
+    ),
+    FwFMSpec: lambda spec, P, unit_field, weights, Q, A, D, slope, work, shard, at, step: _fwfm_gradient(
+        spec.kt, P, unit_field, Q, slope, work.dP, at, step, work.dR[shard]
+    ),
+    FmFMSpec: lambda spec, P, unit_field, weights, Q, A, D, slope, work, shard, at, step: _fmfm_gradient(
+        spec.kt, P, unit_field, weights.transposed, Q, slope, work.dP, at, step, work.dM[shard]
+    ),
+    FFMSpec: lambda spec, P, unit_field, weights, Q, A, D, slope, work, shard, at, step: _ffm_gradient(
+        spec.kt, P, unit_field, slope, work.dP, at, step
+    ),
+    HigherSpec: lambda spec, P, unit_field, weights, Q, A, D, slope, work, shard, at, step: _higher_gradient(
+        spec.kt, P, A, D, spec.order, slope, work.dP, at, step
+    ),
+}
+
+
+if not _JIT_OFF:  # lambdas without annotations: Numba wants the signatures to be the same to the letter
+    overload(_score)(lambda spec, P, unit_field, weights, Q, A: _SCORES[spec.instance_class])
+    overload(_gradient)(
+        lambda spec, P, unit_field, weights, Q, A, D, slope, work, shard, at, step: _GRADIENTS[spec.instance_class]
+    )
 
 
 @_compiled
-def _work_space(spec: Any, shape: Any) -> Any:
+def _work_space(spec: Any, shape: Any, width: int) -> Any:
     """P, Q and A."""
     n_units, k = len(shape.unit_field), len(spec.kt)
-    width = k * (shape.unit_field[-1] + 1) if spec.model == FFM else k
-    A = np.empty((n_units + 1) * (spec.order + 1) * k if spec.model == HIGHER else k, np.float32)
+    # Only a HigherOrderFM has an order; the others need no A.
+    A = np.empty((n_units + 1) * (spec.order + 1) * k if spec.order else k, np.float32)
     return np.empty(n_units * width, np.float32), np.empty(n_units * k, np.float32), A
 
 
 @_compiled
-def score_rows(spec: Any, shape: Any, weights: Any, start: Any, weight: Any, out: Any) -> None:
+def score_rows(spec: Any, shape: Any, weights: Any, width: int, start: Any, weight: Any, out: Any) -> None:
     """out[i] = score of row i."""
-    P, Q, A = _work_space(spec, shape)
+    P, Q, A = _work_space(spec, shape, width)
     for i in range(len(out)):
         linear = _reduce(spec.kt, shape, weights.T, start[i], weight[i], P)
         out[i] = weights.bias[0] + linear + _score(spec, P, shape.unit_field, weights, Q, A)
@@ -285,12 +371,12 @@ def gradient_shards(
 
     Every shard adds to a dR and dM of its own. dP of unit u and row i is at (u · room + i) · width.
     """
-    P, Q, A = _work_space(spec, shape)
+    width = len(work.dP) // (len(work.slopes) * len(shape.unit_field))
+    P, Q, A = _work_space(spec, shape, width)
     D = np.empty((spec.order + 1) * len(spec.kt), np.float32)
-    width = len(P) // len(shape.unit_field)
     step = len(work.slopes) * width
     for i in range(first * work.shard, min(last * work.shard, len(rows))):
-        row, shard = rows[i], i // work.shard
+        row = rows[i]
         if i + 4 < len(rows):
             _fetch_row(shape, weights.T, width, data.start[rows[i + 4]])
         linear = _reduce(spec.kt, shape, weights.T, data.start[row], data.weight[row], P)
@@ -299,27 +385,7 @@ def gradient_shards(
         work.losses[i] = data.sample_weight[row] * loss
         slope = np.float32(data.sample_weight[row] * (prediction - data.y[row]) / total_weight)
         work.slopes[i] = slope
-        if spec.model == FM:
-            _fm_gradient(spec.kt, P, slope, work.dP, i * width, step)
-        elif spec.model == FWFM:
-            _fwfm_gradient(spec.kt, P, shape.unit_field, Q, slope, work.dP, i * width, step, work.dR[shard])
-        elif spec.model == FFM:
-            _ffm_gradient(spec.kt, P, shape.unit_field, slope, work.dP, i * width, step)
-        elif spec.model == FMFM:
-            _fmfm_gradient(
-                spec.kt,
-                P,
-                shape.unit_field,
-                weights.transposed,
-                Q,
-                slope,
-                work.dP,
-                i * width,
-                step,
-                work.dM[shard],
-            )
-        else:
-            _higher_gradient(spec.kt, P, A, D, spec.order, slope, work.dP, i * width, step)
+        _gradient(spec, P, shape.unit_field, weights, Q, A, D, slope, work, i // work.shard, i * width, step)
 
 
 @_compiled
