@@ -142,7 +142,6 @@ def test_a_fit_to_one_value_changes_no_scale(name):
     np.testing.assert_array_equal(loss.standardize(y), 0.0 if name == "squared" else 1.0)
 
 
-@pytest.mark.xfail(strict=True, reason="the rounding of the mean is taken for a spread")
 def test_a_fit_to_one_value_whose_mean_is_rounded_changes_no_scale():
     assert Loss("squared").fit(np.full(3, 0.1), np.ones(3)).scale == 1.0
 

@@ -433,7 +433,7 @@ def test_penalties_are_those_of_the_objective(model, order, periodic):
 @settings(deadline=None, max_examples=40)
 @given(
     size=st.integers(1, 9),
-    order=st.integers(1, 4),
+    order=st.integers(1, 3),
     periodic=st.booleans(),
     smoothness=st.floats(0.125, 2.0),
     seed=st.integers(0, 2**32 - 1),
@@ -464,6 +464,13 @@ def test_a_polynomial_of_lower_degree_is_smooth():
         groups = [[Group(8, smoothness=1.0, order=order)]]
         gradient, _ = one_step(FM(2), "squared", params, slots, np.zeros(1), np.ones(1), groups=groups)
         assert not gradient["factors"].any() and not gradient["linear"].any()
+
+
+@pytest.mark.parametrize("order", [0, -1, 4])
+def test_differences_of_an_order_that_is_not_offered_are_refused(order):
+    layout = Layout((FieldLayout("a", 9, (1,), (0,)),))
+    with pytest.raises(ValueError, match=f"order of differences must be from 1 to 3, got {order}"):
+        CpuEngine(FM(2), layout, random_params(FM(2), layout), groups=[[Group(9, smoothness=1.0, order=order)]])
 
 
 def test_groups_that_do_not_cover_a_field_are_refused():

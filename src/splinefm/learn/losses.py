@@ -54,7 +54,8 @@ class Loss:
             return self
         center = float(np.average(y, weights=weight))
         spread = float(np.sqrt(np.average((y - center) ** 2, weights=weight)))
-        return replace(self, center=center, scale=spread if spread > 0.0 else 1.0)
+        # The mean of equal numbers may differ from them by rounding: that is no spread.
+        return replace(self, center=center, scale=spread if spread > 1e-14 * abs(center) else 1.0)
 
     def standardize(self, y: FloatArray) -> FloatArray:
         """The target as the model sees it."""

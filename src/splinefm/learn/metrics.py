@@ -20,6 +20,7 @@ def logloss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = N
     0.1643
     """
     target, prediction, w = _arrays(y, p, weight)
+    _check_shares(target, prediction)
     inside = np.clip(prediction, 1e-15, 1.0 - 1e-15)
     return _mean(-(target * np.log(inside) + (1.0 - target) * np.log1p(-inside)), w)
 
@@ -33,6 +34,7 @@ def normalized_entropy(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike
     1.0
     """
     target, prediction, w = _arrays(y, p, weight)
+    _check_shares(target, prediction)
     constant = logloss(target, np.full(len(target), _mean(target, w)), w)
     if constant < 1e-12:
         raise ValueError("normalized entropy needs targets of both kinds; all are the same")
@@ -93,7 +95,8 @@ def r2(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) 
     """
     target, prediction, w = _arrays(y, p, weight)
     spread = _mean((target - _mean(target, w)) ** 2, w)
-    if not spread > 0:
+    # The mean of equal numbers may differ from them by rounding.
+    if spread <= (1e-14 * np.abs(target).max()) ** 2:
         raise ValueError("R² needs targets that differ; all are the same")
     return 1.0 - _mean((target - prediction) ** 2, w) / spread
 
@@ -139,13 +142,17 @@ def calibration_by(
     [('a', -0.5), ('b', 0.5)]
     """
     target, prediction, w = _arrays(y, p, weight)
-    names, code = np.unique(np.asarray(groups), return_inverse=True)
-    if len(code) != len(target):
-        raise ValueError(f"groups and targets must have the same length, got {len(code)} and {len(target)}")
-    total = np.bincount(code, w)
-    predicted, measured = np.bincount(code, w * prediction) / total, np.bincount(code, w * target) / total
-    rows = zip(names.tolist(), total.tolist(), predicted.tolist(), measured.tolist(), strict=True)
-    return [GroupCalibration(*row) for row in rows]
+    values = np.asarray(groups).tolist()
+    if len(values) != len(target):
+        raise ValueError(f"groups and targets must have the same length, got {len(values)} and {len(target)}")
+    # Missing last; otherwise as the values compare, or as their text does where they cannot be compared.
+    names = sorted(dict.fromkeys(values), key=lambda value: (value is None, _sortable(value, values)))
+    place = {name: i for i, name in enumerate(names)}
+    code = np.array([place[value] for value in values])
+    total = np.bincount(code, w, len(names))
+    sums = np.bincount(code, w * prediction, len(names)), np.bincount(code, w * target, len(names))
+    means = [np.divide(part, total, out=np.full(len(names), np.nan), where=total > 0).tolist() for part in sums]
+    return [GroupCalibration(*row) for row in zip(names, total.tolist(), *means, strict=True)]
 
 
 def _arrays(
@@ -160,7 +167,24 @@ def _arrays(
         )
     if not len(target):
         raise ValueError("a metric needs at least one row, got none")
+    for name, values in (("targets", target), ("predictions", prediction), ("weights", w)):
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} must be finite numbers, got {values[~np.isfinite(values)][0]}")
+    if (w < 0).any() or not w.sum() > 0:
+        raise ValueError("weights must be at least 0 and not all 0")
     return target, prediction, w
+
+
+def _check_shares(target: FloatArray, prediction: FloatArray) -> None:
+    for name, values in (("targets", target), ("predictions", prediction)):
+        outside = values[(values < 0) | (values > 1)]
+        if len(outside):
+            raise ValueError(f"{name} must lie between 0 and 1, got {outside[0]:g}")
+
+
+def _sortable(value: object, values: list[object]) -> object:
+    comparable = len({type(other) for other in values if other is not None}) <= 1
+    return 0 if value is None else value if comparable else str(value)
 
 
 def _mean(values: FloatArray, weight: FloatArray) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ SHARDS, MAX_SHARD = 16, 256
 BLOCK_BYTES = 12 << 20
 # Below so many numbers in the unit vectors of a block, threads cost more than they bring.
 LARGE = 1 << 20
+MAX_ORDER = 3
 LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
 
 
@@ -166,6 +168,7 @@ class Penalty(NamedTuple):
     l2_linear: Any
     smoothness: Any
     order: Any
+    signed: Any
     periodic: Any
 
 
@@ -472,8 +475,17 @@ def _make_penalty(layout: Layout, groups: list[list[Group]]) -> Penalty:
         l2_linear=np.array([group.l2_linear for group in flat], np.float32),
         smoothness=np.array([group.smoothness for group in flat], np.float32),
         order=np.array([group.order for group in flat], np.int64),
+        signed=np.array([_differences(group.order) for group in flat], np.float32),
         periodic=np.array([group.periodic for group in flat], np.bool_),
     )
+
+
+def _differences(order: int) -> list[float]:
+    """Coefficients of Δ^order, such as 1, -2, 1, padded with zeros."""
+    if not 1 <= order <= MAX_ORDER:
+        raise ValueError(f"the order of differences must be from 1 to {MAX_ORDER}, got {order}")
+    signed = [math.comb(order, j) * (-1.0) ** (order - j) for j in range(order + 1)]
+    return signed + [0.0] * (MAX_ORDER - order)
 
 
 def _make_state(table: Float32, optimizer: Optimizer) -> State:

@@ -475,33 +475,37 @@ def _touch_group(field: int, group: int, touch: Any, penalty: Any, stride: int) 
 @_compiled
 def _smooth(kt: Any, T: Any, stride: int, group: int, touch: Any, penalty: Any) -> None:
     """Gradient of λ Σ |Δ^order v|² by all rows; a periodic group wraps around."""
-    begin, size = penalty.begin[group], penalty.end[group] - penalty.begin[group]
-    order = penalty.order[group]
-    signed = np.zeros(order + 1, np.float32)  # coefficients of Δ^order
-    signed[0] = 1.0
-    for _ in range(order):
-        for j in range(order, 0, -1):
-            signed[j] = signed[j - 1] - signed[j]
-        signed[0] = -signed[0]
-    twice = np.float32(2.0 * penalty.smoothness[group])
-    row, place = np.empty(order + 1, np.int64), np.empty(order + 1, np.int64)
+    begin, size, order = penalty.begin[group], penalty.end[group] - penalty.begin[group], penalty.order[group]
     for i in range(size if penalty.periodic[group] else size - order):
-        for j in range(order + 1):
-            at = begin + (i + j) % size
-            row[j], place[j] = at * stride, touch.slot[at] * stride
         for c in range(0, stride - 1, len(kt)):
-            _smooth_part(kt, T, c, row, touch.gradient, place, signed, twice)
-        _smooth_part((0,), T, stride - 1, row, touch.gradient, place, signed, twice)
+            _smooth_part(kt, T, stride, c, begin, i, size, order, group, touch, penalty)
+        _smooth_part((0,), T, stride, stride - 1, begin, i, size, order, group, touch, penalty)
 
 
 @_compiled
-def _smooth_part(kt: Any, T: Any, c: int, row: Any, gradient: Any, place: Any, signed: Any, twice: Any) -> None:
-    """One difference of neighboring rows and its part of their gradients, for k numbers."""
+def _smooth_part(
+    kt: Any,
+    T: Any,
+    stride: int,
+    c: int,
+    begin: int,
+    i: int,
+    size: int,
+    order: int,
+    group: int,
+    touch: Any,
+    penalty: Any,
+) -> None:
+    """The difference that starts at row i, and its part of the gradients, for k numbers."""
     difference = fill(_ZERO, kt)
-    for j in range(len(row)):
-        difference = axpy(signed[j], load(T, row[j] + c, kt), difference)
-    for j in range(len(row)):
-        store(gradient, place[j] + c, axpy(twice * signed[j], difference, load(gradient, place[j] + c, kt)))
+    for j in range(order + 1):
+        row = begin + i + j if i + j < size else begin + i + j - size
+        difference = axpy(penalty.signed[group, j], load(T, row * stride + c, kt), difference)
+    difference = scale(np.float32(2.0) * penalty.smoothness[group], difference)
+    for j in range(order + 1):
+        row = begin + i + j if i + j < size else begin + i + j - size
+        place = touch.slot[row] * stride + c
+        store(touch.gradient, place, axpy(penalty.signed[group, j], difference, load(touch.gradient, place, kt)))
 
 
 @_compiled
