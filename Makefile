@@ -28,6 +28,7 @@ format: $(VENV)/.test  ## let ruff rewrite the files
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src -name '*.nb[ci]' -delete
 
 # A stamp per stage: a later stage adds packages to the same environment.
 $(VENV)/bin/python:

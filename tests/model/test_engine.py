@@ -760,7 +760,7 @@ def test_training_lowers_the_loss(model, loss):
         ({"learning_rate": -1.0}, "learning_rate must be at least 0, got -1.0"),
         ({"learning_rate": np.nan}, "learning_rate must be at least 0"),
         ({"weight_decay": np.inf}, "weight_decay must be at least 0"),
-        ({"eps": -1e-8}, "eps must be at least 0"),
+        ({"eps": -1e-8}, "eps must be above 0"),
     ],
 )
 def test_bad_settings_of_an_optimizer_are_refused(options, message):

@@ -87,6 +87,8 @@ class Optimizer:
         for name in ("beta1", "beta2", "ema"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+        if not self.eps > 0.0:  # a gradient of exactly 0 would be divided by 0
+            raise ValueError(f"eps must be above 0, got {self.eps}")
         for name in ("learning_rate", "eps", "weight_decay"):
             if not 0.0 <= getattr(self, name) < np.inf:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
@@ -267,7 +269,9 @@ class CpuEngine:
             raise ValueError(f"a batch has at most {self.batch_size} rows (batch_size), got {len(rows)}")
         data = Data(slots.start, slots.weight, y, sample_weight)
         total = float(sample_weight[rows].sum())
-        if not total > 0.0:
+        if not 0.0 <= total < np.inf:
+            raise ValueError(f"sample weights must be finite and at least 0; those of a batch sum to {total}")
+        if total == 0.0:
             return 0.0
         self.number += 1
         step = self.optimizer.step(
@@ -279,8 +283,9 @@ class CpuEngine:
         for at in range(0, len(rows), len(self.work.slopes)):
             block = rows[at : at + len(self.work.slopes)]
             self._gradients(data, block, total, d_fields)
-            loss += float(self.work.losses[: len(block)].sum())
-            d_bias += float(self.work.slopes[: len(block)].sum(dtype=np.float64))
+            with np.errstate(all="ignore"):  # a diverging run is told by its loss
+                loss += float(self.work.losses[: len(block)].sum())
+                d_bias += float(self.work.slopes[: len(block)].sum(dtype=np.float64))
             last = at + len(block) >= len(rows)
 
             def scatter(part: tuple[int, int], block: Any = block, last: bool = last) -> None:
@@ -328,8 +333,9 @@ class CpuEngine:
         if averaged and self.optimizer.ema > 0.0 and self.number:
             from splinefm.model.kernels import finish_average
 
-            finish_average(table.reshape(-1), table.shape[1], self.state, self.optimizer.step(self.number, 0.0))
-            table = self.state.average.reshape(table.shape)
+            table = np.empty_like(self.table)
+            step = self.optimizer.step(self.number, 0.0)
+            finish_average(self.table.reshape(-1), table.shape[1], self.state, step, table.reshape(-1))
         fields = {name: values.copy() for name, values in self.fields.items()}
         return {"bias": self.bias.copy(), "linear": table[:, -1].copy(), "factors": table[:, :-1].copy(), **fields}
 
@@ -400,6 +406,8 @@ def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Any:
         FFM: kernels.FFMSpec,
         HigherOrderFM: kernels.HigherSpec,
     }
+    if loss not in LOSS_CODES:
+        raise ValueError(f"loss must be one of {', '.join(LOSS_CODES)}, got {loss!r}")
     k = model.width(n_fields) if isinstance(model, FmFM) else model.k
     order = model.order if isinstance(model, HigherOrderFM) else 0
     return kinds[type(model)]((0,) * k, LOSS_CODES[loss], order)
@@ -419,7 +427,8 @@ def make_weights(model: AnyModel, table: Float32, bias: Float32, fields: dict[st
         R = R + np.triu(R, 1).T
     elif isinstance(model, LowRankFwFM):
         U = fields["field_factors"]
-        R = U.T @ (fields["field_scales"][:, None] * U)
+        with np.errstate(all="ignore"):  # a diverging run is told by its loss
+            R = U.T @ (fields["field_scales"][:, None] * U)
         np.fill_diagonal(R, 0.0)
     elif isinstance(model, FmFM):
         M = fields["field_matrices"]

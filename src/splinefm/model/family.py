@@ -11,7 +11,7 @@ the same numbers fast.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -167,10 +167,11 @@ class FmFM:
     k: int | tuple[int, ...] = 8
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, int):
-            object.__setattr__(self, "k", tuple(self.k))
-        for k in self.k if isinstance(self.k, tuple) else (self.k,):
+        given: Any = self.k
+        sizes = tuple(given) if isinstance(given, list | tuple | np.ndarray) else (given,)
+        for k in sizes:
             check_size("k", k)
+        object.__setattr__(self, "k", tuple(map(int, sizes)) if given is not sizes[0] else int(given))
 
     def sizes(self, n_fields: int) -> tuple[int, ...]:
         """Length of the vectors of each field."""

@@ -499,11 +499,11 @@ def _smooth_part(
     """The difference that starts at row i, and its part of the gradients, for k numbers."""
     difference = fill(_ZERO, kt)
     for j in range(order + 1):
-        row = begin + i + j if i + j < size else begin + i + j - size
+        row = begin + (i + j) % size
         difference = axpy(penalty.signed[group, j], load(T, row * stride + c, kt), difference)
     difference = scale(np.float32(2.0) * penalty.smoothness[group], difference)
     for j in range(order + 1):
-        row = begin + i + j if i + j < size else begin + i + j - size
+        row = begin + (i + j) % size
         place = touch.slot[row] * stride + c
         store(touch.gradient, place, axpy(penalty.signed[group, j], difference, load(touch.gradient, place, kt)))
 
@@ -532,13 +532,12 @@ def _optimize(kt: Any, T: Any, at: int, g: Any, keep: Any, state: Any, step: Any
 
 
 @_compiled
-def finish_average(T: Any, stride: int, state: Any, step: Any) -> None:
-    """Bring the average of every row up to the present step."""
+def finish_average(T: Any, stride: int, state: Any, step: Any, out: Any) -> None:
+    """out = the average of every row as it is at the present step."""
     for row in range(len(T) // stride):
         keep = np.float32(step.ema ** (step.number - state.last[row]))
         for c in range(row * stride, (row + 1) * stride):
-            state.average[c] = T[c] + keep * (state.average[c] - T[c])
-        state.last[row] = step.number
+            out[c] = T[c] + keep * (state.average[c] - T[c])
 
 
 @_compiled
