@@ -1,0 +1,89 @@
+"""How accurate are the defaults, with nothing chosen per data set?
+
+California housing and Adult are split as by the paper's authors (scikit-learn's `train_test_split(test_size=0.2,
+random_state=42)`), Higgs by its `origin` column. `sf.fit_model` gets the training part and holds a tenth of it back for
+early stopping; the test part is scored once per seed. The figures are standardized RMSE (housing) and cross-entropy.
+
+    python benchmarks/accuracy.py --data DIR [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sklearn.model_selection import train_test_split
+
+import splinefm as sf
+from splinefm.learn.metrics import logloss, rmse
+
+# Results of the paper's tuned splines and of LightGBM, tuned by hand; lower is better.
+REFERENCES = {"california": (0.4294, 0.374), "adult": (0.2861, 0.2690), "higgs": (0.5448, 0.5411)}
+
+
+def read(name: str, folder: Path) -> tuple[pa.Table, pa.Table, str, Any]:
+    """Training part, test part, target and loss."""
+    if name == "california":
+        table, target = pq.read_table(folder / "california_housing.parquet"), "MedHouseVal"
+        train, test = train_test_split(np.arange(table.num_rows), test_size=0.2, random_state=42)
+        y = table[target].to_numpy().astype(float)
+        scaled = (y - y[train].mean()) / y[train].std()
+        table = table.set_column(table.column_names.index(target), target, pa.array(scaled))
+        return table.take(train), table.take(test), target, "squared"
+    if name == "adult":
+        table = pq.read_table(folder / "adult.parquet").drop_columns(["split"])
+        train, test = train_test_split(np.arange(table.num_rows), test_size=0.2, random_state=42)
+        rich = pa.array([float(str(value).strip().startswith(">50K")) for value in table["income"].to_pylist()])
+        table = table.set_column(table.column_names.index("income"), "income", rich)
+        return table.take(train), table.take(test), "income", "logistic"
+    table = pq.read_table(folder / "higgs.parquet")
+    held_out = np.array(table["origin"].to_pylist()) == "hs_test"
+    table = table.drop_columns(["origin"])
+    return table.filter(pa.array(~held_out)), table.filter(pa.array(held_out)), "label", "logistic"
+
+
+def measure(folder: Path, seeds: int) -> dict[str, Any]:
+    """Test metric of every data set and seed."""
+    figures, ratios = {}, {}
+    for name, (paper, lightgbm) in REFERENCES.items():
+        train, test, target, loss = read(name, folder)
+        metric = rmse if loss == "squared" else logloss
+        values, seconds = [], []
+        for seed in range(seeds):
+            begin = time.perf_counter()
+            fitted = sf.fit_model(train, target, loss=loss, training=sf.Training(seed=seed))
+            seconds.append(time.perf_counter() - begin)
+            values.append(metric(test[target].to_numpy().astype(float), fitted.predict(test)))
+            print(f"{name} seed {seed}: {values[-1]:.4f} in {seconds[-1]:.1f} s", file=sys.stderr)
+        figures[name] = {"mean": float(np.mean(values)), "sd": float(np.std(values)), "seconds": min(seconds)}
+        ratios[f"{name}_vs_paper"] = paper / figures[name]["mean"]
+        ratios[f"{name}_vs_lightgbm"] = lightgbm / figures[name]["mean"]
+    return {"figures": figures, "ratios": ratios}
+
+
+def main() -> None:
+    """Print a table, or one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the Parquet files")
+    parser.add_argument("--quick", action="store_true", help="one seed")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args()
+    result = measure(options.data, 1 if options.quick else 3)
+    if options.json:
+        print(json.dumps(result))
+        return
+    print(f"{'':12}{'defaults':>10}{'sd':>8}{'paper':>8}{'LightGBM':>10}{'seconds':>9}")
+    for name, (paper, lightgbm) in REFERENCES.items():
+        row = result["figures"][name]
+        print(f"{name:12}{row['mean']:10.4f}{row['sd']:8.4f}{paper:8.4f}{lightgbm:10.4f}{row['seconds']:9.1f}")
+
+
+if __name__ == "__main__":
+    main()
