@@ -6,7 +6,7 @@ import pytest
 
 import splinefm as sf
 
-TRAINING = sf.Training(epochs=5, threads=1)
+TRAINING = sf.Training(epochs=5, threads=1, l2=1e-4, smoothness=3e-4)
 MODELS = [sf.FM(k=3), sf.FwFM(k=3), sf.LowRankFwFM(k=3), sf.FmFM(k=2), sf.FFM(k=2), sf.HigherOrderFM(k=2)]
 
 

@@ -1,5 +1,7 @@
 """Training: it learns what is there, the same way every time, and says what goes wrong."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +22,7 @@ MODELS = [
     sf.FFM(k=2),
     sf.HigherOrderFM(k=3, order=3),
 ]
-QUICK = sf.Training(epochs=3, batch_size=64, seed=1, threads=1)
+QUICK = sf.Training(epochs=3, batch_size=64, seed=1, threads=1, l2=1e-4, smoothness=3e-4)
 
 
 def waves(rows=1500, seed=0):
@@ -80,7 +82,7 @@ def test_aggregated_rows_are_the_expanded_ones():
     counted = cells.append_column("share", pa.array(clicks / cells["shown"].to_numpy()))
     schema, training = (
         sf.Schema([sf.Categorical("c")]),
-        sf.Training(epochs=400, batch_size=512, learning_rate=0.1, threads=1, l2_linear=0.0),
+        sf.Training(epochs=400, batch_size=512, learning_rate=0.1, threads=1, l2=0.0, smoothness=0.0),
     )
     fitted = sf.fit_model(
         counted, "share", schema=schema, sample_weight="shown", validation=0.0, model=sf.FM(k=1), training=training
@@ -104,7 +106,7 @@ def test_smoothness_makes_many_segments_safe():
     grid = np.linspace(0.02, 0.98, 97)
 
     def error(smoothness):
-        training = sf.Training(epochs=60, smoothness=smoothness, l2=0.0, l2_linear=0.0, threads=1, patience=None)
+        training = sf.Training(epochs=60, smoothness=smoothness, l2=0.0, threads=1, patience=None)
         fitted = sf.fit_model(
             table, "y", schema=schema, loss="squared", model=sf.FM(k=1), validation=0.0, training=training
         )
@@ -181,6 +183,20 @@ def test_groups_cover_every_row():
     groups = make_groups(encoder, sf.Training(smoothness=0.5))
     assert [[group.size for group in own] for own in groups] == [[2, 6, 12], [4]]
     assert [[group.smoothness for group in own] for own in groups] == [[0.0, 0.5, 0.5], [0.0]]
+
+
+def test_penalties_are_chosen_on_the_validation_part():
+    rng = np.random.default_rng(0)
+    x = rng.random(1000)
+    smooth = pa.table({"x": x, "y": np.sin(3 * x) + rng.normal(0, 1.0, 1000)})
+    schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(200))])
+    training = sf.Training(epochs=4, threads=1)
+    fitted = sf.fit_model(smooth, "y", schema=schema, loss="squared", model=sf.FM(k=1), training=training)
+    assert fitted.training.smoothness == 1e-2  # a noisy straight line wants much of it
+    given = replace(training, smoothness=0.5)
+    assert sf.fit_model(smooth, "y", schema=schema, loss="squared", training=given).training.smoothness == 0.5
+    blind = sf.fit_model(smooth, "y", schema=schema, loss="squared", validation=0.0, training=training)
+    assert (blind.training.l2, blind.training.smoothness) == (1e-4, 1e-3)
 
 
 @pytest.mark.parametrize(

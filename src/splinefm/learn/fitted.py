@@ -10,7 +10,7 @@ import numpy.typing as npt
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.learn.losses import Loss
-from splinefm.learn.training import Epoch
+from splinefm.learn.training import Epoch, Training
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params
 
@@ -33,6 +33,8 @@ class Fitted:
         What was minimized; it says what a prediction is.
     history : list of Epoch
         One entry per epoch of training.
+    training : Training
+        How it was trained, with the penalties that were chosen.
 
     Examples
     --------
@@ -48,6 +50,7 @@ class Fitted:
     params: Params
     loss: Loss
     history: tuple[Epoch, ...] = field(default=(), repr=False)
+    training: Training = field(default_factory=Training)
 
     def scores(self, table: object, *, threads: int | None = None) -> npt.NDArray[np.float32]:
         """Raw scores of all rows of a table, in its order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from splinefm.encode.table import Table, missing_column_message, open_table
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.training import Chunk, Epoch, Training, make_groups, seeded, train
-from splinefm.model.family import FFM, AnyModel, FwFM
+from splinefm.model.family import FFM, AnyModel, FwFM, Params
 
 # Rows per chunk of a table that is trained on from disk, and the most that are held back for validation.
 STREAM_ROWS = 131_072
@@ -25,6 +25,9 @@ MOST_VALIDATION_ROWS = 200_000
 # Encoded tables up to this size stay in memory from one epoch to the next.
 MEMORY_BYTES = 1 << 30
 MANY_FIELDS = 20
+# L2 and smoothness to choose from: data sets differ in how much detail they support.
+PENALTIES = ((1e-4, 3e-4), (1e-4, 1e-2), (1e-3, 1e-2))
+SEARCH_EPOCHS = 4
 
 
 def default_model(n_fields: int) -> AnyModel:
@@ -85,19 +88,39 @@ def fit_model(
     held_out = None if validation is share else Source(schema, target, sample_weight, validation)
     chunks = _Chunks(source, encoder, float(share), training, Loss(loss))
     chosen = model or default_model(len(schema))
-    params, history = train(
-        chosen,
-        encoder.layout,
-        make_groups(encoder, training),
-        chunks.epoch,
-        statistics.n_rows,
-        chunks.loss,
-        training,
-        chunks.validation() if held_out is None else _read_all(held_out, encoder, chunks.loss),
-        chunks.start,
-        report,
-    )
-    return Fitted(encoder, chosen, params, chunks.loss, tuple(history))
+    valid = chunks.validation() if held_out is None else _read_all(held_out, encoder, chunks.loss)
+
+    def run(training: Training, report: Callable[[Epoch], None] = lambda epoch: None) -> tuple[Params, list[Epoch]]:
+        groups = make_groups(encoder, training)
+        return train(
+            chosen,
+            encoder.layout,
+            groups,
+            chunks.epoch,
+            statistics.n_rows,
+            chunks.loss,
+            training,
+            valid,
+            chunks.start,
+            report,
+        )
+
+    training = _choose_penalties(training, run) if valid and chunks.kept is not None else training.with_penalties()
+    params, history = run(training, report)
+    return Fitted(encoder, chosen, params, chunks.loss, tuple(history), training)
+
+
+def _choose_penalties(training: Training, run: Callable[[Training], tuple[Params, list[Epoch]]]) -> Training:
+    """The penalties, of a few, whose short run has the best validation loss; what was given is kept."""
+    candidates = list(dict.fromkeys(training.with_penalties(*pair) for pair in PENALTIES))
+    if len(candidates) == 1:
+        return candidates[0]
+
+    def loss(candidate: Training) -> float:
+        _, history = run(replace(candidate, epochs=min(SEARCH_EPOCHS, training.epochs), patience=None))
+        return min(epoch.validation_loss for epoch in history)
+
+    return min(candidates, key=loss)
 
 
 @dataclass(frozen=True)

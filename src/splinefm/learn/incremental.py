@@ -26,7 +26,8 @@ class Learner:
     fitted : Fitted
         Where to start; it is not changed.
     training : Training, optional
-        Penalties, optimizer, batch size and seed; the learning rate of updates is a tenth of its learning rate.
+        Penalties, optimizer, batch size and seed, by default those of the fit; the learning rate of updates is a tenth
+        of its learning rate.
 
     Examples
     --------
@@ -40,7 +41,7 @@ class Learner:
     """
 
     def __init__(self, fitted: Fitted, training: Training | None = None) -> None:
-        self.training = training or Training()
+        self.training = training or fitted.training
         self.encoder, self.model, self.loss = fitted.encoder, fitted.model, fitted.loss
         self.history = fitted.history
         self.rng = seeded(self.training.seed)
@@ -75,7 +76,7 @@ class Learner:
 
     def fitted(self) -> Fitted:
         """The model as it is now."""
-        return Fitted(self.encoder, self.model, self.engine.params(), self.loss, self.history)
+        return Fitted(self.encoder, self.model, self.engine.params(), self.loss, self.history, self.training)
 
     def _meet(self, source: Source) -> None:
         """Check targets and give new categories their rows, before anything is learned."""

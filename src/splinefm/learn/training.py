@@ -54,10 +54,12 @@ class Training:
         Its highest value: it rises over the first `warmup` of all steps and then falls along half a cosine.
     optimizer : {"adamw", "adagrad"}
         Lazy versions: a step changes only the rows that its batch touches.
-    l2, l2_linear : float
-        Penalty ½ l2 |v|² and ½ l2_linear w² for every row that a batch touches.
-    smoothness : float
-        Penalty on squared second differences of neighboring basis functions' vectors and weights.
+    l2 : float, optional
+        Penalty ½ l2 |v|² + ½ (l2 / 10) w² for every row that a batch touches.
+    smoothness : float, optional
+        Penalty on squared second differences of neighboring basis functions' vectors and weights. Where one of the
+        two is left out, short runs on the validation part choose it (1e-4 and 1e-3 for tables that are read from
+        disk and without a validation part).
     average : bool
         Keep a moving average of the weights, over about half an epoch, and use it.
     patience : int, optional
@@ -77,9 +79,8 @@ class Training:
     batch_size: int | None = None
     learning_rate: float = 0.01
     optimizer: str = "adamw"
-    l2: float = 1e-4
-    l2_linear: float = 1e-5
-    smoothness: float = 3e-4
+    l2: float | None = None
+    smoothness: float | None = None
     warmup: float = 0.05
     average: bool = True
     patience: int | None = 5
@@ -90,11 +91,20 @@ class Training:
         for name in ("epochs", "batch_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "l2", "l2_linear", "smoothness"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        for name in ("learning_rate", "l2", "smoothness"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 <= value < math.inf:
+                raise ValueError(f"{name} must be at least 0, got {value}")
         if not 0.0 <= self.warmup <= 1.0:
             raise ValueError(f"warmup is a share of all steps, from 0 to 1; got {self.warmup}")
+
+    def with_penalties(self, l2: float = 1e-4, smoothness: float = 1e-3) -> Training:
+        """The same with penalties filled in where they were left out."""
+        return replace(
+            self,
+            l2=l2 if self.l2 is None else self.l2,
+            smoothness=smoothness if self.smoothness is None else self.smoothness,
+        )
 
     def rows_per_step(self, n_rows: int) -> int:
         """The batch size for a table: as given, or a power of two near a 250th of the rows."""
@@ -124,7 +134,9 @@ class Diverged(ValueError):
 
 def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     """Penalties of each field's rows: tokens and categories are shrunk, basis functions are smoothed as well."""
-    plain = Group(1, training.l2, training.l2_linear)
+    training = training.with_penalties()
+    l2, smoothness = training.l2 or 0.0, training.smoothness or 0.0
+    plain = Group(1, l2, 0.1 * l2)
     groups: list[list[Group]] = []
     for item, layout in zip(encoder.fields, encoder.layout.fields, strict=True):
         if not isinstance(item, Numerical):
@@ -133,7 +145,7 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
         own = [replace(plain, size=item.n_tokens)] if item.n_tokens else []
         periodic = bool(getattr(item.basis, "periodic", False))
         own += [
-            replace(plain, size=size, smoothness=training.smoothness if size > 2 else 0.0, periodic=periodic)
+            replace(plain, size=size, smoothness=smoothness if size > 2 else 0.0, periodic=periodic)
             for size in item.basis.sizes
         ]
         groups.append(own)
@@ -233,5 +245,5 @@ def _validation_loss(engine: CpuEngine, params: Params, validation: Chunk, loss:
 def _divergence_message(training: Training, epoch: int) -> str:
     return (
         f"training diverged in epoch {epoch + 1}: the loss is not a finite number; "
-        f"lower learning_rate (now {training.learning_rate:g}), or raise l2 (now {training.l2:g})"
+        f"lower learning_rate (now {training.learning_rate:g}), or raise l2 (now {training.l2})"
     )
