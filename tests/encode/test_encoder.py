@@ -176,6 +176,14 @@ def test_starvation_shows_what_a_transform_does():
     assert table["low"][0].as_py() == pytest.approx(x.min()) and table["high"][22].as_py() == pytest.approx(x.max())
 
 
+def test_starvation_has_a_line_per_resolution_that_fits_on_a_screen():
+    x = np.random.default_rng(0).random(5000)
+    schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.MultiResolution((4, 128)))])
+    header, coarse, fine = str(sf.fit_encoder(schema, {"x": x}).starvation()).splitlines()
+    assert coarse.startswith("x ") and fine.startswith("  ") and "131" in fine
+    assert len(fine) < 100 and "spread" in header
+
+
 def test_starvation_shares_match_the_data():
     x = np.random.default_rng(0).random(5000)
     schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(10, 3))])

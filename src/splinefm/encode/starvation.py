@@ -16,6 +16,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 # A function is starved where it sees less than this part of the rows that an even spread would give it.
 STARVED = 0.1
 _NAMED = 3
+_WIDTH = 40
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class FunctionShare:
     high: float
     share: float
     even_share: float
+    block: int = 0
+    """Number of its block of neighbors: the resolution, where there are several."""
 
     @property
     def starved(self) -> bool:
@@ -76,11 +79,13 @@ class Starvation:
         lines = [f"{'field':{width}}  {'transform':{kind}}  functions    least    median  spread over [0, 1]"]
         for name, transform in self.transforms.items():
             group = [item for item in self.functions if item.field == name]
-            share = np.array([item.share for item in group])
-            lines.append(
-                f"{name:{width}}  {transform:{kind}}  {len(group):9d}  {_percent(share.min())}  "
-                f"{_percent(float(np.median(share)))}  {_sparkline(share)}"
-            )
+            for block in range(max(item.block for item in group) + 1):
+                share = np.array([item.share for item in group if item.block == block])
+                first = f"{name:{width}}  {transform:{kind}}" if block == 0 else " " * (width + 2 + kind)
+                lines.append(
+                    f"{first}  {len(share):9d}  {_percent(share.min())}  "
+                    f"{_percent(float(np.median(share)))}  {_sparkline(share)}"
+                )
             lines += _starved_lines([item for item in group if item.starved])
         return "\n".join(lines)
 
@@ -90,9 +95,11 @@ def _shares(item: Numerical, share: FloatArray) -> list[FunctionShare]:
     # A function that covers the whole of [0, 1] sees all ordinary rows at best, not the special ones.
     even = np.diff(supports(item.basis), axis=1)[:, 0] * max(0.0, 1.0 - float(share[:first].sum()))
     ranges = item.row_ranges()[first:]
+    blocks = np.repeat(np.arange(len(item.basis.sizes)), item.basis.sizes)
+    names = item.row_names()[first:]
     return [
-        FunctionShare(item.name, name, float(low), float(high), float(part), float(evenly))
-        for name, (low, high), part, evenly in zip(item.row_names()[first:], ranges, share[first:], even, strict=True)
+        FunctionShare(item.name, name, float(low), float(high), float(part), float(evenly), int(block))
+        for name, (low, high), part, evenly, block in zip(names, ranges, share[first:], even, blocks, strict=True)
     ]
 
 
@@ -110,6 +117,8 @@ def _percent(share: float) -> str:
 
 
 def _sparkline(share: FloatArray) -> str:
+    if len(share) > _WIDTH:  # the least of neighbors: a gap must not vanish
+        share = np.array([part.min() for part in np.array_split(share, _WIDTH)])
     top = share.max() or 1.0
     level = np.minimum((share / top * len(_BARS)).astype(int), len(_BARS) - 1)
     return "".join(_BARS[i] for i in level)

@@ -98,6 +98,9 @@ class Loss:
         if not np.isfinite(y).all():
             raise ValueError("the target has missing or infinite values; drop those rows")
         if self.name == "logistic" and ((y < 0) | (y > 1)).any():
-            raise ValueError(f"a logistic target lies between 0 and 1, got {y[(y < 0) | (y > 1)][0]:g}")
+            raise ValueError(
+                f"a logistic target lies between 0 and 1, got {y[(y < 0) | (y > 1)][0]:g}; "
+                'for other numbers use loss="squared", for counts "poisson"'
+            )
         if self.name == "poisson" and (y < 0).any():
             raise ValueError(f"a Poisson target is not negative, got {y[y < 0][0]:g}")
