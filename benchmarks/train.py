@@ -91,7 +91,8 @@ def our_steps(
     model: AnyModel, params: Params, slots: Slots, y: npt.NDArray[np.float64], optimizer: str, threads: int
 ) -> Steps:
     """A step of ours for every batch."""
-    from splinefm.model.cpu import CpuEngine, Optimizer
+    from splinefm.model.cpu import CpuEngine
+    from splinefm.model.optimizers import Optimizer
 
     engine = CpuEngine(
         model,

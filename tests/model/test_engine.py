@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, Layout, Slots
-from splinefm.model import cpu
-from splinefm.model.cpu import CpuEngine, Group, Optimizer
+from splinefm.model import cpu, workspace
+from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
+from splinefm.model.optimizers import Group, Optimizer
 
 # Lengths are few, since every length is compiled anew.
 MODELS = [
@@ -605,7 +606,7 @@ def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
     y, weight = make_targets("logistic", len(slots))
     groups = make_groups(slots.layout, 2, False)
     one, loss = one_step(model, "logistic", params, slots, y, weight, groups=groups)
-    monkeypatch.setattr(cpu, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(workspace, "BLOCK_BYTES", 1)
     engine = CpuEngine(model, slots.layout, params, "logistic", GRADIENT, groups, len(slots), threads=1)
     assert len(engine.work.slopes) * 4 < len(slots)
     assert engine.step(slots, y, weight) == pytest.approx(loss, rel=1e-6)
@@ -613,10 +614,10 @@ def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
 
 
 @each_model
-@pytest.mark.parametrize("block_bytes", [cpu.BLOCK_BYTES, 1])
+@pytest.mark.parametrize("block_bytes", [workspace.BLOCK_BYTES, 1])
 def test_threads_do_not_change_a_single_bit(model, block_bytes, monkeypatch):
     monkeypatch.setattr(cpu, "LARGE", 0)
-    monkeypatch.setattr(cpu, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(workspace, "BLOCK_BYTES", block_bytes)
     slots = make_slots("identity", 300)
     start = random_params(model, slots.layout)
     groups = make_groups(slots.layout, 2, False)

@@ -9,7 +9,8 @@ from splinefm.encode.schema import Schema
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import STREAM_ROWS, Source
 from splinefm.learn.training import Diverged, Training, make_groups, seeded
-from splinefm.model.cpu import CpuEngine, Optimizer
+from splinefm.model.cpu import CpuEngine
+from splinefm.model.optimizers import Optimizer
 
 # New data refine a model that is already good: smaller steps than those that found it.
 SLOWER = 0.1

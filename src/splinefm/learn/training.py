@@ -15,8 +15,9 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.slots import Layout, Slots
 from splinefm.learn.losses import Loss
-from splinefm.model.cpu import CpuEngine, Group, Optimizer
+from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import AnyModel, Params, init_params
+from splinefm.model.optimizers import Group, Optimizer
 
 FloatArray = npt.NDArray[np.float64]
 

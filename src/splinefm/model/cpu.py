@@ -2,200 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
-from splinefm.model.family import (
-    FFM,
-    FM,
-    AnyModel,
-    FmFM,
-    FwFM,
-    HigherOrderFM,
-    LowRankFwFM,
-    Params,
-    init_params,
+from splinefm.model.family import AnyModel, FmFM, FwFM, LowRankFwFM, Params, init_params
+from splinefm.model.optimizers import Group, Optimizer, Step
+from splinefm.model.workspace import (
+    Data,
+    Float32,
+    Shape,
+    Weights,
+    make_penalty,
+    make_shape,
+    make_spec,
+    make_state,
+    make_touch,
+    make_weights,
+    make_work,
 )
 
-Float32 = npt.NDArray[np.float32]
-# Rows of a block are cut into so many shards, whatever the number of threads: sums over rows are made per shard and
-# then over shards in order, so that their rounding does not depend on the threads.
-SHARDS, MAX_SHARD = 16, 256
-# dP of a block of rows should stay in the cache until it is scattered.
-BLOCK_BYTES = 12 << 20
 # Below so many numbers in the unit vectors of a block, threads cost more than they bring.
 LARGE = 1 << 20
-MAX_ORDER = 3
-LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
-
-
-@dataclass(frozen=True)
-class Group:
-    """Neighboring table rows with penalties of their own.
-
-    The objective has ½ l2 |v|² + ½ l2_linear w² for every row that a batch touches, and
-    smoothness Σ |Δ^order v|² over neighbors, for vectors and linear weights alike.
-    """
-
-    size: int
-    l2: float = 0.0
-    l2_linear: float = 0.0
-    smoothness: float = 0.0
-    order: int = 2
-    periodic: bool = False
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """Lazy AdamW or Adagrad: rows that a batch does not touch are left alone.
-
-    Parameters
-    ----------
-    name : {"adamw", "adagrad"}
-        Which one.
-    learning_rate, beta1, beta2, eps, weight_decay : float
-        As usual; Adagrad uses neither beta.
-    ema : float
-        Decay per step of an average of the weights; 0 keeps none.
-
-    Examples
-    --------
-    >>> Optimizer("adagrad", learning_rate=0.1).name
-    'adagrad'
-    """
-
-    name: str = "adamw"
-    learning_rate: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    ema: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.name not in ("adamw", "adagrad"):
-            raise ValueError(f'optimizer must be "adamw" or "adagrad", got {self.name!r}')
-        for name in ("beta1", "beta2", "ema"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
-        if not self.eps > 0.0:  # a gradient of exactly 0 would be divided by 0
-            raise ValueError(f"eps must be above 0, got {self.eps}")
-        for name in ("learning_rate", "eps", "weight_decay"):
-            if not 0.0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-
-    def step(self, number: int, learning_rate: float) -> Step:
-        """The numbers of one step; steps are counted from 1."""
-        adam = self.name == "adamw"
-        return Step(
-            adam=adam,
-            lr=np.float32(learning_rate),
-            rate1=np.float32(1.0 - self.beta1),
-            rate2=np.float32(1.0 - self.beta2),
-            correct1=np.float32(1.0 / (1.0 - self.beta1**number) if adam else 1.0),
-            correct2=np.float32(1.0 / np.sqrt(1.0 - self.beta2**number) if adam else 1.0),
-            eps=np.float32(self.eps),
-            decay=np.float32(self.weight_decay),
-            ema=float(self.ema),
-            number=number,
-        )
-
-
-class Shape(NamedTuple):
-    """The layout as arrays; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u."""
-
-    weight_ptr: Any
-    window_unit: Any
-    unit_field: Any
-    unit_ptr: Any
-    window_ptr: Any
-
-
-class Weights(NamedTuple):
-    """The parameters as the kernels read them."""
-
-    T: Any
-    bias: Any
-    R: Any
-    M: Any
-    transposed: Any
-
-
-class Data(NamedTuple):
-    """Encoded rows with targets."""
-
-    start: Any
-    weight: Any
-    y: Any
-    sample_weight: Any
-
-
-class Work(NamedTuple):
-    """Gradients of a block of rows."""
-
-    dP: Any
-    slopes: Any
-    losses: Any
-    dR: Any
-    dM: Any
-    shard: int
-
-
-class Touch(NamedTuple):
-    """The table rows that a batch touches, field by field, and their gradients."""
-
-    slot: Any
-    rows: Any
-    gradient: Any
-    ptr: Any
-    count: Any
-
-
-class Penalty(NamedTuple):
-    """Groups of table rows as arrays."""
-
-    group_ptr: Any
-    begin: Any
-    end: Any
-    l2: Any
-    l2_linear: Any
-    smoothness: Any
-    order: Any
-    signed: Any
-    periodic: Any
-
-
-class State(NamedTuple):
-    """The optimizer's memory."""
-
-    m: Any
-    v: Any
-    average: Any
-    last: Any
-
-
-class Step(NamedTuple):
-    """The numbers of one optimizer step."""
-
-    adam: bool
-    lr: Any
-    rate1: Any
-    rate2: Any
-    correct1: Any
-    correct2: Any
-    eps: Any
-    decay: Any
-    ema: float
-    number: int
 
 
 class CpuEngine:
@@ -243,12 +77,12 @@ class CpuEngine:
         self.table = np.concatenate([params["factors"], params["linear"][:, None]], axis=1).astype(np.float32)
         self.bias = params["bias"].astype(np.float32)
         self.weights = make_weights(model, self.table, self.bias, self.fields)
-        self.penalty = _make_penalty(layout, groups or [[Group(field.n_rows)] for field in layout.fields])
-        self.state = _make_state(self.table, self.optimizer)
+        self.penalty = make_penalty(layout, groups or [[Group(field.n_rows)] for field in layout.fields])
+        self.state = make_state(self.table, self.optimizer)
         dense = {"bias": self.bias, **self.fields}
-        self.dense_state = {name: _make_state(values.reshape(-1, 1), self.optimizer) for name, values in dense.items()}
-        self.touch = _make_touch(layout, self.table.shape[1], batch_size, self.penalty)
-        self.work = _make_work(model, len(self.spec.kt), layout, self.table.shape[1] - 1, batch_size)
+        self.dense_state = {name: make_state(values.reshape(-1, 1), self.optimizer) for name, values in dense.items()}
+        self.touch = make_touch(layout, self.table.shape[1], batch_size, self.penalty)
+        self.work = make_work(model, len(self.spec.kt), layout, self.table.shape[1] - 1, batch_size)
         self.batch_size, self.number = batch_size, 0
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.field_parts = _balanced(layout, self.threads)
@@ -310,7 +144,7 @@ class CpuEngine:
         params = init_params(self.model, layout, rng)
         table = np.concatenate([params["factors"], params["linear"][:, None]], axis=1)
         table[kept] = self.table
-        state = _make_state(table, self.optimizer)
+        state = make_state(table, self.optimizer)
         for name in ("m", "v", "average"):
             old, new = getattr(self.state, name), getattr(state, name)
             if old.size == self.table.size:
@@ -319,8 +153,8 @@ class CpuEngine:
             state.last[:] = self.number
             state.last[kept] = self.state.last
         self.layout, self.table, self.state = layout, table, state
-        self.shape, self.penalty = make_shape(layout), _make_penalty(layout, groups)
-        self.touch = _make_touch(layout, table.shape[1], self.batch_size, self.penalty)
+        self.shape, self.penalty = make_shape(layout), make_penalty(layout, groups)
+        self.touch = make_touch(layout, table.shape[1], self.batch_size, self.penalty)
         self._refresh_fields()
 
     def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
@@ -394,47 +228,6 @@ def predict_scores(
     return score_slots(spec, make_shape(slots.layout), weights, slots, count_threads(threads))
 
 
-def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Any:
-    """The model as the kernels know it: its type, k, loss and order."""
-    from splinefm.model import kernels
-
-    kinds = {
-        FM: kernels.FMSpec,
-        FwFM: kernels.FwFMSpec,
-        LowRankFwFM: kernels.FwFMSpec,
-        FmFM: kernels.FmFMSpec,
-        FFM: kernels.FFMSpec,
-        HigherOrderFM: kernels.HigherSpec,
-    }
-    if loss not in LOSS_CODES:
-        raise ValueError(f"loss must be one of {', '.join(LOSS_CODES)}, got {loss!r}")
-    k = model.width(n_fields) if isinstance(model, FmFM) else model.k
-    order = model.order if isinstance(model, HigherOrderFM) else 0
-    return kinds[type(model)]((0,) * k, LOSS_CODES[loss], order)
-
-
-def make_shape(layout: Layout) -> Shape:
-    """The layout as arrays for the kernels."""
-    unit_ptr = np.searchsorted(layout.window_unit, np.arange(layout.n_units + 1)).astype(np.int32)
-    return Shape(layout.weight_ptr, layout.window_unit, layout.unit_field, unit_ptr, layout.window_ptr)
-
-
-def make_weights(model: AnyModel, table: Float32, bias: Float32, fields: dict[str, Float32]) -> Weights:
-    """Parameters for the kernels: weights between fields as a symmetric matrix."""
-    R, M = np.zeros((1, 1), np.float32), np.zeros((1, 1, 1, 1), np.float32)
-    if isinstance(model, FwFM):
-        R = np.triu(fields["field_weights"])
-        R = R + np.triu(R, 1).T
-    elif isinstance(model, LowRankFwFM):
-        U = fields["field_factors"]
-        with np.errstate(all="ignore"):  # a diverging run is told by its loss
-            R = U.T @ (fields["field_scales"][:, None] * U)
-        np.fill_diagonal(R, 0.0)
-    elif isinstance(model, FmFM):
-        M = fields["field_matrices"]
-    return Weights(table.reshape(-1), bias, R, M.reshape(-1), M.transpose(0, 1, 3, 2).reshape(-1))
-
-
 def field_gradients(model: AnyModel, fields: dict[str, Float32], dR: Float32, dM: Float32) -> dict[str, Float32]:
     """Gradients of the parameters between fields, from those of R_fe (f ≤ e) and M_fe."""
     if isinstance(model, FwFM):
@@ -468,82 +261,6 @@ def score_slots(spec: Any, shape: Shape, weights: Weights, slots: Slots, threads
         with ThreadPoolExecutor(n_parts) as pool:
             list(pool.map(work, parts))
     return out
-
-
-def _make_penalty(layout: Layout, groups: list[list[Group]]) -> Penalty:
-    for field, own in zip(layout.fields, groups, strict=True):
-        if sum(group.size for group in own) != field.n_rows:
-            raise ValueError(f"the groups of field {field.name!r} do not cover its {field.n_rows} rows")
-    flat = [group for own in groups for group in own]
-    end = np.cumsum([group.size for group in flat], dtype=np.int64)
-    return Penalty(
-        group_ptr=np.concatenate([[0], np.cumsum([len(own) for own in groups])]).astype(np.int64),
-        begin=end - np.array([group.size for group in flat], np.int64),
-        end=end,
-        l2=np.array([group.l2 for group in flat], np.float32),
-        l2_linear=np.array([group.l2_linear for group in flat], np.float32),
-        smoothness=np.array([group.smoothness for group in flat], np.float32),
-        order=np.array([group.order for group in flat], np.int64),
-        signed=np.array([_differences(group.order) for group in flat], np.float32),
-        periodic=np.array([group.periodic for group in flat], np.bool_),
-    )
-
-
-def _differences(order: int) -> list[float]:
-    """Coefficients of Δ^order, such as 1, -2, 1, padded with zeros."""
-    if not 1 <= order <= MAX_ORDER:
-        raise ValueError(f"the order of differences must be from 1 to {MAX_ORDER}, got {order}")
-    signed = [math.comb(order, j) * (-1.0) ** (order - j) for j in range(order + 1)]
-    return signed + [0.0] * (MAX_ORDER - order)
-
-
-def _make_state(table: Float32, optimizer: Optimizer) -> State:
-    none = np.zeros(1, np.float32)
-    return State(
-        m=np.zeros(table.size, np.float32) if optimizer.name == "adamw" else none,
-        v=np.zeros(table.size, np.float32),
-        average=table.flatten() if optimizer.ema > 0.0 else none,
-        last=np.zeros(len(table) if optimizer.ema > 0.0 else 1, np.int64),
-    )
-
-
-def _make_touch(layout: Layout, row_width: int, batch_size: int, penalty: Penalty) -> Touch:
-    """Room for the rows that a batch can touch: all of a small field, a part of a large one."""
-    rows = np.array([field.n_rows for field in layout.fields], np.int64)
-    weights = np.array([sum(field.widths) for field in layout.fields], np.int64)
-    smooth = np.array(
-        [
-            np.any(penalty.smoothness[a:b] > 0)
-            for a, b in zip(penalty.group_ptr[:-1], penalty.group_ptr[1:], strict=True)
-        ]
-    )
-    room = np.where(smooth, rows, np.minimum(rows, batch_size * weights))
-    ptr = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
-    return Touch(
-        slot=np.full(layout.n_rows, -1, np.int32),
-        rows=np.empty(ptr[-1], np.int32),
-        gradient=np.empty(ptr[-1] * row_width, np.float32),
-        ptr=ptr,
-        count=np.zeros(len(rows), np.int64),
-    )
-
-
-def _make_work(model: AnyModel, k: int, layout: Layout, width: int, batch_size: int) -> Work:
-    block = max(16, min(batch_size, BLOCK_BYTES // (4 * layout.n_units * width)))
-    shard = max(16, min(MAX_SHARD, -(-block // SHARDS)))
-    shards = -(-block // shard)
-    n_rows = shards * shard
-    n_fields = len(layout.fields)
-    weights = n_fields * n_fields * k if isinstance(model, FwFM | LowRankFwFM) else 1
-    matrices = n_fields * n_fields * k * k if isinstance(model, FmFM) else 1
-    return Work(
-        dP=np.empty(n_rows * layout.n_units * width, np.float32),
-        slopes=np.empty(n_rows, np.float32),
-        losses=np.empty(n_rows, np.float64),
-        dR=np.zeros((shards, weights), np.float32),
-        dM=np.zeros((shards, matrices), np.float32),
-        shard=shard,
-    )
 
 
 def _balanced(layout: Layout, threads: int) -> list[tuple[int, int]]:

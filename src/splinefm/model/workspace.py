@@ -1,0 +1,215 @@
+"""Arrays that the kernels of the CPU engine work on, bundled by purpose."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.slots import Layout
+from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+from splinefm.model.optimizers import Group, Optimizer
+
+Float32 = npt.NDArray[np.float32]
+# Rows of a block are cut into so many shards, whatever the number of threads: sums over rows are made per shard and
+# then over shards in order, so that their rounding does not depend on the threads.
+SHARDS, MAX_SHARD = 16, 256
+# dP of a block of rows should stay in the cache until it is scattered.
+BLOCK_BYTES = 12 << 20
+LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
+MAX_ORDER = 3
+
+
+class Shape(NamedTuple):
+    """The layout as arrays; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u."""
+
+    weight_ptr: Any
+    window_unit: Any
+    unit_field: Any
+    unit_ptr: Any
+    window_ptr: Any
+
+
+class Weights(NamedTuple):
+    """The parameters as the kernels read them."""
+
+    T: Any
+    bias: Any
+    R: Any
+    M: Any
+    transposed: Any
+
+
+class Data(NamedTuple):
+    """Encoded rows with targets."""
+
+    start: Any
+    weight: Any
+    y: Any
+    sample_weight: Any
+
+
+class Work(NamedTuple):
+    """Gradients of a block of rows."""
+
+    dP: Any
+    slopes: Any
+    losses: Any
+    dR: Any
+    dM: Any
+    shard: int
+
+
+class Touch(NamedTuple):
+    """The table rows that a batch touches, field by field, and their gradients."""
+
+    slot: Any
+    rows: Any
+    gradient: Any
+    ptr: Any
+    count: Any
+
+
+class Penalty(NamedTuple):
+    """Groups of table rows as arrays."""
+
+    group_ptr: Any
+    begin: Any
+    end: Any
+    l2: Any
+    l2_linear: Any
+    smoothness: Any
+    order: Any
+    signed: Any
+    periodic: Any
+
+
+class State(NamedTuple):
+    """The optimizer's memory."""
+
+    m: Any
+    v: Any
+    average: Any
+    last: Any
+
+
+def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Any:
+    """The model as the kernels know it: its type, k, loss and order."""
+    from splinefm.model import kernels
+
+    kinds = {
+        FM: kernels.FMSpec,
+        FwFM: kernels.FwFMSpec,
+        LowRankFwFM: kernels.FwFMSpec,
+        FmFM: kernels.FmFMSpec,
+        FFM: kernels.FFMSpec,
+        HigherOrderFM: kernels.HigherSpec,
+    }
+    if loss not in LOSS_CODES:
+        raise ValueError(f"loss must be one of {', '.join(LOSS_CODES)}, got {loss!r}")
+    k = model.width(n_fields) if isinstance(model, FmFM) else model.k
+    order = model.order if isinstance(model, HigherOrderFM) else 0
+    return kinds[type(model)]((0,) * k, LOSS_CODES[loss], order)
+
+
+def make_shape(layout: Layout) -> Shape:
+    """The layout as arrays for the kernels."""
+    unit_ptr = np.searchsorted(layout.window_unit, np.arange(layout.n_units + 1)).astype(np.int32)
+    return Shape(layout.weight_ptr, layout.window_unit, layout.unit_field, unit_ptr, layout.window_ptr)
+
+
+def make_weights(model: AnyModel, table: Float32, bias: Float32, fields: dict[str, Float32]) -> Weights:
+    """Parameters for the kernels: weights between fields as a symmetric matrix."""
+    R, M = np.zeros((1, 1), np.float32), np.zeros((1, 1, 1, 1), np.float32)
+    if isinstance(model, FwFM):
+        R = np.triu(fields["field_weights"])
+        R = R + np.triu(R, 1).T
+    elif isinstance(model, LowRankFwFM):
+        U = fields["field_factors"]
+        with np.errstate(all="ignore"):  # a diverging run is told by its loss
+            R = U.T @ (fields["field_scales"][:, None] * U)
+        np.fill_diagonal(R, 0.0)
+    elif isinstance(model, FmFM):
+        M = fields["field_matrices"]
+    return Weights(table.reshape(-1), bias, R, M.reshape(-1), M.transpose(0, 1, 3, 2).reshape(-1))
+
+
+def make_penalty(layout: Layout, groups: list[list[Group]]) -> Penalty:
+    """Groups of rows as arrays; they must cover every field."""
+    for field, own in zip(layout.fields, groups, strict=True):
+        if sum(group.size for group in own) != field.n_rows:
+            raise ValueError(f"the groups of field {field.name!r} do not cover its {field.n_rows} rows")
+    flat = [group for own in groups for group in own]
+    end = np.cumsum([group.size for group in flat], dtype=np.int64)
+    return Penalty(
+        group_ptr=np.concatenate([[0], np.cumsum([len(own) for own in groups])]).astype(np.int64),
+        begin=end - np.array([group.size for group in flat], np.int64),
+        end=end,
+        l2=np.array([group.l2 for group in flat], np.float32),
+        l2_linear=np.array([group.l2_linear for group in flat], np.float32),
+        smoothness=np.array([group.smoothness for group in flat], np.float32),
+        order=np.array([group.order for group in flat], np.int64),
+        signed=np.array([_differences(group.order) for group in flat], np.float32),
+        periodic=np.array([group.periodic for group in flat], np.bool_),
+    )
+
+
+def _differences(order: int) -> list[float]:
+    """Coefficients of Δ^order, such as 1, -2, 1, padded with zeros."""
+    if not 1 <= order <= MAX_ORDER:
+        raise ValueError(f"the order of differences must be from 1 to {MAX_ORDER}, got {order}")
+    signed = [math.comb(order, j) * (-1.0) ** (order - j) for j in range(order + 1)]
+    return signed + [0.0] * (MAX_ORDER - order)
+
+
+def make_state(table: Float32, optimizer: Optimizer) -> State:
+    """Room for the optimizer's memory of a table."""
+    none = np.zeros(1, np.float32)
+    return State(
+        m=np.zeros(table.size, np.float32) if optimizer.name == "adamw" else none,
+        v=np.zeros(table.size, np.float32),
+        average=table.flatten() if optimizer.ema > 0.0 else none,
+        last=np.zeros(len(table) if optimizer.ema > 0.0 else 1, np.int64),
+    )
+
+
+def make_touch(layout: Layout, row_width: int, batch_size: int, penalty: Penalty) -> Touch:
+    """Room for the rows that a batch can touch: all of a small field, a part of a large one."""
+    rows = np.array([field.n_rows for field in layout.fields], np.int64)
+    weights = np.array([sum(field.widths) for field in layout.fields], np.int64)
+    smooth = np.array(
+        [
+            np.any(penalty.smoothness[a:b] > 0)
+            for a, b in zip(penalty.group_ptr[:-1], penalty.group_ptr[1:], strict=True)
+        ]
+    )
+    room = np.where(smooth, rows, np.minimum(rows, batch_size * weights))
+    ptr = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
+    return Touch(
+        slot=np.full(layout.n_rows, -1, np.int32),
+        rows=np.empty(ptr[-1], np.int32),
+        gradient=np.empty(ptr[-1] * row_width, np.float32),
+        ptr=ptr,
+        count=np.zeros(len(rows), np.int64),
+    )
+
+
+def make_work(model: AnyModel, k: int, layout: Layout, width: int, batch_size: int) -> Work:
+    """Room for the gradients of a block of rows."""
+    block = max(16, min(batch_size, BLOCK_BYTES // (4 * layout.n_units * width)))
+    shard = max(16, min(MAX_SHARD, -(-block // SHARDS)))
+    shards = -(-block // shard)
+    n_rows = shards * shard
+    n_fields = len(layout.fields)
+    weights = n_fields * n_fields * k if isinstance(model, FwFM | LowRankFwFM) else 1
+    matrices = n_fields * n_fields * k * k if isinstance(model, FmFM) else 1
+    return Work(
+        dP=np.empty(n_rows * layout.n_units * width, np.float32),
+        slopes=np.empty(n_rows, np.float32),
+        losses=np.empty(n_rows, np.float64),
+        dR=np.zeros((shards, weights), np.float32),
+        dM=np.zeros((shards, matrices), np.float32),
+        shard=shard,
+    )
