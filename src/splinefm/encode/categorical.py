@@ -310,6 +310,10 @@ class MultiValued:
             start[missing, 0], weight[missing, 0] = 0, 1.0
         return start, weight
 
+    def refuse_missing(self) -> None:
+        """Raise if missing values are not allowed."""
+        self._elements.refuse_missing()
+
     def row_names(self) -> list[str]:
         """What each table row stands for."""
         return self._elements.row_names()
@@ -337,10 +341,8 @@ class MultiValuedStatistics:
     def update(self, column: pa.Array) -> None:
         """Add the rows of a chunk."""
         names, offsets, missing = as_lists(column, self.spec.name, self.spec.separator)
-        if missing.any() and self.spec.missing == "error":
-            raise ValueError(
-                f'column {self.spec.name!r} has missing values; fill them, or use missing="token" in its field'
-            )
+        if missing.any():
+            self.spec.refuse_missing()
         self.n_rows += len(column)
         self.n_missing += int(missing.sum())
         self.longest = max(self.longest, int(np.diff(offsets).max(initial=0)))

@@ -95,6 +95,11 @@ def as_lists(column: pa.Array, name: str, separator: str | None) -> Lists:
     return Lists(names.filter(pa.array(keep)), offsets, missing)
 
 
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A chunked column in one piece, without a copy where it has one chunk."""
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether an Arrow type is text, in any of its layouts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

@@ -177,7 +177,7 @@ class Encoder:
         fields, counts = [], []
         for item, own, old in zip(self.fields, statistics.fields, self.row_counts, strict=True):
             extended = item.extend(own)  # type: ignore[arg-type]  # statistics of this very field
-            new = extended.row_counts(own)  # type: ignore[arg-type]
+            new = extended.row_counts(own)  # type: ignore[arg-type]  # as above
             new[: len(old)] += old
             fields.append(extended)
             counts.append(new)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from splinefm.encode.auto import FEW_VALUES as SPREAD_BY_RANK
 from splinefm.encode.categorical import Categorical, MultiValued
-from splinefm.encode.columns import as_categories, as_lists, as_numbers, is_text
+from splinefm.encode.columns import as_categories, as_lists, as_numbers, is_text, one_array
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.splines import BSpline, MultiResolution
@@ -64,7 +64,7 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     head = _head(source.chunks(names), source.schema, names)
     if not head.num_rows:
         raise ValueError("the table has no rows; a schema is inferred from at least one")
-    choices = {name: _choose(name, _one_array(head[name])) for name in names}
+    choices = {name: _choose(name, one_array(head[name])) for name in names}
     fields = tuple(field for field, _ in choices.values() if field is not None)
     if not fields:
         raise ValueError("no column is left to make a field of: all are empty")
@@ -127,7 +127,3 @@ def _number(name: str, column: pa.Array) -> tuple[Field | None, str]:
         Numerical(name, basis=basis, special=tuple(value[atoms].tolist())),
         f"{what} with {len(value):,} distinct values; {shares} too frequent to be a quantity: special",
     )
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -117,7 +117,7 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     if isinstance(source, np.ndarray):
         return _from_numpy(source)
     if _is_dataset(source):
-        return make_table(source.schema, None, lambda names: _dataset_batches(source, names))  # type: ignore[attr-defined]
+        return make_table(source.schema, None, lambda names: _dataset_batches(source, names))  # type: ignore[attr-defined]  # a Dataset
     return _from_stream(source)
 
 
@@ -243,7 +243,7 @@ def _stream(source: object) -> pa.RecordBatchReader:
     if not hasattr(source, "__arrow_c_stream__"):
         return pa.Table.from_batches([pa.record_batch(source)]).to_reader()
     if type(source).__module__.startswith("pandas"):
-        check_names([str(name) for name in source.columns])  # type: ignore[attr-defined]
+        check_names([str(name) for name in source.columns])  # type: ignore[attr-defined]  # a DataFrame
     with warnings.catch_warnings():
         # Names of several types become strings, which is all that is needed here.
         warnings.filterwarnings("ignore", "The DataFrame has column names of mixed type")
@@ -314,4 +314,4 @@ def _dataset_batches(dataset: "pa.dataset.Dataset", names: list[str]) -> Iterato
     if isinstance(getattr(dataset, "format", None), ParquetFileFormat):
         scan = ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=1 << 20)
         limits["fragment_scan_options"] = scan
-    return dataset.to_batches(columns=names, **limits)  # type: ignore[no-any-return]
+    return dataset.to_batches(columns=names, **limits)  # type: ignore[no-any-return]  # pyarrow has no types

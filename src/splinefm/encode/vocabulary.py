@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm.encode.columns import Categories, text_buffers
+from splinefm.encode.columns import Categories, one_array, text_buffers
 from splinefm.encode.scratch import scratch
 
 IntArray = npt.NDArray[np.int32]
@@ -54,12 +54,12 @@ class CategoryCounts:
         whole = self._merged()
         whole = whole.filter(pc.greater_equal(whole["count"], min_count))
         whole = whole.sort_by([("count", "descending"), ("name", "ascending")])
-        return _one_array(whole["name"]), _one_array(whole["count"]).to_numpy()
+        return one_array(whole["name"]), one_array(whole["count"]).to_numpy()
 
     def every(self) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64]]:
         """All categories and their counts, in no particular order."""
         whole = self._merged()
-        return _one_array(whole["name"]), _one_array(whole["count"]).to_numpy()
+        return one_array(whole["name"]), one_array(whole["count"]).to_numpy()
 
     def total(self) -> int:
         """Rows that were counted."""
@@ -82,7 +82,7 @@ class CategoryCounts:
             return pa.table({"name": pa.array([], pa.large_string()), "count": pa.array([], pa.int64())})
         if len(self.pieces) > 1:
             whole = pa.concat_tables(self.pieces)
-            coded = _one_array(whole["name"]).dictionary_encode()
+            coded = one_array(whole["name"]).dictionary_encode()
             # Counts as weights are exact up to 2**53 rows.
             count = np.bincount(coded.indices.to_numpy(), whole["count"].to_numpy(), len(coded.dictionary))
             self.pieces = [pa.table({"name": coded.dictionary, "count": count.astype(np.int64)})]
@@ -143,7 +143,3 @@ def _count(names: pa.LargeStringArray) -> tuple[pa.LargeStringArray, pa.Array]:
 def hash_bucket(name: str, buckets: int) -> int:
     """A bucket for a name, the same on every machine."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") % buckets
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -14,6 +14,7 @@ arrays: unit u starts at u · width, table row r at r · stride with stride = wi
 it is k for every field.
 """
 
+# One file on purpose: Numba compiles a function again when the file of its caller changes, not that of its callees.
 from __future__ import annotations
 
 from typing import Any, NamedTuple
