@@ -123,10 +123,7 @@ def mean_loss(model, loss, params, slots, y, weight):
 
 def gradient_of(engine):
     """What the last step of an engine with `GRADIENT` saw as gradient."""
-    table = engine.state.m.reshape(engine.table.shape)
-    dense = {"bias": engine.bias, **engine.fields}
-    shaped = {name: engine.dense_state[name].m.reshape(values.shape) for name, values in dense.items()}
-    return {**shaped, "factors": table[:, :-1], "linear": table[:, -1]}
+    return {name: engine.state[name].m.reshape(values.shape) for name, values in engine.values.items()}
 
 
 def one_step(model, loss, params, slots, y, weight, **options):
@@ -487,8 +484,11 @@ def test_groups_that_do_not_cover_a_field_are_refused():
 
 def snapshot(engine):
     """Table and memory of the optimizer, by table rows; Adagrad has no first moment."""
-    arrays = {"table": engine.table, **engine.state._asdict()}
-    return {name: array.reshape(len(engine.table), -1).copy() for name, array in arrays.items() if array.size > 1}
+    arrays = {name: engine.values[name] for name in ("factors", "linear")}
+    for name in tuple(arrays):
+        arrays |= {f"{name} {what}": array for what, array in engine.state[name]._asdict().items()}
+    rows = len(engine.values["linear"])
+    return {name: array.reshape(rows, -1).copy() for name, array in arrays.items() if array.size > 1}
 
 
 @each_model

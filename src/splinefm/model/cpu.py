@@ -18,7 +18,10 @@ from splinefm.model.workspace import (
     Data,
     Float32,
     Shape,
+    State,
     Weights,
+    aligned,
+    aligned_copy,
     make_penalty,
     make_shape,
     make_spec,
@@ -26,10 +29,12 @@ from splinefm.model.workspace import (
     make_touch,
     make_weights,
     make_work,
+    room_per_row,
 )
 
 # Below so many numbers in the unit vectors of a block, threads cost more than they bring.
 LARGE = 1 << 20
+TABLES = ("factors", "linear")
 
 
 class CpuEngine:
@@ -71,21 +76,26 @@ class CpuEngine:
         self.threads = count_threads(threads)
         self.spec = make_spec(model, len(layout.fields), loss)
         self.shape = make_shape(layout)
-        self.fields = {
-            name: np.array(values, np.float32) for name, values in params.items() if name.startswith("field_")
-        }
-        self.table = np.concatenate([params["factors"], params["linear"][:, None]], axis=1).astype(np.float32)
-        self.bias = params["bias"].astype(np.float32)
-        self.weights = make_weights(model, self.table, self.bias, self.fields)
+        self.values = {name: aligned_copy(values) for name, values in params.items()}
+        self.weights = make_weights(model, self.shape, self.values)
         self.penalty = make_penalty(layout, groups or [[Group(field.n_rows)] for field in layout.fields])
-        self.state = make_state(self.table, self.optimizer)
-        dense = {"bias": self.bias, **self.fields}
-        self.dense_state = {name: make_state(values.reshape(-1, 1), self.optimizer) for name, values in dense.items()}
-        self.touch = make_touch(layout, self.table.shape[1], batch_size, self.penalty)
-        self.work = make_work(model, len(self.spec.kt), layout, self.table.shape[1] - 1, batch_size)
+        self.state = self._make_states(self.values)
+        self.touch = make_touch(layout, self.width, batch_size, self.penalty)
+        self.work = make_work(model, len(self.spec.kt), layout, batch_size)
         self.batch_size, self.number = batch_size, 0
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.field_parts = _balanced(layout, self.threads)
+
+    @property
+    def width(self) -> int:
+        """Numbers in the vector of a table row."""
+        return self.values["factors"].shape[1]
+
+    def _make_states(self, values: Params) -> dict[str, State]:
+        n_rows = len(values["linear"])
+        states = {name: make_state(array, self.optimizer, n_rows) for name, array in values.items()}
+        states["linear"] = states["linear"]._replace(last=states["factors"].last)
+        return states
 
     def step(
         self,
@@ -96,7 +106,7 @@ class CpuEngine:
         learning_rate: float | None = None,
     ) -> float:
         """One optimizer step on a batch (`rows` of the slots); returns its mean loss before the step."""
-        from splinefm.model.kernels import scatter_fields, update_fields
+        from splinefm.model.kernels import make_room, scatter_fields, update_fields
 
         rows = np.arange(len(slots)) if rows is None else rows
         if len(rows) > self.batch_size:
@@ -112,6 +122,7 @@ class CpuEngine:
             self.number, self.optimizer.learning_rate if learning_rate is None else learning_rate
         )
         self._refresh_fields()
+        table, states = (self.weights.T, self.weights.L), (self.state["factors"], self.state["linear"])
         loss, d_bias = 0.0, 0.0
         d_fields = [np.zeros(array.shape[1:], np.float32) for array in (self.work.dR, self.work.dM)]
         for at in range(0, len(rows), len(self.work.slopes)):
@@ -123,10 +134,10 @@ class CpuEngine:
             last = at + len(block) >= len(rows)
 
             def scatter(part: tuple[int, int], block: Any = block, last: bool = last) -> None:
-                kt, stride = self.spec.kt, self.table.shape[1]
-                scatter_fields(kt, self.shape, data, block, *part, self.work, self.touch)
+                room = make_room(len(block))
+                scatter_fields(self.spec, self.shape, self.weights, len(block), *part, self.work, self.touch, room)
                 if last:
-                    update_fields(kt, self.weights.T, stride, *part, self.touch, self.penalty, self.state, step)
+                    update_fields(self.spec.kt, *table, *part, self.touch, self.penalty, *states, step)
 
             self._run(scatter, self.field_parts if self._is_large(len(block)) else [(0, len(self.layout.fields))])
         self._update_dense(d_bias, d_fields, step)
@@ -135,26 +146,32 @@ class CpuEngine:
     def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
         """Scores of all rows, with the weights as they are now."""
         self._refresh_fields()
-        return score_slots(self.spec, self.shape, self.weights, slots, threads or self.threads)
+        return score_slots(self.model, self.shape, self.weights, slots, threads or self.threads)
 
     def grow(self, layout: Layout, groups: list[list[Group]], rng: np.random.Generator) -> None:
         """Go on with a layout whose fields have more rows at their ends; the old rows keep values and state."""
         pairs = zip(layout.row_ptr[:-1], self.layout.fields, strict=True)
         kept = np.concatenate([first + np.arange(field.n_rows) for first, field in pairs])
-        params = init_params(self.model, layout, rng)
-        table = np.concatenate([params["factors"], params["linear"][:, None]], axis=1)
-        table[kept] = self.table
-        state = make_state(table, self.optimizer)
-        for name in ("m", "v", "average"):
-            old, new = getattr(self.state, name), getattr(state, name)
-            if old.size == self.table.size:
-                new.reshape(table.shape)[kept] = old.reshape(self.table.shape)
-        if len(state.last) == len(table):
-            state.last[:] = self.number
-            state.last[kept] = self.state.last
-        self.layout, self.table, self.state = layout, table, state
+        values = {**self.values, **init_params(self.model, layout, rng)}
+        for name in self.values:
+            if name not in TABLES:
+                values[name] = self.values[name]
+        for name in TABLES:
+            values[name][kept] = self.values[name]
+        values = {name: aligned_copy(array) for name, array in values.items()}
+        states = self._make_states(values)
+        for name, state in states.items():
+            rows = kept if name in TABLES else slice(None)
+            for mine, old in zip(state[:3], self.state[name][:3], strict=True):
+                if old.size == self.values[name].size:
+                    mine.reshape(values[name].shape)[rows] = old.reshape(self.values[name].shape)
+        last = states["factors"].last
+        if len(last) == len(values["linear"]):
+            last[:] = self.number
+            last[kept] = self.state["factors"].last
+        self.layout, self.values, self.state = layout, values, states
         self.shape, self.penalty = make_shape(layout), make_penalty(layout, groups)
-        self.touch = make_touch(layout, table.shape[1], self.batch_size, self.penalty)
+        self.touch = make_touch(layout, self.width, self.batch_size, self.penalty)
         self._refresh_fields()
 
     def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
@@ -163,18 +180,18 @@ class CpuEngine:
 
     def params(self, averaged: bool = False) -> Params:
         """Copies of the parameters; averaged: the moving average of table rows instead of their last values."""
-        table = self.table
+        values = {name: array.copy() for name, array in self.values.items()}
         if averaged and self.optimizer.ema > 0.0 and self.number:
             from splinefm.model.kernels import finish_average
 
-            table = np.empty_like(self.table)
-            step = self.optimizer.step(self.number, 0.0)
-            finish_average(self.table.reshape(-1), table.shape[1], self.state, step, table.reshape(-1))
-        fields = {name: values.copy() for name, values in self.fields.items()}
-        return {"bias": self.bias.copy(), "linear": table[:, -1].copy(), "factors": table[:, :-1].copy(), **fields}
+            step, last = self.optimizer.step(self.number, 0.0), self.state["factors"].last
+            for name in TABLES:
+                flat = self.values[name].reshape(-1)
+                finish_average(flat, self.state[name].average, last, step, values[name].reshape(-1))
+        return values
 
     def _is_large(self, n_rows: int) -> bool:
-        return self.pool is not None and n_rows * self.layout.n_units * self.table.shape[1] >= LARGE
+        return self.pool is not None and n_rows * self.layout.n_units * self.width >= LARGE
 
     def _run(self, function: Callable[[Any], None], parts: Iterable[Any]) -> None:
         parts = list(parts)
@@ -186,7 +203,7 @@ class CpuEngine:
                 pass
 
     def _gradients(self, data: Data, block: npt.NDArray[np.int64], total: float, d_fields: list[Float32]) -> None:
-        from splinefm.model.kernels import gradient_shards
+        from splinefm.model.kernels import gradient_shards, make_scratch
 
         n_shards = -(-len(block) // self.work.shard)
         for array in (self.work.dR, self.work.dM):
@@ -195,7 +212,17 @@ class CpuEngine:
         cuts = np.linspace(0, n_shards, n_parts + 1).astype(int)
 
         def work(part: tuple[int, int]) -> None:
-            gradient_shards(self.spec, self.shape, self.weights, data, block, total, *part, self.work)
+            gradient_shards(
+                self.spec,
+                self.shape,
+                self.weights,
+                data,
+                block,
+                total,
+                *part,
+                self.work,
+                make_scratch(self.spec, self.layout.n_units),
+            )
 
         self._run(work, zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
         for shard in range(n_shards):
@@ -203,32 +230,39 @@ class CpuEngine:
                 whole += parts[shard]
 
     def _refresh_fields(self) -> None:
-        self.weights = make_weights(self.model, self.table, self.bias, self.fields)
+        self.weights = make_weights(self.model, self.shape, self.values)
 
     def _update_dense(self, d_bias: float, d_fields: list[Float32], step: Step) -> None:
         from splinefm.model.kernels import update_dense
 
         dR, dM = d_fields
         if isinstance(self.model, FwFM | LowRankFwFM):
-            dR = dR.reshape(len(self.layout.fields), len(self.layout.fields), -1).sum(axis=2)
-        fields = field_gradients(self.model, self.fields, dR, dM)
+            dR = self._by_field(dR)
+        gradients = field_gradients(self.model, self.values, dR, dM)
+        gradients["bias"] = np.array([d_bias], np.float32)
         step = step._replace(decay=np.float32(0.0), ema=0.0)
-        for name, gradient in {"bias": np.array([d_bias], np.float32), **fields}.items():
-            values = self.bias if name == "bias" else self.fields[name]
-            update_dense(values.reshape(-1), gradient.reshape(-1), self.dense_state[name], step)
+        for name, gradient in gradients.items():
+            update_dense(self.values[name].reshape(-1), gradient.reshape(-1), self.state[name], step)
+
+    def _by_field(self, dR: Float32) -> Float32:
+        """Gradients of R_fe, f ≤ e, from those of pairs of units, which are not summed over the k numbers yet."""
+        n_units = self.layout.n_units
+        padded = -(-n_units // 4) * 4
+        pairs = np.triu(dR.reshape(padded, padded, -1).sum(axis=2)[:n_units, :n_units], 1)
+        field = (self.shape.unit_field[:, None] == np.arange(len(self.layout.fields))).astype(np.float32)
+        with np.errstate(all="ignore"):
+            return field.T @ pairs @ field
 
 
 def predict_scores(
     model: AnyModel, params: Params, slots: Slots, threads: int | None = None
 ) -> npt.NDArray[np.float32]:
     """Scores of all rows."""
-    table = np.concatenate([params["factors"], params["linear"][:, None]], axis=1)
-    weights = make_weights(model, table, params["bias"], params)
-    spec = make_spec(model, len(slots.layout.fields))
-    return score_slots(spec, make_shape(slots.layout), weights, slots, count_threads(threads))
+    shape = make_shape(slots.layout)
+    return score_slots(model, shape, make_weights(model, shape, params), slots, count_threads(threads))
 
 
-def field_gradients(model: AnyModel, fields: dict[str, Float32], dR: Float32, dM: Float32) -> dict[str, Float32]:
+def field_gradients(model: AnyModel, fields: Params, dR: Float32, dM: Float32) -> dict[str, Float32]:
     """Gradients of the parameters between fields, from those of R_fe (f ≤ e) and M_fe."""
     if isinstance(model, FwFM):
         return {"field_weights": dR}
@@ -242,15 +276,19 @@ def field_gradients(model: AnyModel, fields: dict[str, Float32], dR: Float32, dM
     return {}
 
 
-def score_slots(spec: Any, shape: Shape, weights: Weights, slots: Slots, threads: int) -> npt.NDArray[np.float32]:
+def score_slots(model: AnyModel, shape: Shape, weights: Weights, slots: Slots, threads: int) -> npt.NDArray[np.float32]:
     """Scores of all rows; a single row takes no thread."""
-    from splinefm.model.kernels import score_rows
+    from splinefm.model.kernels import TILE, make_scratch, score_rows
 
     out = np.empty(len(slots), np.float32)
-    width = weights.T.size // slots.layout.n_rows - 1
+    none = np.zeros(1)
+    data = Data(slots.start, slots.weight, none, none)
+    rows, spec = np.arange(len(slots)), make_spec(model, len(slots.layout.fields))
+    room = room_per_row(model, slots.layout, len(spec.kt))
 
     def work(part: slice) -> None:
-        score_rows(spec, shape, weights, width, slots.start[part], slots.weight[part], out[part])
+        scratch, D = make_scratch(spec, slots.layout.n_units), aligned(TILE * room)
+        score_rows(spec, shape, weights, data, rows[part], scratch, D, out[part])
 
     n_parts = max(1, min(threads, len(slots) // 512))
     cuts = np.linspace(0, len(slots), n_parts + 1).astype(int)

@@ -79,6 +79,16 @@ def _store(typing: Any, x: Any, at: Any, a: Any) -> Any:
     return types.none(x, types.int64, a), generate
 
 
+def _number(typing: Any, x: Any, at: Any) -> Any:
+    """x[at], without the test for a negative index."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.load(builder.gep(data, [arguments[1]]))
+
+    return x.dtype(x, types.int64), generate
+
+
 def _fill(typing: Any, number: Any, kt: Any) -> Any:
     """k times the same number."""
     k = len(kt)
@@ -184,6 +194,7 @@ def _store_in_python(x: Any, at: int, a: Any) -> None:
 
 
 load = _pair(lambda x, at, kt: x[at : at + len(kt)].copy(), _load)
+number = _pair(lambda x, at: x[at], _number)
 store = _pair(_store_in_python, _store)
 fill = _pair(lambda number, kt: np.full(len(kt), number, _F32), _fill)
 scale = _pair(lambda number, a: _F32(number) * a, _scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +17,11 @@ Float32 = npt.NDArray[np.float32]
 # Rows of a block are cut into so many shards, whatever the number of threads: sums over rows are made per shard and
 # then over shards in order, so that their rounding does not depend on the threads.
 SHARDS, MAX_SHARD = 16, 256
-# dP of a block of rows should stay in the cache until it is scattered.
+# Rows that the kernels score together: enough to reuse weights between fields, few enough to stay in the cache.
+TILE = 8
+# D of a block of rows should stay in the cache until it is scattered.
 BLOCK_BYTES = 12 << 20
+LINE = 64  # bytes of a cache line
 LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
 MAX_ORDER = 3
 
@@ -36,6 +40,7 @@ class Weights(NamedTuple):
     """The parameters as the kernels read them."""
 
     T: Any
+    L: Any
     bias: Any
     R: Any
     M: Any
@@ -52,9 +57,11 @@ class Data(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Gradients of a block of rows."""
+    """Derivatives of a block of rows, and gradients of the parameters between fields."""
 
-    dP: Any
+    D: Any
+    start: Any
+    weight: Any
     slopes: Any
     losses: Any
     dR: Any
@@ -68,6 +75,8 @@ class Touch(NamedTuple):
     slot: Any
     rows: Any
     gradient: Any
+    linear: Any
+    head: Any
     ptr: Any
     count: Any
 
@@ -120,20 +129,31 @@ def make_shape(layout: Layout) -> Shape:
     return Shape(layout.weight_ptr, layout.window_unit, layout.unit_field, unit_ptr, layout.window_ptr)
 
 
-def make_weights(model: AnyModel, table: Float32, bias: Float32, fields: dict[str, Float32]) -> Weights:
-    """Parameters for the kernels: weights between fields as a symmetric matrix."""
-    R, M = np.zeros((1, 1), np.float32), np.zeros((1, 1, 1, 1), np.float32)
+def make_weights(model: AnyModel, shape: Shape, params: Mapping[str, Float32]) -> Weights:
+    """Parameters for the kernels; nothing large is copied."""
+    R, M = np.zeros(1, np.float32), np.zeros((1, 1, 1, 1), np.float32)
     if isinstance(model, FwFM):
-        R = np.triu(fields["field_weights"])
-        R = R + np.triu(R, 1).T
+        R = np.triu(params["field_weights"])
+        R = _by_fours(R + np.triu(R, 1).T, shape.unit_field)
     elif isinstance(model, LowRankFwFM):
-        U = fields["field_factors"]
+        U = params["field_factors"]
         with np.errstate(all="ignore"):  # a diverging run is told by its loss
-            R = U.T @ (fields["field_scales"][:, None] * U)
+            R = U.T @ (params["field_scales"][:, None] * U)
         np.fill_diagonal(R, 0.0)
+        R = _by_fours(R, shape.unit_field)
     elif isinstance(model, FmFM):
-        M = fields["field_matrices"]
-    return Weights(table.reshape(-1), bias, R, M.reshape(-1), M.transpose(0, 1, 3, 2).reshape(-1))
+        M = params["field_matrices"]
+    transposed = M.transpose(0, 1, 3, 2).reshape(-1)
+    return Weights(params["factors"].reshape(-1), params["linear"], params["bias"], R, M.reshape(-1), transposed)
+
+
+def _by_fours(R: Float32, unit_field: npt.NDArray[np.int32]) -> Float32:
+    """Weights between units, [u // 4, v, u % 4], zero for u = v: the order in which the kernel reads them."""
+    n_units = len(unit_field)
+    units = np.zeros((-(-n_units // 4) * 4, n_units), np.float32)
+    units[:n_units] = R[unit_field[:, None], unit_field]
+    units[np.arange(n_units), np.arange(n_units)] = 0.0
+    return np.ascontiguousarray(units.reshape(-1, 4, n_units).transpose(0, 2, 1)).reshape(-1)
 
 
 def make_penalty(layout: Layout, groups: list[list[Group]]) -> Penalty:
@@ -164,18 +184,33 @@ def _differences(order: int) -> list[float]:
     return signed + [0.0] * (MAX_ORDER - order)
 
 
-def make_state(table: Float32, optimizer: Optimizer) -> State:
-    """Room for the optimizer's memory of a table."""
+def aligned(n: int) -> Float32:
+    """n float32 zeros that begin at a cache line: a vector of 16 is then one line instead of two."""
+    room = np.zeros(4 * n + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + 4 * n].view(np.float32)
+
+
+def aligned_copy(values: Float32) -> Float32:
+    """The same numbers, aligned."""
+    copy = aligned(values.size).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+def make_state(values: Float32, optimizer: Optimizer, n_rows: int = 0) -> State:
+    """The optimizer's memory of some parameters; with `n_rows`, when each row was last touched."""
     none = np.zeros(1, np.float32)
+    average = optimizer.ema > 0.0
     return State(
-        m=np.zeros(table.size, np.float32) if optimizer.name == "adamw" else none,
-        v=np.zeros(table.size, np.float32),
-        average=table.flatten() if optimizer.ema > 0.0 else none,
-        last=np.zeros(len(table) if optimizer.ema > 0.0 else 1, np.int64),
+        m=aligned(values.size) if optimizer.name == "adamw" else none,
+        v=aligned(values.size),
+        average=aligned_copy(values.reshape(-1)) if average else none,
+        last=np.zeros(n_rows if average else 1, np.int64),
     )
 
 
-def make_touch(layout: Layout, row_width: int, batch_size: int, penalty: Penalty) -> Touch:
+def make_touch(layout: Layout, width: int, batch_size: int, penalty: Penalty) -> Touch:
     """Room for the rows that a batch can touch: all of a small field, a part of a large one."""
     rows = np.array([field.n_rows for field in layout.fields], np.int64)
     weights = np.array([sum(field.widths) for field in layout.fields], np.int64)
@@ -190,23 +225,36 @@ def make_touch(layout: Layout, row_width: int, batch_size: int, penalty: Penalty
     return Touch(
         slot=np.full(layout.n_rows, -1, np.int32),
         rows=np.empty(ptr[-1], np.int32),
-        gradient=np.empty(ptr[-1] * row_width, np.float32),
+        gradient=aligned(ptr[-1] * width),
+        linear=np.empty(ptr[-1], np.float32),
+        head=np.full(ptr[-1], -1, np.int32),
         ptr=ptr,
         count=np.zeros(len(rows), np.int64),
     )
 
 
-def make_work(model: AnyModel, k: int, layout: Layout, width: int, batch_size: int) -> Work:
+def room_per_row(model: AnyModel, layout: Layout, k: int) -> int:
+    """Numbers in D for one row: see the kernels."""
+    if isinstance(model, FM):
+        return k
+    if isinstance(model, FFM):
+        return len(layout.fields) ** 2 * k
+    return -(-layout.n_units // 4) * 4 * k
+
+
+def make_work(model: AnyModel, k: int, layout: Layout, batch_size: int) -> Work:
     """Room for the gradients of a block of rows."""
-    block = max(16, min(batch_size, BLOCK_BYTES // (4 * layout.n_units * width)))
-    shard = max(16, min(MAX_SHARD, -(-block // SHARDS)))
+    room = room_per_row(model, layout, k)
+    block = max(16, min(batch_size, BLOCK_BYTES // (4 * room)))
+    shard = -(-min(MAX_SHARD, -(-block // SHARDS)) // TILE) * TILE
     shards = -(-block // shard)
-    n_rows = shards * shard
-    n_fields = len(layout.fields)
-    weights = n_fields * n_fields * k if isinstance(model, FwFM | LowRankFwFM) else 1
+    n_rows, n_fields, n_units = shards * shard, len(layout.fields), -(-layout.n_units // 4) * 4
+    weights = n_units * n_units * k if isinstance(model, FwFM | LowRankFwFM) else 1
     matrices = n_fields * n_fields * k * k if isinstance(model, FmFM) else 1
     return Work(
-        dP=np.empty(n_rows * layout.n_units * width, np.float32),
+        D=aligned(n_rows * room),
+        start=np.empty((layout.n_windows, n_rows + 16), np.int32),
+        weight=np.empty((layout.n_weights, n_rows + 16), np.float32),
         slopes=np.empty(n_rows, np.float32),
         losses=np.empty(n_rows, np.float64),
         dR=np.zeros((shards, weights), np.float32),
