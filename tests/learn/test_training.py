@@ -1,6 +1,7 @@
 """Training: it learns what is there, the same way every time, and says what goes wrong."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +10,7 @@ import pytest
 
 import splinefm as sf
 from splinefm.apps.demo import click_data
-from splinefm.learn import fitting
-from splinefm.learn.losses import Loss
+from splinefm.learn import chunks, fitting
 from splinefm.learn.metrics import logloss, rmse
 from splinefm.learn.training import Diverged, make_groups
 
@@ -48,7 +48,7 @@ class TestEveryModel:
         assert rmse(test["y"].to_numpy(), fitted.predict(test)) < 0.12 * np.std(test["y"].to_numpy())
 
     def test_the_same_seed_gives_the_same_parameters_for_any_number_of_threads(self, model, monkeypatch):
-        monkeypatch.setattr("splinefm.model.cpu.LARGE", 0)
+        monkeypatch.setattr("splinefm.model.workspace.LARGE", 0)
         fits = [
             sf.fit_model(waves(400), "y", model=model, loss="squared", training=sf.Training(epochs=2, threads=threads))
             for threads in (1, 1, 2)
@@ -95,7 +95,8 @@ def test_poisson_rates():
     x = rng.random(4000)
     table = pa.table({"x": x, "count": rng.poisson(np.exp(2 * x))})
     fitted = sf.fit_model(table, "count", loss="poisson", model=sf.FM(k=2), training=sf.Training(epochs=10, threads=1))
-    np.testing.assert_allclose(fitted.predict({"x": [0.1, 0.5, 0.9]}), np.exp([0.2, 1.0, 1.8]), rtol=0.1)
+    grid = np.linspace(0.05, 0.95, 91)
+    assert np.abs(fitted.predict({"x": grid}) / np.exp(2 * grid) - 1).mean() < 0.07
 
 
 def test_smoothness_makes_many_segments_safe():
@@ -119,13 +120,14 @@ def test_a_table_on_disk_trains_like_the_same_table_in_memory(tmp_path, monkeypa
     table = waves(1000)
     pq.write_table(table, tmp_path / "t.parquet")
     in_memory = sf.fit_model(table, "y", loss="squared", training=QUICK)
-    monkeypatch.setattr(fitting, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(chunks, "MEMORY_BYTES", 0)
     streamed = sf.fit_model(tmp_path / "t.parquet", "y", loss="squared", training=QUICK)
     # One chunk: the same rows in the same order, read anew for every epoch.
     assert same_params(in_memory, streamed)
-    monkeypatch.setattr(fitting, "STREAM_ROWS", 128)
-    chunked = sf.fit_model(tmp_path / "t.parquet", "y", loss="squared", training=QUICK)
-    assert chunked.history[-1].validation_loss < 1.5 * in_memory.history[-1].validation_loss
+    monkeypatch.setattr(chunks, "STREAM_ROWS", 128)
+    chunked = [sf.fit_model(tmp_path / "t.parquet", "y", loss="squared", training=QUICK) for _ in range(2)]
+    assert same_params(*chunked) and not same_params(chunked[0], streamed)
+    assert chunked[0].history[-1].validation_loss < 1.5 * in_memory.history[-1].validation_loss
 
 
 def test_history_and_early_stopping():
@@ -177,26 +179,102 @@ def test_the_schedule_rises_and_falls():
     assert (np.diff(rates[:10]) > 0).all() and (np.diff(rates[10:]) < 0).all()
 
 
-def test_groups_cover_every_row():
+def groups_of(training):
     schema = sf.Schema([sf.Numerical("x", basis=sf.MultiResolution((3, 9)), special=[0.0]), sf.Categorical("group")])
-    encoder = sf.fit_encoder(schema, waves(100))
-    groups = make_groups(encoder, sf.Training(smoothness=0.5))
+    return make_groups(sf.fit_encoder(schema, waves(100)), training)
+
+
+def test_groups_cover_every_row():
+    groups = groups_of(sf.Training(smoothness=0.5))
     assert [[group.size for group in own] for own in groups] == [[2, 6, 12], [4]]
     assert [[group.smoothness for group in own] for own in groups] == [[0.0, 0.5, 0.5], [0.0]]
 
 
+def test_penalties_by_field():
+    groups = groups_of(sf.Training(l2={"group": 0.5}, smoothness={"x": 0.25}))
+    assert [[group.l2 for group in own] for own in groups] == [[1e-4] * 3, [0.5]]
+    assert [[group.l2_linear for group in own] for own in groups] == [[1e-5] * 3, [0.05]]
+    assert [[group.smoothness for group in own] for own in groups] == [[0.0, 0.25, 0.25], [0.0]]
+    groups = groups_of(sf.Training(l2={"x": 0.0}, smoothness={"group": 3.0}))
+    assert [[group.l2 for group in own] for own in groups] == [[0.0] * 3, [1e-4]]
+    assert [[group.smoothness for group in own] for own in groups] == [[0.0, 1e-3, 1e-3], [0.0]]
+
+
+def test_order_of_smoothness():
+    orders = [[group.order for group in groups_of(sf.Training(smoothness_order=order))[0]] for order in (1, 3)]
+    assert orders == [[2, 1, 1], [2, 3, 3]]
+    periodic = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(3, 3, periodic=True))])
+    encoder = sf.fit_encoder(periodic, waves(100))
+    for order, smooth in ((2, 1e-3), (3, 0.0)):  # three functions have no third differences
+        assert make_groups(encoder, sf.Training(smoothness_order=order))[0][-1].smoothness == smooth
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_much_smoothness_leaves_a_polynomial_of_lower_degree(order):
+    rng = np.random.default_rng(0)
+    x = rng.random(2000)
+    table = pa.table({"x": x, "y": 5 * x**2 + rng.normal(0, 0.1, 2000)})
+    schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(10))])
+    training = sf.Training(epochs=30, learning_rate=0.03, l2=0.0, smoothness=100, smoothness_order=order, threads=1)
+    fitted = sf.fit_model(
+        table, "y", schema=schema, loss="squared", model=sf.FM(k=1), validation=0.0, training=training
+    )
+    grid = np.linspace(0, 1, 50)
+    curve = fitted.predict({"x": grid})
+
+    def distance(degree):
+        return np.abs(curve - np.polyval(np.polyfit(grid, curve, degree), grid)).max()
+
+    assert distance(order - 1) < 0.02
+    assert order == 1 or distance(order - 2) > 0.1
+
+
+def test_training_settings_are_values():
+    given = sf.Training(l2={"b": 1, "a": 0.5}, smoothness=np.float32(0.25))
+    assert given == sf.Training(l2={"a": 0.5, "b": 1.0}, smoothness=0.25)
+    assert hash(given) == hash(sf.Training(l2=(("a", 0.5), ("b", 1.0)), smoothness=0.25))
+    assert given != sf.Training(l2={"a": 0.5, "b": 2.0}, smoothness=0.25)
+    assert dict(given.l2) == {"a": 0.5, "b": 1.0}
+    assert replace(given, epochs=3) == sf.Training(epochs=3, l2={"a": 0.5, "b": 1.0}, smoothness=0.25)
+    assert sf.Training(**json.loads(json.dumps(asdict(given)))) == given
+    assert sf.Training(l2=0) == sf.Training(l2=0.0)
+
+
 def test_penalties_are_chosen_on_the_validation_part():
     rng = np.random.default_rng(0)
-    x = rng.random(1000)
-    smooth = pa.table({"x": x, "y": np.sin(3 * x) + rng.normal(0, 1.0, 1000)})
+    x = rng.random(3000)
+    smooth = pa.table({"x": x, "y": np.sin(3 * x) + rng.normal(0, 1.0, 3000)})
     schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(200))])
     training = sf.Training(epochs=4, threads=1)
-    fitted = sf.fit_model(smooth, "y", schema=schema, loss="squared", model=sf.FM(k=1), training=training)
-    assert fitted.training.smoothness == 1e-2  # a noisy straight line wants much of it
+    options = {"schema": schema, "loss": "squared", "model": sf.FM(k=1)}
+    fitted = sf.fit_model(smooth, "y", **options, validation=0.3, training=training)
+    assert fitted.training.smoothness == 1e-2  # a noisy smooth curve wants much of it
     given = replace(training, smoothness=0.5)
-    assert sf.fit_model(smooth, "y", schema=schema, loss="squared", training=given).training.smoothness == 0.5
-    blind = sf.fit_model(smooth, "y", schema=schema, loss="squared", validation=0.0, training=training)
+    assert sf.fit_model(smooth, "y", **options, training=given).training.smoothness == 0.5
+    blind = sf.fit_model(smooth, "y", **options, validation=0.0, training=training)
     assert (blind.training.l2, blind.training.smoothness) == (1e-4, 1e-3)
+
+
+def test_penalties_are_chosen_for_fields_that_are_not_named():
+    training = sf.Training(epochs=4, threads=1, smoothness={"x": 0.125})
+    table = waves(600).append_column("noise", pa.array(np.random.default_rng(5).random(600)))
+    chosen = sf.fit_model(table, "y", loss="squared", training=training).training
+    smoothness = dict(chosen.smoothness)
+    assert smoothness["x"] == 0.125
+    assert (chosen.l2, smoothness["noise"]) in fitting.PENALTIES and smoothness["group"] == smoothness["noise"]
+
+
+def test_ctrl_c_before_there_is_a_model_stops_everything(monkeypatch):
+    runs = []
+
+    def interrupted(*args):
+        runs.append(args)
+        return {}, []
+
+    monkeypatch.setattr(fitting, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sf.fit_model(waves(500), "y", loss="squared", training=sf.Training(epochs=5, threads=1))
+    assert len(runs) == 1
 
 
 @pytest.mark.parametrize(
@@ -210,6 +288,8 @@ def test_penalties_are_chosen_on_the_validation_part():
         ({"sample_weight": "w"}, "no column 'w'"),
         ({"sample_weight": "y"}, "weights in column 'y' must be"),
         ({"validation": 1.5}, "validation must be a share"),
+        ({"training": sf.Training(l2={"grp": 1.0})}, "l2 is given for 'grp', which is no field; nearest: 'group'. Fi"),
+        ({"training": sf.Training(smoothness={"y": 1.0})}, "smoothness is given for 'y', which .* Fields: 'x', 'gr"),
         ({"schema": sf.Schema([sf.Numerical("y")])}, "target 'y' is a field of the schema"),
         ({"schema": sf.Schema([sf.Numerical("xx")])}, "nearest: 'x'"),
         ({"model": sf.FmFM(k=(2, 2, 2))}, "k has 3 entries"),
@@ -230,6 +310,12 @@ def test_bad_input(change, message):
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"learning_rate": -1.0}, "learning_rate must be at least 0"),
         ({"l2": float("nan")}, "l2 must be at least 0"),
+        ({"l2": {"x": -1.0}}, "l2 of 'x' must be at least 0, got -1.0"),
+        ({"l2": {"x": "much"}}, "l2 of 'x' must be at least 0, got much"),
+        ({"smoothness": "much"}, "smoothness must be a number or a mapping from field names to numbers, got 'much'"),
+        ({"smoothness": [1.0, 2.0]}, "smoothness must be a number or a mapping"),
+        ({"smoothness_order": 0}, "smoothness_order must be 1, 2 or 3, got 0"),
+        ({"smoothness_order": 4}, "smoothness_order must be 1, 2 or 3, got 4"),
         ({"warmup": 2.0}, "warmup is a share"),
     ],
 )
@@ -242,13 +328,3 @@ def test_missing_targets_are_refused():
     table = pa.table({"x": [1.0, 2.0, 3.0], "y": [0.0, None, 1.0]})
     with pytest.raises(ValueError, match="the target has missing or infinite values"):
         sf.fit_model(table, "y", training=QUICK)
-
-
-def test_rows_held_back_do_not_follow_from_the_generator_of_the_data():
-    x = np.random.default_rng(0).random(2000)
-    table = pa.table({"x": x, "y": x})
-    encoder = sf.fit_encoder(sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(1, 1))]), table)
-    source = fitting.Source(sf.Schema([sf.Numerical("x")]), "y", None, table)
-    chunks = fitting._Chunks(source, encoder, 0.1, sf.Training(seed=0), Loss("squared"))
-    held_out = chunks.loss.predict(chunks.validation().y)
-    assert 0.4 < held_out.mean() < 0.6

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, Layout, Slots
-from splinefm.model import cpu, workspace
+from splinefm.model import workspace
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group, Optimizer
@@ -616,7 +616,7 @@ def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
 @each_model
 @pytest.mark.parametrize("block_bytes", [workspace.BLOCK_BYTES, 1])
 def test_threads_do_not_change_a_single_bit(model, block_bytes, monkeypatch):
-    monkeypatch.setattr(cpu, "LARGE", 0)
+    monkeypatch.setattr(workspace, "LARGE", 0)
     monkeypatch.setattr(workspace, "BLOCK_BYTES", block_bytes)
     slots = make_slots("identity", 300)
     start = random_params(model, slots.layout)

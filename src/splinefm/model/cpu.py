@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from splinefm.encode.slots import Layout, Slots
 from splinefm.model.family import AnyModel, FmFM, FwFM, LowRankFwFM, Params, init_params
 from splinefm.model.optimizers import Group, Optimizer, Step
 from splinefm.model.workspace import (
+    TILE,
     Data,
     Float32,
     Shape,
@@ -23,6 +24,8 @@ from splinefm.model.workspace import (
     aligned,
     aligned_copy,
     make_penalty,
+    make_room,
+    make_scratch,
     make_shape,
     make_spec,
     make_state,
@@ -32,8 +35,6 @@ from splinefm.model.workspace import (
     room_per_row,
 )
 
-# Below so many numbers in the unit vectors of a block, threads cost more than they bring.
-LARGE = 1 << 20
 TABLES = ("factors", "linear")
 
 
@@ -85,6 +86,9 @@ class CpuEngine:
         self.batch_size, self.number = batch_size, 0
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.field_parts = _balanced(layout, self.threads)
+        n_parts = 4 * self.threads if self.pool else 1
+        self.scratch = [make_scratch(self.spec, layout.n_units) for _ in range(n_parts)]
+        self.rooms = [make_room(len(self.work.slopes)) for _ in self.field_parts]
 
     @property
     def width(self) -> int:
@@ -106,12 +110,9 @@ class CpuEngine:
         learning_rate: float | None = None,
     ) -> float:
         """One optimizer step on a batch (`rows` of the slots); returns its mean loss before the step."""
-        from splinefm.model.kernels import make_room, scatter_fields, update_fields
-
         rows = np.arange(len(slots)) if rows is None else rows
         if len(rows) > self.batch_size:
             raise ValueError(f"a batch has at most {self.batch_size} rows (batch_size), got {len(rows)}")
-        data = Data(slots.start, slots.weight, y, sample_weight)
         total = float(sample_weight[rows].sum())
         if not 0.0 <= total < np.inf:
             raise ValueError(f"sample weights must be finite and at least 0; those of a batch sum to {total}")
@@ -122,25 +123,17 @@ class CpuEngine:
             self.number, self.optimizer.learning_rate if learning_rate is None else learning_rate
         )
         self._refresh_fields()
-        table, states = (self.weights.T, self.weights.L), (self.state["factors"], self.state["linear"])
-        loss, d_bias = 0.0, 0.0
-        d_fields = [np.zeros(array.shape[1:], np.float32) for array in (self.work.dR, self.work.dM)]
-        for at in range(0, len(rows), len(self.work.slopes)):
-            block = rows[at : at + len(self.work.slopes)]
-            self._gradients(data, block, total, d_fields)
+        data, room = Data(slots.start, slots.weight, y, sample_weight), len(self.work.slopes)
+        loss = d_bias = 0.0
+        gradients: list[Float32] = []
+        for at in range(0, len(rows), room):
+            block = rows[at : at + room]
+            gradients.append(self._gradients(data, block, total))
             with np.errstate(all="ignore"):  # a diverging run is told by its loss
                 loss += float(self.work.losses[: len(block)].sum())
                 d_bias += float(self.work.slopes[: len(block)].sum(dtype=np.float64))
-            last = at + len(block) >= len(rows)
-
-            def scatter(part: tuple[int, int], block: Any = block, last: bool = last) -> None:
-                room = make_room(len(block))
-                scatter_fields(self.spec, self.shape, self.weights, len(block), *part, self.work, self.touch, room)
-                if last:
-                    update_fields(self.spec.kt, *table, *part, self.touch, self.penalty, *states, step)
-
-            self._run(scatter, self.field_parts if self._is_large(len(block)) else [(0, len(self.layout.fields))])
-        self._update_dense(d_bias, d_fields, step)
+            self._scatter(len(block), step if at + room >= len(rows) else None)
+        self._update_dense(d_bias, functools.reduce(np.add, gradients), step)
         return loss / total
 
     def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
@@ -172,7 +165,7 @@ class CpuEngine:
         self.layout, self.values, self.state = layout, values, states
         self.shape, self.penalty = make_shape(layout), make_penalty(layout, groups)
         self.touch = make_touch(layout, self.width, self.batch_size, self.penalty)
-        self._refresh_fields()
+        self.weights = make_weights(self.model, self.shape, values)
 
     def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
         """Scores of all rows with other parameters of the same model."""
@@ -182,63 +175,74 @@ class CpuEngine:
         """Copies of the parameters; averaged: the moving average of table rows instead of their last values."""
         values = {name: array.copy() for name, array in self.values.items()}
         if averaged and self.optimizer.ema > 0.0 and self.number:
-            from splinefm.model.kernels import finish_average
-
-            step, last = self.optimizer.step(self.number, 0.0), self.state["factors"].last
+            # While a row is not touched it does not change, and its average approaches it.
+            untouched = self.number - self.state["factors"].last
+            keep = (self.optimizer.ema**untouched).astype(np.float32)
             for name in TABLES:
-                flat = self.values[name].reshape(-1)
-                finish_average(flat, self.state[name].average, last, step, values[name].reshape(-1))
+                average, array = self.state[name].average.reshape(values[name].shape), values[name]
+                array += (keep if array.ndim == 1 else keep[:, None]) * (average - array)
         return values
 
-    def _is_large(self, n_rows: int) -> bool:
-        return self.pool is not None and n_rows * self.layout.n_units * self.width >= LARGE
-
-    def _run(self, function: Callable[[Any], None], parts: Iterable[Any]) -> None:
-        parts = list(parts)
-        if self.pool is None or len(parts) == 1:
-            for part in parts:
-                function(part)
-        else:
-            for _ in self.pool.map(function, parts):
-                pass
-
-    def _gradients(self, data: Data, block: npt.NDArray[np.int64], total: float, d_fields: list[Float32]) -> None:
-        from splinefm.model.kernels import gradient_shards, make_scratch
+    def _gradients(self, data: Data, block: npt.NDArray[np.int64], total: float) -> Float32:
+        """The first step of the kernels; returns the gradient of the parameters between fields, if there are any."""
+        from splinefm.model.kernels import gradient_shards
 
         n_shards = -(-len(block) // self.work.shard)
-        for array in (self.work.dR, self.work.dM):
-            array[:n_shards] = 0.0
-        n_parts = min(4 * self.threads, n_shards) if self._is_large(len(block)) else 1
-        cuts = np.linspace(0, n_shards, n_parts + 1).astype(int)
+        between = self.work.dM if isinstance(self.model, FmFM) else self.work.dR
+        between[:n_shards] = 0.0
 
-        def work(part: tuple[int, int]) -> None:
+        def work(part: int) -> None:
+            cut = part * n_shards // n_parts, (part + 1) * n_shards // n_parts
             gradient_shards(
-                self.spec,
-                self.shape,
-                self.weights,
-                data,
-                block,
-                total,
-                *part,
-                self.work,
-                make_scratch(self.spec, self.layout.n_units),
+                self.spec, self.shape, self.weights, data, block, total, *cut, self.work, self.scratch[part]
             )
 
-        self._run(work, zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
-        for shard in range(n_shards):
-            for whole, parts in zip(d_fields, (self.work.dR, self.work.dM), strict=True):
-                whole += parts[shard]
+        n_parts = min(len(self.scratch), n_shards)
+        self._run(work, n_parts)
+        return between[:n_shards].sum(axis=0)
+
+    def _scatter(self, n_rows: int, step: Step | None) -> None:
+        """The second step of the kernels, and after the last block of a batch the third."""
+        from splinefm.model.kernels import scatter_fields, update_fields
+
+        parts = self.field_parts if self.work.shard < n_rows else [(0, len(self.layout.fields))]
+
+        def work(part: int) -> None:
+            fields, room = parts[part], self.rooms[part]
+            scatter_fields(self.spec, self.shape, self.weights, n_rows, *fields, self.work, self.touch, room)
+            if step is not None:
+                table, state = (self.weights.T, self.weights.L), (self.state["factors"], self.state["linear"])
+                update_fields(self.spec.kt, *table, *fields, self.touch, self.penalty, *state, step)
+
+        self._run(work, len(parts))
+
+    def _run(self, function: Callable[[int], None], n_parts: int) -> None:
+        if self.pool is None or n_parts == 1:
+            for part in range(n_parts):
+                function(part)
+            return
+        parts = iter(range(n_parts))
+
+        def drain() -> None:
+            for part in parts:
+                function(part)
+
+        # This thread works too: one that is woken up for little work costs more than it brings.
+        others = [self.pool.submit(drain) for _ in range(min(self.threads, n_parts) - 1)]
+        drain()
+        for other in others:
+            other.result()
 
     def _refresh_fields(self) -> None:
-        self.weights = make_weights(self.model, self.shape, self.values)
+        if any(name.startswith("field_") for name in self.values):
+            self.weights = make_weights(self.model, self.shape, self.values)
 
-    def _update_dense(self, d_bias: float, d_fields: list[Float32], step: Step) -> None:
+    def _update_dense(self, d_bias: float, between: Float32, step: Step) -> None:
         from splinefm.model.kernels import update_dense
 
-        dR, dM = d_fields
         if isinstance(self.model, FwFM | LowRankFwFM):
-            dR = self._by_field(dR)
-        gradients = field_gradients(self.model, self.values, dR, dM)
+            between = self._by_field(between)
+        gradients = field_gradients(self.model, self.values, between)
         gradients["bias"] = np.array([d_bias], np.float32)
         step = step._replace(decay=np.float32(0.0), ema=0.0)
         for name, gradient in gradients.items():
@@ -262,23 +266,22 @@ def predict_scores(
     return score_slots(model, shape, make_weights(model, shape, params), slots, count_threads(threads))
 
 
-def field_gradients(model: AnyModel, fields: Params, dR: Float32, dM: Float32) -> dict[str, Float32]:
-    """Gradients of the parameters between fields, from those of R_fe (f ≤ e) and M_fe."""
+def field_gradients(model: AnyModel, params: Params, gradient: Float32) -> dict[str, Float32]:
+    """Gradients of the parameters between fields, from those of R_fe (f ≤ e) or M_fe."""
     if isinstance(model, FwFM):
-        return {"field_weights": dR}
+        return {"field_weights": gradient}
     if isinstance(model, FmFM):
-        return {"field_matrices": dM}
+        return {"field_matrices": gradient}
     if isinstance(model, LowRankFwFM):
-        U, d = fields["field_factors"], fields["field_scales"]
-        dR = np.triu(dR, 1)
-        both = dR + dR.T
-        return {"field_factors": d[:, None] * (U @ both), "field_scales": np.einsum("rf,fe,re->r", U, dR, U)}
+        U, d = params["field_factors"], params["field_scales"]
+        dR = np.triu(gradient, 1)
+        return {"field_factors": d[:, None] * (U @ (dR + dR.T)), "field_scales": np.einsum("rf,fe,re->r", U, dR, U)}
     return {}
 
 
 def score_slots(model: AnyModel, shape: Shape, weights: Weights, slots: Slots, threads: int) -> npt.NDArray[np.float32]:
     """Scores of all rows; a single row takes no thread."""
-    from splinefm.model.kernels import TILE, make_scratch, score_rows
+    from splinefm.model.kernels import score_rows
 
     out = np.empty(len(slots), np.float32)
     none = np.zeros(1)

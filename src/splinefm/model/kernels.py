@@ -42,12 +42,22 @@ from splinefm.model.vectors import (
 
 # NaN and infinity keep their meaning, so that a diverging run is seen.
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
-_compiled: Any = njit(nogil=True, cache=True, fastmath=FASTMATH, _nrt=False)
-_inlined: Any = njit(nogil=True, cache=True, fastmath=FASTMATH, _nrt=False, forceinline=True)
+# No reference counts: the kernels allocate nothing, and counting takes longer than adding a vector. Functions that are
+# called by kernels alone become part of them, and need no way in from Python.
+_OPTIONS = {
+    "nogil": True,
+    "fastmath": FASTMATH,
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+    "error_model": "numpy",
+}
+_INSIDE = {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
+_compiled: Any = njit(cache=True, **_OPTIONS)
+_inlined: Any = njit(**_INSIDE)
 
 LOGISTIC, SQUARED, POISSON = range(3)
 # Rows that are scored together: enough to reuse weights between fields from the cache, few enough to stay in it.
-TILE = 8
+TILE = 8  # the same as in workspace.py
 AHEAD = 8  # how many table rows ahead memory is asked for
 _JIT_OFF: bool = config.DISABLE_JIT  # type: ignore[attr-defined]  # set at run time
 _ZERO = np.float32(0.0)
@@ -58,37 +68,6 @@ _HALF = np.float32(0.5)
 def padded(n_units: int) -> int:
     """Units are handled four at a time; those beyond the last have vectors of zeros."""
     return (n_units + 3) // 4 * 4
-
-
-class Room(NamedTuple):
-    """What a thread needs for the second step: see `scatter_fields`."""
-
-    chain: Any
-    starts: Any
-    order: Any
-    x: Any
-    places: Any
-
-
-def make_room(n_rows: int) -> Room:
-    """For a block of so many rows."""
-    chain, starts, order = (np.empty(n_rows, np.int32) for _ in range(3))
-    return Room(chain, starts, order, np.empty(4 * n_rows, np.float32), np.empty(4, np.int64))
-
-
-class Scratch(NamedTuple):
-    """Room for a tile of rows: P, the same times the slopes, and the sums of a HigherOrderFM."""
-
-    P: Any
-    Z: Any
-    A: Any
-
-
-def make_scratch(spec: Any, n_units: int) -> Scratch:
-    """Zeros; a HigherOrderFM alone has an order and needs A."""
-    k, units = len(spec.kt), -(-n_units // 4) * 4  # and an FFM has room for one unit in it
-    A = np.zeros(TILE * (n_units + 1) * (spec.order + 1) * k if spec.order else k, np.float32)
-    return Scratch(np.zeros(TILE * units * k, np.float32), np.zeros(TILE * units * k, np.float32), A)
 
 
 @_inlined
@@ -484,10 +463,15 @@ for _spec in (FwFMSpec, FmFMSpec, HigherSpec):
 
 
 if not _JIT_OFF:  # lambdas without annotations: Numba wants the signatures to be the same to the letter
-    overload(_scores)(lambda spec, shape, weights, data, rows, scratch, D, at, out: _SCORES[spec.instance_class])
-    overload(_pairs)(lambda spec, shape, weights, scratch, D, at, slopes, work, shard: _PAIRS[spec.instance_class])
-    overload(_first)(lambda spec, shape, i, u: _FIRSTS[spec.instance_class])
-    overload(_own)(lambda spec, shape, u: _OWNS[spec.instance_class])
+    _options: Any = {"jit_options": _INSIDE}
+    overload(_scores, **_options)(
+        lambda spec, shape, weights, data, rows, scratch, D, at, out: _SCORES[spec.instance_class]
+    )
+    overload(_pairs, **_options)(
+        lambda spec, shape, weights, scratch, D, at, slopes, work, shard: _PAIRS[spec.instance_class]
+    )
+    overload(_first, **_options)(lambda spec, shape, i, u: _FIRSTS[spec.instance_class])
+    overload(_own, **_options)(lambda spec, shape, u: _OWNS[spec.instance_class])
 
 
 @_compiled
@@ -783,16 +767,6 @@ def _optimize(kt: Any, T: Any, at: int, g: Any, keep: Any, state: Any, step: Any
     if step.ema > 0.0:
         average = axpy(keep, subtract(load(state.average, at, kt), before), before)
         store(state.average, at, axpy(np.float32(step.ema), subtract(average, values), values))
-
-
-@_compiled
-def finish_average(T: Any, average: Any, last: Any, step: Any, out: Any) -> None:
-    """out = the average of every row as it is at the present step."""
-    width = len(T) // len(last)
-    for row in range(len(last)):
-        keep = np.float32(step.ema ** (step.number - last[row]))
-        for c in range(row * width, (row + 1) * width):
-            out[c] = T[c] + keep * (average[c] - T[c])
 
 
 @_compiled

@@ -21,6 +21,8 @@ SHARDS, MAX_SHARD = 16, 256
 TILE = 8
 # D of a block of rows should stay in the cache until it is scattered.
 BLOCK_BYTES = 12 << 20
+# Below so many numbers in the unit vectors of a block, threads cost more than they bring.
+LARGE = 1 << 20
 LINE = 64  # bytes of a cache line
 LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
 MAX_ORDER = 3
@@ -67,6 +69,24 @@ class Work(NamedTuple):
     dR: Any
     dM: Any
     shard: int
+
+
+class Scratch(NamedTuple):
+    """Room for a tile of rows: P, the same times the slopes, and the sums of a HigherOrderFM."""
+
+    P: Any
+    Z: Any
+    A: Any
+
+
+class Room(NamedTuple):
+    """What a thread needs to add up gradients: see `scatter_fields`."""
+
+    chain: Any
+    starts: Any
+    order: Any
+    x: Any
+    places: Any
 
 
 class Touch(NamedTuple):
@@ -246,7 +266,8 @@ def make_work(model: AnyModel, k: int, layout: Layout, batch_size: int) -> Work:
     """Room for the gradients of a block of rows."""
     room = room_per_row(model, layout, k)
     block = max(16, min(batch_size, BLOCK_BYTES // (4 * room)))
-    shard = -(-min(MAX_SHARD, -(-block // SHARDS)) // TILE) * TILE
+    n_shards = SHARDS if block * layout.n_units * model.width(len(layout.fields)) >= LARGE else 1
+    shard = -(-min(MAX_SHARD, -(-block // n_shards)) // TILE) * TILE
     shards = -(-block // shard)
     n_rows, n_fields, n_units = shards * shard, len(layout.fields), -(-layout.n_units // 4) * 4
     weights = n_units * n_units * k if isinstance(model, FwFM | LowRankFwFM) else 1
@@ -261,3 +282,17 @@ def make_work(model: AnyModel, k: int, layout: Layout, batch_size: int) -> Work:
         dM=np.zeros((shards, matrices), np.float32),
         shard=shard,
     )
+
+
+def make_scratch(spec: Any, n_units: int) -> Scratch:
+    """Zeros; a HigherOrderFM alone has an order and needs A."""
+    k = len(spec.kt)
+    tile = TILE * -(-n_units // 4) * 4 * k  # in an FFM this is more than the one unit that it keeps there
+    A = np.zeros(TILE * (n_units + 1) * (spec.order + 1) * k if spec.order else k, np.float32)
+    return Scratch(np.zeros(tile, np.float32), np.zeros(tile, np.float32), A)
+
+
+def make_room(n_rows: int) -> Room:
+    """For a block of so many rows."""
+    chain, starts, order = (np.empty(n_rows, np.int32) for _ in range(3))
+    return Room(chain, starts, order, np.empty(4 * n_rows, np.float32), np.empty(4, np.int64))
