@@ -6,8 +6,9 @@ parameters and get the same batches of 4096 encoded rows; in the run it is check
 loss for both. Encoding and the making of batches are not timed.
 
 Of torch the fastest of several variants counts (see `peers/torch_fm.py`): each is tried, the fastest takes turns with
-ours. It has huge pages and an allocator that keeps its memory, and if it is faster with fewer threads, that counts. Of
-ours the faster of Adagrad and AdamW counts. Every model runs in a process of its own; the best turn counts.
+ours, and if it is faster with fewer threads, that counts. `*_vs_torch` is torch as it comes; `*_vs_tuned_torch` is it
+with huge pages and an allocator that keeps its memory, which few people set. Of ours the faster of Adagrad and AdamW
+counts. Every model runs in a process of its own; the best turn counts.
 
     python benchmarks/train.py [--quick] [--json]
 """
@@ -59,11 +60,12 @@ class Size:
     seconds: float  # per turn
     ffm_features: int
     optimizers: tuple[str, ...]  # of ours
+    torch: tuple[bool, ...]  # whether tuned
 
 
 # The FFM's table is 39 times the others': with fewer features the quick run need not wait for its start values.
-QUICK = Size(6, 3, 0.25, 100_000, ("adagrad",))
-FULL = Size(48, 5, 2.0, FEATURES, ("adagrad", "adamw"))
+QUICK = Size(6, 3, 0.25, 100_000, ("adagrad",), (False,))
+FULL = Size(24, 4, 1.5, FEATURES, ("adagrad", "adamw"), (False, True))
 
 
 def make_data(rows: int, features: int) -> tuple[Slots, npt.NDArray[np.float64]]:
@@ -176,9 +178,9 @@ def rows_per_second(steps: Steps, seconds: float) -> float:
     return done * BATCH / (time.perf_counter() - begin)
 
 
-def measure_model(name: str, size: Size) -> Speeds:
+def measure_model(name: str, size: Size, tuned: bool) -> Speeds:
     """Rows per second of every contender; runs in a process of its own."""
-    prepare_torch()
+    prepare_torch(tuned)
     progress(f"{name}: data and start values")
     model = (RATED | FURTHER)[name]
     slots, y = make_data(size.batches * BATCH, size.ffm_features if isinstance(model, FFM) else FEATURES)
@@ -211,10 +213,13 @@ def measure_model(name: str, size: Size) -> Speeds:
     return speeds
 
 
-def prepare_torch() -> None:
+def prepare_torch(tuned: bool) -> None:
     """Settings that make torch faster here; they must come before its import."""
     # Threads that wait do not take the cores from those that work: ten times faster where cores are shared.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    warnings.filterwarnings("ignore", message="Sparse invariant checks")
+    if not tuned:
+        return
     # Huge pages for large tensors, as NumPy has them.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # Keep freed memory instead of asking for new pages in every step: up to three times faster for FFM.
@@ -222,22 +227,22 @@ def prepare_torch() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(-4, 0)  # M_MMAP_MAX
         libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD
-    warnings.filterwarnings("ignore", message="Sparse invariant checks")
 
 
 def measure(names: list[str], size: Size) -> dict[str, Any]:
     """All models, and the ratios."""
     figures: dict[str, Speeds] = {}
+    ratios: dict[str, float] = {}
     context = multiprocessing.get_context("spawn")
-    for name in names:
-        with context.Pool(1) as pool:
-            figures[name] = pool.apply(measure_model, (name, size))
-    ratios = {
-        f"{name}_vs_torch": fastest(figures[name], "splinefm", THREADS)
-        / max(fastest(figures[name], "torch", threads) for threads in range(1, THREADS + 1))
-        for name in names
-        if fastest(figures[name], "torch", THREADS)
-    }
+    for tuned in size.torch:
+        peer = "tuned_torch" if tuned else "torch"
+        for name in names if not tuned else RATED:
+            with context.Pool(1) as pool:
+                speeds = pool.apply(measure_model, (name, size, tuned))
+            figures[f"{name}, tuned torch" if tuned else name] = speeds
+            theirs = max(fastest(speeds, "torch", threads) for threads in range(1, THREADS + 1))
+            if theirs:
+                ratios[f"{name}_vs_{peer}"] = fastest(speeds, "splinefm", THREADS) / theirs
     gains = [fastest(speeds, "splinefm", 2) / fastest(speeds, "splinefm", 1) for speeds in figures.values()]
     ratios["threads2_vs_1"] = math.prod(gains) ** (1.0 / len(gains))
     return {"figures": figures, "ratios": ratios}

@@ -45,10 +45,11 @@ def test_a_folder_imports_only_from_itself_and_the_folders_before_it(folder):
             assert parts[1] in allowed, f"{folder}/{path.name} imports {'.'.join(parts)}"
 
 
-def test_kernels_import_nothing_of_ours_but_their_vectors():
-    for path in [*SOURCE.rglob("kernels.py"), SOURCE / "model" / "vectors.py"]:
+def test_kernels_import_nothing_of_ours_but_what_they_are_made_of():
+    parts = [SOURCE / "model" / "vectors.py", SOURCE / "model" / "interactions.py"]
+    for path in [*SOURCE.rglob("kernels.py"), *parts]:
         ours = [name for name in imported_modules(path) if name.startswith("splinefm")]
-        assert set(ours) <= {"splinefm.model.vectors"}, path
+        assert set(ours) <= {"splinefm.model.vectors", "splinefm.model.interactions"}, path
 
 
 def test_an_optional_package_is_imported_in_one_module():

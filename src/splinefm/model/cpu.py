@@ -93,7 +93,7 @@ class CpuEngine:
     @property
     def width(self) -> int:
         """Numbers in the vector of a table row."""
-        return self.values["factors"].shape[1]
+        return int(self.values["factors"].shape[1])
 
     def _make_states(self, values: Params) -> dict[str, State]:
         n_rows = len(values["linear"])
@@ -199,7 +199,7 @@ class CpuEngine:
 
         n_parts = min(len(self.scratch), n_shards)
         self._run(work, n_parts)
-        return between[:n_shards].sum(axis=0)
+        return np.asarray(between[:n_shards].sum(axis=0))
 
     def _scatter(self, n_rows: int, step: Step | None) -> None:
         """The second step of the kernels, and after the last block of a batch the third."""
@@ -255,7 +255,7 @@ class CpuEngine:
         pairs = np.triu(dR.reshape(padded, padded, -1).sum(axis=2)[:n_units, :n_units], 1)
         field = (self.shape.unit_field[:, None] == np.arange(len(self.layout.fields))).astype(np.float32)
         with np.errstate(all="ignore"):
-            return field.T @ pairs @ field
+            return np.asarray(field.T @ pairs @ field)
 
 
 def predict_scores(

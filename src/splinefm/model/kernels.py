@@ -14,15 +14,17 @@ Letters: P unit vectors, T table of vectors, L linear weights, R weights and M m
 arrays: the vector of table row r starts at r · width. The width is k; in an FFM it is k for every field.
 """
 
-# One file on purpose: Numba compiles a function again when the file of its caller changes, not that of its callees.
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numba import config, njit
-from numba.extending import overload
+from numba import njit
 
+from splinefm.model.interactions import OPTIONS, TILE, derivative_at, inlined, own_part, pairs, scores, unit_vector
 from splinefm.model.vectors import (
     add,
     axpy,
@@ -37,40 +39,34 @@ from splinefm.model.vectors import (
     sqrt,
     store,
     subtract,
-    total,
 )
 
-# NaN and infinity keep their meaning, so that a diverging run is seen.
-FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
-# No reference counts: the kernels allocate nothing, and counting takes longer than adding a vector. Functions that are
-# called by kernels alone become part of them, and need no way in from Python.
-_OPTIONS = {
-    "nogil": True,
-    "fastmath": FASTMATH,
-    "_nrt": False,
-    "no_cfunc_wrapper": True,
-    "error_model": "numpy",
-}
-_INSIDE = {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
-_compiled: Any = njit(cache=True, **_OPTIONS)
-_inlined: Any = njit(**_INSIDE)
-
 LOGISTIC, SQUARED, POISSON = range(3)
-# Rows that are scored together: enough to reuse weights between fields from the cache, few enough to stay in it.
-TILE = 8  # the same as in workspace.py
 AHEAD = 8  # how many table rows ahead memory is asked for
-_JIT_OFF: bool = config.DISABLE_JIT  # type: ignore[attr-defined]  # set at run time
 _ZERO = np.float32(0.0)
-_HALF = np.float32(0.5)
 
 
-@_compiled
-def padded(n_units: int) -> int:
-    """Units are handled four at a time; those beyond the last have vectors of zeros."""
-    return (n_units + 3) // 4 * 4
+def _digest() -> str:
+    """Of all sources that the kernels are made of."""
+    folder = Path(__file__).parent
+    sources = ("kernels.py", "interactions.py", "vectors.py", "workspace.py", "optimizers.py")
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in sources)).hexdigest()[:12]
 
 
-@_inlined
+_DIGEST = _digest()
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    """Compile and keep the result on disk, in a file that is named after all sources.
+
+    Numba looks at the file of the function alone, and reads what it kept before it looks; a kernel of an older version
+    of this package, or one that is made of other files that have changed, must not be found.
+    """
+    function.__qualname__ = f"{function.__name__}_{_DIGEST}"
+    return njit(cache=True, **OPTIONS)(function)
+
+
+@inlined
 def _linear(shape: Any, L: Any, start: Any, weight: Any, i: int) -> Any:
     """Σ weight · linear weight of row i."""
     linear = _ZERO
@@ -82,41 +78,21 @@ def _linear(shape: Any, L: Any, start: Any, weight: Any, i: int) -> Any:
     return linear
 
 
-@_inlined
-def _unit(kt: Any, shape: Any, T: Any, width: int, c: int, start: Any, weight: Any, i: int, u: int) -> Any:
-    """Numbers c .. c + k - 1 of p_u = Σ weight T[row] of row i, over the windows of u."""
-    p = fill(_ZERO, kt)
-    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
-        at = start[i, w] * width + c
-        for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
-            p = axpy(weight[i, j], load(T, at, kt), p)
-            at += width
-    return p
-
-
-@_inlined
-def _units(kt: Any, shape: Any, T: Any, data: Any, i: int, P: Any, at: int) -> None:
-    """P of row i."""
-    k = len(kt)
-    for u in range(len(shape.unit_field)):
-        store(P, at + u * k, _unit(kt, shape, T, k, 0, data.start, data.weight, i, u))
-
-
-@_inlined
+@inlined
 def _fetch_vector(T: Any, width: int, first: int) -> None:
     """Ask for the beginning of a vector; the rest of a long one follows by itself."""
     for at in range(first, first + min(width, 64), 16):
         fetch(T, at)
 
 
-@_inlined
+@inlined
 def _fetch_all(T: Any, width: int, first: int) -> None:
     """Ask for a whole vector."""
     for at in range(first, first + width, 16):
         fetch(T, at)
 
 
-@_inlined
+@inlined
 def _fetch_row(T: Any, L: Any, width: int, start: Any, i: int) -> None:
     """Ask for the table rows of a row of data that comes up soon."""
     for w in range(start.shape[1]):
@@ -124,368 +100,18 @@ def _fetch_row(T: Any, L: Any, width: int, start: Any, i: int) -> None:
         fetch(L, start[i, w])
 
 
-@_inlined
-def _fm_scores(kt: Any, shape: Any, weights: Any, data: Any, rows: Any, P: Any, D: Any, at: int, scores: Any) -> None:
-    """½ (|s|² - Σ |p|²) with s = Σ p, which is kept in D."""
-    k = len(kt)
-    for i in range(len(rows)):
-        _units(kt, shape, weights.T, data, rows[i], P, 0)
-        both, squares = fill(_ZERO, kt), fill(_ZERO, kt)
-        for u in range(len(shape.unit_field)):
-            p = load(P, u * k, kt)
-            both = add(both, p)
-            squares = fma(p, p, squares)
-        store(D, at + i * k, both)
-        scores[i] = _HALF * total(subtract(multiply(both, both), squares))
-
-
-@_inlined
-def _fwfm_scores(kt: Any, shape: Any, weights: Any, data: Any, rows: Any, P: Any, D: Any, at: int, scores: Any) -> None:
-    """½ Σ_u p_u' q_u with q_u = Σ_{v≠u} R_{f(u) f(v)} p_v, which is the derivative by p_u."""
-    k, n_units = len(kt), len(shape.unit_field)
-    row = padded(n_units) * k
-    for i in range(len(rows)):
-        mine = i * row
-        _units(kt, shape, weights.T, data, rows[i], P, mine)
-        score = fill(_ZERO, kt)
-        r = 0
-        for u in range(0, n_units, 4):  # four sums in registers share every load of p
-            q0, q1, q2, q3 = fill(_ZERO, kt), fill(_ZERO, kt), fill(_ZERO, kt), fill(_ZERO, kt)
-            for v in range(n_units):
-                p = load(P, mine + v * k, kt)
-                q0, q1 = axpy(number(weights.R, r), p, q0), axpy(number(weights.R, r + 1), p, q1)
-                q2, q3 = axpy(number(weights.R, r + 2), p, q2), axpy(number(weights.R, r + 3), p, q3)
-                r += 4
-            p, q = mine + u * k, at + mine + u * k
-            store(D, q, q0)
-            store(D, q + k, q1)
-            store(D, q + 2 * k, q2)
-            store(D, q + 3 * k, q3)
-            score = fma(load(P, p, kt), q0, fma(load(P, p + k, kt), q1, score))
-            score = fma(load(P, p + 2 * k, kt), q2, fma(load(P, p + 3 * k, kt), q3, score))
-        scores[i] = _HALF * total(score)
-
-
-@_inlined
-def _scale_rows(kt: Any, P: Any, slopes: Any, row: int, Z: Any) -> None:
-    """Z = slope P, and zeros where a tile is not full."""
-    for i in range(TILE):
-        slope = slopes[i] if i < len(slopes) else _ZERO
-        for at in range(i * row, (i + 1) * row, len(kt)):
-            store(Z, at, scale(slope, load(P, at, kt)))
-
-
-@_inlined
-def _fwfm_pairs(kt: Any, n_units: int, P: Any, slopes: Any, Z: Any, dR: Any) -> None:
-    """dR_uv += slope p_u p_v, number by number: summed up later. Two by two, so that loads are shared."""
-    k, units = len(kt), padded(n_units)
-    _scale_rows(kt, P, slopes, units * k, Z)
-    for u in range(0, n_units, 2):
-        for v in range(u, n_units, 2):
-            at = (u * units + v) * k
-            d00, d01 = load(dR, at, kt), load(dR, at + k, kt)
-            d10, d11 = load(dR, at + units * k, kt), load(dR, at + (units + 1) * k, kt)
-            for i in range(len(slopes)):
-                z, p = (i * units + u) * k, (i * units + v) * k
-                z0, z1, p0, p1 = load(Z, z, kt), load(Z, z + k, kt), load(P, p, kt), load(P, p + k, kt)
-                d00, d01 = fma(z0, p0, d00), fma(z0, p1, d01)
-                d10, d11 = fma(z1, p0, d10), fma(z1, p1, d11)
-            store(dR, at, d00)
-            store(dR, at + k, d01)
-            store(dR, at + units * k, d10)
-            store(dR, at + (units + 1) * k, d11)
-
-
-@_inlined
-def _fmfm_scores(kt: Any, shape: Any, weights: Any, data: Any, rows: Any, P: Any, D: Any, at: int, scores: Any) -> None:
-    """Σ_v q_v' p_v with q_v = Σ_{u<v} M_{f(u) f(v)}' p_u; the q are kept in D."""
-    k, n_units = len(kt), len(shape.unit_field)
-    row, n_fields = padded(n_units) * k, shape.unit_field[-1] + 1
-    for i in range(len(rows)):
-        _units(kt, shape, weights.T, data, rows[i], P, i * row)
-        for v in range(n_units):
-            store(D, at + i * row + v * k, fill(_ZERO, kt))
-        scores[i] = _ZERO
-    for v in range(n_units):
-        for u in range(v):
-            matrix = (shape.unit_field[u] * n_fields + shape.unit_field[v]) * k * k
-            _times_matrix(kt, P, u * k, weights.M, matrix, D, at + v * k, row, len(rows))
-        for i in range(len(rows)):
-            scores[i] += total(multiply(load(D, at + i * row + v * k, kt), load(P, i * row + v * k, kt)))
-
-
-@_inlined
-def _times_matrix(kt: Any, P: Any, p: int, M: Any, matrix: int, D: Any, d: int, row: int, n: int) -> None:
-    """D += P M for the same unit of n rows, four at a time: there is room for more, and they share the loads of M."""
-    k = len(kt)
-    for i in range(0, n, 4):
-        at, to = p + i * row, d + i * row
-        q0, q1 = load(D, to, kt), load(D, to + row, kt)
-        q2, q3 = load(D, to + 2 * row, kt), load(D, to + 3 * row, kt)
-        for j in range(k):
-            m = load(M, matrix + j * k, kt)
-            q0, q1 = axpy(number(P, at + j), m, q0), axpy(number(P, at + row + j), m, q1)
-            q2, q3 = axpy(number(P, at + 2 * row + j), m, q2), axpy(number(P, at + 3 * row + j), m, q3)
-        store(D, to, q0)
-        store(D, to + row, q1)
-        store(D, to + 2 * row, q2)
-        store(D, to + 3 * row, q3)
-
-
-@_inlined
-def _fmfm_pairs(
-    kt: Any, unit_field: Any, transposed: Any, P: Any, D: Any, at: int, slopes: Any, Z: Any, dM: Any
-) -> None:
-    """D_u += Σ_{v>u} M p_v; dM_{f(u) f(v)} += slope p_u p_v'."""
-    k, n_units = len(kt), len(unit_field)
-    row, n_fields = padded(n_units) * k, unit_field[-1] + 1
-    _scale_rows(kt, P, slopes, row, Z)
-    for u in range(n_units):
-        for v in range(u + 1, n_units):
-            matrix = (unit_field[u] * n_fields + unit_field[v]) * k * k
-            _times_matrix(kt, P, v * k, transposed, matrix, D, at + u * k, row, len(slopes))
-            for i in range(0, len(slopes), 4):
-                z, p = i * row + u * k, i * row + v * k
-                p0, p1 = load(P, p, kt), load(P, p + row, kt)
-                p2, p3 = load(P, p + 2 * row, kt), load(P, p + 3 * row, kt)
-                for j in range(k):
-                    d = load(dM, matrix + j * k, kt)
-                    d = axpy(number(Z, z + row + j), p1, axpy(number(Z, z + j), p0, d))
-                    d = axpy(number(Z, z + 3 * row + j), p3, axpy(number(Z, z + 2 * row + j), p2, d))
-                    store(dM, matrix + j * k, d)
-
-
-@_inlined
-def _block(kt: Any, shape: Any, T: Any, width: int, start: Any, weight: Any, i: int, u: int, P: Any) -> None:
-    """P = the whole of p_u, which is long in an FFM: a pass per four weights."""
-    first = True
-    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
-        at, end = start[i, w] * width, shape.weight_ptr[w + 1]
-        j = shape.weight_ptr[w]
-        while j < end:
-            if j + 4 <= end:
-                x0, x1, x2, x3 = weight[i, j], weight[i, j + 1], weight[i, j + 2], weight[i, j + 3]
-                for c in range(0, width, len(kt)):
-                    p = fill(_ZERO, kt) if first else load(P, c, kt)
-                    t = at + c
-                    p = axpy(x1, load(T, t + width, kt), axpy(x0, load(T, t, kt), p))
-                    p = axpy(x3, load(T, t + 3 * width, kt), axpy(x2, load(T, t + 2 * width, kt), p))
-                    store(P, c, p)
-                j, at = j + 4, at + 4 * width
-            else:
-                for c in range(0, width, len(kt)):
-                    store(P, c, axpy(weight[i, j], load(T, at + c, kt), fill(_ZERO, kt) if first else load(P, c, kt)))
-                j, at = j + 1, at + width
-            first = False
-
-
-@_inlined
-def _ffm_scores(kt: Any, shape: Any, weights: Any, data: Any, rows: Any, P: Any, D: Any, at: int, scores: Any) -> None:
-    """Σ_{u<v} p_u[f(v)]' p_v[f(u)]. D[f, e] = Σ_{u of field e} p_u[f]: turned around, these are the derivatives."""
-    k, n_units, n_fields = len(kt), len(shape.unit_field), shape.unit_field[-1] + 1
-    width = n_fields * k
-    for i in range(len(rows)):
-        mine = at + i * n_fields * width
-        score = fill(_ZERO, kt)
-        for u in range(n_units):
-            if u + 1 < n_units:
-                ahead = data.start[rows[i], shape.unit_ptr[u + 1]] * width
-                for c in range(0, width, 16):
-                    fetch(weights.T, ahead + c)
-            _block(kt, shape, weights.T, width, data.start, data.weight, rows[i], u, P)
-            field = shape.unit_field[u]
-            theirs, place = mine + field * width, mine + field * k
-            for f in range(field):  # what the units before u left for this field
-                score = fma(load(P, f * k, kt), load(D, theirs + f * k, kt), score)
-            if u == 0 or shape.unit_field[u - 1] != field:
-                for f in range(n_fields):
-                    store(D, place + f * width, load(P, f * k, kt))
-            else:
-                score = fma(load(P, field * k, kt), load(D, theirs + field * k, kt), score)
-                for f in range(n_fields):
-                    store(D, place + f * width, add(load(P, f * k, kt), load(D, place + f * width, kt)))
-        scores[i] = total(score)
-
-
-@_inlined
-def _higher_scores(
-    kt: Any, shape: Any, weights: Any, data: Any, rows: Any, order: int, P: Any, A: Any, scores: Any
-) -> None:
-    """Σ_t A[U, t] for t ≥ 2, with A[u + 1, t] = A[u, t] + p_u A[u, t - 1] and A[., 0] = 1."""
-    k, n_units = len(kt), len(shape.unit_field)
-    sums = (order + 1) * k
-    for i in range(len(rows)):
-        mine, a = i * padded(n_units) * k, i * (n_units + 1) * sums
-        _units(kt, shape, weights.T, data, rows[i], P, mine)
-        for u in range(n_units + 1):
-            store(A, a + u * sums, fill(np.float32(1.0), kt))
-        for t in range(1, order + 1):
-            store(A, a + t * k, fill(_ZERO, kt))
-        for u in range(n_units):
-            p = load(P, mine + u * k, kt)
-            for t in range(1, order + 1):
-                now = a + u * sums + t * k
-                store(A, now + sums, fma(p, load(A, now - k, kt), load(A, now, kt)))
-        score = fill(_ZERO, kt)
-        for t in range(2, order + 1):
-            score = add(score, load(A, a + n_units * sums + t * k, kt))
-        scores[i] = total(score)
-
-
-@_inlined
-def _higher_pairs(kt: Any, n_units: int, order: int, P: Any, A: Any, E: Any, D: Any, at: int, n: int) -> None:
-    """The recursion of `_higher_scores` backwards; E[t] is the derivative by A[u + 1, t]."""
-    k = len(kt)
-    sums, row = (order + 1) * k, padded(n_units) * k
-    for i in range(n):
-        for t in range(order + 1):
-            store(E, t * k, fill(np.float32(1.0) if t >= 2 else _ZERO, kt))
-        for u in range(n_units - 1, -1, -1):
-            p, d = load(P, i * row + u * k, kt), fill(_ZERO, kt)
-            for t in range(1, order + 1):  # E[t - 1] is used up before it gets its share of E[t]
-                derivative = load(E, t * k, kt)
-                d = fma(derivative, load(A, (i * (n_units + 1) + u) * sums + (t - 1) * k, kt), d)
-                store(E, (t - 1) * k, fma(derivative, p, load(E, (t - 1) * k, kt)))
-            store(D, at + i * row + u * k, d)
-
-
-# The model is part of the type of `spec`: Numba compiles only the code of the model in use.
-
-
-class FMSpec(NamedTuple):
-    """What is fixed for a run of an FM; `kt` has k numbers."""
-
-    kt: tuple[int, ...]
-    loss: int
-    order: int
-
-
-class FwFMSpec(NamedTuple):
-    """The same for an FwFM, of any rank."""
-
-    kt: tuple[int, ...]
-    loss: int
-    order: int
-
-
-class FmFMSpec(NamedTuple):
-    """The same for an FmFM."""
-
-    kt: tuple[int, ...]
-    loss: int
-    order: int
-
-
-class FFMSpec(NamedTuple):
-    """The same for an FFM."""
-
-    kt: tuple[int, ...]
-    loss: int
-    order: int
-
-
-class HigherSpec(NamedTuple):
-    """The same for a HigherOrderFM."""
-
-    kt: tuple[int, ...]
-    loss: int
-    order: int
-
-
-def _scores(spec: Any, shape: Any, weights: Any, data: Any, rows: Any, scratch: Any, D: Any, at: int, out: Any) -> Any:
-    """The interactions of a tile of rows; D from place `at` on is what the model says above."""
-    return _SCORES[type(spec)](spec, shape, weights, data, rows, scratch, D, at, out)
-
-
-def _pairs(
-    spec: Any, shape: Any, weights: Any, scratch: Any, D: Any, at: int, slopes: Any, work: Any, shard: int
-) -> Any:
-    """What is left to do for the gradient of a tile: the rest of D, and dR or dM of a shard."""
-    return _PAIRS[type(spec)](spec, shape, weights, scratch, D, at, slopes, work, shard)
-
-
-def _first(spec: Any, shape: Any, i: int, u: int) -> Any:
-    """Where D has the derivative of the score of row i of a block by p_u, with the part of p_u itself."""
-    return _FIRSTS[type(spec)](spec, shape, i, u)
-
-
-def _own(spec: Any, shape: Any, u: int) -> Any:
-    """The place in p_u of what has to be subtracted from there, or -1."""
-    return _OWNS[type(spec)](spec, shape, u)
-
-
-_SCORES: dict[Any, Any] = {
-    FMSpec: lambda spec, shape, weights, data, rows, scratch, D, at, out: _fm_scores(
-        spec.kt, shape, weights, data, rows, scratch.P, D, at, out
-    ),
-    FwFMSpec: lambda spec, shape, weights, data, rows, scratch, D, at, out: _fwfm_scores(
-        spec.kt, shape, weights, data, rows, scratch.P, D, at, out
-    ),
-    FmFMSpec: lambda spec, shape, weights, data, rows, scratch, D, at, out: _fmfm_scores(
-        spec.kt, shape, weights, data, rows, scratch.P, D, at, out
-    ),
-    FFMSpec: lambda spec, shape, weights, data, rows, scratch, D, at, out: _ffm_scores(
-        spec.kt, shape, weights, data, rows, scratch.P, D, at, out
-    ),
-    HigherSpec: lambda spec, shape, weights, data, rows, scratch, D, at, out: _higher_scores(
-        spec.kt, shape, weights, data, rows, spec.order, scratch.P, scratch.A, out
-    ),
-}
-_PAIRS: dict[Any, Any] = {
-    FMSpec: lambda spec, shape, weights, scratch, D, at, slopes, work, shard: None,
-    FwFMSpec: lambda spec, shape, weights, scratch, D, at, slopes, work, shard: _fwfm_pairs(
-        spec.kt, len(shape.unit_field), scratch.P, slopes, scratch.Z, work.dR[shard]
-    ),
-    FmFMSpec: lambda spec, shape, weights, scratch, D, at, slopes, work, shard: _fmfm_pairs(
-        spec.kt, shape.unit_field, weights.transposed, scratch.P, D, at, slopes, scratch.Z, work.dM[shard]
-    ),
-    FFMSpec: lambda spec, shape, weights, scratch, D, at, slopes, work, shard: None,
-    HigherSpec: lambda spec, shape, weights, scratch, D, at, slopes, work, shard: _higher_pairs(
-        spec.kt, len(shape.unit_field), spec.order, scratch.P, scratch.A, scratch.Z, D, at, len(slopes)
-    ),
-}
-
-
-# FM: Σ p, less p_u. FFM: D[f(u), e] = Σ_{v of field e} p_v[f(u)], less p_u[f(u)]. The others store what is needed.
-_FIRSTS: dict[Any, Any] = {
-    FMSpec: lambda spec, shape, i, u: i * len(spec.kt),
-    FFMSpec: lambda spec, shape, i, u: (
-        (i * (shape.unit_field[-1] + 1) + shape.unit_field[u]) * (shape.unit_field[-1] + 1) * len(spec.kt)
-    ),
-}
-_OWNS: dict[Any, Any] = {
-    FMSpec: lambda spec, shape, u: 0,
-    FFMSpec: lambda spec, shape, u: shape.unit_field[u] * len(spec.kt),
-}
-for _spec in (FwFMSpec, FmFMSpec, HigherSpec):
-    _FIRSTS[_spec] = lambda spec, shape, i, u: (i * padded(len(shape.unit_field)) + u) * len(spec.kt)
-    _OWNS[_spec] = lambda spec, shape, u: -1
-
-
-if not _JIT_OFF:  # lambdas without annotations: Numba wants the signatures to be the same to the letter
-    _options: Any = {"jit_options": _INSIDE}
-    overload(_scores, **_options)(
-        lambda spec, shape, weights, data, rows, scratch, D, at, out: _SCORES[spec.instance_class]
-    )
-    overload(_pairs, **_options)(
-        lambda spec, shape, weights, scratch, D, at, slopes, work, shard: _PAIRS[spec.instance_class]
-    )
-    overload(_first, **_options)(lambda spec, shape, i, u: _FIRSTS[spec.instance_class])
-    overload(_own, **_options)(lambda spec, shape, u: _OWNS[spec.instance_class])
-
-
 @_compiled
 def score_rows(spec: Any, shape: Any, weights: Any, data: Any, rows: Any, scratch: Any, D: Any, out: Any) -> None:
     """out[i] = score of row rows[i]; D has room for a tile."""
     for at in range(0, len(rows), TILE):
-        tile, scores = rows[at : at + TILE], out[at : at + TILE]
-        _scores(spec, shape, weights, data, tile, scratch, D, 0, scores)
+        tile, values = rows[at : at + TILE], out[at : at + TILE]
+        scores(spec, shape, weights, data, tile, scratch, D, 0, values)
         for i in range(len(tile)):
             linear = _linear(shape, weights.L, data.start, data.weight, tile[i])
-            scores[i] += weights.bias[0] + linear
+            values[i] += weights.bias[0] + linear
 
 
-@_inlined
+@inlined
 def _loss(loss: int, y: float, score: float) -> Any:
     """Loss of one row, and the prediction; the slope is prediction - y for all three losses."""
     if loss == LOGISTIC:
@@ -522,17 +148,17 @@ def gradient_shards(
             _fetch_row(weights.T, weights.L, width, data.start, row)
         slopes = work.slopes[at : at + len(tile)]
         _turn(data, tile, work, at)
-        _scores(spec, shape, weights, data, tile, scratch, work.D, at * room, slopes)
+        scores(spec, shape, weights, data, tile, scratch, work.D, at * room, slopes)
         for i in range(len(tile)):
             row = tile[i]
             linear = _linear(shape, weights.L, data.start, data.weight, row)
             loss, prediction = _loss(spec.loss, data.y[row], np.float64(weights.bias[0] + linear + slopes[i]))
             work.losses[at + i] = data.sample_weight[row] * loss
             slopes[i] = np.float32(data.sample_weight[row] * (prediction - data.y[row]) / total_weight)
-        _pairs(spec, shape, weights, scratch, work.D, at * room, slopes, work, at // work.shard)
+        pairs(spec, shape, weights, scratch, work.D, at * room, slopes, work, at // work.shard)
 
 
-@_inlined
+@inlined
 def _turn(data: Any, tile: Any, work: Any, at: int) -> None:
     """Copy starts and weights of a tile column by column: the next step goes through them field by field."""
     for w in range(len(work.start)):
@@ -571,7 +197,7 @@ def scatter_fields(
                         _add_four(spec, shape, weights, field, w, j, row + j, head, work, touch, room)
 
 
-@_inlined
+@inlined
 def _link(spec: Any, shape: Any, n: int, field: int, w: int, n_weights: int, work: Any, touch: Any, room: Any) -> Any:
     """Chain the rows by the start of window w; returns the number of different ones."""
     n_starts, j, u = 0, shape.weight_ptr[w], shape.window_unit[w]
@@ -580,7 +206,7 @@ def _link(spec: Any, shape: Any, n: int, field: int, w: int, n_weights: int, wor
         if i + 2 * AHEAD < n:
             fetch(touch.slot, work.start[w, i + 2 * AHEAD])
         if n_weights > 1 or work.weight[j, i] != _ZERO:
-            _fetch_all(work.D, width, _first(spec, shape, i, u))
+            _fetch_all(work.D, width, derivative_at(spec, shape, i, u))
             place = _place(spec.kt, touch, field, work.start[w, i])
             if touch.head[place] < 0:
                 room.starts[n_starts] = place
@@ -590,7 +216,7 @@ def _link(spec: Any, shape: Any, n: int, field: int, w: int, n_weights: int, wor
     return n_starts
 
 
-@_inlined
+@inlined
 def _place(kt: Any, touch: Any, field: int, row: int) -> Any:
     """The place of a table row; a new one has gradient zero."""
     place = np.int64(touch.slot[row])
@@ -606,30 +232,30 @@ def _place(kt: Any, touch: Any, field: int, row: int) -> Any:
     return place
 
 
-@_inlined
+@inlined
 def _alone(unit_field: Any, u: int) -> bool:
     """Whether u is the only unit of its field."""
     field = unit_field[u]
     return (u == 0 or unit_field[u - 1] != field) and (u + 1 == len(unit_field) or unit_field[u + 1] != field)
 
 
-@_inlined
+@inlined
 def _add_one(
     spec: Any, shape: Any, weights: Any, w: int, place: int, head: int, work: Any, touch: Any, chain: Any
 ) -> None:
     """The gradient of the only row of a window, summed over a chain."""
     k, width = len(spec.kt), len(touch.gradient) // len(touch.rows)
     j, u = shape.weight_ptr[w], shape.window_unit[w]
-    own = _own(spec, shape, u)
+    own = own_part(spec, shape, u)
     g, linear = load(touch.gradient, place * width + max(own, 0), spec.kt), touch.linear[place]
     i = head
     while i >= 0:
-        x, d = work.slopes[i] * work.weight[j, i], _first(spec, shape, i, u)
+        x, d = work.slopes[i] * work.weight[j, i], derivative_at(spec, shape, i, u)
         linear += x
         if own < 0:
             g = axpy(x, load(work.D, d, spec.kt), g)
         elif width == k or not _alone(shape.unit_field, u):
-            p = _unit(spec.kt, shape, weights.T, width, own, work.start.T, work.weight.T, i, u)
+            p = unit_vector(spec.kt, shape, weights.T, width, own, work.start.T, work.weight.T, i, u)
             g = axpy(x, subtract(load(work.D, d + own, spec.kt), p), g)
         if width > k:
             for c in range(0, width, k):
@@ -641,7 +267,7 @@ def _add_one(
     touch.linear[place] = linear
 
 
-@_inlined
+@inlined
 def _add_four(
     spec: Any,
     shape: Any,
@@ -658,7 +284,7 @@ def _add_four(
     """The gradients of up to four neighboring rows of a window, from table row `row` on, summed over a chain."""
     k, width = len(spec.kt), len(touch.gradient) // len(touch.rows)
     u, j = shape.window_unit[w], shape.weight_ptr[w] + first
-    n, own = min(4, shape.weight_ptr[w + 1] - j), _own(spec, shape, u)
+    n, own = min(4, shape.weight_ptr[w + 1] - j), own_part(spec, shape, u)
     room.places[:] = -1
     i, length = head, 0
     while i >= 0:
@@ -678,9 +304,9 @@ def _add_four(
         g0, g1, g2, g3 = fill(_ZERO, spec.kt), fill(_ZERO, spec.kt), fill(_ZERO, spec.kt), fill(_ZERO, spec.kt)
         for at in range(length):
             i = room.order[at]
-            d = load(work.D, _first(spec, shape, i, u) + c, spec.kt)
+            d = load(work.D, derivative_at(spec, shape, i, u) + c, spec.kt)
             if c == own:
-                d = subtract(d, _unit(spec.kt, shape, weights.T, width, own, work.start.T, work.weight.T, i, u))
+                d = subtract(d, unit_vector(spec.kt, shape, weights.T, width, own, work.start.T, work.weight.T, i, u))
             g0, g1 = axpy(number(room.x, 4 * at), d, g0), axpy(number(room.x, 4 * at + 1), d, g1)
             g2, g3 = axpy(number(room.x, 4 * at + 2), d, g2), axpy(number(room.x, 4 * at + 3), d, g3)
         for m in range(n):
@@ -711,8 +337,11 @@ def update_fields(
             row = touch.rows[place]
             touch.slot[row] = -1
             if place + AHEAD < end:
-                _fetch_vector(T, width, touch.rows[place + AHEAD] * width)
-                _fetch_vector(state.v, width, touch.rows[place + AHEAD] * width)
+                ahead = touch.rows[place + AHEAD]
+                _fetch_vector(T, width, ahead * width)
+                _fetch_vector(state.v, width, ahead * width)
+                fetch(L, ahead)
+                fetch(linear.v, ahead)
             group = penalty.group_ptr[field]
             while row >= penalty.end[group]:
                 group += 1
@@ -730,7 +359,7 @@ def update_fields(
         touch.count[field] = 0
 
 
-@_inlined
+@inlined
 def _smooth(kt: Any, T: Any, width: int, gradient: Any, group: int, slot: Any, penalty: Any) -> None:
     """Add the gradient of λ Σ |Δ^order v|² by all rows of a group; a periodic group wraps around."""
     begin, size, order = penalty.begin[group], penalty.end[group] - penalty.begin[group], penalty.order[group]
@@ -746,7 +375,7 @@ def _smooth(kt: Any, T: Any, width: int, gradient: Any, group: int, slot: Any, p
                 store(gradient, at, axpy(penalty.signed[group, j], difference, load(gradient, at, kt)))
 
 
-@_inlined
+@inlined
 def _optimize(kt: Any, T: Any, at: int, g: Any, keep: Any, state: Any, step: Any) -> None:
     """One step of lazy AdamW or Adagrad, and of the average, for k numbers of the table."""
     values = load(T, at, kt)

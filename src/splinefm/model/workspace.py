@@ -126,15 +126,15 @@ class State(NamedTuple):
 
 def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Any:
     """The model as the kernels know it: its type, k, loss and order."""
-    from splinefm.model import kernels
+    from splinefm.model import interactions
 
     kinds = {
-        FM: kernels.FMSpec,
-        FwFM: kernels.FwFMSpec,
-        LowRankFwFM: kernels.FwFMSpec,
-        FmFM: kernels.FmFMSpec,
-        FFM: kernels.FFMSpec,
-        HigherOrderFM: kernels.HigherSpec,
+        FM: interactions.FMSpec,
+        FwFM: interactions.FwFMSpec,
+        LowRankFwFM: interactions.FwFMSpec,
+        FmFM: interactions.FmFMSpec,
+        FFM: interactions.FFMSpec,
+        HigherOrderFM: interactions.HigherSpec,
     }
     if loss not in LOSS_CODES:
         raise ValueError(f"loss must be one of {', '.join(LOSS_CODES)}, got {loss!r}")
