@@ -13,6 +13,7 @@ The model is part of the type of `spec`, so that Numba compiles only the code of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +34,12 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
 }
 _INSIDE: dict[str, Any] = {**OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
-inlined: Any = njit(**_INSIDE)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """A function that becomes part of the kernels that call it."""
+    return njit(**_INSIDE)(function)
+
 
 # Rows that are scored together: enough to reuse weights between fields from the cache, few enough to stay in it.
 TILE = 8  # the same as in workspace.py

@@ -246,7 +246,8 @@ def _add_one(
     """The gradient of the only row of a window, summed over a chain."""
     k, width = len(spec.kt), len(touch.gradient) // len(touch.rows)
     j, u = shape.weight_ptr[w], shape.window_unit[w]
-    own = own_part(spec, shape, u)
+    own, wide = own_part(spec, shape, u), spec.kt + spec.kt + spec.kt + spec.kt
+    # The part of p_u itself is summed apart, and overwrites what the rest has left there.
     g, linear = load(touch.gradient, place * width + max(own, 0), spec.kt), touch.linear[place]
     i = head
     while i >= 0:
@@ -258,10 +259,13 @@ def _add_one(
             p = unit_vector(spec.kt, shape, weights.T, width, own, work.start.T, work.weight.T, i, u)
             g = axpy(x, subtract(load(work.D, d + own, spec.kt), p), g)
         if width > k:
-            for c in range(0, width, k):
-                if c != own:
-                    at = place * width + c
-                    store(touch.gradient, at, axpy(x, load(work.D, d + c, spec.kt), load(touch.gradient, at, spec.kt)))
+            at, end = place * width, (place + 1) * width
+            while at + 4 * k <= end:
+                store(touch.gradient, at, axpy(x, load(work.D, d, wide), load(touch.gradient, at, wide)))
+                at, d = at + 4 * k, d + 4 * k
+            while at < end:
+                store(touch.gradient, at, axpy(x, load(work.D, d, spec.kt), load(touch.gradient, at, spec.kt)))
+                at, d = at + k, d + k
         i = chain[i]
     store(touch.gradient, place * width + max(own, 0), g)
     touch.linear[place] = linear
@@ -324,7 +328,7 @@ def update_fields(
 
     `state` is the optimizer's memory of the vectors T, `linear` that of the weights L.
     """
-    width = len(T) // len(L)
+    width, wide = len(T) // len(L), kt + kt + kt + kt
     for field in range(first, last):
         for group in range(penalty.group_ptr[field], penalty.group_ptr[field + 1]):
             if penalty.smoothness[group] > 0.0:
@@ -350,10 +354,15 @@ def update_fields(
                 # While a row is not touched it does not change, and its average approaches it.
                 keep = np.float32(step.ema ** (step.number - 1 - state.last[row]))
                 state.last[row] = step.number
-            for c in range(0, width, len(kt)):
-                at = row * width + c
-                d = axpy(penalty.l2[group], load(T, at, kt), load(touch.gradient, place * width + c, kt))
+            at, g, end = row * width, place * width, (row + 1) * width
+            while at + 4 * len(kt) <= end:
+                d = axpy(penalty.l2[group], load(T, at, wide), load(touch.gradient, g, wide))
+                _optimize(wide, T, at, d, keep, state, step)
+                at, g = at + 4 * len(kt), g + 4 * len(kt)
+            while at < end:
+                d = axpy(penalty.l2[group], load(T, at, kt), load(touch.gradient, g, kt))
                 _optimize(kt, T, at, d, keep, state, step)
+                at, g = at + len(kt), g + len(kt)
             d_linear = touch.linear[place] + penalty.l2_linear[group] * L[row]
             _optimize((0,), L, row, fill(d_linear, (0,)), keep, linear, step)
         touch.count[field] = 0

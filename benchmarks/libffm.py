@@ -1,0 +1,128 @@
+"""How many rows per second does an FFM train, against libffm?
+
+Rows of 39 categorical fields with 100,000 features in all (Zipf, exponent 1.2): libffm knows numbers only as the
+factors of a feature, so there are no splines here. libffm (through the package pylibffm, which brings it compiled;
+`pip install pylibffm`) updates after every row, in threads without locks; ours after every 4096 rows. Both use Adagrad.
+The time of a pass of libffm is the difference between three passes and one, which leaves out the reading of its file.
+
+    python benchmarks/libffm.py [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.slots import FieldLayout, Layout, Slots, empty_slots
+from splinefm.model.family import FFM, init_params
+
+FIELDS, FEATURES, BATCH, THREADS = 39, 100_000, 4096, 2
+
+
+def make_data(rows: int) -> tuple[Slots, npt.NDArray[np.float64]]:
+    """One feature per field, and random targets."""
+    rng = np.random.default_rng(0)
+    each = FEATURES // FIELDS
+    layout = Layout(tuple(FieldLayout(f"C{i + 1}", each, (1,), (0,)) for i in range(FIELDS)))
+    slots = empty_slots(rows, layout)
+    share = np.cumsum(np.arange(1, each + 1) ** -1.2)
+    for field in range(FIELDS):
+        rank = np.searchsorted(share, rng.random(rows) * share[-1])
+        slots.start[:, field] = layout.row_ptr[field] + rng.permutation(each)[np.minimum(rank, each - 1)]
+    slots.weight[:] = 1.0
+    return slots, (rng.random(rows) < 0.25).astype(np.float64)
+
+
+def our_speed(k: int, rows: int, rounds: int, threads: int) -> float:
+    """Rows per second, the best of several passes."""
+    from splinefm.model.cpu import CpuEngine
+    from splinefm.model.optimizers import Optimizer
+
+    slots, y = make_data(rows)
+    params = init_params(FFM(k), slots.layout, np.random.default_rng(1))
+    engine = CpuEngine(
+        FFM(k), slots.layout, params, optimizer=Optimizer("adagrad", 0.1), batch_size=BATCH, threads=threads
+    )
+    weight, best = np.ones(rows), 0.0
+    for _ in range(rounds + 1):  # the first pass compiles
+        begin = time.perf_counter()
+        for at in range(0, rows, BATCH):
+            engine.step(slots, y, weight, np.arange(at, min(rows, at + BATCH)))
+        best = max(best, rows / (time.perf_counter() - begin))
+    return best
+
+
+def their_seconds(k: int, rows: int, passes: int) -> float:
+    """Seconds of a training run of libffm."""
+    import pylibffm  # type: ignore[import-not-found, unused-ignore]
+    from scipy import sparse
+
+    slots, y = make_data(rows)
+    places = np.arange(0, rows * FIELDS + 1, FIELDS)
+    matrix = sparse.csr_matrix(
+        (np.ones(rows * FIELDS, np.float32), slots.start.ravel(), places), (rows, slots.layout.n_rows)
+    )
+    fields = np.repeat(np.arange(FIELDS), [field.n_rows for field in slots.layout.fields])
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        path, _ = pylibffm.make_bin(folder, matrix, y.astype(np.float32), fields)
+        begin = time.perf_counter()
+        pylibffm.train_with_bin(path, {"k": k, "nr_iters": passes, "normalization": False})
+        return time.perf_counter() - begin
+
+
+def in_child(function: str, *arguments: object, threads: int) -> float:
+    """Call a function in a process of its own: the threads of libffm are set by the environment."""
+    code = f"import {Path(__file__).stem} as b; print('=', b.{function}{tuple(arguments)!r})"
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(Path(__file__).parent)}
+    out = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    return float(out.stdout.rsplit("=", 1)[1])
+
+
+def main() -> None:
+    """Print a table, or one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rows")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args()
+    rows, rounds = (40_960, 2) if options.quick else (204_800, 4)
+    figures: dict[str, float] = {}
+    for k in (4, 8):
+        for threads in range(1, THREADS + 1):
+            print(f"k = {k}, {threads} threads", file=sys.stderr)
+            for _ in range(2):  # in turns
+                theirs = [in_child("their_seconds", k, rows, passes, threads=threads) for passes in (1, 3)]
+                speeds = {
+                    "libffm": 2 * rows / (theirs[1] - theirs[0]),
+                    "splinefm": in_child("our_speed", k, rows, rounds, threads, threads=threads),
+                }
+                for who, speed in speeds.items():
+                    key = f"{who} k={k}, {threads} threads"
+                    figures[key] = max(figures.get(key, 0.0), speed)
+    ratios = {
+        f"ffm_k{k}_vs_libffm_{threads}_threads": figures[f"splinefm k={k}, {threads} threads"]
+        / figures[f"libffm k={k}, {threads} threads"]
+        for k in (4, 8)
+        for threads in range(1, THREADS + 1)
+    }
+    if options.json:
+        print(json.dumps({"figures": figures, "ratios": ratios}))
+        return
+    for name, speed in figures.items():
+        print(f"{name:32}{speed:12,.0f} rows/s")
+    for name, ratio in ratios.items():
+        print(f"{name:32}{ratio:12.2f}")
+
+
+if __name__ == "__main__":
+    main()
