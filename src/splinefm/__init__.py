@@ -35,9 +35,13 @@ if TYPE_CHECKING:
     from splinefm.encode.transforms import Log as Log
     from splinefm.encode.transforms import MinMax as MinMax
     from splinefm.encode.transforms import Quantile as Quantile
+    from splinefm.learn.container import ModelFileError as ModelFileError
+    from splinefm.learn.estimators import SplineFMClassifier as SplineFMClassifier
+    from splinefm.learn.estimators import SplineFMRegressor as SplineFMRegressor
     from splinefm.learn.fitted import Fitted as Fitted
     from splinefm.learn.fitting import fit_model as fit_model
     from splinefm.learn.incremental import Learner as Learner
+    from splinefm.learn.modelfile import load as load
     from splinefm.learn.training import Training as Training
     from splinefm.model.family import FFM as FFM
     from splinefm.model.family import FM as FM
@@ -61,9 +65,12 @@ _HOME = {
     "encode.starvation": "Starvation",
     "encode.table": "open_table",
     "encode.transforms": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile",
+    "learn.container": "ModelFileError",
+    "learn.estimators": "SplineFMClassifier SplineFMRegressor",
     "learn.fitted": "Fitted",
     "learn.fitting": "fit_model",
     "learn.incremental": "Learner",
+    "learn.modelfile": "load",
     "learn.training": "Training",
     "model.family": "FFM FM FmFM FwFM HigherOrderFM LowRankFwFM",
 }

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm.encode import files as files_module
+from splinefm.encode import table as table_module
 from splinefm.encode.table import missing_column_message, open_table
 
 N = 1000
@@ -226,6 +227,133 @@ def test_memory_stays_bounded(as_dataset, tmp_path):
         peak = max(peak, pa.total_allocated_bytes() - before)
     assert seen == n
     assert peak < 8 * n / 4
+
+
+# Shuffled reading
+
+
+def drawn(table, rows, seed=0, columns=None):
+    return list(table.shuffled(columns, rows, rng=np.random.default_rng(seed)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SOURCES if kind not in ("reader", "stream")])
+def test_shuffled_batches_hold_every_row_once_under_its_number(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(table_module, "SMALL_PIECE", 64)
+    monkeypatch.setattr(files_module, "_PIECE_ROWS", 100)
+    table = open_table(SOURCES[kind](example(), tmp_path))
+    in_order = pa.Table.from_batches(table.chunks(["recency", "country"]))
+    for seed in range(2):
+        batches = drawn(table, 128, seed, ["recency", "country"])
+        numbers = np.concatenate([numbers for numbers, _ in batches])
+        np.testing.assert_array_equal(np.sort(numbers), np.arange(N))
+        assert pa.Table.from_batches([batch for _, batch in batches]).equals(in_order.take(numbers))
+        assert all(len(numbers) == batch.num_rows <= 128 for numbers, batch in batches)
+        assert len(batches) <= 12
+
+
+def parquet_days(folder: Path, days: int = 16, rows: int = 1000) -> Path:
+    for day in range(days):
+        data = pa.table({"day": np.full(rows, day), "x": np.arange(rows) + day * rows})
+        pq.write_table(data, folder / f"{day:02}.parquet", row_group_size=250)
+    return folder
+
+
+def test_every_shuffled_batch_mixes_places(tmp_path, monkeypatch):
+    monkeypatch.setattr(files_module, "_PIECE_ROWS", 500)
+    table = open_table(parquet_days(tmp_path))
+    batches = drawn(table, 1600)
+    days = [len(set(batch["day"].to_pylist())) for _, batch in batches]
+    assert min(days[:-1]) >= 5 and np.mean(days) > 6
+    # A table in memory has any row at hand: more places in every batch.
+    whole = open_table(pa.Table.from_batches(table.chunks()))
+    monkeypatch.setattr(table_module, "SMALL_PIECE", 64)
+    assert min(len(set(batch["day"].to_pylist())) for _, batch in drawn(whole, 1600)) >= 10
+
+
+def test_the_generator_rules_the_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(files_module, "_PIECE_ROWS", 500)
+    table = open_table(parquet_days(tmp_path))
+    first, again, other = ([n.tolist() for n, _ in drawn(table, 1600, seed)] for seed in (0, 0, 1))
+    assert first == again != other
+
+
+def test_a_shuffled_table_that_fits_in_a_batch_is_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(files_module, "_PIECE_ROWS", 500)
+    ((numbers, batch),) = drawn(open_table(parquet_days(tmp_path)), 16_000)
+    np.testing.assert_array_equal(numbers, np.arange(16_000))
+    assert batch["x"].to_numpy().tolist() == numbers.tolist()
+
+
+def test_wide_tables_are_read_at_fewer_places_at_once(tmp_path, monkeypatch):
+    opened = []
+    real = files_module._open_parquet
+    monkeypatch.setattr(files_module, "_PIECE_ROWS", 500)
+    monkeypatch.setattr(table_module, "OPEN_COLUMNS", 6)
+    table = open_table(parquet_days(tmp_path))
+    monkeypatch.setattr(files_module, "_open_parquet", lambda *a: opened.append(a) or real(*a))
+    next(table.shuffled(rows=300, rng=np.random.default_rng(0)))
+    assert len(opened) == 3  # two columns, at most six of them open
+
+
+def test_a_filtered_dataset_is_shuffled_filtered(tmp_path):
+    dataset = pa.dataset.dataset(parquet_days(tmp_path)).filter(pa.dataset.field("x") >= 15_000)
+    ((numbers, batch),) = drawn(open_table(dataset), 2000)
+    assert batch["x"].to_numpy().tolist() == (numbers + 15_000).tolist()
+
+
+def test_a_partitioned_dataset_keeps_its_partition_column(tmp_path):
+    for day in range(3):
+        (tmp_path / f"day={day}").mkdir()
+        pq.write_table(pa.table({"x": np.arange(10) + 10 * day}), tmp_path / f"day={day}" / "x.parquet")
+    table = open_table(pa.dataset.dataset(tmp_path, partitioning="hive"))
+    for numbers, batch in drawn(table, 8, columns=["day", "x"]):
+        assert batch["x"].to_numpy().tolist() == numbers.tolist()
+        assert batch["day"].to_numpy().tolist() == (numbers // 10).tolist()
+
+
+def test_a_reader_is_shuffled_in_its_own_order():
+    data = pa.table({"a": range(100)})
+    table = open_table(data.to_reader(max_chunksize=7))
+    assert np.concatenate([numbers for numbers, _ in drawn(table, 30)]).tolist() == list(range(100))
+    with pytest.raises(ValueError, match="read once"):
+        drawn(table, 30)
+
+
+def test_shuffled_memory_stays_bounded(tmp_path):
+    n = 8_000_000
+    path = tmp_path / "big.parquet"
+    data = pa.table({"a": np.random.default_rng(0).normal(size=n)})
+    pq.write_table(data, path, row_group_size=100_000, compression="none", use_dictionary=False)
+    del data
+    before, peak, seen = pa.total_allocated_bytes(), 0, 0
+    for _, batch in open_table(path).shuffled(rng=np.random.default_rng(0)):
+        seen += batch.num_rows
+        peak = max(peak, pa.total_allocated_bytes() - before)
+    assert seen == n
+    assert peak < 8 * n / 4
+
+
+def test_an_empty_table_has_no_shuffled_batches(tmp_path):
+    assert drawn(open_table({"a": pa.array([], pa.int64())}), 10) == []
+    assert drawn(open_table(to_parquet(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "x")), 10) == []
+
+
+def test_shuffled_names_what_is_wrong(tmp_path):
+    table = open_table({"a": [1]})
+    with pytest.raises(ValueError, match="no column 'b'"):
+        table.shuffled(["b"], rng=np.random.default_rng(0))
+    with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
+        table.shuffled(rows=0, rng=np.random.default_rng(0))
+    path = to_parquet(example(), tmp_path / "x")
+    table = open_table(path)
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(ValueError, match=r"cannot read .*x\.parquet"):
+        drawn(table, 100)
+
+
+def test_an_open_table_is_a_table():
+    table = open_table({"a": [1]})
+    assert open_table(table) is table
 
 
 # Faults of a call

@@ -48,11 +48,28 @@ def test_updates_follow_a_drift():
 
 def test_the_optimizer_remembers():
     fitted = sf.fit_model(as_numbers(clicks(500)), "click", training=TRAINING)
+    first, second = as_numbers(clicks(300, seed=1)), as_numbers(clicks(300, "ab", seed=2))
     learner = sf.Learner(fitted, TRAINING)
-    learner.update(as_numbers(clicks(300, seed=1)), "click")
-    steps, memory = learner.engine.number, learner.engine.state.v.sum()
-    learner.update(as_numbers(clicks(300, "ab", seed=2)), "click")
-    assert learner.engine.number > steps > 0 and memory > 0
+    learner.update(first, "click")
+    forgetful = sf.Learner(learner.fitted(), TRAINING)
+    forgetful.rng = np.random.default_rng(5)
+    learner.rng = np.random.default_rng(5)
+    assert learner.update(second, "click") != forgetful.update(second, "click")
+    assert not np.array_equal(learner.fitted().params["factors"], forgetful.fitted().params["factors"])
+
+
+def test_penalties_by_field_are_those_of_updates():
+    fitted = sf.fit_model(as_numbers(clicks(500)), "click", training=TRAINING)
+    new = as_numbers(clicks(500, seed=1))
+    strong = sf.Learner(fitted, sf.Training(threads=1, l2={"c": 100.0}))
+    weak = sf.Learner(fitted, sf.Training(threads=1, l2={"c": 0.0}))
+    for learner in (strong, weak):
+        learner.update(new, "click")
+    first, last = fitted.encoder.layout.row_ptr[1:3]
+    sizes = [np.abs(learner.fitted().params["factors"][first:last]).sum() for learner in (strong, weak)]
+    assert sizes[0] < 0.95 * sizes[1]
+    with pytest.raises(ValueError, match=r"l2 is given for 'd', which is no field\. Fields: 'x', 'c', 'tags'"):
+        sf.Learner(fitted, sf.Training(l2={"d": 1.0}))
 
 
 def test_the_start_is_not_changed_and_updates_repeat_exactly():
@@ -83,12 +100,13 @@ def test_rare_new_categories_stay_rare():
         ({"c": ["a"], "click": [2]}, "a logistic target lies between 0 and 1"),
         ({"c": ["a"]}, "no column 'click'"),
         ({"click": [1]}, "no column 'c'"),
+        ({"c": ["a", "b"], "click": [1, 1], "w": [1.0, -1.0]}, "weights in column 'w' must be"),
     ],
 )
 def test_bad_updates_change_nothing(table, message):
     fitted = sf.fit_model({"c": ["a", "b"] * 50, "click": [0, 1] * 50}, "click", training=TRAINING)
     learner = sf.Learner(fitted, TRAINING)
     with pytest.raises(ValueError, match=message):
-        learner.update(table, "click")
+        learner.update(table, "click", sample_weight="w" if "w" in table else None)
     np.testing.assert_array_equal(learner.fitted().params["factors"], fitted.params["factors"])
     assert learner.encoder is fitted.encoder

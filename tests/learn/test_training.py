@@ -11,8 +11,11 @@ import pytest
 import splinefm as sf
 from splinefm.apps.demo import click_data
 from splinefm.learn import chunks, fitting
+from splinefm.learn import training as training_module
+from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import logloss, rmse
-from splinefm.learn.training import Diverged, make_groups
+from splinefm.learn.progress import SILENT
+from splinefm.learn.training import AdaptivePenalties, Diverged, make_engine, make_groups
 
 MODELS = [
     sf.FM(k=4),
@@ -22,7 +25,9 @@ MODELS = [
     sf.FFM(k=2),
     sf.HigherOrderFM(k=3, order=3),
 ]
-QUICK = sf.Training(epochs=3, batch_size=64, seed=1, threads=1, l2=1e-4, smoothness=3e-4)
+QUICK = sf.Training(
+    epochs=3, batch_size=64, seed=1, threads=1, learning_rate=0.01, l2=1e-4, smoothness=3e-4, refit=False
+)
 
 
 def waves(rows=1500, seed=0):
@@ -172,11 +177,31 @@ def test_divergence_says_what_to_lower():
         sf.fit_model(waves(500), "y", model=sf.FFM(k=2), loss="squared", training=training)
 
 
+def test_a_diverging_epoch_is_not_finished():
+    class Engine:
+        losses = iter([1.0, float("nan"), 1.0])
+
+        def step(self, *_):
+            return next(self.losses)
+
+    chunk = training_module.Chunk(None, np.zeros(3), np.ones(3))
+    batches = [(chunk, np.arange(3))] * 3
+    loss, _, rows, _ = training_module._pass(Engine(), batches, Loss("squared"), lambda seen: 0.1, SILENT)
+    assert np.isnan(loss) and rows == 6
+
+
 def test_the_schedule_rises_and_falls():
     training = sf.Training(learning_rate=1.0, warmup=0.1)
     rates = [training.rate_at(step, 100) for step in range(100)]
     assert np.argmax(rates) == 10 and rates[0] < 0.2 and rates[-1] < 0.01
     assert (np.diff(rates[:10]) > 0).all() and (np.diff(rates[10:]) < 0).all()
+
+
+def test_the_schedule_follows_the_rows_and_not_the_batches():
+    training = sf.Training(epochs=4, batch_size=64, learning_rate=1.0, warmup=0.1)
+    rates = [training.rates(epoch, 1000)(seen) for epoch in range(4) for seen in range(0, 1000, 10)]
+    assert rates[0] < 0.2 and max(rates) > 0.99 and rates[-1] < 1e-3
+    assert (np.diff(rates[:40]) > 0).all() and (np.diff(rates[40:]) < 0).all()
 
 
 def groups_of(training):
@@ -197,7 +222,7 @@ def test_penalties_by_field():
     assert [[group.smoothness for group in own] for own in groups] == [[0.0, 0.25, 0.25], [0.0]]
     groups = groups_of(sf.Training(l2={"x": 0.0}, smoothness={"group": 3.0}))
     assert [[group.l2 for group in own] for own in groups] == [[0.0] * 3, [1e-4]]
-    assert [[group.smoothness for group in own] for own in groups] == [[0.0, 1e-3, 1e-3], [0.0]]
+    assert [[group.smoothness for group in own] for own in groups] == [[0.0, 1e-2, 1e-2], [0.0]]
 
 
 def test_order_of_smoothness():
@@ -205,7 +230,7 @@ def test_order_of_smoothness():
     assert orders == [[2, 1, 1], [2, 3, 3]]
     periodic = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(3, 3, periodic=True))])
     encoder = sf.fit_encoder(periodic, waves(100))
-    for order, smooth in ((2, 1e-3), (3, 0.0)):  # three functions have no third differences
+    for order, smooth in ((2, 1e-2), (3, 0.0)):  # three functions have no third differences
         assert make_groups(encoder, sf.Training(smoothness_order=order))[0][-1].smoothness == smooth
 
 
@@ -213,7 +238,7 @@ def test_order_of_smoothness():
 def test_much_smoothness_leaves_a_polynomial_of_lower_degree(order):
     rng = np.random.default_rng(0)
     x = rng.random(2000)
-    table = pa.table({"x": x, "y": 5 * x**2 + rng.normal(0, 0.1, 2000)})
+    table = pa.table({"x": x, "y": 5 * x**2 + rng.normal(0, 1.5, 2000)})
     schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(10))])
     training = sf.Training(epochs=30, learning_rate=0.03, l2=0.0, smoothness=100, smoothness_order=order, threads=1)
     fitted = sf.fit_model(
@@ -240,41 +265,81 @@ def test_training_settings_are_values():
     assert sf.Training(l2=0) == sf.Training(l2=0.0)
 
 
-def test_penalties_are_chosen_on_the_validation_part():
+def test_penalties_that_are_left_out_get_the_default():
+    training = sf.Training(epochs=1, threads=1, smoothness={"x": 0.125})
+    kept = sf.fit_model(waves(300), "y", loss="squared", training=training).training
+    assert (kept.l2, dict(kept.smoothness)) == (training_module.L2, {"x": 0.125, "group": training_module.SMOOTHNESS})
+
+
+def test_penalties_follow_the_length_of_vectors_and_the_noise():
+    table = waves(300)
+    encoder = sf.fit_encoder(sf.infer_schema(table, target="y"), table, target="y")
+    training = sf.Training(l2=0.5, smoothness=0.25, threads=1)
+    for model, parts in ((sf.FM(k=2), 1), (sf.FFM(k=2), 2)):
+        rng, groups = np.random.default_rng(0), make_groups(encoder, training)
+        engine = make_engine(model, encoder.layout, groups, Loss("squared"), training, 300, rng)
+        penalties = AdaptivePenalties(engine)
+        factors = np.zeros_like(engine.values["factors"])
+        first = engine.penalty.end[0]
+        factors[:first] = 3.0
+        penalties.adapt(factors, 0.1)
+        assert engine.penalty.l2[0] == pytest.approx(0.1 * 0.5 / (3.0 * np.sqrt(2)))  # k = 2, whatever the parts
+        assert engine.penalty.l2[-1] == pytest.approx(0.1 * 0.5 / training_module.SHORTEST)
+        assert max(engine.penalty.smoothness) == pytest.approx(0.1 * 0.25)
+        assert factors.shape[1] == 2 * parts
+        penalties.adapt(factors, 0.1)  # from the same units again
+        assert max(engine.penalty.smoothness) == pytest.approx(0.1 * 0.25)
+
+
+def test_noise_is_residual_variance_or_deviance():
     rng = np.random.default_rng(0)
-    x = rng.random(3000)
-    smooth = pa.table({"x": x, "y": np.sin(3 * x) + rng.normal(0, 1.0, 3000)})
-    schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(200))])
-    training = sf.Training(epochs=4, threads=1)
-    options = {"schema": schema, "loss": "squared", "model": sf.FM(k=1)}
-    fitted = sf.fit_model(smooth, "y", **options, validation=0.3, training=training)
-    assert fitted.training.smoothness == 1e-2  # a noisy smooth curve wants much of it
-    given = replace(training, smoothness=0.5)
-    assert sf.fit_model(smooth, "y", **options, training=given).training.smoothness == 0.5
-    blind = sf.fit_model(smooth, "y", **options, validation=0.0, training=training)
-    assert (blind.training.l2, blind.training.smoothness) == (1e-4, 1e-3)
+    y, weight = rng.poisson(3.0, 10_000).astype(float), np.ones(10_000)
+    loss = Loss("poisson")
+    excess = loss.value(y, np.full(len(y), np.log(3.0))).mean() - loss.floor(y, weight) / len(y)
+    assert loss.dispersion(excess) == pytest.approx(1.0, abs=0.1)
+    noise = rng.normal(0.0, 0.3, 10_000)
+    assert Loss("squared").dispersion(Loss("squared").value(noise, np.zeros(10_000)).mean()) == pytest.approx(
+        0.09, rel=0.05
+    )
+    assert Loss("logistic").dispersion(0.6) == 1.0
 
 
-def test_penalties_are_chosen_for_fields_that_are_not_named():
-    training = sf.Training(epochs=4, threads=1, smoothness={"x": 0.125})
-    table = waves(600).append_column("noise", pa.array(np.random.default_rng(5).random(600)))
-    chosen = sf.fit_model(table, "y", loss="squared", training=training).training
-    smoothness = dict(chosen.smoothness)
-    assert smoothness["x"] == 0.125
-    assert (chosen.l2, smoothness["noise"]) in fitting.PENALTIES and smoothness["group"] == smoothness["noise"]
+def test_the_last_run_uses_all_rows():
+    table = waves(1000)
+    apart, whole = (
+        sf.fit_model(table, "y", loss="squared", training=replace(QUICK, refit=refit)) for refit in (False, True)
+    )
+    assert apart.history[-1].validation_loss == whole.history[-1].validation_loss
+    assert not same_params(apart, whole)
+    # With the validation rows in a table of their own there is nothing to be won.
+    valid = waves(200, seed=1)
+    given = [
+        sf.fit_model(table, "y", loss="squared", validation=valid, training=replace(QUICK, refit=refit))
+        for refit in (False, True)
+    ]
+    assert same_params(*given)
 
 
-def test_ctrl_c_before_there_is_a_model_stops_everything(monkeypatch):
-    runs = []
+@pytest.mark.parametrize("at", [1, 2])
+def test_ctrl_c_keeps_what_there_is(monkeypatch, at):
+    """In the first run there is no second one; in the second the result of the first is kept."""
+    real, runs = fitting.train, []
 
-    def interrupted(*args):
-        runs.append(args)
-        return {}, []
+    def interrupted(*args, **options):
+        trained = real(*args, **options)
+        runs.append(trained)
+        return trained._replace(interrupted=len(runs) == at)
 
     monkeypatch.setattr(fitting, "train", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        sf.fit_model(waves(500), "y", loss="squared", training=sf.Training(epochs=5, threads=1))
-    assert len(runs) == 1
+    fitted = sf.fit_model(waves(500), "y", loss="squared", training=replace(QUICK, refit=True))
+    assert len(runs) == at
+    assert fitted.params is runs[0].params
+
+
+def test_a_wrong_field_name_is_told_before_the_table_is_read(monkeypatch):
+    monkeypatch.setattr(fitting, "prepare_chunks", lambda *_: pytest.fail("the table is read"))
+    with pytest.raises(ValueError, match="l2 is given for 'z', which is no field"):
+        sf.fit_model(waves(100), "y", loss="squared", training=sf.Training(l2={"z": 1.0}))
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from splinefm.encode.table import Table, check_names, make_table, quoted, unnamed_index
+from splinefm.encode.table import Piece, Table, check_names, make_table, quoted, unnamed_index
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -28,6 +29,11 @@ _NULL_SPELLINGS = ["", "#N/A N/A", *_NULLS.split()]
 # of 1 MB may show only the integers of a column that has fractions further down; 8 MB is cheap (50 ms) and
 # covers most files whole. Batches already handed out cannot be widened: a misfit past that is an error.
 _CSV_BLOCK = 8 << 20
+# Several files are open at once for shuffled reading, with types that are known by then: smaller blocks will do.
+_CSV_SMALL_BLOCK = 2 << 20
+_PARQUET_BUFFER, _PARQUET_SMALL_BUFFER = 1 << 20, 1 << 18
+# Row groups are read together until they have so many rows: each piece opens its file anew.
+_PIECE_ROWS = 65_536
 
 
 def open_files(sources: Sequence[str | os.PathLike[str]], types: Mapping[str, pa.DataType]) -> Table:
@@ -88,11 +94,12 @@ def _format(path: Path) -> str | None:
 
 
 def _from_parquet(paths: list[Path]) -> Table:
-    schemas, n_rows = [], 0
+    schemas, pieces, n_rows = [], [], 0
     for path in paths:
         with _naming(path), _open_parquet(path) as file:
             schemas.append(file.schema_arrow)
             n_rows += file.metadata.num_rows
+            pieces += _parquet_pieces(path, file.metadata)
     schema = _common_schema(paths, schemas)
 
     def read(names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -100,14 +107,32 @@ def _from_parquet(paths: list[Path]) -> Table:
             with _naming(path), _open_parquet(path) as file:
                 yield from file.iter_batches(65_536, columns=names)
 
-    return make_table(schema, n_rows, read, unnamed_index(schema))
+    return make_table(schema, n_rows, read, unnamed_index(schema), lambda: pieces)
 
 
-def _open_parquet(path: Path) -> pa.parquet.ParquetFile:
+def _parquet_pieces(path: Path, metadata: pa.parquet.FileMetaData) -> list[Piece]:
+    """Row groups of a file, small ones together."""
+    pieces: list[Piece] = []
+    groups, n_rows = [], 0
+    for group in range(metadata.num_row_groups):
+        groups.append(group)
+        n_rows += metadata.row_group(group).num_rows
+        if n_rows >= _PIECE_ROWS or group == metadata.num_row_groups - 1:
+            pieces.append(Piece(partial(_read_groups, path, groups), n_rows))
+            groups, n_rows = [], 0
+    return pieces
+
+
+def _read_groups(path: Path, groups: list[int], names: list[str]) -> Iterator[pa.RecordBatch]:
+    with _naming(path), _open_parquet(path, _PARQUET_SMALL_BUFFER) as file:
+        yield from file.iter_batches(16_384, row_groups=groups, columns=names)
+
+
+def _open_parquet(path: Path, buffer_size: int = _PARQUET_BUFFER) -> pa.parquet.ParquetFile:
     from pyarrow.parquet import ParquetFile
 
     # Buffered reads keep memory at a batch; pre-buffering would hold whole row groups.
-    return ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
+    return ParquetFile(path, pre_buffer=False, buffer_size=buffer_size)
 
 
 def _from_csv(paths: list[Path], types: Mapping[str, pa.DataType]) -> Table:
@@ -119,22 +144,28 @@ def _from_csv(paths: list[Path], types: Mapping[str, pa.DataType]) -> Table:
     schema = _common_schema(paths, schemas)
     known = {column.name: column.type for column in schema}
 
+    def read_file(path: Path, small: bool, names: list[str]) -> Iterator[pa.RecordBatch]:
+        with _naming(path), _open_csv(path, known, names, small) as reader:
+            yield from reader
+
     def read(names: list[str]) -> Iterator[pa.RecordBatch]:
         for path in paths:
-            with _naming(path), _open_csv(path, known, names) as reader:
-                yield from reader
+            yield from read_file(path, False, names)
 
-    return make_table(schema, None, read)
+    pieces = [Piece(partial(read_file, path, True)) for path in paths]
+    return make_table(schema, None, read, pieces=lambda: pieces)
 
 
-def _open_csv(path: Path, types: Mapping[str, pa.DataType], names: Sequence[str] = ()) -> pa.RecordBatchReader:
+def _open_csv(
+    path: Path, types: Mapping[str, pa.DataType], names: Sequence[str] = (), small: bool = False
+) -> pa.RecordBatchReader:
     from pyarrow import csv
 
     delimiter = "\t" if _format(path) == "tsv" else ","
     nulls = {"null_values": _NULL_SPELLINGS, "strings_can_be_null": True}
     return csv.open_csv(
         str(path),
-        read_options=csv.ReadOptions(block_size=_CSV_BLOCK),
+        read_options=csv.ReadOptions(block_size=_CSV_SMALL_BLOCK if small else _CSV_BLOCK),
         parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=csv.ConvertOptions(column_types=types, include_columns=names, **nulls),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.auto import FEW_VALUES as SPREAD_BY_RANK
@@ -16,6 +17,8 @@ from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.table import missing_column_message, open_table
 from splinefm.encode.vocabulary import CategoryCounts
 
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 # Only so many rows are looked at: the choice hardly changes after that, the fit reads all of them.
 LOOK_AT = 500_000
 # Whole numbers with at most this many distinct values are codes or grades more often than quantities.
@@ -24,6 +27,8 @@ FEW_VALUES = 10
 ATOM = 0.1
 MOST_ATOMS = 3
 MANY_CATEGORIES, MIN_COUNT = 1_000, 10
+# Few values in a wide range, far apart next to the closest two, each with several rows: amounts that recur exactly.
+MOST_AMOUNTS, GAP, ROWS_PER_AMOUNT = 256, 4.0, 10
 # With more distinct values than this, splines of several resolutions find the detail that the data support.
 FINE = 128
 
@@ -32,8 +37,9 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     """A schema that suits a table.
 
     The rules, in this order: lists become multi-valued fields; text, booleans and whole numbers with at most 10
-    distinct values become categories (with `min_count=10` where there are more than 1,000 of them); other numbers,
-    dates and times become numerical fields with `transform="auto"`, with splines of three resolutions where there are
+    distinct values become categories (with `min_count=10` where there are more than 1,000 of them), and so do up to 256
+    distinct numbers that recur (ten rows each or more) and lie on no grid, such as tariffs; other numbers, dates and
+    times become numerical fields with `transform="auto"`, with splines of three resolutions where there are
     more than 128 distinct values; a value that makes up a tenth of the rows or more is special. Columns without any
     value are left out. The first 500,000 rows are looked at.
 
@@ -109,6 +115,16 @@ def _categorical(name: str, column: pa.Array, what: str) -> tuple[Field, str]:
     return Categorical(name, min_count=MIN_COUNT), reason
 
 
+def _are_amounts(value: FloatArray, count: IntArray) -> bool:
+    """Whether a column has few distinct numbers off any grid, such as tariffs, each on many rows."""
+    if not SPREAD_BY_RANK < len(value) <= MOST_AMOUNTS:
+        return False
+    gaps = np.diff(value)
+    # Without the most frequent one, which may be a zero that stands for "none".
+    recurring = count.sum() - count.max() >= ROWS_PER_AMOUNT * (len(count) - 1)
+    return bool(recurring and np.median(gaps) >= GAP * gaps.min())
+
+
 def _number(name: str, column: pa.Array) -> tuple[Field | None, str]:
     x = as_numbers(column, name)
     value, count = np.unique(x[np.isfinite(x)], return_counts=True)
@@ -116,6 +132,8 @@ def _number(name: str, column: pa.Array) -> tuple[Field | None, str]:
         return None, "left out: it has no values"
     if len(value) <= FEW_VALUES and (value == np.floor(value)).all():
         return Categorical(name), f"whole numbers with only {len(value)} distinct values"
+    if _are_amounts(value, count):
+        return Categorical(name), f"{len(value):,} distinct numbers that recur exactly, far apart"
     what = "dates or times, as seconds since 1970" if pa.types.is_temporal(column.type) else "numbers"
     atoms = np.flatnonzero(count >= ATOM * count.sum())
     basis = MultiResolution() if len(value) > FINE else BSpline()

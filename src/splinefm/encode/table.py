@@ -5,11 +5,15 @@ import json
 import os
 import sys
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import accumulate, chain, islice
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 _ACCEPTED = (
@@ -17,6 +21,20 @@ _ACCEPTED = (
     "arrays, a 2-D NumPy array, or a path, folder, glob or list of paths of Parquet or CSV files"
 )
 _Read = Callable[[list[str]], Iterable[pa.RecordBatch]]
+_Part = tuple[int, pa.RecordBatch]
+
+# A shuffled batch mixes so many places of a table, fewer for wide ones: an open Parquet column takes about 1.6 MB,
+# because its pages are read whole.
+MOST_PLACES, OPEN_COLUMNS = 8, 160
+# Rows per piece of a table in memory, where any row can be had at once.
+SMALL_PIECE = 2048
+
+
+class Piece(NamedTuple):
+    """Neighboring rows of a table that can be read without those before them; n_rows is None where not known."""
+
+    read: _Read
+    n_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,7 @@ class Table:
     schema: pa.Schema
     n_rows: int | None
     _read: _Read = field(repr=False)
+    _pieces: Callable[[], Sequence[Piece]] | None = field(default=None, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,11 +82,59 @@ class Table:
         >>> next(open_table({"a": [1, 2], "b": [3, 4]}).chunks(["b"])).to_pydict()
         {'b': [3, 4]}
         """
+        schema = self._selected(columns, rows)
+        return _rechunk(self._read(schema.names), schema, rows)
+
+    def shuffled(
+        self, columns: Sequence[str] | None = None, rows: int = 65_536, *, rng: np.random.Generator
+    ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
+        """Batches of at most `rows` rows in random order, each with the numbers of its rows in the table.
+
+        Every batch mixes rows of several places, so that a table that is sorted, by time or by label, gives batches
+        that resemble each other. The places are row groups of Parquet files, whole text files, fragments of datasets
+        and small blocks of tables in memory; a place is read in its own order, and the rows of a batch are in the
+        order of the table. Readers and filtered datasets have only one place.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            The columns to read, in this order; by default all.
+        rows : int
+            Most rows per batch.
+        rng : numpy.random.Generator
+            Draws the order.
+
+        Examples
+        --------
+        >>> table = open_table({"a": range(5000)})
+        >>> numbers, batch = next(table.shuffled(rows=4096, rng=np.random.default_rng(0)))
+        >>> batch["a"].to_pylist() == numbers.tolist()
+        True
+        """
+        schema = self._selected(columns, rows)
+        n_open = max(2, min(MOST_PLACES, OPEN_COLUMNS // len(schema)))
+        turn = -(-rows // n_open)
+        pieces = [self._placed[i] for i in rng.permutation(len(self._placed))]
+        parts = (_parts(first, read(schema.names), schema, turn) for first, read in pieces)
+        return _gather(_take_turns(parts, n_open), schema, rows)
+
+    @cached_property
+    def _placed(self) -> list[tuple[int, _Read]]:
+        """The pieces, each with the number of its first row; where sizes are not known, one column is read."""
+        pieces = self._pieces() if self._pieces is not None else [Piece(self._read)]
+        firsts = accumulate((self._count(piece) for piece in pieces[:-1]), initial=0)
+        return [(first, piece.read) for first, piece in zip(firsts, pieces, strict=False)]
+
+    def _count(self, piece: Piece) -> int:
+        if piece.n_rows is not None:
+            return piece.n_rows
+        return sum(batch.num_rows for batch in piece.read([self.names[0]]))
+
+    def _selected(self, columns: Sequence[str] | None, rows: int) -> pa.Schema:
         if rows < 1:
             raise ValueError(f"rows must be at least 1, got {rows}")
         names = self._known(self.names if columns is None else columns)
-        schema = pa.schema([self.schema.field(name) for name in names])
-        return _rechunk(self._read(names), schema, rows)
+        return pa.schema([self.schema.field(name) for name in names])
 
     def _known(self, columns: Sequence[str]) -> list[str]:
         if isinstance(columns, str) or not columns:
@@ -80,7 +147,7 @@ class Table:
 
 
 def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None) -> Table:
-    """Open anything tabular for reading in batches.
+    """Open anything tabular for reading in batches; what is open already is handed back.
 
     Parameters
     ----------
@@ -101,6 +168,8 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     >>> open_table(np.zeros((4, 2))).names
     ('x0', 'x1')
     """
+    if isinstance(source, Table):
+        return source
     paths = [source] if isinstance(source, str | os.PathLike) else source
     if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | os.PathLike) for path in paths):
         from splinefm.encode.files import open_files
@@ -117,7 +186,7 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     if isinstance(source, np.ndarray):
         return _from_numpy(source)
     if _is_dataset(source):
-        return make_table(source.schema, None, lambda names: _dataset_batches(source, names))  # type: ignore[attr-defined]  # a Dataset
+        return _from_dataset(source)
     return _from_stream(source)
 
 
@@ -169,12 +238,58 @@ def _join(parts: list[list[pa.Array]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(whole, schema=schema)
 
 
-def make_table(schema: pa.Schema, n_rows: int | None, read: _Read, index: Set[str] = frozenset()) -> Table:
+def _parts(
+    first: int, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """A piece in parts of `rows` rows, each with the number of its first row."""
+    for batch in _rechunk(batches, schema, rows):
+        yield first, batch
+        first += batch.num_rows
+
+
+def _take_turns(pieces: Iterator[Iterator[_Part]], n_open: int) -> Iterator[_Part]:
+    """The parts of all pieces, in turn from a few open pieces; one that is used up makes room for the next."""
+    active = deque(islice(pieces, n_open))
+    while active:
+        part = next(active[0], None)
+        if part is not None:
+            yield part
+            active.rotate(-1)
+        else:
+            active.popleft()
+            active.extend(islice(pieces, 1))
+
+
+def _gather(
+    parts: Iterable[_Part], schema: pa.Schema, rows: int
+) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
+    """Parts joined to batches of at most `rows` rows, with the numbers of the rows."""
+    own: list[_Part] = []
+    n = 0
+    for part in chain(parts, [None]):
+        if own and (part is None or n + part[1].num_rows > rows):
+            own.sort(key=lambda item: item[0])
+            numbers = np.concatenate([np.arange(first, first + batch.num_rows) for first, batch in own])
+            whole = _join([batch.columns for _, batch in own], schema)
+            own, n = [], 0  # let go of the parts before the reader goes to work
+            yield numbers, whole
+        if part is not None:
+            own.append(part)
+            n += part[1].num_rows
+
+
+def make_table(
+    schema: pa.Schema,
+    n_rows: int | None,
+    read: _Read,
+    index: Set[str] = frozenset(),
+    pieces: Callable[[], Sequence[Piece]] | None = None,
+) -> Table:
     check_names(schema.names)
     fields = [pa.field(f.name, _plain(f.type)) for f in schema if f.name not in index]
     if not fields:
         raise ValueError("the table has no columns")
-    return Table(pa.schema(fields), n_rows, read)
+    return Table(pa.schema(fields), n_rows, read, pieces)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -209,7 +324,18 @@ def unnamed_index(schema: pa.Schema) -> set[str]:
 
 
 def _from_arrow(table: pa.Table, index: Set[str]) -> Table:
-    return make_table(table.schema, table.num_rows, lambda names: table.select(names).to_batches(), index)
+    def pieces() -> list[Piece]:
+        starts = range(0, table.num_rows, SMALL_PIECE)
+        return [Piece(partial(_slice, table, at), min(SMALL_PIECE, table.num_rows - at)) for at in starts]
+
+    def read(names: list[str]) -> list[pa.RecordBatch]:
+        return table.select(names).to_batches()  # type: ignore[no-any-return]  # pyarrow has no types
+
+    return make_table(table.schema, table.num_rows, read, index, pieces)
+
+
+def _slice(table: pa.Table, at: int, names: list[str]) -> list[pa.RecordBatch]:
+    return table.select(names).slice(at, SMALL_PIECE).to_batches()  # type: ignore[no-any-return]  # as above
 
 
 def _from_reader(reader: pa.RecordBatchReader) -> Table:
@@ -306,12 +432,32 @@ def _is_dataset(source: object) -> bool:
     return module is not None and isinstance(source, module.Dataset)
 
 
-def _dataset_batches(dataset: "pa.dataset.Dataset", names: list[str]) -> Iterator[pa.RecordBatch]:
+def _from_dataset(dataset: Any) -> Table:
+    def pieces() -> list[Piece]:
+        try:
+            fragments = list(dataset.get_fragments())
+        except ValueError:  # a filtered dataset does not tell its fragments
+            return [Piece(partial(_dataset_batches, dataset))]
+        parts = [part for whole in fragments for part in _split(whole)]
+        return [Piece(partial(_dataset_batches, part, schema=dataset.schema), n_rows) for part, n_rows in parts]
+
+    return make_table(dataset.schema, None, partial(_dataset_batches, dataset), pieces=pieces)
+
+
+def _split(fragment: Any) -> list[tuple[Any, int | None]]:
+    """The row groups of a Parquet file and how many rows they have; other files are one part."""
+    if not hasattr(fragment, "split_by_row_group"):
+        return [(fragment, None)]
+    return [(part, sum(group.num_rows for group in part.row_groups)) for part in fragment.split_by_row_group()]
+
+
+def _dataset_batches(source: Any, names: list[str], **options: Any) -> Iterator[pa.RecordBatch]:
+    """Batches of a dataset or a fragment of one."""
     from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions
 
     # By default Arrow keeps whole files (pre_buffer) and, with threads, decodes far ahead of a slow consumer.
     limits = {"batch_size": 65_536, "batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
-    if isinstance(getattr(dataset, "format", None), ParquetFileFormat):
+    if isinstance(getattr(source, "format", None), ParquetFileFormat):
         scan = ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=1 << 20)
         limits["fragment_scan_options"] = scan
-    return dataset.to_batches(columns=names, **limits)  # type: ignore[no-any-return]  # pyarrow has no types
+    return source.to_batches(columns=names, **limits, **options)  # type: ignore[no-any-return]  # pyarrow has no types

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
+from splinefm.learn.labels import Classes
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch, Training
 from splinefm.model.cpu import predict_scores
@@ -52,6 +54,11 @@ class Fitted:
     history: tuple[Epoch, ...] = field(default=(), repr=False)
     training: Training = field(default_factory=Training)
 
+    @property
+    def classes(self) -> Classes | None:
+        """The labels that a logistic target of 0 and of 1 had in the table; None where it was numbers."""
+        return self.loss.classes
+
     def scores(self, table: object, *, threads: int | None = None) -> npt.NDArray[np.float32]:
         """Raw scores of all rows of a table, in its order."""
         slots = table if isinstance(table, Slots) else self.encoder.encode(table, threads=threads)
@@ -60,3 +67,9 @@ class Fitted:
     def predict(self, table: object, *, threads: int | None = None) -> FloatArray:
         """Predictions of all rows: probabilities (logistic), means (squared) or rates (Poisson)."""
         return self.loss.predict(self.scores(table, threads=threads).astype(np.float64))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one file, which `sf.load` reads; see `splinefm.learn.modelfile.save`."""
+        from splinefm.learn.modelfile import save
+
+        save(self, path)

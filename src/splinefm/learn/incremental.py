@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from splinefm.encode.columns import as_numbers
 from splinefm.encode.schema import Schema
+from splinefm.learn.chunks import STREAM_ROWS, Source, ahead
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.fitting import STREAM_ROWS, Source
-from splinefm.learn.training import Diverged, Training, make_groups, seeded
+from splinefm.learn.training import AdaptivePenalties, Diverged, Training, make_groups, seeded
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.optimizers import Optimizer
 
@@ -56,23 +55,30 @@ class Learner:
             self.training.batch_size or 4096,
             self.training.threads,
         )
+        self.penalties = AdaptivePenalties(self.engine)
+        if self.history:  # of a Poisson loss the floor is not known yet, and the noise is taken to be 1
+            noise = self.loss.dispersion(self.history[-1].train_loss) if self.loss.name == "squared" else 1.0
+            self.penalties.adapt(fitted.params["factors"], noise)
 
     def update(self, table: object, target: str, *, sample_weight: str | None = None) -> float:
         """One pass over new data; returns the mean loss of its rows, each scored before the model learned from it."""
-        source = Source(Schema(self.encoder.fields), target, sample_weight, table)
+        source = Source(Schema(self.encoder.fields), target, sample_weight, table, self.loss.classes)
         self._meet(source)
-        batch_size = self.training.batch_size or self.training.rows_per_step(source.open().n_rows or STREAM_ROWS)
-        losses = weights = 0.0
-        for batch in source.batches(STREAM_ROWS):
-            chunk = source.encode(batch, self.encoder, self.loss)
+        batch_size = self.training.batch_size or self.training.rows_per_step(source.opened.n_rows or STREAM_ROWS)
+        losses = floor = weights = 0.0
+        batches = source.batches(STREAM_ROWS)
+        for chunk in ahead(source.encode(batch, self.encoder, self.loss, self.training.threads) for batch in batches):
             order = self.rng.permutation(len(chunk.y))
             for at in range(0, len(order), batch_size):
                 rows = order[at : at + batch_size]
                 weight = float(chunk.sample_weight[rows].sum())
                 losses += weight * self.engine.step(chunk.slots, chunk.y, chunk.sample_weight, rows)
+                floor += self.loss.floor(chunk.y[rows], chunk.sample_weight[rows])
                 weights += weight
         if not np.isfinite(losses):
             raise Diverged("the update diverged; go back to the last fitted model and lower learning_rate")
+        if weights > 0.0:
+            self.penalties.adapt(self.engine.values["factors"], self.loss.dispersion((losses - floor) / weights))
         return losses / max(weights, 1e-300)
 
     def fitted(self) -> Fitted:
@@ -80,11 +86,16 @@ class Learner:
         return Fitted(self.encoder, self.model, self.engine.params(), self.loss, self.history, self.training)
 
     def _meet(self, source: Source) -> None:
-        """Check targets and give new categories their rows, before anything is learned."""
+        """Check targets and weights and give new categories their rows, before anything is learned."""
         for batch in source.batches(STREAM_ROWS):
-            self.loss.check(as_numbers(batch.column(source.target), source.target))
-        encoder = self.encoder.extend(source.table, target=source.target, threads=self.training.threads)
+            self.loss.check(source.targets(batch)[0])
+        encoder = self.encoder.extend(source.opened, target=source.target, threads=self.training.threads)
         if encoder.layout != self.encoder.layout:
             groups = make_groups(encoder, self.training)
+            now = self.engine.penalty
             self.engine.grow(encoder.layout, groups, seeded(self.training.seed, self.engine.number))
+            self.penalties = AdaptivePenalties(self.engine)
+            self.engine.penalty = self.engine.penalty._replace(
+                l2=now.l2, l2_linear=now.l2_linear, smoothness=now.smoothness
+            )
         self.encoder = encoder

@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.learn.labels import Classes
+
 FloatArray = npt.NDArray[np.float64]
 LossName = Literal["logistic", "squared", "poisson"]
 LOSSES: tuple[LossName, ...] = ("logistic", "squared", "poisson")
@@ -32,6 +34,8 @@ class Loss:
         Which loss.
     center, scale : float
         Of the target of the squared loss, so that scores are of size one in whatever unit the target is.
+    classes : pair of labels, optional
+        What a logistic target of 0 and of 1 is called in the table.
 
     Examples
     --------
@@ -42,6 +46,7 @@ class Loss:
     name: LossName = "logistic"
     center: float = 0.0
     scale: float = 1.0
+    classes: Classes | None = None
 
     def __post_init__(self) -> None:
         if self.name not in LOSSES:
@@ -92,6 +97,16 @@ class Loss:
             mean = min(max(mean, 1e-6), 1 - 1e-6)
             return float(np.log(mean / (1 - mean)))
         return float(np.log(max(mean, 1e-6))) if self.name == "poisson" else mean
+
+    def floor(self, y: FloatArray, weight: FloatArray) -> float:
+        """The weighted sum of the losses of perfect predictions, without that of 0/1 targets."""
+        if self.name != "poisson":
+            return 0.0
+        return float(weight @ (y - y * np.log(np.maximum(y, 1e-300))))
+
+    def dispersion(self, excess: float) -> float:
+        """The noise behind a mean loss above the floor: residual variance, deviance per row, 1 for a logistic loss."""
+        return 1.0 if self.name == "logistic" else 2.0 * max(excess, 1e-9)
 
     def check(self, y: FloatArray) -> None:
         """Raise where a target is outside of what the loss allows."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,12 +15,29 @@ import numpy.typing as npt
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.slots import Layout, Slots
+from splinefm.encode.table import quoted
 from splinefm.learn.losses import Loss
+from splinefm.learn.progress import SILENT, Progress
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import AnyModel, Params, init_params
+from splinefm.model.family import FFM, AnyModel, Params, init_params
 from splinefm.model.optimizers import Group, Optimizer
 
 FloatArray = npt.NDArray[np.float64]
+_NUMBERS = int | float | np.integer | np.floating
+# Where nothing is given: see docs/decisions.md.
+L2, SMOOTHNESS = 1e-4, 1e-2
+# Vectors shorter than this count as so long, which bounds their penalty.
+SHORTEST = 0.01
+# A number for all fields, numbers by field (kept as pairs, sorted), or None: the default.
+Penalty = float | Mapping[str, float] | tuple[tuple[str, float], ...] | None
+
+
+class Trained(NamedTuple):
+    """What a run of training leaves."""
+
+    params: Params
+    history: list[Epoch]
+    interrupted: bool
 
 
 class Chunk(NamedTuple):
@@ -55,16 +73,26 @@ class Training:
         Its highest value: it rises over the first `warmup` of all steps and then falls along half a cosine.
     optimizer : {"adamw", "adagrad"}
         Lazy versions: a step changes only the rows that its batch touches.
-    l2 : float, optional
-        Penalty ½ l2 |v|² + ½ (l2 / 10) w² for every row that a batch touches.
-    smoothness : float, optional
-        Penalty on squared second differences of neighboring basis functions' vectors and weights. Where one of the
-        two is left out, short runs on the validation part choose it (1e-4 and 1e-3 for tables that are read from
-        disk and without a validation part).
+    l2 : float or mapping of str to float, optional
+        Penalty φ l2 (½ |v|² / r + w² / 20) for every row that a batch touches; 1e-4 by default. r is the root mean
+        square length of the vectors of the row's group (a resolution of a spline, or the categories of a field) after
+        the epoch before, and 1 in the first epoch: groups that help little shrink towards zero, as with a group lasso.
+        φ is the noise: residual variance (squared loss), deviance per row (Poisson) or 1 (logistic).
+    smoothness : float or mapping of str to float, optional
+        Penalty φ smoothness on squared differences of neighboring basis functions' vectors and weights; 1e-2 by
+        default. Both penalties may be given by field name; fields that are not named get the default.
+    smoothness_order : {2, 1, 3}
+        Order of the differences: much smoothness makes a curve a constant (1), a straight line (2) or a parabola (3)
+        in the transformed column.
+    warmup : float
+        Share of all steps over which the learning rate rises.
     average : bool
         Keep a moving average of the weights, over about half an epoch, and use it.
     patience : int, optional
         Stop after so many epochs without a better validation loss.
+    refit : bool
+        Train again on all rows, those of the validation part included, for as many epochs as were best. Only where the
+        validation part was cut from a table that is kept in memory.
     seed : int
         For start values and the order of the rows.
     threads : int, optional
@@ -74,17 +102,21 @@ class Training:
     --------
     >>> Training(epochs=3).rate_at(0, 100) < Training(epochs=3).rate_at(10, 100)
     True
+    >>> Training(l2={"price": 1e-3, "country": 1e-5}).l2
+    (('country', 1e-05), ('price', 0.001))
     """
 
-    epochs: int = 30
+    epochs: int = 20
     batch_size: int | None = None
-    learning_rate: float = 0.01
+    learning_rate: float = 0.005
     optimizer: str = "adamw"
-    l2: float | None = None
-    smoothness: float | None = None
+    l2: Penalty = None
+    smoothness: Penalty = None
+    smoothness_order: int = 2
     warmup: float = 0.05
     average: bool = True
     patience: int | None = 5
+    refit: bool = True
     seed: int = 0
     threads: int | None = None
 
@@ -92,20 +124,29 @@ class Training:
         for name in ("epochs", "batch_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "l2", "smoothness"):
-            value = getattr(self, name)
-            if value is not None and not 0.0 <= value < math.inf:
-                raise ValueError(f"{name} must be at least 0, got {value}")
+        _checked_number("learning_rate", self.learning_rate)
+        for name in ("l2", "smoothness"):
+            object.__setattr__(self, name, _checked_penalty(name, getattr(self, name)))
+        if self.smoothness_order not in (1, 2, 3):
+            raise ValueError(f"smoothness_order must be 1, 2 or 3, got {self.smoothness_order}")
         if not 0.0 <= self.warmup <= 1.0:
             raise ValueError(f"warmup is a share of all steps, from 0 to 1; got {self.warmup}")
 
-    def with_penalties(self, l2: float = 1e-4, smoothness: float = 1e-3) -> Training:
-        """The same with penalties filled in where they were left out."""
-        return replace(
-            self,
-            l2=l2 if self.l2 is None else self.l2,
-            smoothness=smoothness if self.smoothness is None else self.smoothness,
-        )
+    def check_fields(self, names: Sequence[str]) -> None:
+        """Raise where a penalty is given for a field that does not exist."""
+        for setting in ("l2", "smoothness"):
+            for name in _by_name(getattr(self, setting)):
+                if name not in names:
+                    nearest = difflib.get_close_matches(name, names, n=3)
+                    hint = f"; nearest: {quoted(nearest)}" if nearest else ""
+                    raise ValueError(
+                        f"{setting} is given for {name!r}, which is no field{hint}. Fields: {quoted(names)}"
+                    )
+
+    def with_penalties(self, names: Sequence[str], l2: float = L2, smoothness: float = SMOOTHNESS) -> Training:
+        """The same with penalties filled in where they were left out, for the fields of these names."""
+        self.check_fields(names)
+        return replace(self, l2=_filled(self.l2, names, l2), smoothness=_filled(self.smoothness, names, smoothness))
 
     def rows_per_step(self, n_rows: int) -> int:
         """The batch size for a table: as given, or a power of two near a 250th of the rows."""
@@ -113,13 +154,18 @@ class Training:
             return self.batch_size
         return int(min(4096, max(32, 2 ** round(math.log2(max(1, n_rows) / 250)))))
 
-    def rate_at(self, step: int, n_steps: int) -> float:
+    def rate_at(self, step: float, n_steps: float) -> float:
         """The learning rate of a step, counted from 0."""
         rising = self.warmup * n_steps
         if step < rising:
             return self.learning_rate * (step + 1) / (rising + 1)
         done = (step - rising) / max(1.0, n_steps - rising)
         return self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
+
+    def rates(self, epoch: int, n_rows: int) -> Callable[[int], float]:
+        """The learning rate of an epoch, counted from 0, after so many of its rows: batches may be of any size."""
+        size = self.rows_per_step(n_rows)
+        return lambda seen: self.rate_at((epoch * n_rows + seen) / size, self.epochs * n_rows / size)
 
 
 def seeded(*seeds: int) -> np.random.Generator:
@@ -135,20 +181,20 @@ class Diverged(ValueError):
 
 def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     """Penalties of each field's rows: tokens and categories are shrunk, basis functions are smoothed as well."""
-    training = training.with_penalties()
-    l2, smoothness = training.l2 or 0.0, training.smoothness or 0.0
-    plain = Group(1, l2, 0.1 * l2)
+    names, order = encoder.layout.names, training.smoothness_order
+    training = training.with_penalties(names)
     groups: list[list[Group]] = []
     for item, layout in zip(encoder.fields, encoder.layout.fields, strict=True):
+        l2, smoothness = _of_field(training.l2, item.name), _of_field(training.smoothness, item.name)
+        plain = Group(layout.n_rows, l2, 0.1 * l2)
         if not isinstance(item, Numerical):
-            groups.append([replace(plain, size=layout.n_rows)])
+            groups.append([plain])
             continue
         own = [replace(plain, size=item.n_tokens)] if item.n_tokens else []
-        periodic = bool(getattr(item.basis, "periodic", False))
-        own += [
-            replace(plain, size=size, smoothness=smoothness if size > 2 else 0.0, periodic=periodic)
-            for size in item.basis.sizes
-        ]
+        smooth = replace(
+            plain, smoothness=smoothness, order=order, periodic=bool(getattr(item.basis, "periodic", False))
+        )
+        own += [replace(smooth if size > order else plain, size=size) for size in item.basis.sizes]
         groups.append(own)
     return groups
 
@@ -157,55 +203,91 @@ def train(
     model: AnyModel,
     layout: Layout,
     groups: list[list[Group]],
-    chunks: Callable[[np.random.Generator], Iterable[Chunk]],
+    chunks: Callable[[int], Iterable[Chunk]],
     n_rows: int,
     loss: Loss,
     training: Training,
     validation: Chunk | None = None,
     start: float = 0.0,
     report: Callable[[Epoch], None] = lambda epoch: None,
-) -> tuple[Params, list[Epoch]]:
-    """Train a model; `chunks(rng)` gives the chunks of one epoch, each fitting in memory, with standardized targets.
+    progress: Progress = SILENT,
+    stop_after: int | None = None,
+) -> Trained:
+    """Train a model; `chunks(epoch)` gives the chunks of an epoch, counted from 0, with standardized targets.
 
-    The bias starts at `start`.
+    An epoch has `n_rows` rows, of which each chunk must fit in memory. The bias starts at `start`. `stop_after` epochs
+    end the run without changing the course of the learning rate.
 
     Returns the parameters of the best epoch by validation loss (of the last one without a validation part), and the
     history. Ctrl-C ends training after the present batch and keeps the best parameters so far.
     """
     rng = seeded(training.seed)
     batch_size = training.rows_per_step(n_rows)
-    steps = training.epochs * max(1, math.ceil(n_rows / batch_size))
     engine = make_engine(model, layout, groups, loss, training, n_rows, rng, start)
-    best, best_loss, history, number = None, math.inf, [], 0
-    begin = time.perf_counter()
+    penalties = AdaptivePenalties(engine)
+    best, best_loss, history, since, begin = None, math.inf, [], 0, time.perf_counter()
+    n_epochs, interrupted = stop_after or training.epochs, False
     try:
-        for epoch in range(training.epochs):
-            losses, weights, seen, started = 0.0, 0.0, 0, time.perf_counter()
-            for chunk, rows in _batches(chunks(rng), batch_size, rng):
-                rate = training.rate_at(number, steps)
-                weight = float(chunk.sample_weight[rows].sum())
-                losses += weight * engine.step(chunk.slots, chunk.y, chunk.sample_weight, rows, rate)
-                weights, seen, number = weights + weight, seen + len(rows), number + 1
-            train_loss = losses / max(weights, 1e-300)
+        for epoch in range(n_epochs):
+            progress.begin_epoch(epoch + 1, n_epochs, n_rows)
+            started = time.perf_counter()
+            rates = training.rates(epoch, n_rows)
+            batches = _batches(chunks(epoch), batch_size, rng)
+            train_loss, floor, seen, rate = _pass(engine, batches, loss, rates, progress)
             if not math.isfinite(train_loss):
                 raise Diverged(_divergence_message(training, epoch))
             params = engine.params(averaged=training.average)
+            penalties.adapt(params["factors"], loss.dispersion(train_loss - floor))
             now = time.perf_counter()
             value = _validation_loss(engine, params, validation, loss) if validation is not None else math.nan
             history.append(Epoch(epoch + 1, train_loss, value, rate, seen / (now - started), now - begin))
+            progress.end_epoch(history[-1], loss)
             report(history[-1])
             if validation is None or value < best_loss:
                 best, best_loss, since = params, value, 0
             else:
                 since += 1
                 if training.patience is not None and since >= training.patience:
+                    progress.say(f"stopped: no better validation loss since epoch {epoch + 1 - since}")
                     break
     except KeyboardInterrupt:
         if best is None:
             raise
+        interrupted = True
+        progress.say("stopped by Ctrl-C; the best epoch is kept")
     if best is None:
         raise Diverged(_divergence_message(training, len(history) - 1))
-    return best, history
+    return Trained(best, history, interrupted)
+
+
+class AdaptivePenalties:
+    """Penalties that follow what was learned: more for groups of short vectors, and all in proportion to the noise.
+
+    Parameters
+    ----------
+    engine : CpuEngine
+        Whose penalties are set; as they are now, they are the units.
+    """
+
+    def __init__(self, engine: CpuEngine) -> None:
+        self.engine, self.base = engine, engine.penalty
+
+    def adapt(self, factors: npt.NDArray[np.float32], dispersion: float) -> None:
+        """Set the engine's penalties for the next epoch."""
+        base = self.base
+        ranges = zip(base.begin, base.end, strict=True)
+        length = np.array([self._length(factors[begin:end]) for begin, end in ranges])
+        self.engine.penalty = base._replace(
+            l2=(dispersion * base.l2 / np.maximum(length, SHORTEST)).astype(np.float32),
+            l2_linear=(dispersion * base.l2_linear).astype(np.float32),
+            smoothness=(dispersion * base.smoothness).astype(np.float32),
+        )
+
+    def _length(self, factors: npt.NDArray[np.float32]) -> float:
+        """Root mean square length of vectors; the rows of an FFM hold one for each of its fields."""
+        parts = len(self.engine.layout.fields) if isinstance(self.engine.model, FFM) else 1
+        flat = factors.reshape(-1)
+        return math.sqrt(float(np.dot(flat, flat)) / max(1, len(factors) * parts))
 
 
 def make_engine(
@@ -228,6 +310,31 @@ def make_engine(
     return CpuEngine(model, layout, params, loss.name, optimizer, groups, batch_size, training.threads)
 
 
+def _pass(
+    engine: CpuEngine,
+    batches: Iterable[tuple[Chunk, npt.NDArray[np.int64]]],
+    loss: Loss,
+    rates: Callable[[int], float],
+    progress: Progress,
+) -> tuple[float, float, int, float]:
+    """A step per batch, until the loss is no number.
+
+    Returns the mean loss and its floor, the number of rows, and the last learning rate.
+    """
+    total, floor, weights, seen, rate = 0.0, 0.0, 0.0, 0, math.nan
+    for chunk, rows in batches:
+        rate = rates(seen)
+        weight = float(chunk.sample_weight[rows].sum())
+        total += weight * engine.step(chunk.slots, chunk.y, chunk.sample_weight, rows, rate)
+        floor += loss.floor(chunk.y[rows], chunk.sample_weight[rows])
+        weights, seen = weights + weight, seen + len(rows)
+        progress.advance(len(rows), total / max(weights, 1e-300))
+        if not math.isfinite(total):
+            break
+    weights = max(weights, 1e-300)
+    return total / weights, floor / weights, seen, rate
+
+
 def _batches(
     chunks: Iterable[Chunk], batch_size: int, rng: np.random.Generator
 ) -> Iterator[tuple[Chunk, npt.NDArray[np.int64]]]:
@@ -244,7 +351,39 @@ def _validation_loss(engine: CpuEngine, params: Params, validation: Chunk, loss:
 
 
 def _divergence_message(training: Training, epoch: int) -> str:
+    l2 = f" (now {training.l2:g})" if isinstance(training.l2, float) else ""
     return (
         f"training diverged in epoch {epoch + 1}: the loss is not a finite number; "
-        f"lower learning_rate (now {training.learning_rate:g}), or raise l2 (now {training.l2})"
+        f"lower learning_rate (now {training.learning_rate:g}), or raise l2{l2}"
     )
+
+
+def _checked_penalty(name: str, value: Penalty) -> Penalty:
+    """The penalty as it is kept: pairs instead of a mapping, which can be compared, hashed and written as JSON."""
+    if value is None or isinstance(value, _NUMBERS):
+        return None if value is None else _checked_number(name, value)
+    try:
+        given = dict(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number or a mapping from field names to numbers, got {value!r}") from None
+    return tuple(sorted((str(key), _checked_number(f"{name} of {key!r}", number)) for key, number in given.items()))
+
+
+def _checked_number(name: str, value: object) -> float:
+    if not isinstance(value, _NUMBERS) or not 0.0 <= value < math.inf:
+        raise ValueError(f"{name} must be at least 0, got {value}")
+    return float(value)
+
+
+def _by_name(penalty: Penalty) -> dict[str, float]:
+    return {} if penalty is None or isinstance(penalty, float) else dict(penalty)
+
+
+def _filled(penalty: Penalty, names: Sequence[str], value: float) -> Penalty:
+    if penalty is None or isinstance(penalty, float):
+        return value if penalty is None else penalty
+    return dict.fromkeys(names, value) | dict(penalty)
+
+
+def _of_field(penalty: Penalty, name: str) -> float:
+    return penalty if isinstance(penalty, float) else _by_name(penalty)[name]

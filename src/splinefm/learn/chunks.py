@@ -1,0 +1,339 @@
+"""Chunks: the rows of a table as training takes them, in memory or read anew for every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import starmap
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.encode.columns import as_numbers
+from splinefm.encode.encoder import CHUNK, Encoder, Statistics
+from splinefm.encode.schema import Schema
+from splinefm.encode.slots import Layout, concatenate_slots, empty_slots
+from splinefm.encode.table import Table, missing_column_message, open_table
+from splinefm.learn.labels import Classes, as_targets, find_classes
+from splinefm.learn.losses import Loss
+from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.training import Chunk, FloatArray, Training, seeded
+
+# Rows per chunk of a table that is trained on from disk, and the most that are held back for validation; fewer where
+# the encoded rows are so wide that they would take more memory than this.
+STREAM_ROWS, STREAM_BYTES = 131_072, 1 << 26
+MOST_VALIDATION_ROWS, VALIDATION_BYTES = 200_000, 1 << 27
+# Encoded tables up to this size stay in memory from one epoch to the next.
+MEMORY_BYTES = 1 << 30
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table with the names of its target and weights."""
+
+    schema: Schema
+    target: str
+    sample_weight: str | None
+    table: object
+    classes: Classes | None = None
+
+    def with_classes(self) -> Source:
+        """The same for a classifier: the labels of the target are looked up, if it is not numbers from 0 to 1."""
+        table = open_table(self.table, types=self.schema.column_types())
+        if self.target not in table.names:
+            raise ValueError(missing_column_message(self.target, table.names))
+        columns = (batch.column(0) for batch in table.chunks([self.target], STREAM_ROWS))
+        return replace(self, classes=find_classes(columns, self.target))
+
+    @cached_property
+    def opened(self) -> Table:
+        """The table, its text files read with the types of the schema."""
+        target = {str: pa.string(), bool: pa.bool_()}.get(
+            type(self.classes[0]) if self.classes else float, pa.float64()
+        )
+        table = open_table(self.table, types={**self.schema.column_types(), self.target: target})
+        for name in self.names[len(self.schema) :]:
+            if name not in table.names:
+                raise ValueError(missing_column_message(name, table.names))
+        self.schema.check_columns(table.names, self.target)
+        return table
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the fields, the target and the weights."""
+        return [*self.schema.names, self.target, *([self.sample_weight] if self.sample_weight else [])]
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Record batches in the order of the table."""
+        return self.opened.chunks(self.names, rows)
+
+    def targets(self, batch: pa.RecordBatch) -> tuple[FloatArray, FloatArray]:
+        """Targets as they are in the table, and weights."""
+        y = as_targets(batch.column(self.target), self.target, self.classes)
+        if self.sample_weight is None:
+            return y, np.ones(len(y))
+        weight = as_numbers(batch.column(self.sample_weight), self.sample_weight)
+        if not (np.isfinite(weight).all() and (weight >= 0).all()):
+            raise ValueError(f"the weights in column {self.sample_weight!r} must be numbers of at least 0")
+        return y, weight
+
+    def encode(self, batch: pa.RecordBatch, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk:
+        """Slots, standardized targets and weights of a batch."""
+        y, weight = self.targets(batch)
+        loss.check(y)
+        slots = encoder.encode(batch, threads=threads)
+        return Chunk(slots, np.ascontiguousarray(loss.standardize(y)), np.ascontiguousarray(weight))
+
+
+@dataclass
+class Sample:
+    """A share of a table's rows, at most `most` of them, spread over the whole table.
+
+    A row is in if its lot, which depends on the seed and its number in the table alone, is below the share. Where that
+    makes too many rows, the share is halved. So the rows are the same whatever the order in which they are read.
+
+    Parameters
+    ----------
+    share : float
+        The share of rows to draw; it may become less.
+    seed : int
+        Draws the lots.
+    most : int
+        Most rows to draw.
+    """
+
+    share: float
+    seed: int
+    most: int
+    n_rows: int = 0
+    parts: list[tuple[FloatArray, pa.RecordBatch]] = field(default_factory=list)
+
+    def has(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether rows are in the sample."""
+        return draw_lots(self.seed, numbers) < self.share
+
+    def add(self, first: int, batch: pa.RecordBatch) -> None:
+        """Keep the rows of a batch that are in; `first` is the number of its first row."""
+        if self.share == 0.0:
+            return
+        lots = draw_lots(self.seed, np.arange(first, first + batch.num_rows))
+        lots, batch = _below(self.share, lots, batch)
+        self.parts.append((lots, _plain(batch)))
+        self.n_rows += len(lots)
+        self.limit(self.most)
+
+    def limit(self, most: int) -> None:
+        """Lower the share until there are at most so many rows."""
+        while self.n_rows > most:
+            self.share /= 2
+            self.parts = [_below(self.share, *part) for part in self.parts]
+            self.n_rows = sum(len(lots) for lots, _ in self.parts)
+
+    def encode(self, source: Source, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk | None:
+        """The rows, encoded (None where they have no weight); the table's own rows are let go of."""
+        parts, self.parts = self.parts, []
+        chunks = [source.encode(batch, encoder, loss, threads) for lots, batch in parts if len(lots)]
+        if not any(chunk.sample_weight.any() for chunk in chunks):
+            return None
+        slots, y, weight = zip(*chunks, strict=True)
+        return Chunk(concatenate_slots(slots), np.concatenate(y), np.concatenate(weight))
+
+
+def sample_rows(source: Source, training: Training) -> Sample:
+    """The rows of a table for validation; of a large one a sample."""
+    sample, first = Sample(1.0, training.seed, MOST_VALIDATION_ROWS), 0
+    for batch in ahead(source.batches(CHUNK)):
+        sample.add(first, batch)
+        first += batch.num_rows
+    return sample
+
+
+def draw_lots(seed: int, numbers: npt.NDArray[np.int64]) -> FloatArray:
+    """A number in [0, 1) for each row number: SplitMix64, which any row can be asked of without those before it."""
+    z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z += seeded(seed).integers(2**64, dtype=np.uint64)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return np.asarray((z >> np.uint64(11)) * 2.0**-53)
+
+
+def _below(share: float, lots: FloatArray, batch: pa.RecordBatch) -> tuple[FloatArray, pa.RecordBatch]:
+    chosen = lots < share
+    return lots[chosen], batch.filter(pa.array(chosen))
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Dictionaries decoded: a few rows would keep a whole dictionary in memory."""
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+@dataclass
+class Survey:
+    """What the first pass over a table finds out.
+
+    Attributes
+    ----------
+    statistics : Statistics
+        For the encoder.
+    held_out : Sample
+        The rows that validate.
+    weight, mean, squares : float
+        Of the target: sum of weights, mean, and weighted sum of squared deviations from it.
+    """
+
+    statistics: Statistics
+    held_out: Sample
+    weight: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, batch: pa.RecordBatch, y: FloatArray, weight: FloatArray) -> None:
+        """The next rows of the table."""
+        self.held_out.add(self.statistics.n_rows, batch)
+        self.statistics.update(batch)
+        total = float(weight.sum())
+        if total > 0.0:
+            mean = float(np.average(y, weights=weight))
+            gap, share = mean - self.mean, total / (self.weight + total)
+            self.squares += float(np.dot(weight, (y - mean) ** 2)) + gap**2 * self.weight * share
+            self.mean += gap * share
+            self.weight += total
+
+    def fit_loss(self, loss: Loss) -> Loss:
+        """The loss with center and scale of the target filled in."""
+        if self.weight == 0.0:
+            raise ValueError("the sample weights of all rows are 0; there is nothing to learn from")
+        spread = np.sqrt(self.squares / self.weight)
+        # Two targets with the mean and the spread of all.
+        return loss.fit(self.mean + spread * np.array([-1.0, 1.0]), np.ones(2)) if loss.name == "squared" else loss
+
+    def start(self, loss: Loss) -> float:
+        """The score of the best constant prediction."""
+        return loss.start(loss.standardize(np.array([self.mean])), np.ones(1))
+
+
+def take_survey(source: Source, loss: Loss, share: float, training: Training, progress: Progress = SILENT) -> Survey:
+    """Read a table once; a target or weight that is not allowed is an error before anything is trained."""
+    survey = Survey(Statistics(source.schema, training.threads), Sample(share, training.seed, MOST_VALIDATION_ROWS))
+    progress.begin("reading the table", source.opened.n_rows)
+    for batch in ahead(source.batches(CHUNK)):
+        y, weight = source.targets(batch)
+        loss.check(y)
+        survey.add(batch, y, weight)
+        progress.advance(batch.num_rows)
+    return survey
+
+
+def prepare_chunks(
+    source: Source, loss: Loss, validation: float | object, training: Training, progress: Progress = SILENT
+) -> Chunks:
+    """Everything that training needs of a table; `validation` is a share of its rows or another table."""
+    share = float(validation) if isinstance(validation, float | int) else 0.0
+    if not 0.0 <= share < 1.0:
+        raise ValueError(f"validation must be a share from 0 to below 1, or a table; got {share}")
+    given = None if isinstance(validation, float | int) else replace(source, table=validation)
+    survey = take_survey(source, loss, share, training, progress)
+    progress.begin("fitting the encoder")
+    encoder, loss = survey.statistics.encoder(), survey.fit_loss(loss)
+    held_out = survey.held_out
+    validating = held_out if given is None else sample_rows(given, training)
+    validating.limit(VALIDATION_BYTES // _bytes_per_row(encoder.layout))
+    chunks = Chunks(source, encoder, loss, training, held_out, survey.start(loss))
+    chunks.validation = validating.encode(given or source, encoder, loss, training.threads)
+    if chunks.n_rows * _bytes_per_row(encoder.layout) <= MEMORY_BYTES:
+        chunks.keep(progress)
+    return chunks
+
+
+class Chunks:
+    """The training rows of every epoch: in memory if they are small enough, otherwise read and encoded anew.
+
+    What is read anew comes in another order in every epoch, each chunk mixed from several places of the table; while
+    a chunk is trained on, the next one is made.
+
+    Attributes
+    ----------
+    encoder, loss
+        Fitted to the table.
+    start : float
+        The score of the best constant prediction.
+    validation : Chunk or None
+        The rows that choose the best epoch.
+    n_rows : int
+        Rows to train on.
+    kept : Chunk or None
+        They, if they are in memory.
+    """
+
+    def __init__(
+        self, source: Source, encoder: Encoder, loss: Loss, training: Training, held_out: Sample, start: float
+    ) -> None:
+        self.source, self.encoder, self.loss, self.training = source, encoder, loss, training
+        self.held_out, self.start = held_out, start
+        self.n_rows = encoder.n_rows - held_out.n_rows
+        if not self.n_rows:
+            raise ValueError(f"all {encoder.n_rows} rows are held out for validation; pass validation=0")
+        self.rows_per_chunk = min(STREAM_ROWS, max(1024, STREAM_BYTES // _bytes_per_row(encoder.layout)))
+        self.validation: Chunk | None = None
+        self.kept: Chunk | None = None
+
+    def keep(self, progress: Progress = SILENT) -> None:
+        """Encode all rows, in the order of the table, and keep them."""
+        progress.begin("encoding", self.n_rows)
+        chunk = Chunk(empty_slots(self.n_rows, self.encoder.layout), np.empty(self.n_rows), np.empty(self.n_rows))
+        at = first = 0
+        for batch in ahead(self.source.batches(self.rows_per_chunk)):
+            part = self._encode(np.arange(first, first + batch.num_rows), batch)
+            rows = slice(at, at + len(part.y))
+            chunk.slots.start[rows], chunk.slots.weight[rows] = part.slots.start, part.slots.weight
+            chunk.y[rows], chunk.sample_weight[rows] = part.y, part.sample_weight
+            at, first = rows.stop, first + batch.num_rows
+            progress.advance(len(part.y))
+        self.kept = chunk
+
+    def epoch(self, number: int) -> Iterable[Chunk]:
+        """The chunks of an epoch."""
+        return [self.kept] if self.kept is not None else ahead(self._read(number))
+
+    def whole(self) -> Chunk | None:
+        """Training and validation rows together, if they are parts of one table and in memory."""
+        if self.kept is None or self.validation is None or not self.held_out.n_rows:
+            return None
+        slots = concatenate_slots([self.kept.slots, self.validation.slots])
+        y, weight = (np.concatenate(pair) for pair in zip(self.kept[1:], self.validation[1:], strict=True))
+        return Chunk(slots, y, weight)
+
+    def _read(self, number: int) -> Iterator[Chunk]:
+        rng = seeded(self.training.seed, number)
+        batches = self.source.opened.shuffled(self.source.names, self.rows_per_chunk, rng=rng)
+        # A loop here would hold on to a batch until the next one has been read.
+        return filter(lambda chunk: len(chunk.y) > 0, starmap(self._encode, batches))
+
+    def _encode(self, numbers: npt.NDArray[np.int64], batch: pa.RecordBatch) -> Chunk:
+        held_out = self.held_out.has(numbers)
+        if held_out.any():
+            batch = batch.filter(pa.array(~held_out))
+        return self.source.encode(batch, self.encoder, self.loss, self.training.threads)
+
+
+def _bytes_per_row(layout: Layout) -> int:
+    """Of a chunk: slots, target and weight."""
+    return 4 * (layout.n_windows + layout.n_weights) + 16
+
+
+def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
+    """The items; a thread makes the next one while the reader works on the present one."""
+    iterator = iter(items)
+    with ThreadPoolExecutor(1) as pool:
+        upcoming = pool.submit(next, iterator, None)
+        while (item := upcoming.result()) is not None:
+            upcoming = pool.submit(next, iterator, None)
+            yield item

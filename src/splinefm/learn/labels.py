@@ -1,0 +1,73 @@
+"""Two labels of any kind as the target of a classifier: 0 for the first, 1 for the second, in sorted order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from splinefm.encode.columns import as_numbers, is_text
+
+Label = str | bool | int | float
+Classes = tuple[Label, Label]
+SHOWN = 5
+_ONE_EACH = "fit one model per class, such as sklearn.multiclass.OneVsRestClassifier(SplineFMClassifier())"
+
+
+def find_classes(columns: Iterable[pa.Array], name: str) -> Classes | None:
+    """The two labels of a target column that comes in parts, or None if it holds numbers between 0 and 1.
+
+    Numbers are judged by the first part: if they lie between 0 and 1 the rest is not looked at, since a share such as
+    clicks out of impressions is a target as well.
+    """
+    found: set[Label] = set()
+    for number, column in enumerate(columns):
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        if number == 0 and _is_share(column, name):
+            return None
+        found.update(value for value in pc.unique(column).to_pylist() if value is not None and value == value)
+        if len(found) > 2:
+            break
+    return _two(sorted(found, key=lambda label: (str(type(label)), label)), name)
+
+
+def _is_share(column: pa.Array, name: str) -> bool:
+    if is_text(column.type) or pa.types.is_boolean(column.type):
+        return False
+    y = as_numbers(column, name)
+    return bool(np.all((y >= 0.0) & (y <= 1.0) | np.isnan(y)))
+
+
+def _two(labels: Sequence[Label], name: str) -> Classes:
+    if len(labels) == 2:
+        return labels[0], labels[1]
+    shown = ", ".join(map(repr, labels[:SHOWN]))
+    if len(labels) < 2:
+        raise ValueError(
+            f"the target {name!r} has one class only ({shown or 'no value at all'}); a classifier needs two"
+        )
+    if not isinstance(labels[0], str):
+        raise ValueError(
+            f"a logistic target lies between 0 and 1 or has two values, but {name!r} has more ({shown}, ...); for "
+            f'other numbers use loss="squared", for counts "poisson", for more than two classes {_ONE_EACH}'
+        )
+    raise ValueError(f"the target {name!r} has more than two classes ({shown}, ...); {_ONE_EACH}")
+
+
+def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDArray[np.float64]:
+    """Targets as numbers; a missing label is NaN, one that is neither of the classes an error."""
+    if classes is None:
+        return as_numbers(column, name)
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if isinstance(classes[0], str) != is_text(column.type) and not pa.types.is_null(column.type):
+        raise ValueError(f"the target {name!r} was {classes[0]!r} or {classes[1]!r} before, now it is {column.type}")
+    second = pc.equal(column, pa.scalar(classes[1], column.type))
+    known = pc.or_kleene(second, pc.equal(column, pa.scalar(classes[0], column.type)))
+    if not pc.all(known, min_count=0).as_py():
+        other = pc.filter(column, pc.invert(pc.fill_null(known, True)))[0].as_py()
+        if other == other:  # NaN is a missing label
+            raise ValueError(f"the target {name!r} is {classes[0]!r} or {classes[1]!r}, got {other!r}")
+    return as_numbers(pc.if_else(known, second.cast(pa.float64()), None), name)

@@ -1,0 +1,90 @@
+"""Targets with two labels of any kind."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pytest
+
+import splinefm as sf
+from splinefm.learn.labels import as_targets, find_classes
+
+TRAINING = sf.Training(epochs=1, threads=1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "classes"),
+    [
+        ([["no", "yes", None], ["no"]], ("no", "yes")),
+        ([["a"], ["b"]], ("a", "b")),
+        ([[True, False]], (False, True)),
+        ([[2, 1, 2]], (1, 2)),
+        ([[-1.0, float("nan")], [1.0]], (-1.0, 1.0)),
+        ([[0, 1]], None),
+        ([[0.0, 0.25, None]], None),
+    ],
+)
+def test_classes_are_found_and_sorted(parts, classes):
+    columns = [pa.array(part) for part in parts]
+    assert find_classes(columns, "t") == classes
+    coded = [column.dictionary_encode() for column in columns]
+    assert find_classes(coded, "t") == classes
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["a", "b", "c"], "'t' has more than two classes.*OneVsRest"),
+        ([1, 2, 3], "lies between 0 and 1 or has two values.*squared"),
+        (["a", None], "one class only .'a'."),
+        (pa.array([None, None], pa.string()), "no value at all"),
+    ],
+)
+def test_other_than_two_labels_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        find_classes([pa.array(values)], "t")
+
+
+def test_labels_become_0_and_1():
+    expected = [0.0, 1.0, np.nan, 1.0]
+    for values, classes in (
+        (["no", "yes", None, "yes"], ("no", "yes")),
+        ([False, True, None, True], (False, True)),
+        ([1, 2, None, 2], (1, 2)),
+        ([1.0, 2.0, float("nan"), 2.0], (1, 2)),
+    ):
+        column = pa.array(values)
+        np.testing.assert_array_equal(as_targets(column, "t", classes), expected)
+        np.testing.assert_array_equal(as_targets(column.dictionary_encode(), "t", classes), expected)
+    np.testing.assert_array_equal(as_targets(pa.array([0.25]), "t", None), [0.25])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [(["no", "maybe"], "'no' or 'yes', got 'maybe'"), ([1, 2], "'no' or 'yes' before, now it is")],
+)
+def test_a_label_that_was_not_there_is_an_error(values, message):
+    with pytest.raises(ValueError, match=message):
+        as_targets(pa.array(values), "t", ("no", "yes"))
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), (False, True), (1, 2), (-1.0, 1.0)])
+def test_a_model_is_the_same_whatever_the_labels_are_called(labels, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.random(300)
+    second = rng.random(300) < x
+    plain = sf.fit_model({"x": x, "y": second.astype(float)}, "y", model=sf.FM(k=2), training=TRAINING)
+    table = pa.table({"x": x, "y": pa.array([labels[int(is_second)] for is_second in second])})
+    pa_csv.write_csv(table, tmp_path / "t.csv")
+    for source in (table, tmp_path / "t.csv"):
+        fitted = sf.fit_model(source, "y", model=sf.FM(k=2), training=TRAINING)
+        assert fitted.classes == labels
+        np.testing.assert_array_equal(fitted.predict(table), plain.predict(table))
+    assert plain.classes is None
+    fitted.save(tmp_path / "m.sfm")
+    loaded = sf.load(tmp_path / "m.sfm")
+    assert loaded.classes == labels
+    learner = sf.Learner(loaded)
+    assert learner.update(table, "y") > 0.0
+    assert learner.fitted().classes == labels
+    with pytest.raises(ValueError, match="missing"):
+        learner.update({"x": [0.5], "y": pa.nulls(1, table["y"].type)}, "y")
