@@ -200,6 +200,22 @@ class TestInference:
     def test_heavy_values_of_a_coarse_grid_are_not_special(self):
         assert self.schema(grade=np.repeat(np.arange(16), 100)) == sf.Schema([sf.Numerical("grade")])
 
+    def test_amounts_that_recur_are_categories(self):
+        rng = np.random.default_rng(0)
+        tariffs = np.unique(np.round(np.exp(rng.normal(7, 2, 60)), 2))
+        amounts = np.concatenate([np.zeros(5000), rng.choice(tariffs, 20 * len(tariffs))])
+        table = {
+            "amount": amounts,
+            "grid": rng.integers(0, 60, len(amounts)) * 0.5,
+            "many": rng.random(len(amounts)),
+        }
+        schema = sf.infer_schema(table)
+        assert schema["amount"] == sf.Categorical("amount")
+        assert "recur" in schema.reasons["amount"]
+        assert isinstance(schema["grid"], sf.Numerical) and isinstance(schema["many"], sf.Numerical)
+        few = {"amount": np.concatenate([np.zeros(5000), np.repeat(tariffs, 3)])}  # each on three rows only
+        assert isinstance(sf.infer_schema(few)["amount"], sf.Numerical)
+
     def test_an_inferred_schema_fits_its_table(self):
         table = pa.table({"x": np.r_[np.zeros(50), np.arange(50)], "c": ["a", None] * 50})
         schema = sf.Schema.infer(table)
