@@ -84,7 +84,8 @@ def their_seconds(k: int, rows: int, passes: int) -> float:
 def in_child(function: str, *arguments: object, threads: int) -> float:
     """Call a function in a process of its own: the threads of libffm are set by the environment."""
     code = f"import {Path(__file__).stem} as b; print('=', b.{function}{tuple(arguments)!r})"
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(Path(__file__).parent)}
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": paths}
     out = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
     return float(out.stdout.rsplit("=", 1)[1])
 
