@@ -371,8 +371,13 @@ def test_bad_input(change, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs must be at least 1"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1"),
+        ({"epochs": "3"}, "epochs must be a whole number of at least 1, got '3'"),
+        ({"epochs": 2.5}, "epochs must be a whole number"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
+        ({"patience": 0}, "patience must be a whole number of at least 1"),
+        ({"threads": 0}, "threads must be a whole number of at least 1"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
         ({"learning_rate": -1.0}, "learning_rate must be at least 0"),
         ({"l2": float("nan")}, "l2 must be at least 0"),
         ({"l2": {"x": -1.0}}, "l2 of 'x' must be at least 0, got -1.0"),

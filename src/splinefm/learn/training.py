@@ -19,7 +19,7 @@ from splinefm.encode.table import quoted
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FFM, AnyModel, Params, init_params
+from splinefm.model.family import FFM, AnyModel, Params, check_size, init_params
 from splinefm.model.optimizers import Group, Optimizer
 
 FloatArray = npt.NDArray[np.float64]
@@ -121,9 +121,10 @@ class Training:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("epochs", "batch_size", "patience", "threads"):
+            if getattr(self, name) is not None or name == "epochs":
+                check_size(name, getattr(self, name))
+        check_size("seed", self.seed, 0)
         _checked_number("learning_rate", self.learning_rate)
         for name in ("l2", "smoothness"):
             object.__setattr__(self, name, _checked_penalty(name, getattr(self, name)))
