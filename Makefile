@@ -10,8 +10,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 help:  ## list the commands
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.ready  ## set up, then the main job on built-in data
-	$(BIN)/splinefm demo
+demo: $(VENV)/.ready  ## set up, then bins against splines on built-in data: a table, a picture, a model
+	$(BIN)/splinefm demo --out build/demo
 
 test: $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests (TORCH=1 adds those against torch)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
@@ -35,7 +35,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.ready: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) --editable .
+	$(PIP) --editable '.[plots]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/.ready

@@ -1,72 +1,258 @@
-"""The command line: `splinefm --help`."""
+"""The command line: `splinefm --help`.
+
+Heavy modules are imported by the commands that need them, so that help comes at once.
+"""
 
 from __future__ import annotations
 
-import json
+import io
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
+
+from splinefm.apps import options as opt
+from splinefm.apps.output import print_json, say
+from splinefm.apps.reports import print_demo, print_evaluation, print_fit, print_info
+
+
+class _Commands(TyperGroup):
+    """What the user can mend is a message and exit code 1, not a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except (ValueError, OSError) as error:
+            say(f"splinefm: {error}")
+            raise typer.Exit(1) from error
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="Factorization machines for tables with numerical columns: splines instead of bins.",
+    epilog="Begin with: splinefm demo. With data of your own: splinefm fit my.csv --target COLUMN --out model.sfm",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"splinefm {sys.modules['splinefm'].__version__}")  # not imported: that is for users of the library
+        raise typer.Exit
+
+
 @app.callback()
-def _version_free() -> None:
-    """Factorization machines for tables with numerical columns: splines instead of bins."""
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None: ...
 
 
 @app.command()
 def schema(
-    data: Annotated[
-        str, typer.Argument(help="A CSV or Parquet file, a folder, or a pattern such as 'logs/*.parquet'.")
-    ],
-    target: Annotated[str | None, typer.Option(help="The column to be predicted, to leave it out.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the schema to this .toml or .json file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    data: opt.DataOrStandard,
+    target: opt.SchemaTarget = None,
+    ignore: opt.Ignore = None,
+    out: opt.SchemaOut = None,
+    as_json: opt.Json = False,
 ) -> None:
     """Look at a table and propose a schema, with the reason for every choice."""
+    from splinefm.apps.sources import open_data, refuse_overwriting, without
     from splinefm.encode.inference import infer_schema
 
-    inferred = infer_schema(data, target=target)
+    inferred = without(infer_schema(open_data(data), target=target), ignore or [])
     if out is not None:
+        refuse_overwriting(out, data)
         inferred.save(out)
-    print(json.dumps(inferred.to_dict()) if as_json else inferred)
-    if out is not None and not as_json:
-        print(f"\nWritten to {out}; edit it as you like.")
+    if as_json:
+        return print_json(inferred.to_dict())
+    print(inferred)
+    if out is not None:
+        print(f"\nWritten to {out}; edit it as you like, and give it to fit: --schema {out}")
 
 
 @app.command()
-def demo() -> None:
-    """Encode built-in click data: the schema that is inferred, and how well each column spreads."""
-    from splinefm.apps.demo import click_data
-    from splinefm.encode.encoder import fit_encoder
-    from splinefm.encode.inference import infer_schema
+def fit(
+    data: opt.Data,
+    target: opt.FitTarget,
+    out: opt.FitOut,
+    schema: opt.SchemaFile = None,
+    ignore: opt.Ignore = None,
+    weight: opt.Weight = None,
+    validation: opt.Validation = None,
+    model: opt.ModelOption = None,
+    k: opt.K = None,
+    rank: opt.Rank = None,
+    order: opt.Order = None,
+    loss: opt.LossOption = opt.LossName.AUTO,
+    epochs: opt.Epochs = None,
+    patience: opt.Patience = None,
+    batch_size: opt.BatchSize = None,
+    learning_rate: opt.LearningRate = None,
+    l2: opt.L2 = None,
+    smoothness: opt.Smoothness = None,
+    seed: opt.Seed = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Fit a model to a table and write it to a file.
 
-    table, _ = click_data()
-    inferred = infer_schema(table, target="click")
-    encoder = fit_encoder(inferred, table, target="click")
-    slots = encoder.encode(table)
-    print(f"{table.num_rows:,} rows of synthetic clicks. The schema that splinefm proposes:\n\n{inferred}\n")
-    print("How the columns came out:\n")
-    print("\n".join(f"  {name}: {note}" for name, note in encoder.notes.items()))
-    print(f"\nShare of the rows that each basis function sees:\n\n{encoder.starvation()}\n")
-    print(f"Encoded: {slots.start.shape[1]} windows, {slots.weight.shape[1]} weights per row.")
-    print("For a table of your own: splinefm schema my.csv --target click --out schema.toml")
+    What you leave out has a default that suits most data. Ctrl-C ends training and keeps the best epoch so far.
+    """
+    from splinefm.apps.fit import FitRequest, fit_file
+    from splinefm.apps.sources import STANDARD
+
+    if data == STANDARD:
+        raise typer.BadParameter(
+            "fit reads the data several times; write the standard input to a file", param_hint="DATA"
+        )
+    if rank is not None and model is not opt.ModelName.LOW_RANK_FWFM:
+        raise typer.BadParameter("only low-rank-fwfm has a rank; add --model low-rank-fwfm", param_hint="--rank")
+    if order is not None and model is not opt.ModelName.HIGHER_ORDER_FM:
+        raise typer.BadParameter("only higher-order-fm has an order; add --model higher-order-fm", param_hint="--order")
+    training = _given(
+        epochs=epochs,
+        patience=patience,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        l2=l2,
+        smoothness=smoothness,
+        seed=seed,
+        threads=threads,
+    )
+    request = FitRequest(
+        data=data,
+        target=target,
+        out=out,
+        schema=schema,
+        ignored=ignore or [],
+        model=None if model is None else model.value,
+        sizes=_given(k=k, rank=rank, order=order),
+        loss=None if loss is opt.LossName.AUTO else cast(Any, loss.value),
+        weight=weight,
+        validation=_share_or_file(validation),
+        training=training,
+    )
+    summary = fit_file(request, _remarks(quiet), not quiet)
+    return print_json(summary) if as_json else print_fit(summary)
+
+
+@app.command()
+def evaluate(
+    model: opt.ModelFile,
+    data: opt.DataOrStandard,
+    target: opt.EvaluateTarget = None,
+    by: opt.By = None,
+    weight: opt.Weight = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Measure how well a model predicts a table."""
+    from splinefm.apps.evaluate import evaluate_file
+
+    evaluation = evaluate_file(model, data, target, by, weight, threads, not quiet)
+    return print_json(evaluation.to_dict()) if as_json else print_evaluation(evaluation)
+
+
+@app.command()
+def predict(
+    model: opt.ModelFile,
+    data: opt.DataOrStandard,
+    out: opt.PredictOut = "-",
+    ids: opt.Ids = None,
+    format_name: opt.FormatOption = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.JsonBesideFile = False,
+) -> None:
+    """Write the predictions of a model, one row per row of the data, in the same order.
+
+    Their column is called "probability" where the target had two values (it is that of 1, or of the second label in
+    sorted order), otherwise "prediction".
+    """
+    from splinefm.apps.info import predicted_thing
+    from splinefm.apps.predict import predict_file, prediction_name
+    from splinefm.apps.sources import STANDARD
+
+    if as_json and out == STANDARD:
+        raise typer.BadParameter("the standard output is for the predictions; add --out FILE", param_hint="--json")
+    if out == STANDARD and format_name is opt.FormatName.PARQUET and sys.stdout.isatty():
+        raise typer.BadParameter("Parquet is not for a terminal; add --out FILE", param_hint="--format")
+    chosen = None if format_name is None else format_name.value
+    fitted, rows = predict_file(model, data, out, ids or [], chosen, threads, not quiet)
+    column, meaning = prediction_name(fitted), predicted_thing(fitted)
+    if as_json:
+        return print_json({"file": out, "rows": rows, "column": column, "meaning": meaning})
+    _remarks(quiet)(f"{rows:,} rows; {column}: {meaning}")
+
+
+@app.command()
+def info(model: opt.ModelFile, as_json: opt.Json = False) -> None:
+    """Tell what is inside a model file."""
+    from splinefm.apps.info import describe_file
+
+    description = describe_file(model)
+    return print_json(description) if as_json else print_info(description)
+
+
+@app.command()
+def demo(
+    out: opt.DemoOut = Path("splinefm-demo"),
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Bins against splines on click data whose true curves are known: a table, a picture, a model."""
+    from splinefm.apps.demo import run_demo
+
+    result = run_demo(out, verbose=not quiet)
+    return print_json(result) if as_json else print_demo(result)
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """The settings that the user gave; the others keep the defaults of the library."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _share_or_file(text: str | None) -> float | str | None:
+    try:
+        share = float(text or "")
+    except ValueError:
+        return text
+    if not 0.0 <= share < 1.0:
+        raise typer.BadParameter(f"a share from 0 to below 1, or a file; got {text}", param_hint="--validation")
+    return share
+
+
+def _remarks(quiet: bool) -> Callable[[str], None]:
+    return (lambda text: None) if quiet else say
 
 
 def main() -> None:
-    """Run a command; what the user can mend is a message, not a traceback."""
+    """Run a command, also where the output is closed, or the reader leaves early or cannot show all characters."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115  # for as long as the process lives
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
-        app()
-    except (ValueError, OSError, TypeError) as error:
-        print(f"splinefm: {error}", file=sys.stderr)
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
 
 

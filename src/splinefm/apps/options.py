@@ -1,0 +1,128 @@
+"""The arguments and options of the command line, with their help."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+class ModelName(StrEnum):
+    """The models by their names on the command line."""
+
+    FFM = "ffm"
+    FM = "fm"
+    FWFM = "fwfm"
+    FMFM = "fmfm"
+    LOW_RANK_FWFM = "low-rank-fwfm"
+    HIGHER_ORDER_FM = "higher-order-fm"
+
+
+class LossName(StrEnum):
+    """The losses, and the choice by the target."""
+
+    AUTO = "auto"
+    LOGISTIC = "logistic"
+    SQUARED = "squared"
+    POISSON = "poisson"
+
+
+class FormatName(StrEnum):
+    """Formats of predictions."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def _column(text: str, **settings: Any) -> Any:
+    return typer.Option(metavar="COLUMN", help=text, **settings)
+
+
+def _count(text: str, panel: str | None = None, least: int = 1) -> Any:
+    return typer.Option(metavar="N", min=least, help=text, rich_help_panel=panel)
+
+
+def _amount(text: str, panel: str, *names: str) -> Any:
+    return typer.Option(*names, metavar="NUMBER", min=0.0, help=text, rich_help_panel=panel)
+
+
+_MODEL, _TRAINING = "Model", "Training"
+_FILES = "A CSV, TSV or Parquet file, a folder of such files, or a pattern such as 'logs/*.parquet'"
+_LOSSES = (
+    "What to minimize. logistic: two classes, or shares; squared: numbers; poisson: counts; "
+    "auto: logistic if the target has two values, otherwise squared."
+)
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help=f"{_FILES}.", show_default=False)]
+DataOrStandard = Annotated[
+    str, typer.Argument(metavar="DATA", help=f"{_FILES}; - for CSV on the standard input.", show_default=False)
+]
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A model file, as 'splinefm fit' writes it.", show_default=False)
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
+Threads = Annotated[int | None, _count("Threads to use; all cores by default. Results do not depend on it.")]
+Weight = Annotated[str | None, _column("A column of sample weights.")]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="A column to leave out, such as an identifier; may be given several times."),
+]
+
+SchemaTarget = Annotated[str | None, _column("The column to be predicted, to leave it out.")]
+SchemaOut = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the schema to this .toml or .json file.")]
+
+FitTarget = Annotated[str, _column("The column to predict.", show_default=False)]
+FitOut = Annotated[
+    Path, typer.Option(metavar="FILE", help="The model file to write, such as model.sfm.", show_default=False)
+]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A schema, see 'splinefm schema'; by default it is inferred from the data."),
+]
+Validation = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE|FILE",
+        help="Rows that choose the best epoch: a share of the data (0: none), or a file of their own.",
+    ),
+]
+ModelOption = Annotated[
+    ModelName | None, typer.Option(help="By default ffm, for many columns fwfm.", rich_help_panel=_MODEL)
+]
+K = Annotated[
+    int | None, typer.Option("--k", metavar="N", min=1, help="Length of the vectors.", rich_help_panel=_MODEL)
+]
+Rank = Annotated[int | None, _count("For low-rank-fwfm: rank of the weights between columns.", _MODEL)]
+Order = Annotated[int | None, _count("For higher-order-fm: most columns in one product.", _MODEL, least=2)]
+LossOption = Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)]
+Epochs = Annotated[int | None, _count("Passes over the data, at most.", _TRAINING)]
+Patience = Annotated[int | None, _count("Stop after so many epochs without a better validation loss.", _TRAINING)]
+BatchSize = Annotated[int | None, _count("Rows per step.", _TRAINING)]
+LearningRate = Annotated[float | None, _amount("Size of the steps, at most.", _TRAINING)]
+L2 = Annotated[float | None, _amount("Penalty on the size of weights and vectors.", _TRAINING, "--l2")]
+Smoothness = Annotated[float | None, _amount("Penalty on the roughness of curves.", _TRAINING)]
+Seed = Annotated[int | None, _count("The same seed gives the same model.", _TRAINING, least=0)]
+
+EvaluateTarget = Annotated[
+    str | None, _column("The column that was to be predicted; not needed if all others are fields of the model.")
+]
+By = Annotated[str | None, _column("Calibration for every value of this column, too.")]
+
+PredictOut = Annotated[
+    str, typer.Option(metavar="FILE", help="Where to: a .csv or .parquet file, or - for the standard output.")
+]
+Ids = Annotated[
+    list[str] | None, typer.Option("--id", metavar="COLUMN", help="A column to copy; may be given several times.")
+]
+FormatOption = Annotated[
+    FormatName | None, typer.Option("--format", help="By default as the name of the file says; csv for -.")
+]
+JsonBesideFile = Annotated[bool, typer.Option("--json", help="Print one JSON object about the run; needs --out FILE.")]
+
+DemoOut = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="The folder for the picture, the model and the data; made if needed.")
+]
