@@ -49,6 +49,20 @@ if TYPE_CHECKING:
     from splinefm.model.family import FwFM as FwFM
     from splinefm.model.family import HigherOrderFM as HigherOrderFM
     from splinefm.model.family import LowRankFwFM as LowRankFwFM
+    from splinefm.use.explain import Background as Background
+    from splinefm.use.explain import Decomposition as Decomposition
+    from splinefm.use.explain import Importance as Importance
+    from splinefm.use.explain import ShapleyValues as ShapleyValues
+    from splinefm.use.explain import decompose as decompose
+    from splinefm.use.explain import importance as importance
+    from splinefm.use.explain import individual_curves as individual_curves
+    from splinefm.use.explain import partial_dependence as partial_dependence
+    from splinefm.use.explain import shapley_values as shapley_values
+    from splinefm.use.views import Bars as Bars
+    from splinefm.use.views import Curve as Curve
+    from splinefm.use.views import Surface as Surface
+    from splinefm.use.views import segment as segment
+    from splinefm.use.views import segments as segments
 
 __version__ = "0.1.0.dev0"
 
@@ -73,6 +87,11 @@ _HOME = {
     "learn.modelfile": "load",
     "learn.training": "Training",
     "model.family": "FFM FM FmFM FwFM HigherOrderFM LowRankFwFM",
+    "use.explain": (
+        "Background Decomposition Importance ShapleyValues decompose importance individual_curves partial_dependence "
+        "shapley_values"
+    ),
+    "use.views": "Bars Curve Surface segment segments",
 }
 _MODULE = {name: f"splinefm.{module}" for module, names in _HOME.items() for name in names.split()}
 __all__ = sorted(_MODULE)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,9 @@ from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch, Training
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params
+
+if TYPE_CHECKING:
+    from splinefm.use.views import Bars, Curve, Surface
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -67,6 +72,21 @@ class Fitted:
     def predict(self, table: object, *, threads: int | None = None) -> FloatArray:
         """Predictions of all rows: probabilities (logistic), means (squared) or rates (Poisson)."""
         return self.loss.predict(self.scores(table, threads=threads).astype(np.float64))
+
+    def segment(
+        self,
+        values: Mapping[str, object],
+        along: str | Sequence[str],
+        *,
+        rest: Literal["error", "mean"] = "error",
+        background: object = None,
+    ) -> Curve | Bars | Surface:
+        """The score along one or two fields with the others fixed; see `splinefm.use.views.segment`."""
+        # The one import against the order of the folders: a door for users, who look for views on the model that they
+        # hold. It is taken when called, so that importing learn does not need use.
+        from splinefm.use.views import segment
+
+        return segment(self, values, along, rest=rest, background=background)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file, which `sf.load` reads; see `splinefm.learn.modelfile.save`."""
