@@ -25,7 +25,9 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a full disk can still be told
+            return result
         except BrokenPipeError:
             raise
         except (ValueError, OSError) as error:
@@ -250,8 +252,8 @@ def main() -> None:
             app()
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:
-        # Python would complain when it flushes at exit.
+    except OSError:
+        # Nothing more can be written, and Python would complain about that when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
 

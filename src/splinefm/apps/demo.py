@@ -103,13 +103,7 @@ def run_demo(
     training: Training = TRAINING,
     verbose: bool = True,
 ) -> dict[str, Any]:
-    """Fit all arms, measure them on the same test rows, and leave picture, model and data in a folder.
-
-    Examples
-    --------
-    >>> run_demo(Path("splinefm-demo"))["best"]  # doctest: +SKIP
-    'cubic splines'
-    """
+    """Fit all arms, measure them on the same test rows, and leave picture, model and data in a folder."""
     begin = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     with make_progress(verbose) as progress:

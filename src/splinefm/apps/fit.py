@@ -89,7 +89,7 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
     training = replace(Training(), **request.training)
     if isinstance(request.validation, str):
         require_columns(open_data(request.validation), [request.target])
-    choice = Choice(request.loss, "as given") if request.loss is not None else choose_loss(request.data, request.target)
+    choice = choose_loss(request.data, request.target, request.loss)
     say(f"loss: {choice.loss} ({choice.why})")
     schema = _find_schema(request, say, verbose)
     model = _make_model(request, len(schema))
@@ -110,14 +110,16 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
     return _summary(fitted, request, choice, time.perf_counter() - begin)
 
 
-def choose_loss(data: str, target: str) -> Choice:
-    """The loss that suits a target: logistic for two values, squared for numbers."""
+def choose_loss(data: str, target: str, given: LossName | None = None) -> Choice:
+    """The loss that suits a target, if none is given: logistic for two values, squared for numbers."""
     values, kind, whole = _look_at(data, target)
     if not values:
         raise ValueError(f"the target {target!r} has no values")
     shown = ", ".join(sorted(map(repr, values))[:5])
     if len(values) == 1 and whole:
         raise ValueError(f"the target {target!r} is {shown} in all rows; there is nothing to learn")
+    if given is not None:
+        return Choice(given, "as given")
     if len(values) <= 2:
         return Choice("logistic", f"the target {target!r} has two values: {shown}")
     if is_text(kind):

@@ -19,7 +19,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
     Examples
     --------
-    >>> print_table(["metric", ">value"], [["AUC", "0.75"]])  # doctest: +SKIP
+    >>> print_table(["metric", ">value"], [["AUC", "0.75"]])
+    metric   value
+    ──────────────
+    AUC       0.75
     """
     from rich import box
     from rich.console import Console

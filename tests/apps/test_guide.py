@@ -1,0 +1,34 @@
+"""The shell blocks of the guide to the command line run, one after the other."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pyarrow.csv
+
+PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_guide_runs_from_the_table_to_the_predictions(run, shell, tmp_path):
+    for block in blocks("python"):
+        exec(compile(block, "command-line.md", "exec"), {})
+    for line in "".join(blocks("sh")).splitlines():
+        # Lines for the shell need one; starting a process for each of the others would only take time.
+        if re.search(r"[|>]", line):
+            shell(line)
+        else:
+            run(*shlex.split(line)[1:])
+    assert pyarrow.csv.read_csv("predictions.csv").column_names == ["id", "probability"]
+    assert json.loads((tmp_path / "metrics.json").read_text())["rows"] == 1000
+
+
+def test_the_guide_has_a_word_on_every_command(run):
+    names = re.findall(r"^│ (\w+) ", run("--help").stdout.split("Commands")[1], flags=re.MULTILINE)
+    assert len(names) == 6
+    for name in names:
+        assert f"`{name}`" in PAGE or f"`splinefm {name}`" in PAGE
