@@ -219,7 +219,9 @@ class Curve(_View):
 
     Examples
     --------
-    >>> curve = Curve(Numerical("x", MinMax(0, 10), BSpline(2, 1)), np.array([5.0, 0, 1, 0]), 1.0, Loss("squared"))
+    >>> import splinefm as sf
+    >>> x = sf.Numerical("x", sf.MinMax(0, 10), sf.BSpline(2, 1))
+    >>> curve = Curve(x, np.array([5.0, 0, 1, 0]), 1.0, Loss("squared"))
     >>> curve([0.0, 2.5, 10.0, None])
     array([1. , 1.5, 1. , 6. ])
     >>> curve.maximum()
@@ -339,7 +341,8 @@ class Bars(_View):
 
     Examples
     --------
-    >>> bars = Bars(Categorical("c", vocabulary=["a", "b"]), np.array([9.0, 8.0, 1.0, 2.0]), 0.5, Loss("squared"))
+    >>> import splinefm as sf
+    >>> bars = Bars(sf.Categorical("c", vocabulary=["a", "b"]), np.array([9.0, 8.0, 1.0, 2.0]), 0.5, Loss("squared"))
     >>> dict(zip(bars.names, bars.scores.tolist())), bars.tokens
     ({'a': 1.5, 'b': 2.5}, {'missing': 9.5, 'rare': 8.5})
     """
@@ -392,7 +395,9 @@ class Surface:
 
     Examples
     --------
-    >>> x, c = Numerical("x", MinMax(0, 1), BSpline(1, 1), missing="error"), Categorical("c", vocabulary=["a", "b"])
+    >>> import splinefm as sf
+    >>> x = sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(1, 1), missing="error")
+    >>> c = sf.Categorical("c", vocabulary=["a", "b"])
     >>> factors = np.array([[0.0], [1.0]]), np.array([[0.0], [0.0], [2.0], [4.0]])
     >>> surface = Surface((x, c), (np.zeros(2), np.zeros(4)), factors, np.ones(1), 1.0, Loss("squared"))
     >>> surface([0.0, 0.5, 0.5], ["a", "a", "b"]), surface.rank
