@@ -133,6 +133,8 @@ def print_demo(result: dict[str, Any]) -> None:
     rows.append(["the true probabilities", f"{bayes:.5f}", ""])
     title = f"{result['train_rows']:,} rows to learn from, {result['test_rows']:,} others to test"
     print_table(["probabilities from", ">test loss", ">above the best possible"], rows, title)
+    penalties = ", ".join(f"{name} {_penalty(value)}" for name, value in result["penalties"].items())
+    print(f"All are {result['model']} with the same training ({penalties}); they differ in how recency is encoded.")
     files = result["files"]
     model, data = (shlex.quote(files[name]) for name in ("model", "data"))
     print(f"\nThe best model ({result['best']}) is in {files['model']}.", end=" ")
