@@ -61,10 +61,10 @@ assert not loaded, loaded
 
 
 def test_kernels_import_nothing_of_ours_but_what_they_are_made_of():
-    parts = [SOURCE / "model" / "vectors.py", SOURCE / "model" / "interactions.py"]
-    for path in [*SOURCE.rglob("kernels.py"), *parts]:
+    names = ("vectors", "interactions", "rows", "scatter", "threads", "updates")
+    for path in [*SOURCE.rglob("kernels.py"), *(SOURCE / "model" / f"{name}.py" for name in names)]:
         ours = [name for name in imported_modules(path) if name.startswith("splinefm")]
-        assert set(ours) <= {"splinefm.model.vectors", "splinefm.model.interactions"}, path
+        assert set(ours) <= {f"splinefm.model.{name}" for name in names}, path
 
 
 def test_an_optional_package_is_imported_in_one_module():

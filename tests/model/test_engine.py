@@ -599,6 +599,12 @@ def test_parameters_are_copies():
 # Blocks and threads
 
 
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(workspace, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(workspace, "TILES", {})
+    monkeypatch.setattr(workspace, "TILE", 4)
+
+
 @each_model
 def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
     slots = make_slots("identity", 150)
@@ -606,18 +612,19 @@ def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
     y, weight = make_targets("logistic", len(slots))
     groups = make_groups(slots.layout, 2, False)
     one, loss = one_step(model, "logistic", params, slots, y, weight, groups=groups)
-    monkeypatch.setattr(workspace, "BLOCK_BYTES", 1)
+    small_blocks(monkeypatch)
     engine = CpuEngine(model, slots.layout, params, "logistic", GRADIENT, groups, len(slots), threads=1)
-    assert len(engine.work.slopes) * 4 < len(slots)
+    assert engine.work.block * 4 < len(slots)
     assert engine.step(slots, y, weight) == pytest.approx(loss, rel=1e-6)
     assert_same(gradient_of(engine), one, rtol=1e-4, atol=1e-6)
 
 
 @each_model
-@pytest.mark.parametrize("block_bytes", [workspace.BLOCK_BYTES, 1])
-def test_threads_do_not_change_a_single_bit(model, block_bytes, monkeypatch):
+@pytest.mark.parametrize("small", [False, True])
+def test_threads_do_not_change_a_single_bit(model, small, monkeypatch):
     monkeypatch.setattr(workspace, "LARGE", 0)
-    monkeypatch.setattr(workspace, "BLOCK_BYTES", block_bytes)
+    if small:
+        small_blocks(monkeypatch)
     slots = make_slots("identity", 300)
     start = random_params(model, slots.layout)
     groups = make_groups(slots.layout, 2, False)

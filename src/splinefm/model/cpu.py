@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -12,10 +10,9 @@ import numpy.typing as npt
 
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
-from splinefm.model.family import AnyModel, FmFM, FwFM, LowRankFwFM, Params, init_params
+from splinefm.model.family import FFM, AnyModel, FmFM, FwFM, LowRankFwFM, Params, init_params
 from splinefm.model.optimizers import Group, Optimizer, Step
 from splinefm.model.workspace import (
-    TILE,
     Data,
     Float32,
     Shape,
@@ -23,8 +20,8 @@ from splinefm.model.workspace import (
     Weights,
     aligned,
     aligned_copy,
+    make_columns,
     make_penalty,
-    make_room,
     make_scratch,
     make_shape,
     make_spec,
@@ -32,7 +29,7 @@ from splinefm.model.workspace import (
     make_touch,
     make_weights,
     make_work,
-    room_per_row,
+    room_for,
 )
 
 TABLES = ("factors", "linear")
@@ -72,23 +69,24 @@ class CpuEngine:
         batch_size: int = 256,
         threads: int | None = None,
     ) -> None:
-        self.model, self.layout = model, layout
+        self.model, self.batch_size, self.number = model, batch_size, 0
         self.optimizer = optimizer or Optimizer()
         self.threads = count_threads(threads)
+        self.pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
         self.spec = make_spec(model, len(layout.fields), loss)
-        self.shape = make_shape(layout)
-        self.values = {name: aligned_copy(values) for name, values in params.items()}
-        self.weights = make_weights(model, self.shape, self.values)
-        self.penalty = make_penalty(layout, groups or [[Group(field.n_rows)] for field in layout.fields])
-        self.state = self._make_states(self.values)
-        self.touch = make_touch(layout, self.width, batch_size, self.penalty)
-        self.work = make_work(model, len(self.spec.kt), layout, batch_size)
-        self.batch_size, self.number = batch_size, 0
-        self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
-        self.field_parts = _balanced(layout, self.threads)
-        n_parts = 4 * self.threads if self.pool else 1
-        self.scratch = [make_scratch(self.spec, layout.n_units) for _ in range(n_parts)]
-        self.rooms = [make_room(len(self.work.slopes)) for _ in self.field_parts]
+        values = {name: aligned_copy(values) for name, values in params.items()}
+        self.state = self._make_states(values)
+        self._set(layout, values, groups or [[Group(field.n_rows)] for field in layout.fields])
+
+    def _set(self, layout: Layout, values: Params, groups: list[list[Group]]) -> None:
+        """Take parameters, and make room for batches."""
+        self.layout, self.values, self.shape = layout, values, make_shape(layout)
+        self.weights = make_weights(self.model, self.shape, values)
+        self.penalty = make_penalty(layout, groups)
+        self.touch = make_touch(layout, self.width, self.batch_size, self.penalty, isinstance(self.model, FFM))
+        self.work = make_work(self.model, self.spec, layout, self.batch_size)
+        self.columns = make_columns(layout, self.work.block)
+        self.scratch = [make_scratch(self.spec, layout) for _ in range(self.threads)]
 
     @property
     def width(self) -> int:
@@ -123,18 +121,45 @@ class CpuEngine:
             self.number, self.optimizer.learning_rate if learning_rate is None else learning_rate
         )
         self._refresh_fields()
-        data, room = Data(slots.start, slots.weight, y, sample_weight), len(self.work.slopes)
-        loss = d_bias = 0.0
-        gradients: list[Float32] = []
-        for at in range(0, len(rows), room):
-            block = rows[at : at + room]
-            gradients.append(self._gradients(data, block, total))
-            with np.errstate(all="ignore"):  # a diverging run is told by its loss
-                loss += float(self.work.losses[: len(block)].sum())
-                d_bias += float(self.work.slopes[: len(block)].sum(dtype=np.float64))
-            self._scatter(len(block), step if at + room >= len(rows) else None)
-        self._update_dense(d_bias, functools.reduce(np.add, gradients), step)
+        start, weight = np.ascontiguousarray(slots.start), np.ascontiguousarray(slots.weight)
+        self._train(Data(start, weight, y, sample_weight), rows, total, step)
+        with np.errstate(all="ignore"):  # a diverging run is told by its loss
+            loss = float(self.work.losses[: len(rows)].sum())
+            d_bias = float(self.work.slopes[: len(rows)].sum(dtype=np.float64))
+        self._update_dense(d_bias, step)
         return loss / total
+
+    def _train(self, data: Data, rows: npt.NDArray[np.int64], total: float, step: Step) -> None:
+        """The kernels, on as many threads as there is work for."""
+        from splinefm.model.kernels import train_rows
+
+        counters = np.zeros(4 * -(-len(rows) // self.work.block) + 2, np.int64)
+
+        def work(thread: int) -> None:
+            train_rows(
+                self.spec,
+                self.shape,
+                self.weights,
+                data,
+                rows,
+                total,
+                self.columns,
+                self.work,
+                self.scratch[thread],
+                self.touch,
+                self.penalty,
+                self.state["factors"],
+                self.state["linear"],
+                step,
+                counters,
+            )
+
+        others = []
+        if self.pool is not None and len(rows) > self.work.shard:
+            others = [self.pool.submit(work, thread) for thread in range(1, self.threads)]
+        work(0)  # it does what the others do not come to do, and returns when all is done
+        for other in others:
+            other.cancel()  # one that has not begun would find nothing to do
 
     def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
         """Scores of all rows, with the weights as they are now."""
@@ -162,10 +187,8 @@ class CpuEngine:
         if len(last) == len(values["linear"]):
             last[:] = self.number
             last[kept] = self.state["factors"].last
-        self.layout, self.values, self.state = layout, values, states
-        self.shape, self.penalty = make_shape(layout), make_penalty(layout, groups)
-        self.touch = make_touch(layout, self.width, self.batch_size, self.penalty)
-        self.weights = make_weights(self.model, self.shape, values)
+        self.state = states
+        self._set(layout, values, groups)
 
     def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
         """Scores of all rows with other parameters of the same model."""
@@ -183,79 +206,44 @@ class CpuEngine:
                 array += (keep if array.ndim == 1 else keep[:, None]) * (average - array)
         return values
 
-    def _gradients(self, data: Data, block: npt.NDArray[np.int64], total: float) -> Float32:
-        """The first step of the kernels; returns the gradient of the parameters between fields, if there are any."""
-        from splinefm.model.kernels import gradient_shards
-
-        n_shards = -(-len(block) // self.work.shard)
-        between = self.work.dM if isinstance(self.model, FmFM) else self.work.dR
-        between[:n_shards] = 0.0
-
-        def work(part: int) -> None:
-            cut = part * n_shards // n_parts, (part + 1) * n_shards // n_parts
-            gradient_shards(
-                self.spec, self.shape, self.weights, data, block, total, *cut, self.work, self.scratch[part]
-            )
-
-        n_parts = min(len(self.scratch), n_shards)
-        self._run(work, n_parts)
-        return np.asarray(between[:n_shards].sum(axis=0))
-
-    def _scatter(self, n_rows: int, step: Step | None) -> None:
-        """The second step of the kernels, and after the last block of a batch the third."""
-        from splinefm.model.kernels import scatter_fields, update_fields
-
-        parts = self.field_parts if self.work.shard < n_rows else [(0, len(self.layout.fields))]
-
-        def work(part: int) -> None:
-            fields, room = parts[part], self.rooms[part]
-            scatter_fields(self.spec, self.shape, self.weights, n_rows, *fields, self.work, self.touch, room)
-            if step is not None:
-                table, state = (self.weights.T, self.weights.L), (self.state["factors"], self.state["linear"])
-                update_fields(self.spec.kt, *table, *fields, self.touch, self.penalty, *state, step)
-
-        self._run(work, len(parts))
-
-    def _run(self, function: Callable[[int], None], n_parts: int) -> None:
-        if self.pool is None or n_parts == 1:
-            for part in range(n_parts):
-                function(part)
-            return
-        parts = iter(range(n_parts))
-
-        def drain() -> None:
-            for part in parts:
-                function(part)
-
-        # This thread works too: one that is woken up for little work costs more than it brings.
-        others = [self.pool.submit(drain) for _ in range(min(self.threads, n_parts) - 1)]
-        drain()
-        for other in others:
-            other.result()
-
     def _refresh_fields(self) -> None:
         if any(name.startswith("field_") for name in self.values):
             self.weights = make_weights(self.model, self.shape, self.values)
 
-    def _update_dense(self, d_bias: float, between: Float32, step: Step) -> None:
+    def _update_dense(self, d_bias: float, step: Step) -> None:
         from splinefm.model.kernels import update_dense
 
-        if isinstance(self.model, FwFM | LowRankFwFM):
-            between = self._by_field(between)
-        gradients = field_gradients(self.model, self.values, between)
+        gradients = field_gradients(self.model, self.values, self._between_fields())
         gradients["bias"] = np.array([d_bias], np.float32)
         step = step._replace(decay=np.float32(0.0), ema=0.0)
         for name, gradient in gradients.items():
             update_dense(self.values[name].reshape(-1), gradient.reshape(-1), self.state[name], step)
 
-    def _by_field(self, dR: Float32) -> Float32:
-        """Gradients of R_fe, f ≤ e, from those of pairs of units, which are not summed over the k numbers yet."""
-        n_units = self.layout.n_units
-        padded = -(-n_units // 4) * 4
-        pairs = np.triu(dR.reshape(padded, padded, -1).sum(axis=2)[:n_units, :n_units], 1)
-        field = (self.shape.unit_field[:, None] == np.arange(len(self.layout.fields))).astype(np.float32)
+    def _between_fields(self) -> Float32:
+        """Gradients of R_fe or M_fe, f ≤ e, from those of pairs of units that the shards have left."""
+        if not isinstance(self.model, FwFM | LowRankFwFM | FmFM):
+            return np.zeros(1, np.float32)
         with np.errstate(all="ignore"):
+            if isinstance(self.model, FmFM):
+                return self._matrices(self.work.dM[0])
+            n_units, dR = self.layout.n_units, self.work.dR[0]  # not summed over the k numbers yet
+            padded = -(-n_units // 4) * 4
+            pairs = np.triu(dR.reshape(padded, padded, -1).sum(axis=2)[:n_units, :n_units], 1)
+            field = (self.shape.unit_field[:, None] == np.arange(len(self.layout.fields))).astype(np.float32)
             return np.asarray(field.T @ pairs @ field)
+
+    def _matrices(self, dM: Float32) -> Float32:
+        """The gradient of a field's matrices, summed over its pairs of units."""
+        n_units, n_fields, k = self.layout.n_units, len(self.layout.fields), self.width
+        n, length = n_units * k, int(np.sqrt(dM.size))
+        pairs = dM.reshape(length, length)[:n, :n].reshape(n_units, k, n_units, k).transpose(0, 2, 1, 3)
+        gradient = np.zeros((n_fields, n_fields, k, k), np.float32)
+        for u, f in enumerate(self.shape.unit_field[:-1]):
+            if n_units == n_fields:
+                gradient[f, f + 1 :] = pairs[u, u + 1 :]
+            else:
+                np.add.at(gradient[f], self.shape.unit_field[u + 1 :], pairs[u, u + 1 :])
+        return gradient
 
 
 def predict_scores(
@@ -285,13 +273,14 @@ def score_slots(model: AnyModel, shape: Shape, weights: Weights, slots: Slots, t
 
     out = np.empty(len(slots), np.float32)
     none = np.zeros(1)
-    data = Data(slots.start, slots.weight, none, none)
+    data = Data(np.ascontiguousarray(slots.start), np.ascontiguousarray(slots.weight), none, none)
     rows, spec = np.arange(len(slots)), make_spec(model, len(slots.layout.fields))
-    room = room_per_row(model, slots.layout, len(spec.kt))
+    spec = spec._replace(tile=min(spec.tile, max(1, -(-len(slots) // 4)) * 4))  # little room for a single row
+    room = room_for(model, slots.layout, len(spec.kt), spec.tile)
 
     def work(part: slice) -> None:
-        scratch, D = make_scratch(spec, slots.layout.n_units), aligned(TILE * room)
-        score_rows(spec, shape, weights, data, rows[part], scratch, D, out[part])
+        scratch, columns = make_scratch(spec, slots.layout), make_columns(slots.layout, spec.tile)
+        score_rows(spec, shape, weights, data, rows[part], columns, scratch, aligned(room), out[part])
 
     n_parts = max(1, min(threads, len(slots) // 512))
     cuts = np.linspace(0, len(slots), n_parts + 1).astype(int)
@@ -302,15 +291,3 @@ def score_slots(model: AnyModel, shape: Shape, weights: Weights, slots: Slots, t
         with ThreadPoolExecutor(n_parts) as pool:
             list(pool.map(work, parts))
     return out
-
-
-def _balanced(layout: Layout, threads: int) -> list[tuple[int, int]]:
-    """Consecutive fields in a few parts per thread, with about the same work each.
-
-    A window costs a cache miss, the further weights of a window little.
-    """
-    load = np.cumsum([len(field.widths) + sum(field.widths) / 4 for field in layout.fields])
-    n_parts = min(len(load), 4 * threads)
-    cuts = np.searchsorted(load, load[-1] * np.arange(1, n_parts) / n_parts) + 1
-    edges = [0, *cuts.tolist(), len(load)]
-    return [(a, b) for a, b in pairwise(edges) if a < b]

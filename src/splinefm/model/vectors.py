@@ -54,7 +54,8 @@ def _broadcast(builder: Any, number: Any, k: int) -> Any:
     return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
 
 
-def _pair(python: Callable[..., Any], llvm: Callable[..., Any]) -> Any:
+def pair(python: Callable[..., Any], llvm: Callable[..., Any]) -> Any:
+    """The function for compiled code, or its meaning in Python where Numba is switched off."""
     return python if _JIT_OFF else intrinsic(llvm)
 
 
@@ -87,6 +88,29 @@ def _number(typing: Any, x: Any, at: Any) -> Any:
         return builder.load(builder.gep(data, [arguments[1]]))
 
     return x.dtype(x, types.int64), generate
+
+
+def _put(typing: Any, x: Any, at: Any, value: Any) -> Any:
+    """x[at] = value, without the test for a negative index."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        builder.store(arguments[2], builder.gep(data, [arguments[1]]))
+        return context.get_dummy_value()
+
+    return types.none(x, types.int64, x.dtype), generate
+
+
+def _column(typing: Any, i: Any, w: Any, n: Any) -> Any:
+    """Where the number of row i in column w is, of n columns: sixteen rows of a column are neighbors."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        row, column, columns = arguments
+        four, last = ir.Constant(row.type, 4), ir.Constant(row.type, 15)
+        block = builder.add(builder.mul(builder.ashr(row, four), columns), column)
+        return builder.add(builder.shl(block, four), builder.and_(row, last))
+
+    return types.int64(types.int64, types.int64, types.int64), generate
 
 
 def _fill(typing: Any, number: Any, kt: Any) -> Any:
@@ -193,17 +217,23 @@ def _store_in_python(x: Any, at: int, a: Any) -> None:
     x[at : at + len(a)] = a
 
 
-load = _pair(lambda x, at, kt: x[at : at + len(kt)].copy(), _load)
-number = _pair(lambda x, at: x[at], _number)
-store = _pair(_store_in_python, _store)
-fill = _pair(lambda number, kt: np.full(len(kt), number, _F32), _fill)
-scale = _pair(lambda number, a: _F32(number) * a, _scale)
-axpy = _pair(lambda number, a, b: _F32(number) * a + b, _axpy)
-fma = _pair(lambda a, b, c: a * b + c, _fma)
-add = _pair(lambda a, b: a + b, _operator("fadd"))
-subtract = _pair(lambda a, b: a - b, _operator("fsub"))
-multiply = _pair(lambda a, b: a * b, _operator("fmul"))
-divide = _pair(lambda a, b: a / b, _operator("fdiv"))
-sqrt = _pair(np.sqrt, _sqrt)
-total = _pair(lambda a: a.sum(dtype=_F32), _total)
-fetch = _pair(lambda x, at: None, _fetch)
+def _put_in_python(x: Any, at: int, value: Any) -> None:
+    x[at] = value
+
+
+load = pair(lambda x, at, kt: x[at : at + len(kt)].copy(), _load)
+number = pair(lambda x, at: x[at], _number)
+store = pair(_store_in_python, _store)
+column = pair(lambda i, w, n: ((i >> 4) * n + w) * 16 + (i & 15), _column)
+put = pair(_put_in_python, _put)
+fill = pair(lambda number, kt: np.full(len(kt), number, _F32), _fill)
+scale = pair(lambda number, a: _F32(number) * a, _scale)
+axpy = pair(lambda number, a, b: _F32(number) * a + b, _axpy)
+fma = pair(lambda a, b, c: a * b + c, _fma)
+add = pair(lambda a, b: a + b, _operator("fadd"))
+subtract = pair(lambda a, b: a - b, _operator("fsub"))
+multiply = pair(lambda a, b: a * b, _operator("fmul"))
+divide = pair(lambda a, b: a / b, _operator("fdiv"))
+sqrt = pair(np.sqrt, _sqrt)
+total = pair(lambda a: a.sum(dtype=_F32), _total)
+fetch = pair(lambda x, at: None, _fetch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,9 +19,10 @@ Float32 = npt.NDArray[np.float32]
 # then over shards in order, so that their rounding does not depend on the threads.
 SHARDS, MAX_SHARD = 16, 256
 # Rows that the kernels score together: enough to reuse weights between fields, few enough to stay in the cache.
-TILE = 8
+TILES = {FM: 256, FFM: 4, FmFM: 64}
+TILE = 64
 # D of a block of rows should stay in the cache until it is scattered.
-BLOCK_BYTES = 12 << 20
+BLOCK_BYTES = 6 << 20
 # Below so many numbers in the unit vectors of a block, threads cost more than they bring.
 LARGE = 1 << 20
 LINE = 64  # bytes of a cache line
@@ -46,7 +48,6 @@ class Weights(NamedTuple):
     bias: Any
     R: Any
     M: Any
-    transposed: Any
 
 
 class Data(NamedTuple):
@@ -58,17 +59,30 @@ class Data(NamedTuple):
     sample_weight: Any
 
 
+class Columns(NamedTuple):
+    """Starts and weights of rows, sixteen rows of a column after sixteen of the next: see `interactions.column`."""
+
+    start: Any
+    weight: Any
+    n_windows: int
+    n_weights: int
+
+
 class Work(NamedTuple):
     """Derivatives of a block of rows, and gradients of the parameters between fields."""
 
     D: Any
-    start: Any
-    weight: Any
     slopes: Any
     losses: Any
     dR: Any
     dM: Any
     shard: int
+    block: int
+    chain: Any
+    starts: Any
+    order: Any
+    factor: Any
+    places: Any
 
 
 class Scratch(NamedTuple):
@@ -79,16 +93,6 @@ class Scratch(NamedTuple):
     A: Any
 
 
-class Room(NamedTuple):
-    """What a thread needs to add up gradients: see `scatter_fields`."""
-
-    chain: Any
-    starts: Any
-    order: Any
-    x: Any
-    places: Any
-
-
 class Touch(NamedTuple):
     """The table rows that a batch touches, field by field, and their gradients."""
 
@@ -96,6 +100,7 @@ class Touch(NamedTuple):
     rows: Any
     gradient: Any
     linear: Any
+    keep: Any
     head: Any
     ptr: Any
     count: Any
@@ -140,7 +145,7 @@ def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Any:
         raise ValueError(f"loss must be one of {', '.join(LOSS_CODES)}, got {loss!r}")
     k = model.width(n_fields) if isinstance(model, FmFM) else model.k
     order = model.order if isinstance(model, HigherOrderFM) else 0
-    return kinds[type(model)]((0,) * k, LOSS_CODES[loss], order)
+    return kinds[type(model)]((0,) * k, LOSS_CODES[loss], order, TILES.get(type(model), TILE))
 
 
 def make_shape(layout: Layout) -> Shape:
@@ -151,7 +156,7 @@ def make_shape(layout: Layout) -> Shape:
 
 def make_weights(model: AnyModel, shape: Shape, params: Mapping[str, Float32]) -> Weights:
     """Parameters for the kernels; nothing large is copied."""
-    R, M = np.zeros(1, np.float32), np.zeros((1, 1, 1, 1), np.float32)
+    R, M = np.zeros(1, np.float32), np.zeros(1, np.float32)
     if isinstance(model, FwFM):
         R = np.triu(params["field_weights"])
         R = _by_fours(R + np.triu(R, 1).T, shape.unit_field)
@@ -162,9 +167,34 @@ def make_weights(model: AnyModel, shape: Shape, params: Mapping[str, Float32]) -
         np.fill_diagonal(R, 0.0)
         R = _by_fours(R, shape.unit_field)
     elif isinstance(model, FmFM):
-        M = params["field_matrices"]
-    transposed = M.transpose(0, 1, 3, 2).reshape(-1)
-    return Weights(params["factors"].reshape(-1), params["linear"], params["bias"], R, M.reshape(-1), transposed)
+        M = _panels(params["field_matrices"], shape.unit_field)
+    return Weights(params["factors"].reshape(-1), params["linear"], params["bias"], R, M)
+
+
+def _panels(matrices: Float32, unit_field: npt.NDArray[np.int32]) -> Float32:
+    """The matrices between units as one symmetric matrix, sixteen columns after sixteen columns."""
+    flat = np.append(matrices.reshape(-1), np.float32(0.0))
+    return flat.take(_panel_index(unit_field.tobytes(), *matrices.shape[1:3]))
+
+
+@functools.lru_cache(maxsize=16)
+def _panel_index(units: bytes, n_fields: int, k: int) -> npt.NDArray[np.int64]:
+    """Where each number of the panels is in the matrices, flat; behind their end is a zero."""
+    unit_field = np.frombuffer(units, np.int32)
+    n = len(unit_field) * k
+    unit, inside = np.divmod(np.arange(n), k)
+    first, second = np.minimum(unit[:, None], unit), np.maximum(unit[:, None], unit)
+    below = unit[:, None] > unit
+    row, column = (np.where(below, inside, inside[:, None]), np.where(below, inside[:, None], inside))
+    whole = np.full((n, lines(n)), n_fields * n_fields * k * k)
+    index = ((unit_field[first] * n_fields + unit_field[second]) * k + row) * k + column
+    whole[:, :n] = np.where(first == second, whole[:, :n], index)
+    return np.ascontiguousarray(whole.reshape(n, -1, 16).transpose(1, 0, 2)).reshape(-1)
+
+
+def lines(n: int) -> int:
+    """n numbers and zeros up to a multiple of sixteen."""
+    return -(-n // 16) * 16
 
 
 def _by_fours(R: Float32, unit_field: npt.NDArray[np.int32]) -> Float32:
@@ -230,7 +260,7 @@ def make_state(values: Float32, optimizer: Optimizer, n_rows: int = 0) -> State:
     )
 
 
-def make_touch(layout: Layout, width: int, batch_size: int, penalty: Penalty) -> Touch:
+def make_touch(layout: Layout, width: int, batch_size: int, penalty: Penalty, in_chains: bool) -> Touch:
     """Room for the rows that a batch can touch: all of a small field, a part of a large one."""
     rows = np.array([field.n_rows for field in layout.fields], np.int64)
     weights = np.array([sum(field.widths) for field in layout.fields], np.int64)
@@ -247,52 +277,67 @@ def make_touch(layout: Layout, width: int, batch_size: int, penalty: Penalty) ->
         rows=np.empty(ptr[-1], np.int32),
         gradient=aligned(ptr[-1] * width),
         linear=np.empty(ptr[-1], np.float32),
-        head=np.full(ptr[-1], -1, np.int32),
+        keep=np.zeros(ptr[-1], np.float32),
+        head=np.full(layout.n_rows if in_chains else 1, -1, np.int32),
         ptr=ptr,
-        count=np.zeros(len(rows), np.int64),
+        count=np.zeros((len(rows), 16), np.int64),  # a cache line per field: threads write to them all the time
     )
 
 
-def room_per_row(model: AnyModel, layout: Layout, k: int) -> int:
-    """Numbers in D for one row: see the kernels."""
+def room_for(model: AnyModel, layout: Layout, k: int, n_rows: int) -> int:
+    """Numbers in D for some rows: see `interactions`."""
     if isinstance(model, FM):
-        return k
+        return k * n_rows
     if isinstance(model, FFM):
-        return len(layout.fields) ** 2 * k
-    return -(-layout.n_units // 4) * 4 * k
+        return len(layout.fields) ** 2 * k * n_rows
+    if isinstance(model, FmFM):
+        return lines(layout.n_units * k) * n_rows
+    return padded(layout.n_units) * k * n_rows
 
 
-def make_work(model: AnyModel, k: int, layout: Layout, batch_size: int) -> Work:
+def padded(n_units: int) -> int:
+    """Units are handled four at a time."""
+    return -(-n_units // 4) * 4
+
+
+def make_work(model: AnyModel, spec: Any, layout: Layout, batch_size: int) -> Work:
     """Room for the gradients of a block of rows."""
-    room = room_per_row(model, layout, k)
-    block = max(16, min(batch_size, BLOCK_BYTES // (4 * room)))
+    k, tile = len(spec.kt), spec.tile
+    room = room_for(model, layout, k, 1)
+    block = max(tile, min(batch_size, BLOCK_BYTES // (4 * room)))
     n_shards = SHARDS if block * layout.n_units * model.width(len(layout.fields)) >= LARGE else 1
-    shard = -(-min(MAX_SHARD, -(-block // n_shards)) // TILE) * TILE
-    shards = -(-block // shard)
-    n_rows, n_fields, n_units = shards * shard, len(layout.fields), -(-layout.n_units // 4) * 4
-    weights = n_units * n_units * k if isinstance(model, FwFM | LowRankFwFM) else 1
-    matrices = n_fields * n_fields * k * k if isinstance(model, FmFM) else 1
+    least = max(tile, 16)  # what rows of two shards write must not share a cache line
+    shard = -(-min(MAX_SHARD, -(-block // n_shards)) // least) * least
+    n_shards = -(-block // shard)
+    block = n_shards * shard
+    weights = padded(layout.n_units) ** 2 * k if isinstance(model, FwFM | LowRankFwFM) else 1
+    matrices = lines(layout.n_units * k) ** 2 if isinstance(model, FmFM) else 1
+    chains = (len(layout.fields), lines(block) + 16) if isinstance(model, FFM) else (1, 1)
     return Work(
-        D=aligned(n_rows * room),
-        start=np.empty((layout.n_windows, n_rows + 16), np.int32),
-        weight=np.empty((layout.n_weights, n_rows + 16), np.float32),
-        slopes=np.empty(n_rows, np.float32),
-        losses=np.empty(n_rows, np.float64),
-        dR=np.zeros((shards, weights), np.float32),
-        dM=np.zeros((shards, matrices), np.float32),
+        D=aligned(block * room),
+        slopes=aligned(batch_size),
+        losses=np.zeros(batch_size, np.float64),
+        dR=np.zeros((n_shards, weights), np.float32),
+        dM=np.zeros((n_shards, matrices), np.float32),
         shard=shard,
+        block=block,
+        chain=np.zeros(chains, np.int32),
+        starts=np.zeros(chains, np.int32),
+        order=np.zeros(chains, np.int32),
+        factor=np.zeros((chains[0], 4 * chains[1]), np.float32),
+        places=np.zeros((len(layout.fields), 16), np.int64),
     )
 
 
-def make_scratch(spec: Any, n_units: int) -> Scratch:
+def make_columns(layout: Layout, n_rows: int) -> Columns:
+    """Room for some rows; what two shards write does not share a cache line."""
+    start = aligned(layout.n_windows * lines(n_rows)).view(np.int32)
+    return Columns(start, aligned(layout.n_weights * lines(n_rows)), layout.n_windows, layout.n_weights)
+
+
+def make_scratch(spec: Any, layout: Layout) -> Scratch:
     """Zeros; a HigherOrderFM alone has an order and needs A."""
-    k = len(spec.kt)
-    tile = TILE * -(-n_units // 4) * 4 * k  # in an FFM this is more than the one unit that it keeps there
-    A = np.zeros(TILE * (n_units + 1) * (spec.order + 1) * k if spec.order else k, np.float32)
-    return Scratch(np.zeros(tile, np.float32), np.zeros(tile, np.float32), A)
-
-
-def make_room(n_rows: int) -> Room:
-    """For a block of so many rows."""
-    chain, starts, order = (np.empty(n_rows, np.int32) for _ in range(3))
-    return Room(chain, starts, order, np.empty(4 * n_rows, np.float32), np.empty(4, np.int64))
+    k, tile, n_units = len(spec.kt), spec.tile, layout.n_units
+    n = max(tile * lines(padded(n_units) * k), len(layout.fields) * k)  # an FFM keeps one unit there
+    A = np.zeros(tile * (n_units + 1) * (spec.order + 1) * k if spec.order else k, np.float32)
+    return Scratch(aligned(n), aligned(n), A)

@@ -1,0 +1,202 @@
+"""From the derivatives of rows to the gradients of the table rows of a field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import config
+from numba.extending import overload
+
+from splinefm.model.interactions import (
+    AHEAD,
+    INSIDE,
+    FFMSpec,
+    derivative,
+    fetch_derivative,
+    inlined,
+    kind_of,
+    long_vector,
+    start_of,
+)
+from splinefm.model.updates import place_of
+from splinefm.model.vectors import add, axpy, column, fetch, fill, load, number, put, scale, store, subtract
+
+_ZERO = np.float32(0.0)
+
+
+def scatter(
+    spec: Any, shape: Any, weights: Any, first: int, n: int, field: int, columns: Any, work: Any, touch: Any
+) -> Any:
+    """Add weight slope D and weight slope of n rows of a block to the gradients of a field.
+
+    `first` is the place of the block in the batch.
+    """
+    chosen = _long if isinstance(spec, FFMSpec) else _short
+    return chosen(spec, shape, weights, first, n, field, columns, work, touch)
+
+
+@inlined
+def _short(
+    spec: Any, shape: Any, weights: Any, first: int, n: int, field: int, columns: Any, work: Any, touch: Any
+) -> None:
+    k = len(spec.kt)
+    for w in range(shape.window_ptr[field], shape.window_ptr[field + 1]):
+        u, j = np.int64(shape.window_unit[w]), shape.weight_ptr[w]
+        n_weights = shape.weight_ptr[w + 1] - j
+        kind = kind_of(shape, u)
+        for i in range(n):
+            if i + AHEAD < n:
+                ahead = start_of(columns, i + AHEAD, w)
+                fetch(touch.slot, ahead)
+                fetch_derivative(spec, weights.T, work, i + AHEAD, u, ahead)
+            slope, row, at = number(work.slopes, first + i), start_of(columns, i, w), column(i, j, columns.n_weights)
+            d = scale(slope, derivative(spec, shape, weights.T, columns, work, kind, i, u))
+            for m in range(n_weights):
+                x = number(columns.weight, at + 16 * m)
+                if x != _ZERO:
+                    place = place_of(spec.kt, touch, field, row + m)
+                    store(touch.gradient, place * k, axpy(x, d, load(touch.gradient, place * k, spec.kt)))
+                    put(touch.linear, place, number(touch.linear, place) + x * slope)
+
+
+@inlined
+def _long(
+    spec: Any, shape: Any, weights: Any, first: int, n: int, field: int, columns: Any, work: Any, touch: Any
+) -> None:
+    """In an FFM D[f, e] is the derivative by p_u[e], less p_u[f] for e = f.
+
+    Its vectors are long. Rows of data that start at the same table row form a chain, so that the gradients of four
+    table rows are summed in registers.
+    """
+    for w in range(shape.window_ptr[field], shape.window_ptr[field + 1]):
+        n_weights = shape.weight_ptr[w + 1] - shape.weight_ptr[w]
+        n_starts = _link(shape, n, field, w, n_weights, columns, work, touch)
+        for s in range(n_starts):
+            row = np.int64(work.starts[field, s])
+            head = touch.head[row]
+            touch.head[row] = -1
+            for m in range(0, n_weights, 4):
+                length = _follow(spec.kt, shape, first, field, w, m, row + m, head, columns, work, touch)
+                if n_weights == 1:
+                    _add_one(spec.kt, shape, weights.T, field, w, length, columns, work, touch)
+                else:
+                    _add_four(spec.kt, shape, weights.T, field, w, length, columns, work, touch)
+
+
+@inlined
+def _link(shape: Any, n: int, field: int, w: int, n_weights: int, columns: Any, work: Any, touch: Any) -> Any:
+    """Chain the rows by the start of window w; returns the number of different ones."""
+    n_starts, j = 0, shape.weight_ptr[w]
+    for i in range(n - 1, -1, -1):  # backwards, so that chains go forward
+        if i >= AHEAD:
+            fetch(touch.head, start_of(columns, i - AHEAD, w))
+        if n_weights > 1 or number(columns.weight, column(i, j, columns.n_weights)) != _ZERO:
+            row = start_of(columns, i, w)
+            if touch.head[row] < 0:
+                work.starts[field, n_starts] = row
+                n_starts += 1
+            work.chain[field, i] = touch.head[row]
+            touch.head[row] = i
+    return n_starts
+
+
+@inlined
+def _follow(
+    kt: Any,
+    shape: Any,
+    first: int,
+    field: int,
+    w: int,
+    m: int,
+    row: int,
+    head: int,
+    columns: Any,
+    work: Any,
+    touch: Any,
+) -> int:
+    """The rows of a chain in `work.order`, what they are multiplied by in `work.factor`, for weights m .. m + 3.
+
+    `work.places` are the places of their table rows, from `row` on; the linear parts are added up. Returns the length.
+    """
+    j = shape.weight_ptr[w] + m
+    n_weights = min(4, shape.weight_ptr[w + 1] - j)
+    for q in range(4):
+        work.places[field, q] = -1
+    i, length = np.int64(head), 0
+    while i >= 0:
+        slope, at = work.slopes[first + i], column(i, j, columns.n_weights)
+        work.order[field, length] = i
+        for q in range(4):
+            x = number(columns.weight, at + 16 * q) if q < n_weights else _ZERO
+            work.factor[field, 4 * length + q] = x * slope
+            if x != _ZERO:
+                if work.places[field, q] < 0:
+                    work.places[field, q] = place_of(kt, touch, field, row + q)
+                touch.linear[work.places[field, q]] += x * slope
+        i = np.int64(work.chain[field, i])
+        length += 1
+    return length
+
+
+@inlined
+def _own(kt: Any, shape: Any, T: Any, field: int, w: int, i: int, D: int, columns: Any, work: Any) -> Any:
+    """The derivative by p_u[f]: there are other units in the field only where it has several."""
+    k, u, width = len(kt), np.int64(shape.window_unit[w]), (len(shape.window_ptr) - 1) * len(kt)
+    own = load(work.D, D + field * k, kt)
+    return subtract(own, long_vector(kt, shape, T, width, field * k, columns, i, u))
+
+
+@inlined
+def _add_one(kt: Any, shape: Any, T: Any, field: int, w: int, length: int, columns: Any, work: Any, touch: Any) -> None:
+    """Add a chain to the gradient of one table row."""
+    n_fields, k, wide = len(shape.window_ptr) - 1, len(kt), kt + kt + kt + kt
+    width, place = n_fields * k, work.places[field, 0]
+    if place < 0:
+        return
+    mine = load(touch.gradient, place * width + field * k, kt)
+    for step in range(length):
+        i, x = np.int64(work.order[field, step]), work.factor[field, 4 * step]
+        d, at, end = (i * n_fields + field) * width, place * width, (place + 1) * width
+        mine = axpy(x, _own(kt, shape, T, field, w, i, d, columns, work), mine)
+        while at + 4 * k <= end:
+            store(touch.gradient, at, axpy(x, load(work.D, d, wide), load(touch.gradient, at, wide)))
+            at, d = at + 4 * k, d + 4 * k
+        while at < end:
+            store(touch.gradient, at, axpy(x, load(work.D, d, kt), load(touch.gradient, at, kt)))
+            at, d = at + k, d + k
+    store(touch.gradient, place * width + field * k, mine)
+
+
+@inlined
+def _add_four(
+    kt: Any, shape: Any, T: Any, field: int, w: int, length: int, columns: Any, work: Any, touch: Any
+) -> None:
+    """Add a chain to the gradients of up to four neighboring table rows."""
+    n_fields, k = len(shape.window_ptr) - 1, len(kt)
+    width, factor = n_fields * k, work.factor[field]
+    for e in range(n_fields):
+        g0, g1, g2, g3 = fill(_ZERO, kt), fill(_ZERO, kt), fill(_ZERO, kt), fill(_ZERO, kt)
+        for step in range(length):
+            i = np.int64(work.order[field, step])
+            at = (i * n_fields + field) * width
+            d = _own(kt, shape, T, field, w, i, at, columns, work) if e == field else load(work.D, at + e * k, kt)
+            g0, g1 = axpy(number(factor, 4 * step), d, g0), axpy(number(factor, 4 * step + 1), d, g1)
+            g2, g3 = axpy(number(factor, 4 * step + 2), d, g2), axpy(number(factor, 4 * step + 3), d, g3)
+        for q in range(4):
+            place = work.places[field, q]
+            if place >= 0:
+                g = g0 if q == 0 else g1 if q == 1 else g2 if q == 2 else g3
+                at = place * width + e * k
+                store(touch.gradient, at, add(g, load(touch.gradient, at, kt)))
+
+
+if not config.DISABLE_JIT:  # type: ignore[attr-defined]  # set at run time
+    _options: Any = {"jit_options": INSIDE}
+
+    @overload(scatter, **_options)
+    def _choose(spec, shape, weights, first, n, field, columns, work, touch):  # type: ignore[no-untyped-def]
+        chosen = _long if spec.instance_class is FFMSpec else _short
+        return lambda spec, shape, weights, first, n, field, columns, work, touch: chosen(
+            spec, shape, weights, first, n, field, columns, work, touch
+        )
