@@ -1,6 +1,7 @@
 """The encoder as a whole: chunks, merging, order of fields, starvation, bad tables."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -160,6 +161,113 @@ def test_row_counts_are_those_of_the_encoding():
     # A value on a knot has a weight that is zero up to rounding: such rows may or may not count.
     np.testing.assert_allclose(touched[numerical], expected[numerical], atol=0.02 * 2000)
     assert np.median(np.abs(touched - expected)[numerical]) < 1.0
+
+
+def mean_weights(encoder, table):
+    """Of every table row, from the encoding itself."""
+    slots = encoder.encode(table)
+    return np.asarray(slots.matrix().astype(np.float64).sum(axis=0)).ravel() / len(slots)
+
+
+BASES = [
+    sf.BSpline(6),
+    sf.BSpline(degree=1, knots=(0.0, 0.1, 0.7, 1.0)),
+    sf.BSpline(5, periodic=True),
+    sf.MultiResolution((2, 7)),
+    sf.Bins(5, "quantile"),
+    sf.Polynomial(4, "legendre"),
+    sf.Fourier(2),
+    sf.Powers(),
+]
+
+
+class TestMeanWeights:
+    @pytest.mark.parametrize("reduction", ["sum", "identity"])
+    @pytest.mark.parametrize("basis", BASES, ids=lambda basis: type(basis).__name__)
+    def test_of_numbers_are_exact_as_long_as_all_distinct_values_are_kept(self, basis, reduction):
+        rng = np.random.default_rng(0)
+        x = np.where(rng.random(9000) < 0.1, np.nan, rng.choice([0.0, -1.0, 800.0, *rng.lognormal(0, 1, 4000)], 9000))
+        schema = sf.Schema(
+            [sf.Numerical("x", sf.MinMax(), basis, special=[0.0, "negative", ">= 700"], reduction=reduction)]
+        )
+        encoder = sf.fit_encoder(schema, {"x": x})
+        np.testing.assert_allclose(encoder.row_means[0], mean_weights(encoder, {"x": x}), atol=1e-7)
+
+    def test_of_more_values_are_within_the_error_of_the_sketch(self):
+        x = np.random.default_rng(0).lognormal(0, 2, 400_000)
+        schema = sf.Schema([sf.Numerical("x", sf.Quantile(), sf.MultiResolution((4, 32)), special=[">= 50"])])
+        statistics = sf.Statistics(schema)
+        statistics.update({"x": x})
+        encoder = statistics.encoder()
+        error = np.abs(encoder.row_means[0] - mean_weights(encoder, {"x": x})).max()
+        bound = (
+            2 * statistics.fields[0].sketch.rank_error()
+        )  # a function of a spline rises and falls once, by 1 at most
+        assert 1e-7 < error < bound < 0.01
+        assert error < 2e-5  # the bound is far from what happens
+
+    @pytest.mark.parametrize("unseen", ["rare", "neutral", "hash"])
+    def test_of_categories_are_exact(self, unseen):
+        rng = np.random.default_rng(0)
+        names = [None if name == "9" else name for name in rng.integers(0, 60, 3000).astype(str)]
+        schema = sf.Schema([sf.Categorical("c", min_count=50, unseen=unseen, buckets=7)])
+        encoder = sf.fit_encoder(schema, {"c": names})
+        np.testing.assert_allclose(encoder.row_means[0], mean_weights(encoder, {"c": names}), atol=1e-12)
+        assert encoder.row_weights[0] is encoder.row_counts[0]
+
+    @pytest.mark.parametrize("unseen", ["rare", "neutral", "hash"])
+    @pytest.mark.parametrize("max_length", [None, 3])
+    @pytest.mark.parametrize("reduction", ["sum", "mean", "identity"])
+    def test_of_lists_are_exact_also_where_they_are_cut(self, reduction, max_length, unseen):
+        rng = np.random.default_rng(0)
+        lists = [list(rng.integers(0, 30, rng.integers(0, 80 if i % 100 == 0 else 6)).astype(str)) for i in range(900)]
+        lists[5:9] = [None] * 4
+        schema = sf.Schema([sf.MultiValued("t", None, reduction, max_length, min_count=100, unseen=unseen, buckets=7)])
+        encoder = sf.fit_encoder(schema, {"t": lists})
+        assert max(len(item or ()) for item in lists) > encoder.fields[0].max_length
+        np.testing.assert_allclose(encoder.row_means[0], mean_weights(encoder, {"t": lists}), atol=1e-7)
+        if unseen != "neutral":  # counts are those of all elements, whatever becomes of them
+            assert encoder.row_counts[0].sum() == 4 + sum(len(item or ()) for item in lists)
+        halves = sf.Statistics(schema), sf.Statistics(schema)
+        halves[0].update({"t": lists[:300]})
+        halves[1].update({"t": lists[300:]})
+        halves[0].merge(halves[1])
+        assert halves[0].encoder() == encoder
+
+    def test_are_those_of_all_rows_after_an_extension(self):
+        old, new = make_table(500), make_table(700, seed=1)
+        encoder = sf.fit_encoder(SCHEMA, old)
+        extended = encoder.extend(new)
+        expected = (500 * mean_weights(encoder, old) + 700 * mean_weights(extended, new)) / 1200
+        np.testing.assert_allclose(np.concatenate(extended.row_means), expected, atol=1e-7)
+
+    def test_of_new_categories_begin_with_the_extension(self):
+        schema = sf.Schema([sf.Categorical("c"), sf.MultiValued("t", reduction="mean")])
+        encoder = sf.fit_encoder(schema, {"c": ["a", "b"], "t": [["u"], ["u", "v"]]})
+        extended = encoder.extend({"c": ["new", "a"], "t": [["w", "u"], []]})
+        assert extended.row_means[0].tolist() == [0, 0, 0.5, 0.25, 0.25]  # missing, rare, a, b, new
+        assert extended.row_means[1].tolist() == [0, 0, 0.5, 0.125, 0.125]  # missing, rare, u, v, w
+        assert encoder.row_means[0].tolist() == [0, 0, 0.5, 0.5]
+
+    def test_of_an_extension_without_rows_stay(self):
+        encoder = sf.fit_encoder(SCHEMA, make_table(50))
+        assert encoder.extend(make_table(50).slice(0, 0)) == encoder
+
+    def test_not_known_are_nan_also_after_an_extension(self):
+        table = make_table(50)
+        encoder = sf.fit_encoder(SCHEMA, table)
+        less = sf.Encoder(encoder.fields, encoder.n_rows, encoder.notes, encoder.row_counts)
+        assert [bool(np.isnan(rows).all()) for rows in less.row_means] == [True, True, True, False, True]
+        assert [bool(np.isnan(rows).any()) for rows in less.extend(table).row_means] == [True, True, True, False, True]
+        assert less != encoder and less == sf.Encoder(less.fields, less.n_rows, less.notes, less.row_counts)
+
+    def test_of_another_number_of_rows_are_refused(self):
+        encoder = sf.fit_encoder(SCHEMA, make_table(50))
+        for name in ("row_counts", "row_weights"):
+            rows = getattr(encoder, name)
+            for wrong in ((*rows[:1], rows[1][1:], *rows[2:]), rows[1:]):
+                with pytest.raises(ValueError, match=f"{name} must have an array per field"):
+                    replace(encoder, **{name: wrong})
 
 
 def test_starvation_shows_what_a_transform_does():

@@ -10,7 +10,7 @@ import pytest
 import splinefm as sf
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
-from splinefm.use import explain
+from splinefm.use import importance, terms
 
 MODELS = [
     sf.FM(k=4),
@@ -177,8 +177,9 @@ class TestEveryModel:
         )
         curves = sf.individual_curves(fitted, many, "x", [0.1, None], threads=1)
         found = sf.importance(fitted, many, table)
-        monkeypatch.setattr(explain, "BLOCK_BYTES", 1 << 12)
-        monkeypatch.setattr(explain, "_EFFECT_ROWS", 100)
+        monkeypatch.setattr(terms, "BLOCK_BYTES", 1 << 12)
+        monkeypatch.setattr(importance, "EFFECT_ROWS", 100)
+        monkeypatch.setattr("splinefm.use.algebra._ROOM", 8)
         np.testing.assert_allclose(
             curves, sf.individual_curves(fitted, many, "x", [0.1, None], threads=2), rtol=1e-9, atol=1e-12
         )

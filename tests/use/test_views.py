@@ -1,6 +1,7 @@
 """Views: curves, bars and surfaces equal the engine's scores, and what is read from them is exact."""
 
 import itertools
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.interpolate import PPoly
 
 import splinefm as sf
 from splinefm.learn.losses import Loss
-from splinefm.model.family import init_params
+from splinefm.model.family import formula_scores, init_params
 
 MODELS = [
     sf.FM(k=4),
@@ -114,6 +115,24 @@ def segment_rows(n, rng=None):
     return table
 
 
+def sum_of_terms(fitted, slots):
+    """Σ |terms| of the score of each row, in float64: what its rounding is in proportion to."""
+    params = {name: np.abs(values) for name, values in fitted.params.items()}
+    return formula_scores(fitted.model, params, sf.Slots(slots.start, np.abs(slots.weight), slots.layout))
+
+
+def assert_scores(found, fitted, table):
+    """Values of a view are the formula's, and the engine's up to the rounding of its sums.
+
+    The formula is in float64, but the weights in slots are float32. The engine is float32 throughout.
+    """
+    slots = fitted.encoder.encode(table)
+    terms = sum_of_terms(fitted, slots)
+    assert np.shape(found) == terms.shape
+    assert (np.abs(found - formula_scores(fitted.model, fitted.params, slots)) <= 6e-8 * terms).all()
+    assert (np.abs(found - fitted.scores(slots)) <= 3e-7 * terms).all()
+
+
 Z = np.concatenate([np.linspace(-5.0, 80.0, 60), [0.0, 999.0, 2000.0, np.nan, 0.5]])
 
 
@@ -122,7 +141,7 @@ class TestEveryModel:
     def test_a_curve_is_the_score(self, model):
         fitted = fitted_of(model=model)
         curve = fitted.segment(SEGMENT, along="recency")
-        np.testing.assert_allclose(curve(Z), fitted.scores(rows_of(SEGMENT, recency=Z)), atol=1e-5, rtol=1e-5)
+        assert_scores(curve(Z), fitted, rows_of(SEGMENT, recency=Z))
         link = fitted.predict(rows_of(SEGMENT, recency=Z))
         np.testing.assert_allclose(curve(Z, link=True), link, atol=1e-5)
 
@@ -135,16 +154,15 @@ class TestEveryModel:
             "tags": [[], ["t1"], ["t3", "t1"], None],
             "device": ["desk", "unknown", None],
         }[along]
-        expected = fitted.scores(rows_of(segment, **{along: values}))
-        np.testing.assert_allclose(fitted.segment(segment, along)(values), expected, atol=1e-5, rtol=1e-5)
+        assert_scores(fitted.segment(segment, along)(values), fitted, rows_of(segment, **{along: values}))
 
     def test_a_surface_is_the_score(self, model):
         fitted, rng = fitted_of(model=model), np.random.default_rng(2)
         price = rng.choice([1.0, 4.0, np.nan, 8.5], len(Z))
-        expected = fitted.scores(rows_of(without("price"), recency=Z, price=price))
+        rows = rows_of(without("price"), recency=Z, price=price)
         for along, values in [(("recency", "price"), (Z, price)), (("price", "recency"), (price, Z))]:
             surface = fitted.segment(without("price"), along)
-            np.testing.assert_allclose(surface(*values), expected, atol=1e-5, rtol=1e-5)
+            assert_scores(surface(*values), fitted, rows)
 
     def test_a_surface_of_a_number_and_a_category_is_the_score(self, model):
         fitted, countries = fitted_of(model=model), ["US", "FR", None, "other"]
@@ -153,8 +171,7 @@ class TestEveryModel:
             values = {"recency": Z[:, None], "country": np.array(countries, object)}
             grid = surface(*(values[name] for name in along))
             for column, country in zip(grid.T, countries, strict=True):
-                expected = fitted.scores(rows_of({**SEGMENT, "country": country}, recency=Z))
-                np.testing.assert_allclose(column, expected, atol=1e-5, rtol=1e-5)
+                assert_scores(column, fitted, rows_of({**SEGMENT, "country": country}, recency=Z))
 
     def test_surface_coefficients_reproduce_it_and_have_low_rank(self, model):
         fitted = fitted_of(model=model)
@@ -199,12 +216,20 @@ class TestEveryModel:
             total += fitted.scores(rows_of({**SEGMENT, "price": price, "country": country}, recency=z))
         np.testing.assert_allclose(curve(z), total / 144, atol=1e-5, rtol=1e-5)
 
-    def test_the_mean_of_categories_needs_no_background(self, model):
-        table = make_table(np.random.default_rng(1))
-        fitted = fitted_of(model=model)
-        counted = fitted.segment(without("country", "device"), "recency", rest="mean")
-        averaged = fitted.segment(without("country", "device"), "recency", rest="mean", background=table)
-        np.testing.assert_allclose(counted(Z), averaged(Z), atol=1e-10)
+    def test_the_mean_over_the_training_rows_needs_no_background(self, model):
+        fitted, table = fitted_of(model=model), make_table(np.random.default_rng(1))
+        for named, along, values in [
+            ({}, "recency", (Z,)),
+            ({"country": "FR"}, "tags", ([[], ["t1"], ["t2", "t3"]],)),
+            ({}, "country", (["US", "DE", None],)),
+            ({"price": 2.0}, ("recency", "device"), (Z[:, None], np.array(["phone", None], object))),
+        ]:
+            kept = fitted.segment(named, along, rest="mean")
+            averaged = fitted.segment(named, along, rest="mean", background=table)
+            np.testing.assert_allclose(kept(*values), averaged(*values), atol=1e-9)
+            if named:
+                rows = {name: [value, None] for name, value in named.items()}
+                np.testing.assert_allclose(sf.segments(fitted, rows, along, rest="mean")(*values)[0], kept(*values))
 
 
 def weights_of(basis, u):
@@ -226,8 +251,7 @@ class TestEveryBasis:
         curve, item = fitted.segment(SEGMENT, "recency"), fitted.encoder.schema["recency"]
         z = np.linspace(0.6, 60.0, 200)
         rebuilt = curve.intercept + weights_of(item.basis, item.transform(z)) @ curve.coefficients
-        expected = fitted.scores(rows_of(SEGMENT, recency=z))
-        np.testing.assert_allclose(rebuilt, expected, atol=1e-5, rtol=1e-5)
+        assert_scores(rebuilt, fitted, rows_of(SEGMENT, recency=z))
         np.testing.assert_allclose(curve(z), rebuilt, atol=1e-10)
 
     def test_the_spline_is_the_score_in_u(self, basis):
@@ -271,8 +295,7 @@ class TestEveryTransform:
     def test_a_curve_is_the_score(self, transform):
         for basis in ("cubic", "resolutions", "bins"):
             fitted = fitted_of(basis, transform, sf.FwFM(k=4))
-            expected = fitted.scores(rows_of(SEGMENT, recency=Z))
-            np.testing.assert_allclose(fitted.segment(SEGMENT, "recency")(Z), expected, atol=1e-5, rtol=1e-5)
+            assert_scores(fitted.segment(SEGMENT, "recency")(Z), fitted, rows_of(SEGMENT, recency=Z))
 
     @pytest.mark.parametrize("basis", ["cubic", "steps", "periodic", "resolutions", "legendre", "constant"])
     def test_the_derivative_is_the_limit_of_differences(self, transform, basis):
@@ -303,8 +326,7 @@ class TestTokens:
         fitted = fitted_of()
         curve = fitted.segment(SEGMENT, "recency")
         assert list(curve.tokens) == ["= 0", ">= 999", "missing"]
-        expected = fitted.scores(rows_of(SEGMENT, recency=[0.0, 5000.0, None]))
-        np.testing.assert_allclose(list(curve.tokens.values()), expected, atol=1e-5)
+        assert_scores(list(curve.tokens.values()), fitted, rows_of(SEGMENT, recency=[0.0, 5000.0, None]))
 
     def test_the_derivative_is_nan_there(self):
         curve = fitted_of().segment(SEGMENT, "recency")
@@ -332,15 +354,14 @@ class TestTokens:
         fitted, segment = fitted_of(), {"recency": 3.0, **without("country")}
         bars = fitted.segment(segment, "country")
         assert bars.names == ["US", "FR", "DE"] and list(bars.tokens) == ["missing", "rare"]
-        expected = fitted.scores(rows_of(segment, country=["US", "FR", "DE", None, "new"]))
-        np.testing.assert_allclose([*bars.scores, *bars.tokens.values()], expected, atol=1e-5)
+        rows = rows_of(segment, country=["US", "FR", "DE", None, "new"])
+        assert_scores([*bars.scores, *bars.tokens.values()], fitted, rows)
         np.testing.assert_allclose(bars.predictions, fitted.predict(rows_of(segment, country=bars.names)), atol=1e-5)
 
     def test_a_bar_of_a_multi_valued_field_is_a_list_with_one_element(self):
         fitted, segment = fitted_of(), {"recency": 3.0, **without("tags")}
         bars = fitted.segment(segment, "tags")
-        expected = fitted.scores(rows_of(segment, tags=[[name] for name in bars.names]))
-        np.testing.assert_allclose(bars.scores, expected, atol=1e-5)
+        assert_scores(bars.scores, fitted, rows_of(segment, tags=[[name] for name in bars.names]))
         np.testing.assert_allclose(bars.intercept, fitted.scores(rows_of(segment, tags=[[]]))[0], atol=1e-5)
 
 
@@ -356,8 +377,7 @@ class TestSegments:
         whole = sf.segments(fitted, table, "recency")
         monkeypatch.setattr("splinefm.use.views._ROOM", 7 * 5 * 4)
         np.testing.assert_allclose(sf.segments(fitted, table, "recency").rows, whole.rows, atol=1e-12)
-        expected = fitted.scores({**table, "recency": [4.0] * 50})
-        np.testing.assert_allclose(whole(4.0), expected, atol=1e-5)
+        assert_scores(whole(4.0), fitted, {**table, "recency": [4.0] * 50})
 
     def test_slices_and_loops(self):
         curves = sf.segments(fitted_of(), segment_rows(4), "recency")
@@ -388,11 +408,46 @@ class TestSegments:
             sf.segments(fitted_of(), {name: [] for name in segment_rows(1)}, "recency")
 
 
+def test_the_kept_mean_of_many_values_is_within_the_error_of_their_summary():
+    rng = np.random.default_rng(4)
+    table = {"x": rng.lognormal(0, 1, 100_000), "y": rng.normal(size=100_000)}
+    schema = sf.Schema([sf.Numerical("x", sf.Quantile()), sf.Numerical("y", sf.Quantile())])
+    statistics = sf.Statistics(schema)
+    statistics.update(table)
+    fitted = make_fitted(schema, table)
+    z = np.linspace(0.1, 5.0, 50)
+    kept = fitted.segment({}, "x", rest="mean")(z)
+    difference = np.abs(kept - fitted.segment({}, "x", rest="mean", background=table)(z)).max()
+    effects = fitted.segment({"x": 1.0}, "y").rows
+    assert 1e-9 < difference < 2 * statistics.fields[1].sketch.rank_error() * np.abs(effects).sum()
+    assert difference < 1e-4
+
+
+@pytest.mark.parametrize("model", [sf.FM(4), sf.FwFM(4), sf.FmFM(4), sf.FFM(3)], ids=str)
+def test_where_scores_are_large_it_is_the_engine_that_rounds(model):
+    rng = np.random.default_rng(0)
+    table = {f"x{i}": rng.lognormal(size=200) for i in range(12)} | {
+        f"c{i}": rng.integers(0, 9, 200) for i in range(12)
+    }
+    schema = sf.Schema(
+        [sf.Numerical(name, sf.Quantile()) if name.startswith("x") else sf.Categorical(name) for name in table]
+    )
+    fitted = make_fitted(schema, table, model)
+    fitted.params["factors"] *= np.float32(4.0)
+    others = {name: values for name, values in table.items() if name != "x0"}
+    found = np.diag(sf.segments(fitted, others, "x0")(table["x0"]))
+    assert_scores(found, fitted, table)
+    slots = fitted.encoder.encode(table)
+    exact = formula_scores(model, fitted.params, slots)
+    view, engine = (np.abs(scores - exact).max() for scores in (found, fitted.scores(slots)))
+    assert engine > 1e-5 and view < engine / 2
+
+
 def test_a_model_of_one_field_has_a_segment_without_values():
     table = {"x": np.linspace(0.0, 9.0, 50)}
     for model in (sf.FM(k=2), sf.FFM(k=2), sf.FmFM(k=2), sf.FwFM(k=2), sf.HigherOrderFM(k=2)):
         fitted = make_fitted(sf.Schema([sf.Numerical("x")]), table, model)
-        np.testing.assert_allclose(fitted.segment({}, "x")(table["x"]), fitted.scores(table), atol=1e-5)
+        assert_scores(fitted.segment({}, "x")(table["x"]), fitted, table)
 
 
 def test_other_fields_may_keep_their_vectors_apart():
@@ -402,8 +457,7 @@ def test_other_fields_may_keep_their_vectors_apart():
     fields[3] = sf.MultiValued("tags", reduction="identity")
     for model in MODELS:
         fitted = make_fitted(sf.Schema(fields), table, model)
-        expected = fitted.scores(rows_of(SEGMENT, recency=Z))
-        np.testing.assert_allclose(fitted.segment(SEGMENT, "recency")(Z), expected, atol=1e-5, rtol=1e-5)
+        assert_scores(fitted.segment(SEGMENT, "recency")(Z), fitted, rows_of(SEGMENT, recency=Z))
         with pytest.raises(ValueError, match=r"'price' has reduction=.*not in the span"):
             fitted.segment({"recency": 1.0, **without("price")}, "price")
         with pytest.raises(ValueError, match=r"'tags'.*no mean vector"):
@@ -414,8 +468,7 @@ def test_dates_are_raw_values_too():
     days = np.arange("2024-01-01", "2024-03-01", dtype="datetime64[D]")
     table = {"day": days, "c": ["a", "b"] * (len(days) // 2)}
     fitted = make_fitted(sf.Schema([sf.Numerical("day"), sf.Categorical("c")]), table)
-    expected = fitted.scores({"day": days, "c": ["a"] * len(days)})
-    np.testing.assert_allclose(fitted.segment({"c": "a"}, "day")(days), expected, atol=1e-5)
+    assert_scores(fitted.segment({"c": "a"}, "day")(days), fitted, {"day": days, "c": ["a"] * len(days)})
 
 
 def test_predictions_are_in_the_unit_of_the_target():
@@ -433,7 +486,6 @@ class TestErrors:
             ({**SEGMENT, "country": ["US", "FR"]}, {}, "one value per field, 'country'.*sf.segments"),
             ({**SEGMENT, "price": "cheap"}, {}, "column 'price' should hold numbers"),
             (without("price", "tags"), {}, "lacks 'price', 'tags'.*rest=\"mean\""),
-            (without("price"), {"rest": "mean"}, "mean of 'price' is not kept.*background=train"),
             (without("price"), {"rest": "average"}, "rest must be one of 'error', 'mean'"),
             (SEGMENT, {"background": {"price": [1.0]}}, 'background.*rest="mean"'),
             (without("price"), {"rest": "mean", "background": {"prize": [1.0]}}, "background: no column 'price'"),
@@ -446,6 +498,16 @@ class TestErrors:
     def test_of_a_segment_say_what_and_how(self, values, options, message):
         with pytest.raises(ValueError, match=message):
             fitted_of().segment(values, **{"along": "recency", **options})
+
+    def test_of_a_mean_that_is_not_kept(self):
+        fitted = fitted_of()
+        old = replace(fitted, encoder=replace(fitted.encoder, row_weights=()))
+        with pytest.raises(
+            ValueError, match=r"mean of 'price', 'tags' is not kept with this model; .*background=train"
+        ):
+            old.segment({"device": "phone"}, "recency", rest="mean")
+        expected = fitted.segment(without("country", "device"), "recency", rest="mean")(Z)
+        np.testing.assert_array_equal(old.segment(without("country", "device"), "recency", rest="mean")(Z), expected)
 
     def test_a_table_is_for_segments(self):
         with pytest.raises(TypeError, match=r"sf\.segments"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -110,13 +111,17 @@ class Bins:
 
     def __call__(self, u: FloatArray) -> Windows:
         """The bin of u, with weight 1."""
-        start = np.searchsorted(np.array(self._fitted_cuts()), u, side="right").astype(np.int32)
+        start = np.searchsorted(self._borders, u, side="right").astype(np.int32)
         return start[:, None], np.ones((len(u), 1))
 
     def supports(self) -> FloatArray:
         """The interval of u of each bin."""
         borders = np.clip(np.array([0.0, *self._fitted_cuts(), 1.0]), 0.0, 1.0)
         return np.stack([borders[:-1], borders[1:]], axis=1)
+
+    @cached_property
+    def _borders(self) -> FloatArray:
+        return np.array(self._fitted_cuts(), np.float64)
 
     def _fitted_cuts(self) -> tuple[float, ...]:
         if self.cuts is None:

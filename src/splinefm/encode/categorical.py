@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.columns import as_categories, as_lists
@@ -99,8 +101,9 @@ class Categorical:
             )
         if self.vocabulary is not None:
             return self, f"{len(self.vocabulary):,} categories, as given"
-        names, counts = statistics.counts.frequent(self.min_count)
-        rare = statistics.counts.total() - int(counts.sum())
+        every = statistics.counts
+        names, counts = every.frequent(self.min_count)
+        rare = every.total() - int(counts.sum())
         why = f"{len(names):,} categories"
         if self.min_count > 1:
             why += f" with at least {self.min_count} rows; {rare:,} rows have a rarer one"
@@ -177,9 +180,13 @@ class Categorical:
         counts = np.zeros(self.layout.n_rows)
         if self.missing == "token":
             counts[0] = statistics.n_missing
-        names, rows = statistics.counts.every()
+        return counts + self.place(statistics.counts, len(counts))
+
+    def place(self, counts: CategoryCounts, n_rows: int) -> FloatArray:
+        """Counts of categories as counts of table rows."""
+        names, rows = counts.every()
         place, weight = self.look_up(names)
-        return counts + np.bincount(place, rows * weight, minlength=len(counts))
+        return np.asarray(np.bincount(place, rows * weight, minlength=n_rows), np.float64)
 
     def _fitted(self) -> Vocabulary:
         if self.vocabulary is None:
@@ -322,6 +329,16 @@ class MultiValued:
         """Elements of the training rows that touch each table row."""
         return self._elements.row_counts(statistics)
 
+    def row_weights(self, statistics: MultiValuedStatistics) -> FloatArray:
+        """Sum of the weights of each table row over the training rows; exact."""
+        elements = self._elements
+        weights = np.zeros(self.layout.n_rows)
+        if self.missing == "token":
+            weights[0] = statistics.n_missing
+        for length, counts in sorted(statistics.by_length.items()):  # the same sums however the rows were cut
+            weights += elements.place(counts, len(weights)) / length
+        return weights
+
     def _fitted_length(self) -> int:
         if self.max_length is None:
             raise ValueError(f"field {self.name!r} is not fitted; use sf.fit_encoder")
@@ -336,7 +353,21 @@ class MultiValuedStatistics:
     n_rows: int = 0
     n_missing: int = 0
     longest: int = 0
-    counts: CategoryCounts = field(default_factory=CategoryCounts)
+    by_length: dict[int, CategoryCounts] = field(default_factory=dict)
+    """Elements by what their weight of 1 is divided by: the length of their list for averages, else 1."""
+    left_out: CategoryCounts = field(default_factory=CategoryCounts)
+    """Elements beyond the length that the field will have."""
+
+    @property
+    def counts(self) -> CategoryCounts:
+        """All elements."""
+        parts = [*self.by_length.values(), *([self.left_out] if self.left_out.pieces else [])]
+        if len(parts) == 1:
+            return parts[0]
+        whole = CategoryCounts()
+        for part in parts:
+            whole.merge(part)
+        return whole
 
     def update(self, column: pa.Array) -> None:
         """Add the rows of a chunk."""
@@ -345,15 +376,37 @@ class MultiValuedStatistics:
             self.spec.refuse_missing()
         self.n_rows += len(column)
         self.n_missing += int(missing.sum())
-        self.longest = max(self.longest, int(np.diff(offsets).max(initial=0)))
-        self.counts.update(as_categories(names, self.spec.name))
+        lengths = np.diff(offsets)
+        self.longest = max(self.longest, int(lengths.max(initial=0)))
+        for length, part in self._parts(names, lengths):
+            counts = self.by_length.setdefault(length, CategoryCounts()) if length else self.left_out
+            counts.update(as_categories(part, self.spec.name))
+
+    def _parts(self, names: pa.LargeStringArray, lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Array]]:
+        """Elements with equal divisors, 0 for those that are left out."""
+        longest = self.spec.max_length or LONGEST_LIST
+        averaged = self.spec.reduction == "mean"
+        if not averaged and lengths.max(initial=0) <= longest:
+            yield 1, names
+            return
+        divisor = np.repeat(np.minimum(lengths, longest) if averaged else np.minimum(lengths, 1), lengths)
+        place = np.arange(len(names)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        divisor[place >= longest] = 0
+        order = np.argsort(divisor.astype(np.min_scalar_type(longest)), kind="stable")  # small numbers sort faster
+        names = names.take(pa.array(order))
+        ends = np.cumsum(np.bincount(divisor)).tolist()
+        for length, (first, last) in enumerate(pairwise([0, *ends])):
+            if last > first:
+                yield length, names[first:last]
 
     def merge(self, other: MultiValuedStatistics) -> None:
         """Add the rows of other statistics of the same field."""
         self.n_rows += other.n_rows
         self.n_missing += other.n_missing
         self.longest = max(self.longest, other.longest)
-        self.counts.merge(other.counts)
+        self.left_out.merge(other.left_out)
+        for length, counts in other.by_length.items():
+            self.by_length.setdefault(length, CategoryCounts()).merge(counts)
 
 
 def _check_positive(name: str, value: int) -> None:

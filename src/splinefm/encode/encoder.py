@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.categorical import CategoricalStatistics, MultiValuedStatistics
+from splinefm.encode.categorical import Categorical, CategoricalStatistics, MultiValuedStatistics
 from splinefm.encode.numerical import NumericalStatistics
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.sketch import FloatArray
@@ -89,8 +89,8 @@ class Statistics:
         if not self.n_rows:
             raise ValueError("the table has no rows; an encoder is fitted to at least one")
         fitted = list(in_order(_fit, zip(self.schema, self.fields, strict=True), self.threads))
-        fields, notes, counts = zip(*fitted, strict=True)
-        return Encoder(fields, self.n_rows, dict(zip(self.schema.names, notes, strict=True)), counts)
+        fields, notes, counts, weights = zip(*fitted, strict=True)
+        return Encoder(fields, self.n_rows, dict(zip(self.schema.names, notes, strict=True)), counts, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +107,9 @@ class Encoder:
         How each field came out, in plain words.
     row_counts : tuple of arrays
         For each field the training rows that touch each of its table rows.
+    row_weights : tuple of arrays, optional
+        For each field the sum over the training rows of the weight of each of its table rows; NaN, the default, where
+        it is not known. For categorical fields it is the counts, whatever is given.
 
     Examples
     --------
@@ -121,12 +124,27 @@ class Encoder:
     n_rows: int
     notes: dict[str, str]
     row_counts: tuple[FloatArray, ...]
+    row_weights: tuple[FloatArray, ...] = ()
+
+    def __post_init__(self) -> None:
+        weights = self.row_weights or tuple(np.full(len(rows), np.nan) for rows in self.row_counts)
+        sizes = [item.layout.n_rows for item in self.fields]
+        for what, arrays in (("row_counts", self.row_counts), ("row_weights", weights)):
+            if [len(rows) for rows in arrays] != sizes:
+                raise ValueError(
+                    f"{what} must have an array per field, with an entry per table row: {sizes} entries, "
+                    f"got {[len(rows) for rows in arrays]}"
+                )
+        each = zip(self.fields, self.row_counts, weights, strict=True)
+        known = tuple(counts if isinstance(item, Categorical) else weight for item, counts, weight in each)
+        object.__setattr__(self, "row_weights", known)
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Encoder)
             and (self.fields, self.n_rows, self.notes) == (other.fields, other.n_rows, other.notes)
             and all(map(np.array_equal, self.row_counts, other.row_counts))
+            and all(map(partial(np.array_equal, equal_nan=True), self.row_weights, other.row_weights))
         )
 
     __hash__ = None  # type: ignore[assignment]  # equality is by content
@@ -140,6 +158,15 @@ class Encoder:
     def layout(self) -> Layout:
         """Rows, windows and units of all fields, laid end to end."""
         return Layout(tuple(item.layout for item in self.fields))
+
+    @property
+    def row_means(self) -> tuple[FloatArray, ...]:
+        """For each field the mean weight of each of its table rows over the training rows; NaN where it is not known.
+
+        Exact for categorical and multi-valued fields, and for numerical ones with up to 4,096 distinct values; beyond
+        that within twice `QuantileSketch.rank_error` for the functions of a spline.
+        """
+        return tuple(weights / self.n_rows for weights in self.row_weights)
 
     def encode(self, table: object, *, threads: int | None = None) -> Slots:
         """Slots of all rows of a table, in its order.
@@ -170,18 +197,20 @@ class Encoder:
     def extend(self, table: object, *, target: str | None = None, threads: int | None = None) -> Encoder:
         """The encoder with the frequent new categories of a table: rows are appended, all others stay.
 
-        Transforms, bases and the length of lists do not change.
+        Transforms, bases and the length of lists do not change. Counts and weights of the table are added to those of
+        earlier rows, which stay as they were encoded: a category that was rare then and is frequent now begins at zero.
         """
         statistics = Statistics(self.schema, threads)
         statistics.update(table, target=target)
-        fields, counts = [], []
-        for item, own, old in zip(self.fields, statistics.fields, self.row_counts, strict=True):
-            extended = item.extend(own)  # type: ignore[arg-type]  # statistics of this very field
-            new = extended.row_counts(own)  # type: ignore[arg-type]  # as above
-            new[: len(old)] += old
+        fields, counts, weights = [], [], []
+        for f, own in enumerate(statistics.fields):
+            extended: Any = self.fields[f].extend(own)  # type: ignore[arg-type]  # statistics of this very field
+            more, more_weights = _row_sums(extended, own)
             fields.append(extended)
-            counts.append(new)
-        return Encoder(tuple(fields), self.n_rows + statistics.n_rows, self.notes, tuple(counts))
+            counts.append(_plus(self.row_counts[f], more))
+            weights.append(_plus(self.row_weights[f], more_weights))
+        n_rows = self.n_rows + statistics.n_rows
+        return Encoder(tuple(fields), n_rows, self.notes, tuple(counts), tuple(weights))
 
     def starvation(self) -> Starvation:
         """For every basis function the share of training rows in its support; print it to see a table."""
@@ -254,10 +283,21 @@ def _finish(working: list[Future[None]]) -> None:
         future.result()
 
 
-def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray]:
+def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray, FloatArray]:
     item, statistics = task
     fitted, note = item.fit(statistics)
-    return fitted, note, fitted.row_counts(statistics)
+    return fitted, note, *_row_sums(fitted, statistics)
+
+
+def _row_sums(item: Any, statistics: Any) -> tuple[FloatArray, FloatArray]:
+    """Counts and weights of the table rows of a fitted field."""
+    counts = item.row_counts(statistics)
+    return counts, counts if isinstance(item, Categorical) else item.row_weights(statistics)
+
+
+def _plus(old: FloatArray, more: FloatArray) -> FloatArray:
+    """The sum of two arrays; rows that the first lacks are new."""
+    return np.concatenate([old, np.zeros(len(more) - len(old))]) + more
 
 
 def _cut(chunk: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

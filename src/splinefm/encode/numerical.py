@@ -175,15 +175,23 @@ class Numerical:
 
     def row_counts(self, statistics: NumericalStatistics) -> FloatArray:
         """Training rows that touch each table row."""
+        return self._totals(statistics, lambda weight: weight != 0.0)
+
+    def row_weights(self, statistics: NumericalStatistics) -> FloatArray:
+        """Sum of the weights of each table row over the training rows; as exact as the summary of the values."""
+        return self._totals(statistics, lambda weight: weight)
+
+    def _totals(self, statistics: NumericalStatistics, of: Callable[[FloatArray], npt.NDArray[Any]]) -> FloatArray:
+        """Sums over the training rows of a function of the weights, which is 1 for a weight of 1."""
         tokens = statistics.special_rows
         if self.missing == "token":
             tokens = np.append(tokens, statistics.n_missing)
-        x, weight = statistics.points()
-        start, value = self.basis(self._fitted_transform()(x))
+        x, n_rows = statistics.points()
+        start, weight = self.basis(self._fitted_transform()(x))
         rows = spread(start, self.basis.widths)
-        share = np.where(value != 0.0, weight[:, None], 0.0) * (statistics.n_ordinary > 0)
-        counts = np.bincount(rows.ravel(), share.ravel(), minlength=sum(self.basis.sizes))
-        return np.concatenate([tokens, counts])
+        share = of(weight) * n_rows[:, None] * (statistics.n_ordinary > 0)
+        totals = np.bincount(rows.ravel(), share.ravel(), minlength=sum(self.basis.sizes))
+        return np.concatenate([tokens, totals])
 
     def _fitted_transform(self) -> Transform:
         if isinstance(self.transform, str):

@@ -41,7 +41,7 @@ from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch, Training
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params
 
-FORMAT = 1
+FORMAT = 2
 """Raised when older releases would misread a file; files of every lower number stay readable."""
 
 _MODELS = (FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM)
@@ -151,6 +151,9 @@ def _describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any
         _describe(item, f"fields/{i}", f"field {item.name!r}", tensors) for i, item in enumerate(encoder.fields)
     ]
     tensors["row_counts"] = np.concatenate(encoder.row_counts, dtype=np.float64)
+    weights = zip(encoder.fields, encoder.row_weights, strict=True)
+    weighted = [rows for item, rows in weights if not isinstance(item, Categorical)]
+    tensors["row_weights"] = np.concatenate([np.zeros(0), *weighted], dtype=np.float64)
     tensors["history"] = np.array(fitted.history, np.float64).reshape(-1, len(Epoch._fields))
     for name, values in fitted.params.items():
         tensors[f"params/{name}"] = np.asarray(values)
@@ -231,7 +234,23 @@ def _restore_encoder(description: Any, tensors: dict[str, Array]) -> Encoder:
         _check_fitted(item, len(counts))
     layout = Layout(tuple(item.layout for item in items))
     demand(layout.n_rows == len(counts), f"its fields need {layout.n_rows:,} rows, row_counts has {len(counts):,}")
-    return Encoder(items, n_rows, notes, tuple(np.split(counts, layout.row_ptr[1:-1])))
+    split = tuple(np.split(counts, layout.row_ptr[1:-1]))
+    return Encoder(items, n_rows, notes, split, _restore_weights(items, split, tensors))
+
+
+def _restore_weights(
+    items: tuple[Field, ...], counts: tuple[Array, ...], tensors: dict[str, Array]
+) -> tuple[Array, ...]:
+    """Weights of the rows of all fields: format 1 has none, and those of categorical fields are the counts."""
+    if "row_weights" not in tensors:
+        return ()
+    values = _take(tensors, "row_weights", "F64", 1)
+    sizes = [0 if isinstance(item, Categorical) else len(rows) for item, rows in zip(items, counts, strict=True)]
+    demand(sum(sizes) == len(values), f"its fields need {sum(sizes):,} row_weights, there are {len(values):,}")
+    weights = np.split(values, np.cumsum(sizes)[:-1])
+    known = all(_is_finite(rows) or np.isnan(rows).all() for rows in weights)
+    demand(known, "row_weights must be finite, or NaN for a whole field")
+    return tuple(rows if size else own for rows, own, size in zip(weights, counts, sizes, strict=True))
 
 
 def _check_fitted(item: Field, n_rows: int) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.categorical import Categorical
 from splinefm.encode.numerical import check_choice, spread
 from splinefm.encode.schema import Field
 from splinefm.encode.table import Table, missing_column_message, open_table, quoted
@@ -23,7 +22,8 @@ from splinefm.model.family import FFM, AnyModel, FmFM, FwFM, HigherOrderFM, LowR
 FloatArray = npt.NDArray[np.float64]
 Rest = Literal["error", "mean"]
 
-_BLOCK = 65_536  # table rows that become float64 at a time
+_BLOCK = 65_536  # rows of a background that are read at a time
+_ROOM = 1 << 21  # numbers of the table of vectors that become float64 at a time
 
 
 def n_units(fitted: Fitted, f: int) -> int:
@@ -67,20 +67,20 @@ def mean_vectors(
             f'{quoted(split)}: reduction="identity" has no mean vector, because the vectors of the field interact with '
             "each other; give values in the segment"
         )
-    weights = _counted(fitted, absent) if background is None else _averaged(fitted, absent, background)
-    return {f: _mean_vector(fitted, f, share) for f, share in zip(absent, weights, strict=True)}
+    weights = _kept(fitted, absent) if background is None else _averaged(fitted, absent, background)
+    return {f: mean_vector(fitted, f, share) for f, share in zip(absent, weights, strict=True)}
 
 
-def _counted(fitted: Fitted, absent: list[int]) -> list[FloatArray]:
-    """Mean weights of categorical fields from the counts of the training rows."""
-    encoder = fitted.encoder
-    unknown = [encoder.fields[f].name for f in absent if not isinstance(encoder.fields[f], Categorical)]
+def _kept(fitted: Fitted, absent: list[int]) -> list[FloatArray]:
+    """Mean weights of fields over the training rows, as the encoder knows them."""
+    means, names = fitted.encoder.row_means, fitted.encoder.schema.names
+    unknown = [names[f] for f in absent if np.isnan(means[f]).any()]
     if unknown:
         raise ValueError(
-            f"the mean of {quoted(unknown)} is not kept with the model (only counts of categories are); "
+            f"the mean of {quoted(unknown)} is not kept with this model; "
             "give the rows to average over, such as background=train"
         )
-    return [encoder.row_counts[f] / encoder.n_rows for f in absent]
+    return [means[f] for f in absent]
 
 
 def _averaged(fitted: Fitted, absent: list[int], background: object) -> list[FloatArray]:
@@ -103,12 +103,14 @@ def _averaged(fitted: Fitted, absent: list[int], background: object) -> list[Flo
     return [total / n_rows for total in totals]
 
 
-def _mean_vector(fitted: Fitted, f: int, share: FloatArray) -> tuple[FloatArray, float]:
+def mean_vector(fitted: Fitted, f: int, share: FloatArray) -> tuple[FloatArray, float]:
+    """Mean vector and mean linear weight of a field from the mean weights of its table rows; reads those it needs."""
     first, params = int(fitted.encoder.layout.row_ptr[f]), fitted.params
     used = np.flatnonzero(share)
     vector = np.zeros(params["factors"].shape[1])
-    for at in range(0, len(used), _BLOCK):
-        block = used[at : at + _BLOCK]
+    most = max(1, _ROOM // len(vector))
+    for at in range(0, len(used), most):
+        block = used[at : at + most]
         vector += share[block] @ params["factors"][first + block].astype(np.float64)
     return vector, float(share[used] @ params["linear"][first + used].astype(np.float64))
 
@@ -158,7 +160,7 @@ def score_slope(
 ) -> FloatArray:
     """The derivative of the score by the vector of field f, given the vectors of other units: shape (n, width)."""
     if isinstance(model, FwFM | LowRankFwFM):
-        return np.asarray(np.einsum("nud,u->nd", P, _field_weights(model, params)[f, unit_field]))
+        return np.asarray(np.einsum("nud,u->nd", P, field_weights(model, params)[f, unit_field]))
     if isinstance(model, FmFM):
         M = params["field_matrices"].astype(np.float64)
         before = (unit_field < f)[:, None, None]
@@ -177,7 +179,7 @@ def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int])
     """s of C = L diag(s) R', shape (n, k); only products of more than two vectors make it depend on the segment."""
     if isinstance(model, HigherOrderFM):
         return np.asarray(_products(P, model.order - 2).sum(axis=0))
-    scale = _field_weights(model, params)[along[0], along[1]] if isinstance(model, FwFM | LowRankFwFM) else 1.0
+    scale = field_weights(model, params)[along[0], along[1]] if isinstance(model, FwFM | LowRankFwFM) else 1.0
     k = model.k if isinstance(model, FFM) else P.shape[2]
     return np.broadcast_to(np.float64(scale), (len(P), k))
 
@@ -199,20 +201,23 @@ def row_effects(fitted: Fitted, f: int, slopes: FloatArray) -> FloatArray:
     """α: the effect w_i + g' v_i of every table row of a field, shape (n, rows)."""
     first, last = fitted.encoder.layout.row_ptr[f : f + 2].tolist()
     effects = np.empty((len(slopes), last - first))
-    for at in range(first, last, _BLOCK):
-        block = slice(at, min(at + _BLOCK, last))
+    most = max(1, _ROOM // slopes.shape[1])
+    for at in range(first, last, most):
+        block = slice(at, min(at + most, last))
         vectors = fitted.params["factors"][block].astype(np.float64)
         effects[:, block.start - first : block.stop - first] = slopes @ vectors.T + fitted.params["linear"][block]
     return effects
 
 
-def _field_weights(model: AnyModel, params: Params) -> FloatArray:
-    """Weights between fields, the same in both directions."""
+def field_weights(model: FwFM | LowRankFwFM, params: Params) -> FloatArray:
+    """R of M_fe = R_fe I, the same in both directions; the diagonal is for units of one field."""
     if isinstance(model, LowRankFwFM):
         U = params["field_factors"].astype(np.float64)
-        return np.asarray(U.T @ (params["field_scales"][:, None] * U))
-    above = np.triu(params["field_weights"].astype(np.float64), 1)
-    return above + above.T
+        R = U.T @ (params["field_scales"][:, None] * U)
+        np.fill_diagonal(R, 0.0)
+        return np.asarray(R)
+    R = np.triu(params["field_weights"].astype(np.float64))
+    return np.asarray(R + np.triu(R, 1).T)
 
 
 def _products(P: FloatArray, order: int) -> FloatArray:

@@ -1,0 +1,63 @@
+"""Raw values of a field, and the weights that its table rows have there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.encode.categorical import MultiValued
+from splinefm.encode.numerical import Numerical
+from splinefm.encode.schema import Field
+from splinefm.use.algebra import active_rows
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def first_row(item: Field) -> int:
+    """Rows before the basis functions or categories."""
+    if isinstance(item, Numerical):
+        return item.n_tokens
+    return item.layout.n_rows - len(item.vocabulary or ())
+
+
+def as_column(item: Field, values: object) -> tuple[pa.Array, tuple[int, ...]]:
+    """Raw values as an Arrow column, and their shape."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        values = values.to_pylist()
+    try:
+        if isinstance(item, MultiValued):
+            lists: list[Any] = list(values)  # type: ignore[call-overload]  # what is no collection raises
+            return pa.array(lists), (len(lists),)
+        array = np.asarray(values)
+        return pa.array(array.ravel(), from_pandas=True), array.shape
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ValueError(f"values of {item.name!r}: {error}; give an array of values of one type") from error
+
+
+def weights_at(item: Field, values: object) -> tuple[Any, tuple[int, ...]]:
+    """Weights of the field's rows at raw values, a sparse matrix of shape (n, rows), and the shape of the values."""
+    from scipy.sparse import csr_array
+
+    column, shape = as_column(item, values)
+    rows, weight = active_rows(item, column)
+    row_ptr = np.arange(len(rows) + 1) * rows.shape[1]
+    return csr_array((weight.ravel(), rows.ravel(), row_ptr), shape=(len(rows), item.layout.n_rows)), shape
+
+
+def effects_at(item: Field, rows: FloatArray, values: object) -> FloatArray:
+    """Σ_i rows_i weight_i at raw values: shape (segments.., values..)."""
+    matrix, shape = weights_at(item, values)
+    return np.asarray((matrix @ rows.T).T.reshape(rows.shape[:-1] + shape))
+
+
+def plain(value: Any) -> Any:
+    """A float instead of a NumPy number; arrays stay."""
+    return value if np.ndim(value) else float(value)
+
+
+def more_axes(array: FloatArray, at: int, n_axes: int) -> FloatArray:
+    """The array with axes of length 1 put in at `at`, until it has `n_axes`."""
+    return np.expand_dims(array, tuple(range(at, at + n_axes - array.ndim)))
