@@ -209,6 +209,143 @@ def info(model: opt.ModelFile, as_json: opt.Json = False) -> None:
 
 
 @app.command()
+def view(
+    model: opt.ModelFile,
+    along: opt.Along,
+    segment: opt.SegmentValues = None,
+    each: opt.Each = None,
+    data: opt.Background = None,
+    link: opt.Link = True,
+    out: opt.ViewOut = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Show the model along one or two fields: a curve, bars or a surface, exactly.
+
+    Fields that are not named are averaged over. Example: splinefm view model.sfm --along price --segment country=US
+    """
+    from splinefm.apps.view import ViewRequest
+    from splinefm.apps.view_output import print_view, view_file
+
+    if len(along) > 2 or len(set(along)) < len(along):
+        raise typer.BadParameter("one field, or two different ones", param_hint="--along")
+    for text in segment or []:
+        if "=" not in text:
+            raise typer.BadParameter(f"{text!r} is not of the form FIELD=VALUE", param_hint="--segment")
+    seen = view_file(ViewRequest(model, along, segment or [], each, data, link, out), not quiet)
+    for remark in seen.segments.remarks:
+        _remarks(quiet)(remark)
+    if as_json:
+        return print_json({**seen.to_dict(), **({} if out is None else {"file": str(out)})})
+    print_view(seen, out)
+
+
+@app.command()
+def explain(
+    model: opt.ModelFile,
+    data: opt.DataOrStandard,
+    out: opt.ExplainOut = None,
+    target: opt.ExplainTarget = None,
+    weight: opt.ExplainWeight = None,
+    sample: opt.SampleRows = 10_000,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Explain a model on a table, as one page that opens in any browser, without a network.
+
+    What it predicts and how well, which fields and pairs matter, curves, surfaces, calibration, and why single rows are
+    predicted as they are. With --json, --out may be left out.
+    """
+    from splinefm.apps.explain import ExplainRequest, explain_file, print_explanation
+
+    if out is None and not as_json:
+        raise typer.BadParameter("where to? Give a folder, such as --out report", param_hint="--out")
+    if weight is not None and target is None:
+        raise typer.BadParameter("weights are for metrics; add --target COLUMN", param_hint="--weight")
+    facts = explain_file(ExplainRequest(model, data, out, target, weight, sample, threads), not quiet)
+    return print_json(facts) if as_json else print_explanation(facts)
+
+
+@app.command()
+def discretize(
+    model: opt.ModelFile,
+    out: opt.BinnedOut,
+    bins: opt.Bins = None,
+    max_error: opt.MaxError = None,
+    field: opt.BinnedFields = None,
+    spacing: opt.Spacing = opt.SpacingName.U,
+    data: opt.BinsData = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Replace curves by fine bins, for systems that bin, and tell how far scores move.
+
+    Example: splinefm discretize model.sfm --bins recency=200 --spacing geometric --out binned.sfm
+    """
+    from splinefm.apps.discretize import DiscretizeRequest, discretize_file, print_report, report_facts
+
+    if (max_error is None) == (not bins):
+        raise typer.BadParameter("give either --bins or --max-error", param_hint="--bins")
+    if field and max_error is None:
+        raise typer.BadParameter("goes with --max-error; with --bins write FIELD=N", param_hint="--field")
+    request = DiscretizeRequest(model, out, bins or [], field or [], spacing.value, max_error, data)
+    report = discretize_file(request, not quiet)
+    return print_json(report_facts(report, out)) if as_json else print_report(report, out)
+
+
+@app.command()
+def export(
+    model: opt.ModelFile,
+    to: opt.ExportTo,
+    out: opt.ExportOut,
+    csv: opt.AsCsv = False,
+    raw: opt.RawScores = False,
+    rows: opt.ExportRows = None,
+    rows_out: opt.ExportRowsOut = None,
+    target: opt.RowsTarget = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Write a model in a form that other systems read: a libffm model, an ONNX graph, or plain tables."""
+    from splinefm.apps.export import ExportRequest, export_file
+    from splinefm.apps.output import print_facts
+
+    for name, given, kind in (("--csv", csv, "tables"), ("--raw", raw, "libffm"), ("--rows", rows, "libffm")):
+        if given and to != kind:
+            raise typer.BadParameter(f"is for --to {kind}", param_hint=name)
+    if (rows is None) != (rows_out is None):
+        raise typer.BadParameter("--rows and --rows-out go together", param_hint="--rows")
+    written = export_file(ExportRequest(model, out, to.value, csv, raw, rows, rows_out, target))
+    if as_json:
+        return print_json(written)
+    print_facts((kind, ", ".join(what) if isinstance(what, list) else what) for kind, what in written.items())
+
+
+@app.command()
+def rank(
+    model: opt.ModelFile,
+    items: opt.Items,
+    context: opt.ContextOption,
+    k: opt.TopK = 20,
+    ids: opt.ItemIds = None,
+    exclude: opt.Excluded = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Find the best items of a catalog for a context, best first.
+
+    Example: splinefm rank model.sfm ads.parquet --ids ad_id --context '{"country": "US"}' --k 20
+    """
+    from splinefm.apps.rank import RankRequest, print_ranking, rank_file
+
+    found = rank_file(RankRequest(model, items, context, k, ids, exclude or [], threads), not quiet)
+    if as_json:
+        return print_json({"contexts": found})
+    print_ranking(found)
+
+
+@app.command()
 def demo(
     out: opt.DemoOut = Path("splinefm-demo"),
     quiet: opt.Quiet = False,

@@ -36,6 +36,23 @@ class FormatName(StrEnum):
     PARQUET = "parquet"
 
 
+class SpacingName(StrEnum):
+    """Where bins are put."""
+
+    U = "u"
+    UNIFORM = "uniform"
+    GEOMETRIC = "geometric"
+    QUANTILE = "quantile"
+
+
+class ExportName(StrEnum):
+    """What a model can be exported to."""
+
+    LIBFFM = "libffm"
+    ONNX = "onnx"
+    TABLES = "tables"
+
+
 def _column(text: str, **settings: Any) -> Any:
     return typer.Option(metavar="COLUMN", help=text, **settings)
 
@@ -125,4 +142,113 @@ JsonBesideFile = Annotated[bool, typer.Option("--json", help="Print one JSON obj
 
 DemoOut = Annotated[
     Path, typer.Option(metavar="FOLDER", help="The folder for the picture, the model and the data; made if needed.")
+]
+
+Along = Annotated[
+    list[str],
+    typer.Option(metavar="FIELD", help="The field that varies; given twice, the two of a surface.", show_default=False),
+]
+SegmentValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--segment",
+        metavar="FIELD=VALUE",
+        help="The value of another field; FIELD= is missing, a|b a list. May be given several times; several values of "
+        "one field make a curve each.",
+    ),
+]
+Each = Annotated[
+    str | None,
+    typer.Option(metavar="FIELD", help="A curve for each of the most frequent categories of this field, at most five."),
+]
+Background = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATA",
+        help="A table to average the other fields over, and whose distribution is drawn; by default the training rows "
+        "as the model remembers them. - for CSV on the standard input.",
+    ),
+]
+Link = Annotated[
+    bool, typer.Option("--link/--score", help="Show predictions, such as probabilities, or the scores behind them.")
+]
+ViewOut = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="A picture (.png, .svg, .pdf) or the values (.csv, .json); by default a table is printed."
+    ),
+]
+
+ExplainTarget = Annotated[str | None, _column("The column that was to be predicted: adds metrics and calibration.")]
+ExplainWeight = Annotated[str | None, _column("A column of sample weights, for metrics and calibration.")]
+ExplainOut = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="The folder for the page, index.html; made if needed.", show_default=False),
+]
+SampleRows = Annotated[
+    int, typer.Option("--sample", metavar="N", min=1, help="Rows to explain, at most: a random sample of larger data.")
+]
+
+Bins = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=N",
+        help="The number of bins of a field; may be given several times. N alone: all numerical fields.",
+    ),
+]
+Spacing = Annotated[
+    SpacingName,
+    typer.Option(
+        help="Where bins are put: equal widths after the transform (u) or in the unit of the column (uniform), widths "
+        "that grow by a factor (geometric), or equal numbers of rows (quantile)."
+    ),
+]
+MaxError = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NUMBER", min=0.0, help="Instead of --bins: as few bins as keep every score this close, for any row."
+    ),
+]
+BinnedFields = Annotated[
+    list[str] | None,
+    typer.Option("--field", metavar="FIELD", help="With --max-error: a field to bin; by default all numerical ones."),
+]
+BinsData = Annotated[
+    str | None,
+    typer.Option(metavar="DATA", help="A table: its range and quantiles place the bins, its scores tell the change."),
+]
+BinnedOut = Annotated[
+    Path, typer.Option(metavar="FILE", help="The model file to write, such as binned.sfm.", show_default=False)
+]
+
+ExportTo = Annotated[ExportName, typer.Option(help="The form.", show_default=False)]
+ExportOut = Annotated[
+    Path, typer.Option(metavar="PATH", help="The file to write; for tables a folder.", show_default=False)
+]
+AsCsv = Annotated[bool, typer.Option("--csv", help="For tables: CSV instead of Parquet.")]
+RawScores = Annotated[
+    bool, typer.Option("--raw", help="For libffm: allow a model that is not logistic; readers must use its raw scores.")
+]
+ExportRows = Annotated[
+    str | None, typer.Option("--rows", metavar="DATA", help="For libffm: a table to write in its form, to --rows-out.")
+]
+ExportRowsOut = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write --rows.")]
+RowsTarget = Annotated[str | None, _column("The column of labels in --rows.")]
+
+Items = Annotated[
+    str, typer.Argument(metavar="ITEMS", help=f"The catalog: {_FILES[0].lower()}{_FILES[1:]}.", show_default=False)
+]
+ContextOption = Annotated[
+    str,
+    typer.Option(
+        metavar="JSON|FILE",
+        help="The other fields: a JSON object or a list of them, a file of that, or - for standard input.",
+        show_default=False,
+    ),
+]
+TopK = Annotated[int, typer.Option("--k", metavar="N", min=1, help="How many items.")]
+ItemIds = Annotated[str | None, _column("The column of ids of the items; by default rows are counted from 0.")]
+Excluded = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="ID", help="An item to leave out; may be given several times."),
 ]

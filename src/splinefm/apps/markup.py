@@ -1,0 +1,82 @@
+"""HTML that cannot be broken by what stands in it: text is escaped unless it is known to be HTML."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+# HTML has no place for control characters, UTF-8 none for halves of pairs, and what turns the direction of text would
+# turn the text behind it as well.
+_IMPOSSIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+_TALL = 25  # rows beyond which a table scrolls by itself
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def escaped(text: object) -> Html:
+    """Any text as HTML that shows it.
+
+    Examples
+    --------
+    >>> escaped("<b> & 'c'")
+    '&lt;b&gt; &amp; &#x27;c&#x27;'
+    """
+    return text if isinstance(text, Html) else Html(html.escape(_IMPOSSIBLE.sub("\ufffd", str(text))))
+
+
+def tag(name: str, *children: object, **attributes: object) -> Html:
+    """An element; its children and the values of its attributes are escaped, unless they are HTML.
+
+    A trailing underscore of an attribute is dropped, others become hyphens; None leaves it out, True names it only.
+
+    Examples
+    --------
+    >>> tag("p", "a < b", tag("b", "!"), class_="note", data_value=3, hidden=None)
+    '<p class="note" data-value="3">a &lt; b<b>!</b></p>'
+    """
+    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    parts = [key if value is True else f'{key}="{escaped(value)}"' for key, value in given.items()]
+    return Html(f"<{' '.join([name, *parts])}>{joined(children)}</{name}>")
+
+
+def joined(parts: Iterable[object]) -> Html:
+    """Parts one after the other."""
+    return Html("".join(map(escaped, parts)))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, sortable: bool = False) -> Html:
+    """A table; columns whose name begins with ">" hold numbers.
+
+    A cell may be a pair of what is shown and the number that it is sorted by.
+
+    Examples
+    --------
+    >>> 'data-value="0.05">5 %</td>' in table(["field", ">share"], [["x", ("5 %", 0.05)]])
+    True
+    """
+    classes = ["number" if name.startswith(">") else None for name in columns]
+    heads = [
+        tag(
+            "th",
+            tag("button", name.lstrip(">"), type="button") if sortable else name.lstrip(">"),
+            scope="col",
+            class_=kind,
+        )
+        for name, kind in zip(columns, classes, strict=True)
+    ]
+    rows = list(rows)
+    body = [tag("tr", *(_cell(cell, kind) for cell, kind in zip(row, classes, strict=True))) for row in rows]
+    whole = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body), class_="sortable" if sortable else None)
+    return tag("div", whole, class_="scroll tall" if len(rows) > _TALL else "scroll", tabindex="0")
+
+
+def _cell(cell: object, kind: str | None) -> Html:
+    if isinstance(cell, tuple):
+        return tag("td", cell[0], class_=kind, data_value=cell[1])
+    return tag("td", cell, class_=kind)

@@ -1,0 +1,213 @@
+"""Segments as they are written on the command line: country=US, several values of a field, one for each category."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from splinefm.encode.categorical import Categorical, MultiValued
+from splinefm.encode.numerical import Numerical
+from splinefm.encode.schema import Field, Schema
+from splinefm.encode.table import missing_column_message, quoted
+from splinefm.learn.fitted import Fitted
+
+MOST_EACH, MOST_SEGMENTS = 5, 20
+_LOOKED_AT = 10_000  # categories among which similar names are looked for
+_BAR = "|"
+
+Value = float | str | list[str] | None
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Values of fields, for one segment or several; all name the same fields.
+
+    Parameters
+    ----------
+    rows : list of dict
+        The values of each segment.
+    remarks : list of str
+        What the reader should know of them.
+    """
+
+    rows: list[dict[str, Value]]
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields that are named."""
+        return list(self.rows[0])
+
+    @property
+    def names(self) -> list[str]:
+        """What tells each segment from the others: "country=US"; of a single one, all that it says."""
+        first = self.rows[0]
+        told = [name for name in first if len(self.rows) == 1 or any(row[name] != first[name] for row in self.rows)]
+        return [", ".join(f"{name}={text_of(row[name])}" for name in told) for row in self.rows]
+
+    def columns(self, schema: Schema) -> dict[str, pa.Array]:
+        """The segments as a table."""
+        kinds = {Numerical: pa.float64(), Categorical: pa.large_string(), MultiValued: pa.list_(pa.large_string())}
+        return {name: pa.array([row[name] for row in self.rows], kinds[type(schema[name])]) for name in self.fields}
+
+
+def parse_segments(
+    fitted: Fitted, along: Sequence[str], given: Sequence[str] = (), each: str | None = None
+) -> Segments:
+    """The segments that the options ask for: every combination of the values.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The model.
+    along : sequence of str
+        The fields that vary, which must not be named.
+    given : sequence of str
+        NAME=VALUE; several values of one field make several segments. "NAME=" is a missing value.
+    each : str, optional
+        A field whose most frequent categories make a segment each.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "c": ["a", "b"] * 100, "y": [0.0, 1.0, 4.0, 9.0] * 50}
+    >>> fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=sf.Training(epochs=1, threads=1))
+    >>> parse_segments(fitted, ["x"], ["c=a", "c="]).rows
+    [{'c': 'a'}, {'c': None}]
+    >>> parse_segments(fitted, ["x"], each="c").names
+    ['c=a', 'c=b']
+    """
+    schema = fitted.encoder.schema
+    values: dict[str, list[Value]] = {}
+    remarks: list[str] = []
+    for text in given:
+        name, value = _read(text, schema, remarks)
+        _check_free(f"--segment {text}", name, along)
+        if value in values.setdefault(name, []):
+            raise ValueError(f"--segment {text} is given twice; leave one out")
+        values[name].append(value)
+    if each is not None:
+        if each in values:
+            raise ValueError(f"--each {each} and --segment {each}=... both choose values of {each!r}; leave one out")
+        values[each] = _most_frequent(fitted, each, along, remarks)
+    rows = [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
+    if len(rows) > MOST_SEGMENTS:
+        raise ValueError(f"that makes {len(rows)} segments, at most {MOST_SEGMENTS} are shown; give fewer values")
+    return Segments(rows, remarks)
+
+
+def text_of(value: Value) -> str:
+    """A value as people read it.
+
+    Examples
+    --------
+    >>> text_of(3.0), text_of(["a", "b"]), text_of(None)
+    ('3', 'a|b', '(missing)')
+    """
+    if value is None:
+        return "(missing)"
+    if isinstance(value, list):
+        return _BAR.join(value)
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def category_counts(fitted: Fitted, name: str) -> tuple[list[str], list[float]]:
+    """The categories of a field and how often training met them, the most frequent first."""
+    schema = fitted.encoder.schema
+    item = schema[name]
+    assert not isinstance(item, Numerical)
+    names: list[str] = _vocabulary(item).to_pylist()
+    counts = fitted.encoder.row_counts[schema.names.index(name)]
+    counts = counts[len(counts) - len(names) :]
+    order = (-counts).argsort(kind="stable")
+    return [names[i] for i in order], counts[order].tolist()
+
+
+def unknown_field(name: str, schema: Schema) -> str:
+    """What to tell about a field that the model does not have."""
+    message = missing_column_message(name, schema.names)
+    return message.replace("no column", "no field").replace("in the table", "in the model").replace("Columns", "Fields")
+
+
+def _read(text: str, schema: Schema, remarks: list[str]) -> tuple[str, Value]:
+    """Name and value; a name may hold "=" itself."""
+    parts = text.split("=")
+    for cut in range(1, len(parts)):
+        name = "=".join(parts[:cut])
+        if name in schema.names:
+            return name, _value(text, schema[name], "=".join(parts[cut:]), remarks)
+    raise ValueError(f"--segment {text}: {unknown_field(parts[0], schema)}")
+
+
+def _value(option: str, item: Field, text: str, remarks: list[str]) -> Value:
+    if not text:
+        if item.missing == "error":
+            raise ValueError(f"--segment {option}: {item.name!r} has no missing values in this model; give a value")
+        return None
+    if isinstance(item, Numerical):
+        return _number(option, item, text)
+    if isinstance(item, Categorical):
+        return _category(option, item, text, remarks)
+    elements = [part.strip() for part in text.split(item.separator or _BAR) if part.strip()]
+    return [_category(option, item, element, remarks) for element in elements]
+
+
+def _number(option: str, item: Numerical, text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(
+            f"--segment {option}: {item.name!r} is numerical, but {text!r} is no number; "
+            f"write {item.name}=1.5, or {item.name}= for a missing value"
+        ) from None
+    return number if number == number else None
+
+
+def _category(option: str, item: Categorical | MultiValued, text: str, remarks: list[str]) -> str:
+    names = _vocabulary(item)
+    if pc.index(names, pa.scalar(text, pa.large_string())).as_py() >= 0:
+        return text
+    if item.unseen == "hash":
+        remarks.append(f"{text!r} is not in the vocabulary of {item.name!r}: it shares a row with other categories")
+        return text
+    known = names.slice(0, _LOOKED_AT).to_pylist()
+    nearest = difflib.get_close_matches(text, known, n=3)
+    hint = f"; nearest: {quoted(nearest)}" if nearest else ""
+    more = f", ... and {len(names) - 10:,} more" if len(names) > 10 else ""
+    raise ValueError(
+        f"--segment {option}: {item.name!r} has no category {text!r}{hint}. It has {quoted(known[:10])}{more}"
+    )
+
+
+def _most_frequent(fitted: Fitted, name: str, along: Sequence[str], remarks: list[str]) -> list[Value]:
+    schema = fitted.encoder.schema
+    if name not in schema.names:
+        raise ValueError(f"--each {name}: {unknown_field(name, schema)}")
+    _check_free(f"--each {name}", name, along)
+    item = schema[name]
+    if isinstance(item, Numerical):
+        raise ValueError(
+            f"--each {name}: {name!r} is numerical and has no categories; "
+            f"choose values: --segment {name}=1 --segment {name}=2"
+        )
+    names, _ = category_counts(fitted, name)
+    if not names:
+        raise ValueError(f"--each {name}: {name!r} has no categories in this model")
+    if len(names) > MOST_EACH:
+        remarks.append(f"the {MOST_EACH} most frequent of the {len(names):,} categories of {name!r}")
+    return [[one] if isinstance(item, MultiValued) else one for one in names[:MOST_EACH]]
+
+
+def _check_free(option: str, name: str, along: Sequence[str]) -> None:
+    if name in along:
+        raise ValueError(f"{option}: {name!r} varies (--along {name}); take it out of one of the two")
+
+
+def _vocabulary(item: Categorical | MultiValued) -> pa.LargeStringArray:
+    assert item.vocabulary is not None  # of a fitted field
+    return item.vocabulary.names
