@@ -232,7 +232,7 @@ class FFM:
 
     def interaction(self, P: FloatArray, params: Params, unit_field: npt.NDArray[np.int32]) -> FloatArray:
         """Σ_{u<v} p_u[f(v)]' p_v[f(u)]."""
-        parts = P.reshape(*P.shape[:2], -1, self.k)[:, :, unit_field]  # [n, u, v] = p_u[f(v)]
+        parts = P.reshape(*P.shape[:2], P.shape[2] // self.k, self.k)[:, :, unit_field]  # [n, u, v] = p_u[f(v)]
         above = np.triu(np.ones(parts.shape[1:3]), 1)
         return np.asarray(np.einsum("nuvk,nvuk,uv->n", parts, parts, above, optimize=True))
 

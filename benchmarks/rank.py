@@ -1,0 +1,190 @@
+"""How long does it take to find the best 100 of a million items, against reading them once, and against LightGBM?
+
+1,000,000 items with 10 fields, contexts with 10 others (on either side 3 numerical ones, cubic splines on 20 segments,
+and 7 categorical ones, 10,000 distinct values each, Zipf); k = 8; parameters are random, which makes no difference to
+the time. A request is a dict of raw values; its time is all of `ItemIndex.top_k`, from the dict to ids and scores. One
+thread. Contenders take turns:
+
+- `matrix @ vector`: NumPy's product of the same vectors, as a matrix with a line per item, in float32. Where its
+  transpose, `vector @ matrix`, is faster, that is in the figures as well.
+- LightGBM, 300 trees of 63 leaves, which predicts the same candidates: the fields of a context with those of each item,
+  ready as a matrix of float64. It predicts a sample of them, and its time is scaled up.
+
+`matvec_vs_topk` is the time of `matrix @ vector` / the time of top-100, `topk_vs_lightgbm` the time of LightGBM / the
+time of top-100, medians, of the model for which it is lowest; the goals are at least 1/1.5 and 300. The FFM has 800
+numbers an item: reading them all takes longer than a three-hundredth of the time of LightGBM. The quick run has 200,000
+items with the FFM, and the time of LightGBM for as many.
+
+    python benchmarks/rank.py [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+import splinefm as sf
+from splinefm.learn.losses import Loss
+from splinefm.model.family import AnyModel, init_params
+
+N_ITEMS, N_FIT, N_NUMERICAL, N_CATEGORICAL, DISTINCT, SEGMENTS = 1_000_000, 100_000, 3, 7, 10_000, 20
+BEST, SAMPLE, N_QUICK_FFM = 100, 50_000, 200_000
+MODELS: dict[str, AnyModel] = {"fm_k8": sf.FM(8), "fwfm_k8": sf.FwFM(8), "ffm_k8": sf.FFM(8)}
+Columns = dict[str, Any]
+
+
+def make_columns(prefix: str, rows: int, seed: int) -> Columns:
+    """One side's columns."""
+    rng = np.random.default_rng(seed)
+    columns: Columns = {f"{prefix}_number{i}": rng.lognormal(0.0, 1.5, rows) for i in range(N_NUMERICAL)}
+    for i in range(N_CATEGORICAL):
+        columns[f"{prefix}_category{i}"] = np.minimum(rng.zipf(1.2, rows), DISTINCT)
+    return columns
+
+
+def make_fitted(model: AnyModel, encoder: sf.Encoder) -> sf.Fitted:
+    """A model with random parameters."""
+    rng = np.random.default_rng(1)
+    params = init_params(model, encoder.layout, rng, scale=0.3)
+    params["linear"][:] = rng.normal(0.0, 0.1, len(params["linear"]))
+    return sf.Fitted(encoder, model, params, Loss())
+
+
+def make_encoder() -> sf.Encoder:
+    """Fitted to some contexts with some items."""
+    table = make_columns("context", N_FIT, 0) | make_columns("item", N_FIT, 1)
+    fields = [
+        sf.Numerical(name, sf.Quantile(), sf.BSpline(SEGMENTS, 3)) if "number" in name else sf.Categorical(name)
+        for name in table
+    ]
+    return sf.fit_encoder(sf.Schema(tuple(fields)), table)
+
+
+def seconds(job: Callable[[], object]) -> float:
+    """Time of one run."""
+    begin = time.perf_counter()
+    job()
+    return time.perf_counter() - begin
+
+
+def say(what: str) -> None:
+    """A line of progress."""
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
+
+
+def check(index: sf.ItemIndex, matrix: Any, offsets: Any, context: Columns) -> None:
+    """The best items are those that the product and a sort find, and compiling is done."""
+    ids, scores = index.top_k(context, BEST)
+    queries, constants = index.queries(index.encode_context(context))
+    every = matrix @ queries[0] + offsets + constants[0]
+    if np.abs(np.sort(every)[::-1][:BEST] - scores).max() > 1e-4 or np.abs(every[ids] - scores).max() > 1e-4:
+        raise RuntimeError("the best items are not those with the largest scores")
+
+
+def measure_model(fitted: sf.Fitted, items: Columns, requests: list[Columns]) -> dict[str, float]:
+    """Median and 99th percentile of every contender, in milliseconds."""
+    n_items = len(items["item_number0"])
+    building = time.perf_counter()
+    index = sf.ItemIndex(fitted, items, ids=np.arange(n_items))
+    figures = {"build_s": time.perf_counter() - building, "items": n_items, "numbers_per_item": index.length}
+    _, matrix, offsets = index.matrix()
+    check(index, matrix, offsets, requests[0])
+    query = index.queries(index.encode_context(requests[0]))[0][0]
+    jobs: dict[str, Callable[[Columns], object]] = {
+        "topk": lambda context: index.top_k(context, BEST),
+        "matvec": lambda context: matrix @ query,
+        "encode": index.encode_context,
+    }
+    figures |= take_turns(jobs, requests)
+    few = requests[: max(10, len(requests) // 5)]
+    if matrix.nbytes < 1 << 30:
+        transposed = np.ascontiguousarray(matrix.T)
+        figures |= take_turns({"transposed_matvec": lambda context: query @ transposed}, few)
+    small = sf.ItemIndex(fitted, items, ids=np.arange(n_items), dtype="int8")
+    figures |= take_turns({"int8_topk": lambda context: small.top_k(context, BEST)}, few)
+    return figures | {"float32_error_measured": index.error.measured, "int8_error_measured": small.error.measured}
+
+
+def take_turns(jobs: dict[str, Callable[[Columns], object]], requests: list[Columns]) -> dict[str, float]:
+    """Median and 99th percentile of jobs on the same requests."""
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for job in jobs.values():
+        job(requests[-1])
+    for context in requests:
+        for name, job in jobs.items():
+            begin = time.perf_counter()
+            job(context)
+            times[name].append(1e3 * (time.perf_counter() - begin))
+    figures = {}
+    for name, values in times.items():
+        figures[f"{name}_p50_ms"], figures[f"{name}_p99_ms"] = np.percentile(values, [50, 99]).tolist()
+    return figures
+
+
+def measure_lightgbm(items: Columns, context: Columns, rounds: int) -> float:
+    """Milliseconds to predict all items with one thread: the median of rounds on a sample, scaled up."""
+    import lightgbm
+
+    rng = np.random.default_rng(2)
+    table = make_columns("context", N_FIT, 3) | make_columns("item", N_FIT, 4)
+    y = np.log1p(table["item_number0"]) * np.cos(table["context_number1"]) + 0.1 * (table["item_category2"] % 7)
+    options = {"num_leaves": 63, "verbose": -1, "objective": "regression", "num_threads": 1}
+    data = lightgbm.Dataset(np.column_stack(list(table.values())), y + rng.normal(0.0, 0.1, N_FIT))
+    booster = lightgbm.train(options, data, num_boost_round=300)
+    sample = rng.permutation(N_ITEMS)[:SAMPLE]
+    fixed = [np.full(SAMPLE, float(value)) for value in context.values()]
+    candidates = np.column_stack([*fixed, *(values[sample] for values in items.values())])
+    times = [seconds(lambda: booster.predict(candidates, num_threads=1)) for _ in range(rounds)]
+    return 1e3 * float(np.median(times)) * N_ITEMS / SAMPLE
+
+
+def measure(n_ffm: int, n_requests: int) -> dict[str, Any]:
+    """All models, and the ratios."""
+    encoder, items = make_encoder(), make_columns("item", N_ITEMS, 5)
+    several = make_columns("context", n_requests, 6)
+    requests = [{name: values[i].item() for name, values in several.items()} for i in range(n_requests)]
+    say("lightgbm")
+    trees = measure_lightgbm(items, requests[0], 5)
+    figures: dict[str, Any] = {"lightgbm_ms": trees, "lightgbm_sample": SAMPLE}
+    ratios: dict[str, float] = {}
+    for name, model in MODELS.items():
+        say(name)
+        n = n_ffm if isinstance(model, sf.FFM) else N_ITEMS
+        some = {column: values[:n] for column, values in items.items()}
+        figures[name] = found = measure_model(make_fitted(model, encoder), some, requests)
+        ratios[f"{name}_matvec_vs_topk"] = found["matvec_p50_ms"] / found["topk_p50_ms"]
+        ratios[f"{name}_topk_vs_lightgbm"] = trees * n / N_ITEMS / found["topk_p50_ms"]
+        ratios[f"{name}_int8_topk_vs_lightgbm"] = trees * n / N_ITEMS / found["int8_topk_p50_ms"]
+    for ratio in ("matvec_vs_topk", "topk_vs_lightgbm"):
+        ratios[ratio] = min(ratios[f"{name}_{ratio}"] for name in MODELS)
+    return {"figures": figures, "ratios": ratios}
+
+
+def main() -> None:
+    """Print a table, or one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="50 requests, fewer items with the FFM")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args()
+    with threadpool_limits(1):
+        result = measure(N_QUICK_FFM, 50) if options.quick else measure(N_ITEMS, 200)
+    if options.json:
+        print(json.dumps(result))
+        return
+    for name, figures in result["figures"].items():
+        print(name, "" if isinstance(figures, dict) else f"{figures:.1f}")
+        for key, value in figures.items() if isinstance(figures, dict) else ():
+            print(f"    {key:28}{value:12.4g}")
+    for name, ratio in result["ratios"].items():
+        print(f"{name:46}{ratio:8.2f}")
+
+
+if __name__ == "__main__":
+    main()

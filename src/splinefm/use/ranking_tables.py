@@ -1,0 +1,137 @@
+"""Tables of items and contexts, or one context as a dict, on their way to slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from splinefm.encode.categorical import Categorical, MultiValued
+from splinefm.encode.encoder import Encoder
+from splinefm.encode.schema import Field
+from splinefm.encode.slots import Layout, Slots
+from splinefm.encode.table import Table, missing_column_message, open_table, quoted
+from splinefm.learn.fitted import Fitted
+
+
+class Part:
+    """Some fields of a model: reads their columns, and gives slots that count the rows of the whole table.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The model.
+    fields : tuple of int
+        Numbers of the fields.
+    """
+
+    def __init__(self, fitted: Fitted, fields: tuple[int, ...]) -> None:
+        whole = fitted.encoder
+        self.types = whole.schema.column_types()
+        self.items = tuple(whole.fields[f] for f in fields)
+        self.names = tuple(item.name for item in self.items)
+        self.layout = Layout(tuple(item.layout for item in self.items))
+        self.first_row = whole.layout.row_ptr[list(fields)] if fields else np.zeros(0, np.int32)
+        windows = np.diff(self.layout.window_ptr)
+        self.shift = np.repeat(self.first_row - self.layout.row_ptr[:-1], windows).astype(np.int32)
+        notes = {name: whole.notes.get(name, "") for name in self.names}
+        counts = tuple(whole.row_counts[f] for f in fields)
+        self.encoder = Encoder(self.items, whole.n_rows, notes, counts)
+
+    def open(self, table: object, what: str) -> Table:
+        """A table that has all fields."""
+        source = open_table(table, types=self.types)
+        for name in self.names:
+            if name not in source.names:
+                raise ValueError(f"{what}: {missing_column_message(name, source.names)}")
+        return source
+
+    def encode(self, table: object) -> Slots:
+        """Slots of a table."""
+        if not self.items:  # there is no encoder without fields
+            n = _count_rows(open_table(table))
+            return Slots(np.zeros((n, 0), np.int32), np.zeros((n, 0), np.float32), self.layout)
+        slots = self.encoder.encode(table, threads=1)
+        np.add(slots.start, self.shift, out=slots.start)
+        return slots
+
+    def encode_any(self, context: object) -> Slots:
+        """Slots of a dict of values or a table."""
+        if isinstance(context, Mapping):
+            missing = [name for name in self.names if name not in context]
+            if missing:
+                raise ValueError(
+                    f"the context lacks {quoted(missing)}; give the value of every field "
+                    f"({quoted(self.names)}), None where it is missing"
+                )
+            if is_row(self.items, context):
+                return self.encode_row(context)
+        return self.encode(self.open(context, "the context"))
+
+    def encode_row(self, values: Mapping[str, object]) -> Slots:
+        """Slots of one row; a single row is encoded without a table, which would take longer than the rest."""
+        starts, weights = [np.zeros((1, 0), np.int32)], [np.zeros((1, 0))]
+        for item, first in zip(self.items, self.first_row, strict=True):
+            start, weight = item.encode(_one_column(item, values[item.name]))
+            starts.append(start + first)
+            weights.append(weight)
+        return Slots(
+            np.concatenate(starts, axis=1, dtype=np.int32),
+            np.concatenate(weights, axis=1, dtype=np.float32),
+            self.layout,
+        )
+
+
+def is_row(fields: Sequence[Field], values: Mapping[str, object]) -> bool:
+    """Whether a dict has a value per field, not a column. A list is a value only of a multi-valued field.
+
+    Examples
+    --------
+    >>> tags = MultiValued("tags")
+    >>> is_row([tags], {"tags": ["a", "b"]}), is_row([tags], {"tags": [["a", "b"], ["c"]]})
+    (True, False)
+    """
+    for item in fields:
+        if not isinstance(item, MultiValued):
+            return not _is_column(values[item.name])
+    for item in fields:
+        value = values[item.name]
+        if isinstance(item, MultiValued) and _is_column(value):
+            # A column of lists, or of texts to be cut.
+            return not any(_is_column(part) or item.separator is not None for part in cast(Iterable[object], value))
+    return True
+
+
+def _is_column(value: object) -> bool:
+    if isinstance(value, str | bytes | Mapping):
+        return False
+    known = isinstance(value, Sequence | Set | np.ndarray | pa.Array | pa.ChunkedArray)
+    return known or (hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0)
+
+
+def _one_column(item: Field, value: object) -> pa.Array:
+    """A value as an Arrow column of one row."""
+    if _is_column(value):
+        if not isinstance(item, MultiValued):
+            raise ValueError(
+                f"a context has one value per field, {item.name!r} has {type(value).__name__} {value!r}; "
+                "for several contexts give a table, with a list for every field"
+            )
+        value = value.tolist() if hasattr(value, "tolist") else list(cast(Iterable[object], value))
+    if isinstance(item, Categorical):
+        if type(value) is int:  # the same category, and a text is looked up in half the time
+            value = str(value)
+        if type(value) is str:
+            return pa.array([value], pa.large_string())
+    try:
+        return pa.array([value], from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ValueError(f"the value of {item.name!r} in the context: {error}") from error
+
+
+def _count_rows(source: Table) -> int:
+    if source.n_rows is not None:
+        return source.n_rows
+    return sum(chunk.num_rows for chunk in source.chunks(source.names[:1]))

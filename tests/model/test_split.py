@@ -1,0 +1,115 @@
+"""Context and item sides against the formula of the whole row."""
+
+import numpy as np
+import pytest
+
+import splinefm as sf
+from splinefm.model.family import formula_scores, init_params
+from splinefm.model.split import Split
+
+MODELS = [
+    sf.FM(k=3),
+    sf.FwFM(k=3),
+    sf.LowRankFwFM(k=3, rank=1),
+    sf.LowRankFwFM(k=3, rank=4),
+    sf.FmFM(k=3),
+    sf.FmFM(k=(3, 1, 2, 4, 3)),
+    sf.FFM(k=3),
+    sf.HigherOrderFM(k=3, order=2),
+    sf.HigherOrderFM(k=3, order=4),
+]
+SPLITS = [(), (0,), (3,), (1, 4), (0, 2, 3), (1, 2, 3, 4), (0, 1, 2, 3, 4)]
+SCHEMA = sf.Schema(
+    [
+        sf.Numerical("x", sf.MinMax(), sf.BSpline(5), special=[0.0, "negative"]),
+        sf.Categorical("kind"),
+        sf.MultiValued("tags", reduction="mean"),
+        sf.Numerical("z", sf.MinMax(), sf.MultiResolution((2, 4), degree=2), reduction="identity"),
+        sf.MultiValued("words", reduction="identity"),
+    ]
+)
+
+
+def make_slots(n=30):
+    rng = np.random.default_rng(0)
+    words = [list(rng.choice(list("abcd"), rng.integers(0, 4), replace=False)) for _ in range(n)]
+    table = {
+        "x": [[0.0, -1.0, None, float(rng.random() + 0.01)][int(c)] for c in rng.integers(0, 4, n)],
+        "kind": [[None, "u", "v", "w"][int(c)] for c in rng.integers(0, 4, n)],
+        "tags": [None if rng.random() < 0.1 else words[i] for i in range(n)],
+        "z": rng.normal(size=n),
+        "words": words[::-1],
+    }
+    encoder = sf.fit_encoder(SCHEMA, table)
+    return encoder.layout, encoder.encode(table)
+
+
+def random_params(model, layout):
+    """Far from the start values, at which most models are an FM."""
+    rng = np.random.default_rng(1)
+    params = init_params(model, layout, rng)
+    for name, values in params.items():
+        changed = values + rng.normal(0, 0.4, values.shape).astype(np.float32)
+        # What an FmFM pads shorter vectors with stays zero.
+        params[name] = np.where(values == 0, values, changed) if name == "factors" else changed
+    return params
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=str)
+def case(request):
+    layout, slots = make_slots()
+    params = random_params(request.param, layout)
+    return request.param, params, layout, slots
+
+
+@pytest.mark.parametrize("items", SPLITS, ids=str)
+def test_every_item_meets_every_context_as_in_the_formula(case, items):
+    model, params, layout, slots = case
+    split = Split(model, params, layout, items)
+    context = split.context_side(split.part(slots, split.context))
+    item = split.item_side(split.part(slots, items))
+    scores = split.bias + context.own[:, None] + item.own + context.vectors @ item.vectors.T
+    assert item.vectors.shape == context.vectors.shape == (len(slots), split.length)
+    for i in (3, 17):
+        mixed = slots[np.arange(len(slots))]
+        for f in split.context:
+            windows = slice(*layout.window_ptr[f : f + 2])
+            weights = slice(layout.weight_ptr[windows.start], layout.weight_ptr[windows.stop])
+            mixed.start[:, windows], mixed.weight[:, weights] = slots.start[i, windows], slots.weight[i, weights]
+        np.testing.assert_allclose(scores[i], formula_scores(model, params, mixed), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("model", "one", "two", "four"),
+    [
+        (sf.FM(k=3), 3, 3, 3),
+        (sf.FwFM(k=3), 3, 6, 3),
+        (sf.LowRankFwFM(k=3, rank=1), 3, 3, 3),
+        (sf.LowRankFwFM(k=3, rank=4), 3, 6, 3),
+        (sf.FmFM(k=(3, 1, 2, 4, 3)), 3, 4, 3),
+        (sf.FFM(k=3), 12, 18, 12),
+        (sf.HigherOrderFM(k=3, order=2), 3, 3, 3),
+        (sf.HigherOrderFM(k=3, order=5), 3, 6, 9),
+    ],
+)
+def test_vectors_are_as_short_as_the_table_says(model, one, two, four):
+    layout, _ = make_slots()
+    params = random_params(model, layout)
+    found = [Split(model, params, layout, items).length for items in ((0,), (0, 1), (0, 1, 2, 3))]
+    assert found == [one, two, four]
+
+
+def test_a_side_without_fields_has_no_vector():
+    layout, slots = make_slots()
+    model = sf.FM(k=3)
+    split = Split(model, random_params(model, layout), layout, tuple(range(5)))
+    context = split.context_side(split.part(slots, ()))
+    assert context.vectors.shape == (30, 0)
+    assert not context.own.any()
+
+
+def test_no_rows_are_no_vectors():
+    layout, slots = make_slots()
+    for model in MODELS:
+        split = Split(model, random_params(model, layout), layout, (1, 3))
+        assert split.item_side(split.part(slots, (1, 3))[:0]).vectors.shape == (0, split.length)
