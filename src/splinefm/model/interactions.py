@@ -438,7 +438,7 @@ class HigherSpec(NamedTuple):
     tile: int
 
 
-def scores(spec: Any, shape: Any, weights: Any, columns: Any, at: int, scratch: Any, D: Any, d: int, out: Any) -> Any:
+def scores(spec: Any, shape: Any, weights: Any, columns: Any, at: Any, scratch: Any, D: Any, d: Any, out: Any) -> Any:
     """Add linear parts and interactions of a tile of rows, from row `at` on, to `out`; D is filled from place d on."""
     return _SCORES[type(spec)](spec, shape, weights, columns, at, scratch, D, d, out)
 
@@ -448,12 +448,12 @@ def pairs(spec: Any, shape: Any, scratch: Any, D: Any, d: int, slopes: Any, work
     return _PAIRS[type(spec)](spec, shape, scratch, D, d, slopes, work, shard)
 
 
-def derivative(spec: Any, shape: Any, T: Any, columns: Any, work: Any, kind: int, i: int, u: int) -> Any:
+def derivative(spec: Any, shape: Any, T: Any, columns: Any, work: Any, kind: int, i: int, u: Any) -> Any:
     """The derivative of the score of row i of a block by p_u; not for an FFM."""
     return _DERIVATIVES[type(spec)](spec, shape, T, columns, work, kind, i, u)
 
 
-def fetch_derivative(spec: Any, T: Any, work: Any, i: int, u: int, row: int) -> Any:
+def fetch_derivative(spec: Any, T: Any, work: Any, i: int, u: Any, row: int) -> Any:
     """Ask for what `derivative` reads; `row` is the first table row of u."""
     return _FETCHES[type(spec)](spec, T, work, i, u, row)
 
