@@ -377,3 +377,10 @@ class TestBadTables:
 
         with pytest.raises(ValueError, match="'id' alone needs 2,147,483,647: raise its min_count"):
             sf.Layout((FieldLayout("id", 2**31 - 1, (1,), (0,)), FieldLayout("x", 9, (1,), (0,))))
+
+
+def test_a_family_with_given_parameters_is_taken_as_it_is():
+    field = sf.Numerical("x", sf.BestFitCDF(family="normal", params=(1.0, 2.0)))
+    encoder = sf.fit_encoder(sf.Schema([field]), {"x": [0.0, 1.0, 5.0]})
+    assert encoder.fields[0].transform == field.transform
+    assert "given" in encoder.notes["x"]

@@ -236,6 +236,8 @@ class BestFitCDF:
         normal          0.00551             1.0
         cauchy          0.03557             6.5
         """
+        if self.params and not self.scores:
+            return f"{self.family} with the parameters that were given"
         best = _fitted(self, self.scores or None)[0][1]
         lines = [
             f"{self.family} is nearest to the held-out ranks",
