@@ -310,7 +310,7 @@ class TestBound:
             exact = sf.discretization_error(fitted, binned).bound
             with monkeypatch.context() as patch:
                 patch.setattr(score_bounds, "_MOST_POINTS", 20)
-                patch.setattr(score_bounds, "_ROOM", 500)
+                patch.setattr(field_paths, "_ROOM", 500)
                 loose = sf.discretization_error(fitted, binned).bound
             found = largest_change(fitted, binned, table)
             assert found <= exact <= loose * (1 + 1e-9) <= 3 * exact
