@@ -240,6 +240,7 @@ def measure(names: list[str], size: Size) -> dict[str, Any]:
             with context.Pool(1) as pool:
                 speeds = pool.apply(measure_model, (name, size, tuned))
             figures[f"{name}, tuned torch" if tuned else name] = speeds
+            progress(f"{name}: " + "; ".join(f"{key} {speed:,.0f}" for key, speed in speeds.items()))
             theirs = max(fastest(speeds, "torch", threads) for threads in range(1, THREADS + 1))
             if theirs:
                 ratios[f"{name}_vs_{peer}"] = fastest(speeds, "splinefm", THREADS) / theirs

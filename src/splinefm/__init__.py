@@ -6,6 +6,7 @@ Public names load when they are first used, so that importing the package stays 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,18 +50,31 @@ if TYPE_CHECKING:
     from splinefm.model.family import FwFM as FwFM
     from splinefm.model.family import HigherOrderFM as HigherOrderFM
     from splinefm.model.family import LowRankFwFM as LowRankFwFM
-    from splinefm.use.explain import Background as Background
-    from splinefm.use.explain import Decomposition as Decomposition
-    from splinefm.use.explain import Importance as Importance
-    from splinefm.use.explain import ShapleyValues as ShapleyValues
-    from splinefm.use.explain import decompose as decompose
-    from splinefm.use.explain import importance as importance
-    from splinefm.use.explain import individual_curves as individual_curves
-    from splinefm.use.explain import partial_dependence as partial_dependence
-    from splinefm.use.explain import shapley_values as shapley_values
-    from splinefm.use.views import Bars as Bars
-    from splinefm.use.views import Curve as Curve
-    from splinefm.use.views import Surface as Surface
+    from splinefm.use import plots as plots
+    from splinefm.use.approximate import ApproximateIndex as ApproximateIndex
+    from splinefm.use.background import Background as Background
+    from splinefm.use.curves import Bars as Bars
+    from splinefm.use.curves import Curve as Curve
+    from splinefm.use.decomposition import Decomposition as Decomposition
+    from splinefm.use.decomposition import decompose as decompose
+    from splinefm.use.dependence import individual_curves as individual_curves
+    from splinefm.use.dependence import partial_dependence as partial_dependence
+    from splinefm.use.discretize import DiscretizationReport as DiscretizationReport
+    from splinefm.use.discretize import discretization_error as discretization_error
+    from splinefm.use.discretize import discretize as discretize
+    from splinefm.use.export_libffm import export_libffm as export_libffm
+    from splinefm.use.export_libffm import export_libffm_rows as export_libffm_rows
+    from splinefm.use.export_onnx import export_onnx as export_onnx
+    from splinefm.use.export_onnx import onnx_inputs as onnx_inputs
+    from splinefm.use.export_tables import export_tables as export_tables
+    from splinefm.use.importance import Importance as Importance
+    from splinefm.use.importance import importance as importance
+    from splinefm.use.ranking import ItemIndex as ItemIndex
+    from splinefm.use.ranking_error import ScoreError as ScoreError
+    from splinefm.use.scorer import Scorer as Scorer
+    from splinefm.use.shapley import ShapleyValues as ShapleyValues
+    from splinefm.use.shapley import shapley_values as shapley_values
+    from splinefm.use.surfaces import Surface as Surface
     from splinefm.use.views import segment as segment
     from splinefm.use.views import segments as segments
 
@@ -87,17 +101,31 @@ _HOME = {
     "learn.modelfile": "load",
     "learn.training": "Training",
     "model.family": "FFM FM FmFM FwFM HigherOrderFM LowRankFwFM",
-    "use.explain": (
-        "Background Decomposition Importance ShapleyValues decompose importance individual_curves partial_dependence "
-        "shapley_values"
-    ),
-    "use.views": "Bars Curve Surface segment segments",
+    "use.approximate": "ApproximateIndex",
+    "use.background": "Background",
+    "use.curves": "Bars Curve",
+    "use.decomposition": "Decomposition decompose",
+    "use.dependence": "individual_curves partial_dependence",
+    "use.discretize": "DiscretizationReport discretization_error discretize",
+    "use.export_libffm": "export_libffm export_libffm_rows",
+    "use.export_onnx": "export_onnx onnx_inputs",
+    "use.export_tables": "export_tables",
+    "use.importance": "Importance importance",
+    "use.ranking": "ItemIndex",
+    "use.ranking_error": "ScoreError",
+    "use.scorer": "Scorer",
+    "use.shapley": "ShapleyValues shapley_values",
+    "use.surfaces": "Surface",
+    "use.views": "segment segments",
 }
 _MODULE = {name: f"splinefm.{module}" for module, names in _HOME.items() for name in names.split()}
 __all__ = sorted(_MODULE)
 
 
 def __getattr__(name: str) -> Any:
+    # A module, not in __all__: `from splinefm import *` must work without matplotlib.
+    if name == "plots":
+        return import_module("splinefm.use.plots")
     if name not in _MODULE:
         raise AttributeError(f"module 'splinefm' has no attribute {name!r}")
     value = getattr(import_module(_MODULE[name]), name)
@@ -106,4 +134,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "__version__", *(["plots"] if find_spec("matplotlib") else [])]

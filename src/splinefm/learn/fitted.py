@@ -19,6 +19,7 @@ from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params
 
 if TYPE_CHECKING:
+    from splinefm.use.scorer import Scorer
     from splinefm.use.views import Bars, Curve, Surface
 
 FloatArray = npt.NDArray[np.float64]
@@ -82,11 +83,17 @@ class Fitted:
         background: object = None,
     ) -> Curve | Bars | Surface:
         """The score along one or two fields with the others fixed; see `splinefm.use.views.segment`."""
-        # The one import against the order of the folders: a door for users, who look for views on the model that they
-        # hold. It is taken when called, so that importing learn does not need use.
+        # An import against the order of the folders: a door for users, who look for views on the model that they hold.
+        # It is taken when called, so that importing learn does not need use. The scorer below is the other one.
         from splinefm.use.views import segment
 
         return segment(self, values, along, rest=rest, background=background)
+
+    def scorer(self) -> Scorer:
+        """A function of single rows, given as dicts, that takes microseconds; see `splinefm.use.scorer.Scorer`."""
+        from splinefm.use.scorer import Scorer
+
+        return Scorer(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file, which `sf.load` reads; see `splinefm.learn.modelfile.save`."""

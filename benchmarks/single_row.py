@@ -1,0 +1,249 @@
+"""How long does one row take, as a dict from a web request, against LightGBM's predict of one row?
+
+26 categorical columns (100,000 categories in all, Zipf, as text) and 13 numerical ones (cubic splines on 20 segments).
+Every row is parsed from JSON right before its call, so that it is new to everybody; parsing is not timed, looking up
+categories is. The parameters of our models are random, which makes no difference to the time. LightGBM has 300 trees of
+63 leaves on the same columns, and gets them as an array with categories as codes, one thread: by `Booster.predict`, and
+by the function of its C interface that is made for single rows (`LGBM_BoosterPredictForMatSingleRowFast`), called from
+Python. In the run it is checked that scores agree with those of a table. Contenders take turns in blocks of rows.
+
+`p50_vs_lightgbm` is the median of LightGBM's faster way / the median of the slowest of our rated models; the goal is 1,
+and at most 25 µs for each of them. `first` is the time to the first score in a process that has to compile everything,
+and in one that finds compiled code on disk.
+
+    python benchmarks/single_row.py [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import splinefm as sf
+from splinefm.learn.losses import Loss
+from splinefm.model.family import AnyModel, init_params
+
+N_NUMERICAL, N_CATEGORICAL, DISTINCT, SEGMENTS = 13, 26, 100_000, 20
+N_FIT, BLOCK = 10_000, 250
+RATED: dict[str, AnyModel] = {"fm_k16": sf.FM(16), "fwfm_k16": sf.FwFM(16), "ffm_k8": sf.FFM(8)}
+FURTHER: dict[str, AnyModel] = {
+    "low_rank_fwfm_k16": sf.LowRankFwFM(16, 3),
+    "fmfm_k8": sf.FmFM(8),
+    "higher_order_fm_k16": sf.HigherOrderFM(16, 3),
+}
+FIRST = """
+import time; begin = time.perf_counter()
+import numpy as np
+import splinefm as sf
+from splinefm.learn.losses import Loss
+from splinefm.model.family import init_params
+schema = sf.Schema([sf.Numerical("x", sf.MinMax()), sf.Categorical("c")])
+encoder = sf.fit_encoder(schema, {"x": [0.0, 1.0], "c": ["a", "b"]})
+params = init_params(sf.FwFM(16), encoder.layout, np.random.default_rng(0))
+fitted = sf.Fitted(encoder, sf.FwFM(16), params, Loss())
+begin = time.perf_counter()
+fitted.scorer()({"x": 0.5, "c": "a"})
+print("=", time.perf_counter() - begin)
+"""
+Table = dict[str, Any]
+# Of a row's text and number: the call to be timed, and its argument.
+Contender = Callable[[str, int], tuple[Callable[[Any], float], Any]]
+
+
+def make_table(rows: int, rng: np.random.Generator) -> tuple[Table, np.ndarray, sf.Schema]:
+    """Columns, the same with categories as codes, and a schema that knows all categories."""
+    table: Table = {f"I{i + 1}": rng.lognormal(0.0, 1.5, rows) for i in range(N_NUMERICAL)}
+    fields: list[Any] = [sf.Numerical(name, sf.Quantile(), sf.BSpline(SEGMENTS, 3)) for name in table]
+    each, codes = DISTINCT // N_CATEGORICAL, list(table.values())
+    for i in range(N_CATEGORICAL):
+        names = [f"{value:08x}" for value in rng.choice(2**32, each, replace=False)]
+        codes.append(np.minimum(rng.zipf(1.2, rows), each) - 1)
+        table[f"C{i + 1}"] = np.array(names)[codes[-1]]
+        fields.append(sf.Categorical(f"C{i + 1}", vocabulary=names))  # type: ignore[arg-type]  # any list of names
+    return table, np.column_stack(codes).astype(np.float64), sf.Schema(tuple(fields))
+
+
+def make_fitted(encoder: sf.Encoder, model: AnyModel) -> sf.Fitted:
+    """A model with random parameters."""
+    rng = np.random.default_rng(1)
+    params = init_params(model, encoder.layout, rng, scale=0.3)
+    params["linear"][:] = rng.normal(0.0, 0.1, len(params["linear"]))
+    return sf.Fitted(encoder, model, params, Loss())
+
+
+def train_lightgbm(codes: np.ndarray, rng: np.random.Generator) -> Any:
+    """300 trees of 63 leaves."""
+    import lightgbm
+
+    score = np.log(codes[:, 0]) * (codes[:, 13] % 3 - 1) + np.sin(codes[:, 1]) + 0.3 * (codes[:, 14] % 5)
+    y = (rng.random(len(codes)) < 1 / (1 + np.exp(-score))).astype(float)
+    options = {"objective": "binary", "num_leaves": 63, "learning_rate": 0.05, "verbosity": -1, "seed": 0}
+    data = lightgbm.Dataset(codes, y, categorical_feature=list(range(N_NUMERICAL, codes.shape[1])))
+    booster = lightgbm.train({**options, "min_data_in_leaf": 5}, data, num_boost_round=300)
+    leaves = booster.trees_to_dataframe().query("left_child.isnull()").groupby("tree_index").size()
+    if len(leaves) < 300 or leaves.median() < 63:
+        raise RuntimeError(f"LightGBM grew {len(leaves)} trees of {leaves.median()} leaves")
+    return booster
+
+
+def fast_lightgbm(booster: Any, n_columns: int) -> Callable[[np.ndarray], float]:
+    """LightGBM's C function for single rows, with everything prepared; a row is copied to where it reads."""
+    from lightgbm import basic  # its Python interface has no way to call this function
+
+    library: Any = vars(basic)["_LIB"]
+    config = ctypes.c_void_p()
+    basic._safe_call(
+        library.LGBM_BoosterPredictForMatSingleRowFastInit(
+            *(booster._handle, ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(-1), ctypes.c_int(1)),
+            *(ctypes.c_int32(n_columns), ctypes.c_char_p(b"num_threads=1"), ctypes.byref(config)),
+        )
+    )
+    row, length, result = np.empty(n_columns), ctypes.c_int64(), ctypes.c_double()
+    arguments = (config, ctypes.c_void_p(row.ctypes.data), ctypes.byref(length), ctypes.byref(result))
+    call = library.LGBM_BoosterPredictForMatSingleRowFast
+
+    def predict(values: np.ndarray) -> float:
+        row[:] = values
+        if call(*arguments):
+            raise RuntimeError("LightGBM's predict failed")
+        return result.value
+
+    return predict
+
+
+def make_contenders(scorers: dict[str, Any], booster: Any, codes: np.ndarray) -> dict[str, Contender]:
+    """Our models, and the two ways of LightGBM."""
+    fast = fast_lightgbm(booster, codes.shape[1])
+    np.testing.assert_allclose(fast(codes[0]), booster.predict(codes[:1])[0], rtol=1e-6)
+
+    def slow(x: np.ndarray) -> float:
+        return float(booster.predict(x, num_threads=1, validate_features=False)[0])
+
+    def ours(scorer: Any) -> Contender:
+        return lambda text, i: (scorer, json.loads(text))
+
+    return {
+        **{name: ours(scorer) for name, scorer in scorers.items()},
+        "lightgbm_booster": lambda text, i: (slow, codes[i : i + 1].copy()),
+        "lightgbm_fast": lambda text, i: (fast, codes[i].copy()),
+    }
+
+
+def measure_calls(contenders: dict[str, Contender], texts: list[str]) -> dict[str, dict[str, float]]:
+    """Percentiles of the time of one call, in µs; contenders take turns in blocks of rows."""
+    clock = time.perf_counter_ns
+    times: dict[str, list[int]] = {name: [] for name in contenders}
+    for first in range(0, len(texts), BLOCK):
+        for name, prepare in contenders.items():
+            for i in range(first, min(first + BLOCK, len(texts))):
+                call, row = prepare(texts[i], i)
+                begin = clock()
+                call(row)
+                times[name].append(clock() - begin)
+    return {
+        name: {f"p{q}_us": float(np.percentile(own, q)) / 1e3 for q in (50, 99)} | {"calls": float(len(own))}
+        for name, own in times.items()
+    }
+
+
+def measure_many(scorer: Any, texts: list[str]) -> dict[str, float]:
+    """Median µs per row of a list of rows, by `many` and by a loop of calls, in blocks that take turns."""
+    blocks: dict[str, list[float]] = {"many": [], "loop": []}
+    for turn, first in enumerate(range(0, len(texts), BLOCK)):
+        for name in sorted(blocks, reverse=turn % 2 == 1):  # who comes second finds the categories in the cache
+            rows = [json.loads(text) for text in texts[first : first + BLOCK]]
+            begin = time.perf_counter()
+            _ = scorer.many(rows) if name == "many" else [scorer(row) for row in rows]
+            blocks[name].append((time.perf_counter() - begin) / len(rows))
+    return {f"{name}_us_per_row": float(np.median(own)) * 1e6 for name, own in blocks.items()}
+
+
+def measure_first() -> dict[str, float]:
+    """Seconds from a model to its first score, in a new process, with nothing compiled and with all compiled."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+        found = []
+        for _ in range(2):
+            run = subprocess.run(
+                [sys.executable, "-c", FIRST], env=environment, check=True, capture_output=True, text=True
+            )
+            found.append(float(run.stdout.rsplit("=", 1)[1]))
+    return {"cold_s": found[0], "warm_s": found[1]}
+
+
+def say(text: str) -> None:
+    """Progress, on standard error."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def measure(calls: int, models: dict[str, AnyModel]) -> dict[str, Any]:
+    """All contenders, and the ratios."""
+    rng = np.random.default_rng(0)
+    say("data, encoder and LightGBM")
+    table, codes, schema = make_table(N_FIT + calls, rng)
+    encoder, booster = sf.fit_encoder(schema, table), train_lightgbm(codes[:N_FIT], rng)
+    rows = {name: values[N_FIT:] for name, values in table.items()}
+    texts = [
+        json.dumps(dict(zip(rows, row, strict=True))) for row in zip(*(v.tolist() for v in rows.values()), strict=True)
+    ]
+    scorers, prepared = {}, {}
+    for name, model in models.items():
+        say(name)
+        fitted = make_fitted(encoder, model)
+        begin = time.perf_counter()
+        scorers[name] = fitted.scorer()
+        prepared[name] = time.perf_counter() - begin
+        got = scorers[name].many([json.loads(text) for text in texts[:500]])
+        np.testing.assert_allclose(got, fitted.scores({n: v[:500] for n, v in rows.items()}), rtol=1e-5, atol=1e-5)
+    say("calls")
+    figures = measure_calls(make_contenders(scorers, booster, codes[N_FIT:]), texts)
+    for name, scorer in scorers.items():
+        figures[name] |= measure_many(scorer, texts) | {"prepare_s": prepared[name]}
+    say("first use")
+    figures["first"] = measure_first()
+    lightgbm = {way: figures[f"lightgbm_{way}"]["p50_us"] for way in ("booster", "fast")}
+    ratios = {
+        f"{name}_p50_vs_lightgbm_{way}": other / figures[name]["p50_us"]
+        for name in models
+        for way, other in lightgbm.items()
+    }
+    slowest = max(figures[name]["p50_us"] for name in RATED)
+    return {
+        "figures": figures,
+        "ratios": {
+            "p50_vs_lightgbm": min(lightgbm.values()) / slowest,
+            "goal_25us_vs_p50": 25.0 / slowest,
+            "loop_vs_many": min(figures[name]["loop_us_per_row"] / figures[name]["many_us_per_row"] for name in models),
+            **ratios,
+        },
+    }
+
+
+def main() -> None:
+    """Print a table, or one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the three rated models, 5,000 calls")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args()
+    result = measure(5_000 if options.quick else 10_000, RATED if options.quick else RATED | FURTHER)
+    if options.json:
+        print(json.dumps(result))
+        return
+    for name, own in result["figures"].items():
+        print(f"{name:22}" + "".join(f"  {key} {value:.4g}" for key, value in own.items()))
+    for name, ratio in result["ratios"].items():
+        print(f"{name:46}{ratio:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
