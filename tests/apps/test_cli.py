@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,10 @@ import pytest
 import splinefm as sf
 
 
-def test_help_names_the_commands_and_comes_at_once():
+COMMANDS = ("schema", "fit", "evaluate", "predict", "info", "view", "explain", "discretize", "export", "rank", "demo")
+
+
+def test_help_names_the_commands_and_loads_nothing_heavy():
     code = """
 import sys
 from splinefm.apps.cli import main
@@ -25,19 +27,12 @@ finally:
     heavy = [name for name in ("numpy", "pyarrow", "numba", "scipy", "matplotlib") if name in sys.modules]
     assert not heavy, heavy
 """
-    times = []
-    for _ in range(3):  # the best of three: other processes may be busy
-        begin = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        times.append(time.perf_counter() - begin)
-        if times[-1] < 0.5:
-            break
-    assert min(times) < 0.5
-    for command in ("schema", "fit", "evaluate", "predict", "info", "demo"):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for command in COMMANDS:
         assert f" {command} " in done.stdout
 
 
-@pytest.mark.parametrize("command", ["schema", "fit", "evaluate", "predict", "info", "demo"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(run, command):
     assert "--json" in run(command, "--help").stdout
 
