@@ -12,7 +12,6 @@ import pytest
 
 import splinefm as sf
 
-
 COMMANDS = ("schema", "fit", "evaluate", "predict", "info", "view", "explain", "discretize", "export", "rank", "demo")
 
 
