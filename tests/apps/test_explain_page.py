@@ -448,7 +448,7 @@ def browse(tmp_path_factory):
         command = [CHROMIUM, *(f"--{option}" for option in quiet.split()), f"--user-data-dir={home / 'user'}"]
         # Names are not resolved: the browser itself would ask for this and that.
         command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--log-net-log={log}", "--virtual-time-budget=3000"]
-        done = subprocess.run([*command, *options, path.as_uri()], capture_output=True, timeout=60, cwd=home)
+        done = subprocess.run([*command, *options, path.as_uri()], capture_output=True, timeout=180, cwd=home)
         assert done.returncode == 0, done.stderr.decode()
         console = [line for line in done.stderr.decode().splitlines() if "CONSOLE" in line]
         return done.stdout.decode(), console, _asked(json.loads(log.read_text()))
