@@ -87,9 +87,7 @@ def _follow(function: Function, low: float, high: float) -> tuple[FloatArray, Fl
             x = left + t * width
             t_x = (x - left) / width
             wrong |= np.abs(_cubic(cubics, t_x) - function(x)) > TOLERANCE
-        whole = (middle <= left) | (middle >= right)  # no number lies between: two values say it all
-        cubics[whole] = _lines(function, left[whole], right[whole])
-        wrong &= ~whole
+        wrong &= (middle > left) & (middle < right)  # where no number lies between, both ends are met
         done.append((left[~wrong], cubics[~wrong]))
         n_done += int((~wrong).sum())
         if n_done + 2 * int(wrong.sum()) > MOST_PIECES:
@@ -113,11 +111,6 @@ def _through(function: Function, left: FloatArray, right: FloatArray) -> FloatAr
         ],
         axis=1,
     )
-
-
-def _lines(function: Function, left: FloatArray, right: FloatArray) -> FloatArray:
-    zero = np.zeros(len(left))
-    return np.stack([function(left), function(right) - function(left), zero, zero], axis=1)
 
 
 def _cubic(c: FloatArray, t: FloatArray) -> FloatArray:
