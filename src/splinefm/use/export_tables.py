@@ -29,6 +29,7 @@ from splinefm.encode.numerical import Numerical
 from splinefm.encode.splines import BSpline
 from splinefm.encode.table import quoted
 from splinefm.encode.transforms import Transform
+from splinefm.learn.container import sync_folder
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import FFM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 from splinefm.use.splines import pieces
@@ -391,7 +392,7 @@ def _replacing_folder(target: Path) -> Iterator[Path]:
         raise PermissionError(f"the folder {str(target.parent)!r} is not writable; choose another") from error
     try:
         yield temporary
-        _sync(temporary)
+        sync_folder(temporary)
         try:
             if target.exists():
                 target.rename(old)
@@ -404,15 +405,4 @@ def _replacing_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     shutil.rmtree(old, ignore_errors=True)
-    _sync(target.parent)
-
-
-def _sync(folder: Path) -> None:
-    """New names must survive a loss of power as well; Windows has no such call."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(target.parent)
