@@ -15,7 +15,7 @@ from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
 from splinefm.use import ranking_catalog, ranking_store
 from splinefm.use.ranking_ids import Groups, Ids, read_keys
-from splinefm.use.ranking_store import Store, pack
+from splinefm.use.ranking_store import Vectors, pack
 
 MODELS = [
     sf.FM(k=4),
@@ -102,9 +102,28 @@ def contexts():
     return take(make_table(12, seed=3), range(12), CONTEXT)
 
 
-@pytest.fixture(scope="module", params=MODELS, ids=lambda model: type(model).__name__)
-def fitted(request):
-    return random_fitted(request.param)
+BOTH = [(model, form) for model in MODELS for form in ("vectors", "effects")]
+BOTH[-1] = (sf.HigherOrderFM(k=4, order=2), "effects")  # with products of items' table rows there are only vectors
+
+
+@pytest.fixture(scope="module", params=BOTH, ids=lambda pair: f"{type(pair[0]).__name__}-{pair[1]}")
+def pair(request):
+    return random_fitted(request.param[0]), request.param[1]
+
+
+@pytest.fixture(scope="module")
+def fitted(pair):
+    return pair[0]
+
+
+@pytest.fixture(scope="module")
+def model_form(pair):
+    return pair[1]
+
+
+@pytest.fixture(scope="module", params=["vectors", "effects"])
+def form(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -113,32 +132,36 @@ def fwfm():
 
 
 @pytest.fixture
-def index(fwfm, items):
+def index(fwfm, items, form):
     groups = ["abc"[i % 3] for i in range(300)]
-    return sf.ItemIndex(fwfm, items, ids=np.arange(300)[::-1] * 10, groups=groups)
+    return sf.ItemIndex(fwfm, items, ids=np.arange(300)[::-1] * 10, groups=groups, form=form)
 
 
 IDS = (np.arange(300)[::-1] * 10).tolist()
 
 
 class TestEveryModel:
-    def test_the_best_items_are_those_with_the_best_scores(self, fitted, items, contexts):
-        index = sf.ItemIndex(fitted, items, ids=IDS)
+    def test_the_best_items_are_those_with_the_best_scores(self, fitted, model_form, items, contexts):
+        index = sf.ItemIndex(fitted, items, ids=IDS, form=model_form)
         for i in range(12):
             context = row_of(contexts, i)
             check_best(index.top_k(context, 20), IDS, exact_scores(fitted, context, items), 20)
             check_best(index.top_k(context, 20), IDS, fitted.scores(crossed(context, items)), 20)
 
-    def test_a_table_of_contexts_gives_what_each_gives_alone(self, fitted, items, contexts):
-        index = sf.ItemIndex(fitted, items, ids=IDS)
+    def test_a_table_of_contexts_gives_what_each_gives_alone(self, fitted, model_form, items, contexts):
+        index = sf.ItemIndex(fitted, items, ids=IDS, form=model_form)
         ids, scores = index.top_k(contexts, 20)
         assert ids.shape == scores.shape == (12, 20)
         for i in range(12):
             check_best((ids[i], scores[i]), IDS, exact_scores(fitted, row_of(contexts, i), items), 20)
 
     @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-    def test_scores_are_within_the_stated_bound(self, fitted, items, contexts, dtype):
-        index = sf.ItemIndex(fitted, items, ids=IDS, dtype=dtype)
+    def test_scores_are_within_the_stated_bound(self, fitted, model_form, items, contexts, dtype):
+        if dtype != "float32" and model_form == "effects":
+            with pytest.raises(ValueError, match=r'is for dtype="float32", got .*; use form="vectors"'):
+                sf.ItemIndex(fitted, items, ids=IDS, dtype=dtype, form=model_form)
+            return
+        index = sf.ItemIndex(fitted, items, ids=IDS, dtype=dtype, form=model_form)
         ids, scores = index.top_k(contexts, 300)
         exact = np.array([exact_scores(fitted, row_of(contexts, i), items) for i in range(12)])
         order = 299 - ids // 10
@@ -151,9 +174,9 @@ class TestEveryModel:
         assert gap < limit
 
     @pytest.mark.parametrize("side", [("x",), ("x", "kind", "tags", "z", "user"), ("words",)])
-    def test_any_fields_can_be_the_items(self, fitted, side):
+    def test_any_fields_can_be_the_items(self, fitted, model_form, side):
         table = make_table(40, seed=5)
-        index = sf.ItemIndex(fitted, take(table, range(40), side), ids=range(40))
+        index = sf.ItemIndex(fitted, take(table, range(40), side), ids=range(40), form=model_form)
         rest = [name for name in CONTEXT + ITEM if name not in side]
         context = {name: table[name][7] for name in rest}
         mixed = {name: table[name] if name in side else [context[name]] * 40 for name in CONTEXT + ITEM}
@@ -162,9 +185,9 @@ class TestEveryModel:
         assert index.item_fields == tuple(name for name in fitted.encoder.schema.names if name in side)
         assert set(index.context_fields) == set(rest)
 
-    def test_a_context_may_have_no_fields(self, fitted):
+    def test_a_context_may_have_no_fields(self, fitted, model_form):
         table = make_table(40, seed=5)
-        index = sf.ItemIndex(fitted, table, ids=range(40))
+        index = sf.ItemIndex(fitted, table, ids=range(40), form=model_form)
         scores = formula_scores(fitted.model, fitted.params, fitted.encoder.encode(table))
         check_best(index.top_k({}, 5), range(40), scores, 5)
         ids, _ = index.top_k(pa.table({"anything": [1, 2, 3]}), 5)
@@ -172,11 +195,11 @@ class TestEveryModel:
 
 
 class TestOrder:
-    def test_equal_scores_are_ordered_by_id(self, fwfm, contexts):
+    def test_equal_scores_are_ordered_by_id(self, fwfm, form, contexts):
         rng = np.random.default_rng(0)
         ids = rng.permutation(600)
         same = {"kind": ["u", "v", "w"] * 200, "z": [0.5] * 600, "words": [["a"]] * 600}
-        index = sf.ItemIndex(fwfm, same, ids=ids)
+        index = sf.ItemIndex(fwfm, same, ids=ids, form=form)
         for i in range(12):
             context = row_of(contexts, i)
             scores = exact_scores(fwfm, context, same)
@@ -184,11 +207,11 @@ class TestOrder:
             for k in (1, 7, 200, 250, 600):
                 assert index.top_k(context, k)[0].tolist() == ids[best[:k]].tolist()
 
-    def test_more_ties_than_a_search_keeps(self, fwfm, contexts):
+    def test_more_ties_than_a_search_keeps(self, fwfm, form, contexts):
         n = 3 * ranking_store._SPARE + 17
         ids = np.random.default_rng(0).permutation(n)
         kinds = np.where(ids % 1000 == 5, "u", "v")
-        index = sf.ItemIndex(fwfm, {"kind": kinds, "z": [0.5] * n, "words": [["a"]] * n}, ids=ids)
+        index = sf.ItemIndex(fwfm, {"kind": kinds, "z": [0.5] * n, "words": [["a"]] * n}, ids=ids, form=form)
         for i in range(4):
             context = row_of(contexts, i)
             two = exact_scores(fwfm, context, {"kind": ["u", "v"], "z": [0.5] * 2, "words": [["a"]] * 2})
@@ -200,22 +223,22 @@ class TestOrder:
                 both = index.top_k({name: [value] * 3 for name, value in context.items()}, k)[0]
                 assert both.tolist() == [expected[:k].tolist()] * 3
 
-    def test_text_ids_are_ordered_as_text(self, fwfm, contexts):
+    def test_text_ids_are_ordered_as_text(self, fwfm, form, contexts):
         ids = ["9", "10", "é", "a", "B", "aa", "", "a" * 30, "😀", "zß"]
         same = {"kind": ["u"] * 10, "z": [0.5] * 10, "words": [["a"]] * 10}
-        index = sf.ItemIndex(fwfm, same, ids=ids)
+        index = sf.ItemIndex(fwfm, same, ids=ids, form=form)
         assert index.top_k(row_of(contexts, 0), 10)[0].tolist() == sorted(ids)
         assert index.ids.tolist() == sorted(ids)
 
     @pytest.mark.parametrize("order", [1, -1])
-    def test_sorted_catalogs_are_the_worst_case_of_a_threshold(self, fwfm, contexts, order):
+    def test_sorted_catalogs_are_the_worst_case_of_a_threshold(self, fwfm, form, contexts, order):
         n = 20_000
         z = np.random.default_rng(0).normal(size=n)
         context = row_of(contexts, 1)
         items = {"kind": np.array(["u"] * n), "z": z, "words": pa.array([["a"]] * n)}
         scores = fwfm.scores(crossed(context, items))
         by_score = np.argsort(order * scores)
-        index = sf.ItemIndex(fwfm, {**items, "z": z[by_score]}, ids=np.arange(n))
+        index = sf.ItemIndex(fwfm, {**items, "z": z[by_score]}, ids=np.arange(n), form=form)
         for k in (1, 100, 5000):
             check_best(index.top_k(context, k), range(n), scores[by_score], k)
 
@@ -225,16 +248,16 @@ class TestSizes:
         context = row_of(contexts, 0)
         check_best(index.top_k(context, 5000), IDS, exact_scores(fwfm, context, items), 5000)
 
-    def test_one_item(self, fwfm, contexts):
+    def test_one_item(self, fwfm, form, contexts):
         one = {"kind": ["u"], "z": [0.5], "words": [["a"]]}
-        index = sf.ItemIndex(fwfm, one, ids=["only"])
+        index = sf.ItemIndex(fwfm, one, ids=["only"], form=form)
         ids, scores = index.top_k(row_of(contexts, 0), 10)
         assert ids.tolist() == ["only"]
         assert scores == pytest.approx(exact_scores(fwfm, row_of(contexts, 0), one), abs=1e-5)
         assert len(index) == 1
 
-    def test_no_item(self, fwfm, contexts):
-        index = sf.ItemIndex(fwfm, {"kind": [], "z": [], "words": []}, ids=[], groups=[])
+    def test_no_item(self, fwfm, form, contexts):
+        index = sf.ItemIndex(fwfm, {"kind": [], "z": [], "words": []}, ids=[], groups=[], form=form)
         assert len(index) == 0
         ids, scores = index.top_k(row_of(contexts, 0), 10)
         assert ids.shape == scores.shape == (0,)
@@ -253,10 +276,10 @@ class TestSizes:
         np.testing.assert_allclose(scores, scores_again, rtol=1e-6)
 
     @pytest.mark.parametrize("n", [63, 64, 65, 4095, 4096, 4097, 9000])
-    def test_around_the_edges_of_panels(self, fwfm, contexts, n):
+    def test_around_the_edges_of_panels(self, fwfm, form, contexts, n):
         rng = np.random.default_rng(n)
         items = {"kind": rng.choice(["u", "v"], n), "z": rng.normal(size=n), "words": pa.array([["a"]] * n)}
-        index = sf.ItemIndex(fwfm, items, ids=range(n))
+        index = sf.ItemIndex(fwfm, items, ids=range(n), form=form)
         context = row_of(contexts, 2)
         scores = fwfm.scores(crossed(context, items))
         for k in (3, n):
@@ -321,18 +344,18 @@ class TestFilters:
         ids, scores = index.top_k(contexts, 5, **filters)
         assert ids.shape == scores.shape == (12, 0)
 
-    def test_few_allowed_ids_of_a_large_catalog(self, fwfm, contexts):
+    def test_few_allowed_ids_of_a_large_catalog(self, fwfm, form, contexts):
         n = 10_000
         z = np.random.default_rng(0).normal(size=n)
         items = {"kind": ["u"] * n, "z": z, "words": pa.array([["a"]] * n)}
-        index = sf.ItemIndex(fwfm, items, ids=range(n))
+        index = sf.ItemIndex(fwfm, items, ids=range(n), form=form)
         scores = fwfm.scores(crossed(row_of(contexts, 1), items))
         few = [9999, 17, 5000]
         check_best(index.top_k(row_of(contexts, 1), 5, allowed=few), few, scores[few], 5)
 
-    def test_an_item_without_a_group_is_in_none(self, fwfm, contexts):
+    def test_an_item_without_a_group_is_in_none(self, fwfm, form, contexts):
         items = {"kind": ["u", "v", "w"], "z": [0.5] * 3, "words": [["a"]] * 3, "shelf": [3.0, None, 4.0]}
-        index = sf.ItemIndex(fwfm, items, ids=[1, 2, 3], groups="shelf")
+        index = sf.ItemIndex(fwfm, items, ids=[1, 2, 3], groups="shelf", form=form)
         assert index.groups == ("3", "4")
         assert sorted(index.top_k(row_of(contexts, 0), group=["3", "4"])[0].tolist()) == [1, 3]
         assert index.top_k(row_of(contexts, 0), group=3)[0].tolist() == [1]
@@ -423,6 +446,8 @@ class TestBadInput:
             ({"groups": ["a"]}, "groups has 1 values, items has 3 rows"),
             ({"groups": [["a"], ["b"], ["c"]]}, "'groups' holds lists"),
             ({"dtype": "float64"}, "dtype must be one of"),
+            ({"form": "both"}, "form must be one of 'auto', 'vectors', 'effects', got 'both'"),
+            ({"form": "effects", "dtype": "int8"}, 'form="effects" is for dtype="float32", got \'int8\'; use form='),
             ({"threads": 0}, "threads must be at least 1"),
             ({"items": {"kind": ["u"] * 3, "z": ["?"] * 3, "words": [["a"]] * 3}}, "column 'z' should hold numbers"),
         ],
@@ -505,7 +530,7 @@ class TestParts:
     @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
     def test_a_store_that_grows_keeps_what_it_has(self, dtype):
         rng = np.random.default_rng(0)
-        store, rows, kept = Store(5, dtype), [], []
+        store, rows, kept = Vectors(5, dtype), [], []
         for n in (1, 63, 2, 5000, 1, 9000):
             packed = pack(rng.normal(size=(n, 5)), dtype)
             rows.append(store.reserve(n))
@@ -538,7 +563,8 @@ class TestParts:
         subprocess.run([sys.executable, "-c", code], check=True)
 
     def test_repr_says_what_it_is(self, index):
-        assert repr(index) == "ItemIndex(300 items, vectors of 12 float32 numbers, context: 'x', 'tags', 'user')"
+        what = {"vectors": "vectors of 12 float32 numbers", "effects": "effects by 16 numbers"}[index.form]
+        assert repr(index) == f"ItemIndex(300 items, {what}, context: 'x', 'tags', 'user')"
         assert index
         assert index.dtype == "float32"
 

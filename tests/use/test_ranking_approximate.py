@@ -63,6 +63,16 @@ class TestApproximate:
         assert near.recall(CONTEXTS, 40) == pytest.approx(share)
         assert share < 0.9
 
+    def test_an_index_of_effects_makes_vectors_for_it(self, index):
+        rng = np.random.default_rng(1)
+        items = {"ad": [f"ad{i}" for i in rng.integers(0, 200, 500)], "price": rng.random(500)}
+        effects = sf.ItemIndex(index.fitted, items, ids=range(500), form="effects")
+        near = effects.approximate(method="clusters", clusters=20, probes=20)
+        ids, scores = near.top_k(CONTEXTS, 25)
+        expected, expected_scores = effects.top_k(CONTEXTS, 25)
+        assert (ids == expected).all()
+        np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-5)
+
     def test_a_context_that_sees_few_items_gets_few(self, index):
         near = index.approximate(clusters=1000, probes=1)
         ids, scores = near.top_k({"user": "a"}, N)

@@ -76,19 +76,32 @@ def fitted():
     return make_fitted()
 
 
+@pytest.fixture(scope="module", params=["vectors", "effects"])
+def form(request):
+    return request.param
+
+
 @pytest.fixture
-def index(fitted):
-    return sf.ItemIndex(fitted, make_items(range(50), seed=0), ids="id", groups="shelf")
+def index(fitted, form):
+    return sf.ItemIndex(fitted, make_items(range(50), seed=0), ids="id", groups="shelf", form=form)
+
+
+@pytest.fixture
+def of_vectors(fitted):
+    return sf.ItemIndex(fitted, make_items(range(50), seed=0), ids="id", groups="shelf", form="vectors")
+
+
+STORED = [("float32", "vectors"), ("float16", "vectors"), ("int8", "vectors"), ("float32", "effects")]
 
 
 class TestChanges:
-    @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+    @pytest.mark.parametrize(("dtype", "form"), STORED)
     @pytest.mark.parametrize("kind", [int, "item {}".format], ids=["numbers", "text"])
-    def test_any_changes_equal_a_rebuild(self, fitted, dtype, kind):
+    def test_any_changes_equal_a_rebuild(self, fitted, dtype, form, kind):
         rng = np.random.default_rng(5)
         table = make_items([kind(i) for i in range(60)], seed=0)
         catalog = rows_of(table)
-        index = sf.ItemIndex(fitted, table, ids="id", groups="shelf", dtype=dtype)
+        index = sf.ItemIndex(fitted, table, ids="id", groups="shelf", dtype=dtype, form=form)
         for step in range(25):
             known, number = list(catalog), 1000 * (step + 1)
             some = [known[i] for i in rng.permutation(len(known))[: int(rng.integers(1, 30))]]
@@ -101,23 +114,23 @@ class TestChanges:
             new = make_items(ids, seed=step)
             getattr(index, action)(new)
             catalog |= rows_of(new)
-        rebuilt = sf.ItemIndex(fitted, table_of(catalog), ids="id", groups="shelf", dtype=dtype)
+        rebuilt = sf.ItemIndex(fitted, table_of(catalog), ids="id", groups="shelf", dtype=dtype, form=form)
         assert len(catalog) > 100
         check_equal(index, rebuilt)
         assert index._catalog.store.n_rows < 1.5 * len(catalog)  # rows are used again
 
-    def test_growing_far_beyond_the_first_room(self, fitted, index):
+    def test_growing_far_beyond_the_first_room(self, fitted, form, index):
         table = make_items(range(50), seed=0)
         catalog = rows_of(table)
         for step, n in enumerate((10, 100, 4000, 1, 6000)):
             new = make_items(range(10_000 * (step + 1), 10_000 * (step + 1) + n), seed=step)
             index.add(new)
             catalog |= rows_of(new)
-        rebuilt = sf.ItemIndex(fitted, table_of(catalog), ids="id", groups="shelf")
+        rebuilt = sf.ItemIndex(fitted, table_of(catalog), ids="id", groups="shelf", form=form)
         check_equal(index, rebuilt)
 
-    def test_from_empty_and_back(self, fitted):
-        index = sf.ItemIndex(fitted, {"ad": [], "price": []}, ids=[])
+    def test_from_empty_and_back(self, fitted, form):
+        index = sf.ItemIndex(fitted, {"ad": [], "price": []}, ids=[], form=form)
         index.add({"ad": ["ad1", "ad2"], "price": [0.1, 0.2]}, ids=["x", "y"])
         assert index.top_k({"user": "a", "hour": 3.0})[0].tolist() in (["x", "y"], ["y", "x"])
         index.remove(["x", "y"])
@@ -162,8 +175,8 @@ class TestFailedChanges:
             ("add", {"shelf": [["a"], ["b"]]}, "holds lists"),
         ],
     )
-    def test_leave_the_index_as_it_was(self, fitted, index, action, change, message):
-        before = sf.ItemIndex(fitted, make_items(range(50), seed=0), ids="id", groups="shelf")
+    def test_leave_the_index_as_it_was(self, fitted, form, index, action, change, message):
+        before = sf.ItemIndex(fitted, make_items(range(50), seed=0), ids="id", groups="shelf", form=form)
         items = {"id": [98, 99], "ad": ["ad1", "ad2"], "price": [0.1, 0.2], "shelf": ["s", "t"], **change}
         with pytest.raises((ValueError, TypeError), match=re.escape(message)):
             getattr(index, action)({name: values for name, values in items.items() if values is not None})
@@ -171,9 +184,9 @@ class TestFailedChanges:
         index.add(make_items([1000], seed=1))
         assert len(index) == 51
 
-    def test_a_fault_in_a_later_chunk(self, fitted, index, monkeypatch):
+    def test_a_fault_in_a_later_chunk(self, fitted, form, index, monkeypatch):
         monkeypatch.setattr(ranking_catalog, "_CHUNK", 8)
-        before = sf.ItemIndex(fitted, make_items(range(50), seed=0), ids="id", groups="shelf")
+        before = sf.ItemIndex(fitted, make_items(range(50), seed=0), ids="id", groups="shelf", form=form)
         items = make_items(range(100, 200), seed=1)
         items["ad"][77] = "never"
         with pytest.raises(ValueError, match="never"):
@@ -205,9 +218,10 @@ class TestFailedChanges:
 
 class TestFiles:
     @pytest.mark.parametrize("mmap", [True, False])
-    @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-    def test_a_file_gives_the_same_index(self, fitted, tmp_path, dtype, mmap):
-        index = sf.ItemIndex(fitted, make_items(range(50), seed=0), ids="id", groups="shelf", dtype=dtype)
+    @pytest.mark.parametrize(("dtype", "form"), STORED)
+    def test_a_file_gives_the_same_index(self, fitted, tmp_path, dtype, form, mmap):
+        items = make_items(range(50), seed=0)
+        index = sf.ItemIndex(fitted, items, ids="id", groups="shelf", dtype=dtype, form=form)
         index.remove([4, 17])
         index.add(make_items([99], seed=4))
         index.save(tmp_path / "items.sfi")
@@ -235,14 +249,14 @@ class TestFiles:
         again.save(tmp_path / "items.sfi")
         check_equal(sf.ItemIndex.load(tmp_path / "items.sfi", fitted), index)
 
-    def test_text_ids_and_no_items(self, fitted, tmp_path):
-        index = sf.ItemIndex(fitted, make_items(["é" * i for i in range(50)], seed=0), ids="id")
+    def test_text_ids_and_no_items(self, fitted, form, tmp_path):
+        index = sf.ItemIndex(fitted, make_items(["é" * i for i in range(50)], seed=0), ids="id", form=form)
         index.save(tmp_path / "items.sfi")
         again = sf.ItemIndex.load(tmp_path / "items.sfi", fitted)
         assert (
             again.top_k(CONTEXTS, 9, excluded=["é"])[0].tolist() == index.top_k(CONTEXTS, 9, excluded=["é"])[0].tolist()
         )
-        empty = sf.ItemIndex(fitted, {"ad": [], "price": []}, ids=[])
+        empty = sf.ItemIndex(fitted, {"ad": [], "price": []}, ids=[], form=form)
         empty.save(tmp_path / "empty.sfi")
         again = sf.ItemIndex.load(tmp_path / "empty.sfi", fitted)
         again.add({"ad": ["ad1"], "price": [0.5]}, ids=["x"])
@@ -250,35 +264,38 @@ class TestFiles:
 
     def test_two_processes_share_the_memory_of_one_file(self, fitted, tmp_path):
         n = 20_000
-        ads = np.array([f"ad{i % 20}" for i in range(n)])
-        index = sf.ItemIndex(fitted, {"ad": ads, "price": np.linspace(0, 1, n)}, ids=np.arange(n))
-        index.save(tmp_path / "items.sfi")
+        items = {"ad": np.array([f"ad{i % 20}" for i in range(n)]), "price": np.linspace(0, 1, n)}
+        paths = [tmp_path / "vectors.sfi", tmp_path / "effects.sfi"]
+        for path in paths:
+            sf.ItemIndex(fitted, items, ids=np.arange(n), form=path.stem).save(path)
         fitted.save(tmp_path / "model.sfm")
         code = """
 import json, re, sys
 import splinefm as sf
-index = sf.ItemIndex.load(sys.argv[1], sf.load(sys.argv[2]))
-ids, _ = index.top_k({"user": "a", "hour": 3.0}, 5, excluded=[3])
-print(json.dumps(ids.tolist()), flush=True)
+fitted = sf.load(sys.argv[1])
+indices = [sf.ItemIndex.load(path, fitted) for path in sys.argv[2:]]
+found = [index.top_k({"user": "a", "hour": 3.0}, 5, excluded=[3])[0].tolist() for index in indices]
+print(json.dumps(found), flush=True)
 sys.stdin.readline()  # the other process has the file mapped as well
-sizes = {"Rss": 0, "Pss": 0, "Private_Dirty": 0}
+sizes = {path: {"Rss": 0, "Pss": 0, "Private_Dirty": 0} for path in sys.argv[2:]}
 if sys.platform == "linux":
-    mine = False
     for line in open("/proc/self/smaps"):
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            mine = line.rstrip().endswith("items.sfi")
-        elif mine and line.split(":")[0] in sizes:
-            sizes[line.split(":")[0]] += int(line.split()[1])
+            mine = sizes.get(line.split()[-1], {})
+        elif line.split(":")[0] in mine:
+            mine[line.split(":")[0]] += int(line.split()[1])
 print(json.dumps(sizes), flush=True)
 sys.stdin.readline()
 """
-        arguments = [sys.executable, "-c", code, str(tmp_path / "items.sfi"), str(tmp_path / "model.sfm")]
+        arguments = [sys.executable, "-c", code, str(tmp_path / "model.sfm"), *map(str, paths)]
         processes = [
             subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
         ]
         try:
             found = [json.loads(process.stdout.readline()) for process in processes]
-            assert found[0] == found[1] == index.top_k({"user": "a", "hour": 3.0}, 5, excluded=[3])[0].tolist()
+            expected = [sf.ItemIndex.load(path, fitted, mmap=False) for path in paths]
+            best = [index.top_k({"user": "a", "hour": 3.0}, 5, excluded=[3])[0].tolist() for index in expected]
+            assert found[0] == found[1] == best
             sizes = []
             for process in processes:
                 process.stdin.write("\n")
@@ -288,11 +305,11 @@ sys.stdin.readline()
             for process in processes:
                 process.communicate("\n")
         if sys.platform == "linux":
-            size = (tmp_path / "items.sfi").stat().st_size / 1024
-            for part in sizes:
-                assert part["Rss"] > 0.4 * size
-                assert part["Private_Dirty"] == 0
-                assert part["Pss"] < 0.7 * part["Rss"]
+            for path in paths:
+                for part in (process[str(path)] for process in sizes):
+                    assert part["Rss"] > 0.4 * path.stat().st_size / 1024
+                    assert part["Private_Dirty"] == 0
+                    assert part["Pss"] < 0.7 * part["Rss"]
 
     def test_only_for_its_model(self, fitted, index, tmp_path):
         path = tmp_path / "items.sfi"
@@ -379,6 +396,8 @@ sys.stdin.readline()
             ("n_rows", lambda n: True),
             ("dtype", lambda name: "float64"),
             ("dtype", lambda name: "int8"),
+            ("form", lambda name: "effects"),
+            ("form", lambda name: 3),
             ("ids_kind", lambda kind: "pickle"),
             ("items", lambda names: names[:1]),
             ("items", lambda names: [*names, names[0]]),
@@ -388,7 +407,7 @@ sys.stdin.readline()
             ("written_by", lambda version: 3),
         ],
     )
-    def test_made_up_files_are_refused(self, fitted, index, tmp_path, monkeypatch, what, values):
+    def test_made_up_files_are_refused(self, fitted, of_vectors, tmp_path, monkeypatch, what, values):
         """Files that are sound in every byte, by someone who wants the kernels to read elsewhere."""
         from splinefm.use import ranking_file
 
@@ -404,7 +423,7 @@ sys.stdin.readline()
             real(file, number, version, description, tensors)
 
         monkeypatch.setattr(ranking_file, "write_container", forged)
-        index.save(tmp_path / "items.sfi")
+        of_vectors.save(tmp_path / "items.sfi")
         for mmap in (True, False):
             with pytest.raises(sf.ModelFileError):
                 sf.ItemIndex.load(tmp_path / "items.sfi", fitted, mmap=mmap)
@@ -424,11 +443,26 @@ sys.stdin.readline()
     def test_a_newer_format(self, fitted, index, tmp_path, monkeypatch):
         from splinefm.use import ranking_file
 
-        monkeypatch.setattr(ranking_file, "FORMAT", 2)
+        monkeypatch.setattr(ranking_file, "FORMAT", 3)
         index.save(tmp_path / "items.sfi")
-        monkeypatch.setattr(ranking_file, "FORMAT", 1)
+        monkeypatch.setattr(ranking_file, "FORMAT", 2)
         with pytest.raises(sf.ModelFileError, match="upgrade splinefm"):
             sf.ItemIndex.load(tmp_path / "items.sfi", fitted)
+
+    def test_files_of_the_first_format(self, fitted, of_vectors, tmp_path, monkeypatch):
+        from splinefm.use import ranking_file
+
+        real = ranking_file.write_container
+
+        def write(file, number, version, description, tensors):
+            del description["form"]
+            real(file, number, version, description, tensors)
+
+        monkeypatch.setattr(ranking_file, "write_container", write)
+        monkeypatch.setattr(ranking_file, "FORMAT", 1)
+        of_vectors.save(tmp_path / "items.sfi")
+        monkeypatch.undo()
+        check_equal(sf.ItemIndex.load(tmp_path / "items.sfi", fitted), of_vectors)
 
     def test_a_failed_save_leaves_the_old_file(self, fitted, index, tmp_path, monkeypatch):
         from splinefm.use import ranking_file

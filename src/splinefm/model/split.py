@@ -111,6 +111,12 @@ class Split:
         """Vectors and own parts of items, from the slots of their fields (see `part`)."""
         return self._side(slots, self._item_places, True)
 
+    def item_vectors(self, slots: Slots) -> FloatArray:
+        """Vectors of items without their own parts, which take longer."""
+        if not len(slots) or not len(self._item_places.unit_field):
+            return np.zeros((len(slots), self.length))
+        return self._cross(self._unit_vectors(slots, self._item_places), True)
+
     def context_side(self, slots: Slots) -> Side:
         """Vectors and own parts of contexts, from the slots of their fields (see `part`)."""
         return self._side(slots, self._context_places, False)
@@ -123,6 +129,47 @@ class Split:
     def context_vectors(self, P: FloatArray) -> FloatArray:
         """Vectors of contexts from those of their units, shape (n, units, width)."""
         return self._cross(P, False)
+
+    # From the vector of a context to what each table row of an item adds
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the vector of an item is a sum over its table rows: always, but for products of several of them."""
+        if not isinstance(self.model, HigherOrderFM):
+            return True
+        return min(self.model.order - 1, len(self._item_places.unit_field)) <= 1
+
+    def row_columns(self, field: int) -> npt.NDArray[np.intp]:
+        """Columns of the factors of an item's field that meet a context."""
+        if not self.items or not self.context:
+            return np.zeros(0, np.intp)
+        width = self.params["factors"].shape[1]
+        if isinstance(self.model, FmFM):
+            return np.arange(self.model.sizes(len(self.layout.fields))[field])
+        if isinstance(self.model, FFM):
+            return np.concatenate([np.arange(width)[e * self.model.k : (e + 1) * self.model.k] for e in self.context])
+        return np.arange(width)
+
+    def row_queries(self, vectors: FloatArray) -> list[FloatArray]:
+        """For each field of an item, what the numbers of its table rows, in `row_columns`, are multiplied with.
+
+        The product of a context's vector with that of an item is the sum of these products over the table rows of the
+        item, times their weights. Holds where `is_linear` does.
+        """
+        n = len(vectors)
+        if not self.items or not self.context:
+            return [np.zeros((n, 0))] * len(self.items)
+        if isinstance(self.model, FFM):
+            return list(np.split(vectors, len(self.items), axis=1))
+        if isinstance(self.model, FmFM):
+            turn = self._matrices[0]
+            flat = vectors if turn is None else vectors @ turn.T
+            return list(np.split(flat, np.cumsum(self._sizes(True))[:-1], axis=1))
+        if isinstance(self.model, FwFM | LowRankFwFM):
+            turn = self._field_weights[0]
+            parts = vectors.reshape(n, -1, self.params["factors"].shape[1])
+            return list((parts if turn is None else turn @ parts).transpose(1, 0, 2))
+        return [vectors] * len(self.items)
 
     # From slots to unit vectors
 
@@ -150,13 +197,19 @@ class Split:
         if not len(slots) or not len(places.unit_field):
             return Side(np.zeros((len(slots), self.length)), np.zeros(len(slots)))
         rows = slots.start[:, places.window] + places.inside
+        linear = (slots.weight.astype(np.float64) * self.params["linear"][rows]).sum(axis=1)
+        P = self._unit_vectors(slots, places)
+        inside = self.model.interaction(P, self.params, places.unit_field)
+        return Side(self._cross(P, is_item), linear + inside)
+
+    def _unit_vectors(self, slots: Slots, places: _Places) -> FloatArray:
+        """Σ weight · factors over the weights of each unit, shape (n, units, width)."""
+        rows = slots.start[:, places.window] + places.inside
         weight = slots.weight.astype(np.float64)
-        linear = (weight * self.params["linear"][rows]).sum(axis=1)
         P = np.empty((len(rows), len(places.units), self.params["factors"].shape[1]))
         for u, own in enumerate(places.units):
             np.einsum("nw,nwd->nd", weight[:, own], self.params["factors"][rows[:, own]], out=P[:, u])
-        inside = self.model.interaction(P, self.params, places.unit_field)
-        return Side(self._cross(P, is_item), linear + inside)
+        return P
 
     # From unit vectors to what meets the other side
 

@@ -4,14 +4,15 @@ With a context's fields fixed, the score of every model of the family is (see `s
 
     score(context, item) = constant(context) + offset(item) + query(context) · vector(item)
 
-so that a catalog is one matrix with a line per item, and a request one product with it.
+so that a catalog is one matrix with a line per item, and a request one product with it. Where that takes less time, an
+item is stored as its table rows instead, whose effects on the score add up (see `splinefm.use.ranking_effects`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,12 @@ from splinefm.encode.slots import Slots
 from splinefm.encode.table import open_table, quoted
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import check_size
+from splinefm.model.split import Split
 from splinefm.use.ranking_catalog import BLOCK, Catalog, check_finite
+from splinefm.use.ranking_effects import Effects, effects_pay
 from splinefm.use.ranking_error import ScoreError
 from splinefm.use.ranking_ids import as_ids, sort_keys
-from splinefm.use.ranking_store import PANEL_TYPES, Dtype, Float32, Rows
+from splinefm.use.ranking_store import PANEL_TYPES, Dtype, Float32, Form, Rows
 from splinefm.use.ranking_tables import Part
 
 if TYPE_CHECKING:
@@ -52,6 +55,10 @@ class ItemIndex:
         Name of a column of groups, or the groups, to search in some of them only. They need not be fields.
     dtype : {"float32", "float16", "int8"}
         How vectors are stored. Fewer bytes make an index smaller and faster, and scores less exact; see `error`.
+    form : {"auto", "vectors", "effects"}
+        What is stored of an item: its vector, or its table rows, whose effects on scores are computed for each context
+        and then looked up. Scores are the same up to float32. By default what takes less time, and vectors if they are
+        not float32. Effects are of float32, and not for products of several table rows, as in a `HigherOrderFM`.
     threads : int, optional
         For building; all cores by default.
 
@@ -74,9 +81,11 @@ class ItemIndex:
         *,
         groups: str | object | None = None,
         dtype: Dtype = "float32",
+        form: Literal["auto", "vectors", "effects"] = "auto",
         threads: int | None = None,
     ) -> None:
         check_choice("dtype", dtype, tuple(PANEL_TYPES))
+        check_choice("form", form, ("auto", "vectors", "effects"))
         source = open_table(items, types=check_fitted(fitted).encoder.schema.column_types())
         names = fitted.encoder.schema.names
         own = tuple(f for f, name in enumerate(names) if name in source.names)
@@ -86,7 +95,9 @@ class ItemIndex:
                 f"its columns: {quoted(source.names)}"
             )
         columns = [name if isinstance(name, str) else None for name in (ids, groups)]
-        self._set(fitted, Catalog(fitted, own, dtype, columns[0], columns[1], groups is not None))
+        split = Split(fitted.model, fitted.params, fitted.encoder.layout, own)
+        chosen = _choose_form(form, dtype, split, source.n_rows)
+        self._set(fitted, Catalog(fitted, own, chosen, dtype, columns[0], columns[1], groups is not None))
         if source.n_rows is not None:
             self._catalog.store.make_room(source.n_rows)
         self._catalog.commit(self._catalog.stage(source, ids, groups, threads), replace=False)
@@ -105,14 +116,20 @@ class ItemIndex:
         return True
 
     def __repr__(self) -> str:
-        return (
-            f"ItemIndex({len(self):,} items, vectors of {self.length} {self.dtype} numbers, "
-            f"context: {quoted(self.context_fields)})"
-        )
+        store = self._catalog.store
+        what = f"vectors of {self.length} {self.dtype} numbers"
+        if isinstance(store, Effects):
+            what = f"effects by {store.numbers_per_item} numbers"
+        return f"ItemIndex({len(self):,} items, {what}, context: {quoted(self.context_fields)})"
+
+    @property
+    def form(self) -> Form:
+        """What is stored of an item: its vector, or its table rows, whose effects add up."""
+        return self._catalog.store.form
 
     @property
     def dtype(self) -> Dtype:
-        """How vectors are stored."""
+        """Of the numbers that are stored."""
         return self._catalog.store.dtype
 
     @property
@@ -234,7 +251,7 @@ class ItemIndex:
             rows = catalog.known_rows(allowed, "allowed")
             keep = np.zeros(n, np.uint8)
             keep[rows] = 1
-            visit = np.unique(rows // catalog.store.panels.shape[2])
+            visit = np.unique(rows // catalog.store.size)
         if excluded is not None:
             keep = np.ones(n, np.uint8) if allowed is None else keep
             keep[catalog.known_rows(excluded, "excluded")] = 0
@@ -340,6 +357,20 @@ class ItemIndex:
         from splinefm.use.approximate import ApproximateIndex
 
         return ApproximateIndex(self, **options)
+
+
+def _choose_form(form: str, dtype: str, split: Split, n_items: int | None) -> Form:
+    """What is stored of an item, given what the user wants."""
+    if form == "effects":
+        if dtype != "float32":
+            raise ValueError(f'form="effects" is for dtype="float32", got {dtype!r}; use form="vectors"')
+        if not split.is_linear:
+            raise ValueError(
+                f'form="effects" needs vectors that are sums over table rows, but {split.model} multiplies several of '
+                'an item; use form="vectors"'
+            )
+        return "effects"
+    return "effects" if form == "auto" and dtype == "float32" and effects_pay(split, n_items) else "vectors"
 
 
 def check_fitted(fitted: object) -> Fitted:

@@ -14,9 +14,11 @@ from splinefm.encode.encoder import in_order
 from splinefm.encode.table import Table, missing_column_message
 from splinefm.learn.fitted import Fitted
 from splinefm.model.split import Split
+from splinefm.use.ranking_effects import Effects
+from splinefm.use.ranking_effects_error import EffectMeter
 from splinefm.use.ranking_error import Maxima, Meter
 from splinefm.use.ranking_ids import Groups, Ids, Keys, first_repeated, join_keys, read_groups, read_keys
-from splinefm.use.ranking_store import Dtype, Float32, Packed, Rows, Store, pack
+from splinefm.use.ranking_store import Dtype, Float32, Form, Rows, Store, Vectors
 from splinefm.use.ranking_tables import Part
 
 Array = npt.NDArray[Any]
@@ -28,7 +30,7 @@ BLOCK = 1024  # items or contexts whose vectors are in memory in float64 at a ti
 class _Block(NamedTuple):
     """Some items, ready to be written."""
 
-    packed: Packed
+    packed: Any
     offsets: Float32
     maxima: Maxima
 
@@ -43,7 +45,7 @@ class Staged(NamedTuple):
 
 
 class Catalog:
-    """The items of an index by row: vectors, ids and groups.
+    """The items of an index by row: vectors or what stands for them, ids and groups.
 
     Parameters
     ----------
@@ -51,6 +53,8 @@ class Catalog:
         The model.
     own : tuple of int
         Numbers of the fields of an item.
+    form : {"vectors", "effects"}
+        What is stored of an item.
     dtype : {"float32", "float16", "int8"}
         How vectors are stored.
     id_column, group_column : str, optional
@@ -63,6 +67,7 @@ class Catalog:
         self,
         fitted: Fitted,
         own: tuple[int, ...],
+        form: Form,
         dtype: Dtype,
         id_column: str | None,
         group_column: str | None,
@@ -70,14 +75,15 @@ class Catalog:
     ) -> None:
         self.split = Split(fitted.model, fitted.params, fitted.encoder.layout, own)
         self.part = Part(fitted, own)
-        self.store = Store(self.split.length, dtype)
+        effects = form == "effects"
+        self.store: Store = Effects(self.split, self.part.items) if effects else Vectors(self.split.length, dtype)
         self.ids = Ids(self.store.used)
         self.groups = Groups()
-        self.meter = Meter.of(fitted, self.split)
+        self.meter = (EffectMeter if effects else Meter).of(fitted, self.split)
         self.id_column, self.group_column, self.has_groups = id_column, group_column, has_groups
 
     def stage(self, source: Table, ids: object, groups: object, threads: int | None) -> Staged:
-        """Encode items chunk by chunk, and write their vectors to rows that are not in use."""
+        """Encode items chunk by chunk, and write them to rows that are not in use."""
         ids, groups = self._columns(source, ids, groups)
         keys: list[Keys] = []
         names: list[str | None] = []
@@ -158,19 +164,19 @@ class Catalog:
             yield chunk.select(list(self.part.names))
 
     def _fold(self, chunk: pa.RecordBatch) -> _Block:
-        """Vectors of some items in their storage type, and their offsets."""
+        """Some items as they are stored, and their offsets."""
         slots = self.part.encode(chunk)
-        parts: list[Packed] = []
+        parts: list[Any] = []
         offsets: list[Float32] = []
-        maxima = Maxima.none(self.split.length)
+        maxima = Maxima.none(len(self.meter.maxima.size))
         for at in range(0, len(slots), BLOCK):
-            side = self.split.item_side(slots[at : at + BLOCK])
+            block = slots[at : at + BLOCK]
+            side = self.split.item_side(block)
             check_finite(side.vectors, side.own, "an item", self.store.dtype)
-            parts.append(pack(side.vectors, self.store.dtype))
+            parts.append(self.store.pack(block, side.vectors))
             offsets.append(side.own.astype(np.float32))
-            maxima.update(self.meter.measure(side.vectors, side.own, parts[-1].meaning))
-        codes, scales = (np.concatenate([part[i] for part in parts]) for i in range(2))
-        return _Block(Packed(codes, scales, np.zeros((0, 0))), np.concatenate(offsets), maxima)
+            maxima.update(self.meter.measure(side, parts[-1]))
+        return _Block(self.store.join(parts), np.concatenate(offsets), maxima)
 
     def _replaced(self, keys: Keys, replace: bool) -> Rows:
         """Rows whose place new items take; raise where one is there that should not be, or the other way round."""

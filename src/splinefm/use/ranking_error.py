@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,15 @@ from splinefm.encode.categorical import MultiValued
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.learn.fitted import Fitted
-from splinefm.model.split import Split
+from splinefm.model.split import Side, Split
+from splinefm.use.ranking_store import Packed
 
 FloatArray = npt.NDArray[np.float64]
 
 _PROBES = 16
 _GRID = 4097  # points at which bases are looked at
-_MARGIN = 1.01  # for what lies between them, and for roundings of roundings
-_ROUNDING = 2.0**-24  # largest relative error of a number in float32
+MARGIN = 1.01  # for what lies between them, and for roundings of roundings
+ROUNDING = 2.0**-24  # largest relative error of a number in float32
 _BLOCK = 65_536  # table rows that are looked at at a time
 
 
@@ -73,6 +74,8 @@ class Meter:
     ----------
     split : Split
         The model.
+    largest : Split
+        The same with parameters between fields at their sizes: what it makes of sizes is a bound.
     probes : array of shape (16, length)
         Vectors of contexts.
     reach : array of shape (length,)
@@ -82,6 +85,7 @@ class Meter:
     """
 
     split: Split
+    largest: Split
     probes: FloatArray
     reach: FloatArray
     own_reach: float
@@ -90,8 +94,8 @@ class Meter:
     def __post_init__(self) -> None:
         self.maxima = Maxima.none(self.split.length)
 
-    @staticmethod
-    def of(fitted: Fitted, split: Split) -> Meter:
+    @classmethod
+    def of(cls, fitted: Fitted, split: Split) -> Self:
         """For the contexts of a model."""
         probes = split.context_vectors(_draw_units(fitted, split))
         # All formulas are sums of products: with everything at its largest size they give a bound.
@@ -101,15 +105,15 @@ class Meter:
         own = abs(split.bias) + linear
         if len(split.context):
             own += float(largest.model.interaction(P, largest.params, split.context_units)[0])
-        return Meter(split, probes, largest.context_vectors(P)[0], own)
+        return cls(split, largest, probes, largest.context_vectors(P)[0], own)
 
-    def measure(self, exact: FloatArray, own: FloatArray, stored: FloatArray) -> Maxima:
+    def measure(self, items: Side, packed: Packed) -> Maxima:
         """Of items with exact vectors and own parts; own parts are stored in float32."""
-        rounded = own.astype(np.float32)
+        (exact, own), stored, rounded = items, packed.meaning, items.own.astype(np.float32)
         scores = stored.astype(np.float32) @ self.probes.astype(np.float32).T + rounded[:, None]
         gap = exact @ self.probes.T + own[:, None] - scores
-        own_parts = (_largest_sizes(part) for part in (rounded - own, own, gap.ravel()))
-        return Maxima(_largest_sizes(stored - exact), _largest_sizes(stored), *map(float, own_parts))
+        own_parts = (largest_sizes(part) for part in (rounded - own, own, gap.ravel()))
+        return Maxima(largest_sizes(stored - exact), largest_sizes(stored), *map(float, own_parts))
 
     @property
     def error(self) -> ScoreError:
@@ -118,10 +122,10 @@ class Meter:
         stored = float(self.reach @ m.shift + m.own_shift)
         # A sum of `length` products: each is rounded once, as is its query, and then once with every addition.
         size = float(self.reach @ m.size + m.own_size + self.own_reach)
-        return ScoreError(stored + _MARGIN * (self.split.length + 6) * _ROUNDING * size, float(m.measured))
+        return ScoreError(stored + MARGIN * (self.split.length + 6) * ROUNDING * size, float(m.measured))
 
 
-def _largest_sizes(values: FloatArray) -> Any:
+def largest_sizes(values: FloatArray) -> Any:
     """The largest size in each column; without an array of sizes, which would take longer."""
     return np.maximum(values.max(axis=0, initial=0.0), -values.min(axis=0, initial=0.0))
 
@@ -167,4 +171,4 @@ def weight_reach(item: Field) -> FloatArray:
         return np.ones(n_units)
     _, weight = item.basis(np.linspace(0.0, 1.0, _GRID))
     reach = (np.abs(weight).sum(axis=1, keepdims=True) if n_units == 1 else np.abs(weight)).max(axis=0)
-    return np.asarray(_MARGIN * np.maximum(reach, 1.0))  # tokens have the weight 1
+    return np.asarray(MARGIN * np.maximum(reach, 1.0))  # tokens have the weight 1

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,19 +25,22 @@ from splinefm.learn.container import (
     write_container,
 )
 from splinefm.learn.fitted import Fitted
+from splinefm.model.split import Split
 from splinefm.use.ranking_catalog import Catalog
+from splinefm.use.ranking_effects import Effects
 from splinefm.use.ranking_error import Maxima
 from splinefm.use.ranking_ids import Groups, Ids
-from splinefm.use.ranking_store import PANEL_TYPES, STEP, WIDEST
+from splinefm.use.ranking_store import PANEL_TYPES, STEP, WIDEST, Panels, Store, Vectors
 
-FORMAT = 1
-"""Raised when older releases would misread a file."""
+FORMAT = 2
+"""Raised when older releases would misread a file. Format 1 had vectors only."""
 
 _CONTAINER, _ANY_CONTAINER = 1, 2**31  # models count the formats of their files on their own
 _PARTS = {
     "index",
     "index_format",
     "written_by",
+    "form",
     "dtype",
     "items",
     "context",
@@ -47,7 +50,7 @@ _PARTS = {
     "group_column",
     "groups",
 }
-_MAPPED = ("panels", "scales", "offsets", "ids")
+_MAPPED = ("panels", "scales", "starts", "weights", "offsets", "ids")
 
 
 def digest(fitted: Fitted) -> str:
@@ -63,13 +66,10 @@ def save(catalog: Catalog, fitted: Fitted, path: str | os.PathLike[str]) -> None
     """Write an index; see `ItemIndex.save`."""
     target = check_destination(Path(path))
     store, ids = catalog.store, catalog.ids
-    n_panels = store.n_panels
-    n = n_panels * store.panels.shape[2]
-    lines = np.ascontiguousarray(store.panels[:n_panels])
+    n = store.n_panels * store.size
     text = [name.encode() for name in catalog.groups.names]
     tensors: dict[str, Array] = {
-        "panels": lines if store.dtype == "float32" else lines.view(np.uint8),
-        "scales": store.scales[:n],
+        **(_effect_arrays(store) if isinstance(store, Effects) else _vector_arrays(cast(Vectors, store))),
         "offsets": store.offsets[:n],
         "ids": np.ascontiguousarray(_padded(ids.words, n)).view(np.int64),
         "codes": _padded(catalog.groups.codes, n, -1).astype(np.int64),
@@ -83,6 +83,7 @@ def save(catalog: Catalog, fitted: Fitted, path: str | os.PathLike[str]) -> None
         "index_format": FORMAT,
         # Not imported: modules of the package import from its folders.
         "written_by": str(sys.modules["splinefm"].__version__),
+        "form": store.form,
         "dtype": store.dtype,
         "items": list(catalog.part.names),
         "context": [fitted.encoder.schema.names[f] for f in catalog.split.context],
@@ -94,6 +95,29 @@ def save(catalog: Catalog, fitted: Fitted, path: str | os.PathLike[str]) -> None
     }
     with replacing(target) as file:
         write_container(file, _CONTAINER, str(description["written_by"]), description, tensors)
+
+
+def _vector_arrays(store: Vectors) -> dict[str, Array]:
+    lines = np.ascontiguousarray(store.panels.values[: store.n_panels])
+    return {
+        "panels": lines if store.dtype == "float32" else lines.view(np.uint8),
+        "scales": store.scales[: store.n_panels * store.size],
+    }
+
+
+def _effect_arrays(store: Effects) -> dict[str, Array]:
+    starts, weights = (np.ascontiguousarray(part.values[: store.n_panels]) for part in (store.starts, store.weights))
+    arrays: dict[str, Array] = {"starts": starts.view(np.uint8), "weights": weights}
+    for i, table in enumerate(store.tables):
+        if table.is_compact:  # others are a copy of what the model has
+            n_panels = -(-len(table) // table.panels.size)
+            arrays[_table_name(i)] = np.ascontiguousarray(table.panels.values[:n_panels])
+            arrays[f"table_rows/{i}"] = table.rows
+    return arrays
+
+
+def _table_name(i: int) -> str:
+    return f"tables/{i}"
 
 
 def _padded(values: npt.NDArray[Any], n: int, filler: int = 0) -> npt.NDArray[Any]:
@@ -114,7 +138,8 @@ def load(path: str | os.PathLike[str], fitted: Fitted, mmap: bool) -> Catalog:
     failed, again = f"cannot load {str(path)!r}", "copy it again, or save the index anew"
     with path.open("rb") as file:
         try:
-            description, tensors = read_container(file, _ANY_CONTAINER, _MAPPED if mmap else ())
+            mapped = [*_MAPPED, *map(_table_name, range(len(fitted.encoder.fields)))] if mmap else []
+            description, tensors = read_container(file, _ANY_CONTAINER, mapped)
             return _restore(description, tensors, fitted)
         except (OSError, MemoryError):
             raise
@@ -138,6 +163,9 @@ def _restore(description: dict[str, Any], tensors: dict[str, Array], fitted: Fit
             f"it has format {number} and was written by splinefm {str(description.get('written_by'))[:40]}, "
             f"this version reads formats up to {FORMAT}; upgrade splinefm"
         )
+    if number == 1:
+        demand("form" not in description, "its format is 1, which has no form")
+        description = {**description, "form": "vectors"}
     demand(description.keys() == _PARTS, f"it must hold {', '.join(sorted(_PARTS))}, but has {list(description)[:9]}")
     own = _check_model(description, fitted)
     dtype, n_rows, kind = description["dtype"], description["n_rows"], description["ids"]
@@ -146,8 +174,12 @@ def _restore(description: dict[str, Any], tensors: dict[str, Array], fitted: Fit
     demand(all(isinstance(name, str | None) for name in columns), "a column is no text")
     demand(isinstance(description["written_by"], str), "its version is no text")
     demand(isinstance(description["groups"], bool), "groups must be true or false")
-    catalog = Catalog(fitted, own, dtype, columns[0], columns[1], description["groups"])
-    _restore_store(catalog, tensors, n_rows)
+    form = description["form"]
+    demand(form in ("vectors", "effects"), f"its form is {str(form)[:20]!r}")
+    split = Split(fitted.model, fitted.params, fitted.encoder.layout, own)
+    demand(form == "vectors" or (dtype == "float32" and split.is_linear), "its form does not go with its type or model")
+    catalog = Catalog(fitted, own, form, dtype, columns[0], columns[1], description["groups"])
+    _restore_store(catalog.store, tensors, n_rows)
     words = _take(tensors, "ids", "I64", 2)
     demand(len(words) == catalog.store.capacity and words.shape[1] > 0, "ids and vectors do not match")
     catalog.ids = Ids(catalog.store.used, kind, words.view(np.uint64))
@@ -176,25 +208,53 @@ def _check_model(description: dict[str, Any], fitted: Fitted) -> tuple[int, ...]
     return tuple(names.index(name) for name in description["items"])
 
 
-def _restore_store(catalog: Catalog, tensors: dict[str, Array], n_rows: Any) -> None:
-    store = catalog.store
+def _restore_store(store: Store, tensors: dict[str, Array], n_rows: Any) -> None:
+    if isinstance(store, Effects):
+        _restore_effects(store, tensors)
+    else:
+        _restore_vectors(cast(Vectors, store), tensors)
+    demand(type(n_rows) is int and 0 <= n_rows <= store.capacity, f"n_rows is {n_rows!r}")
+    store.n_rows, store.offsets = n_rows, _take(tensors, "offsets", "F32", 1)
+    demand(len(store.offsets) == store.capacity, "offsets and vectors do not match")
+    store.free = np.flatnonzero(~(store.offsets[:n_rows] > -np.inf))[::-1].tolist()
+    # The kernels look at some rows beyond the last.
+    demand(bool((store.offsets[n_rows:] == -np.inf).all()), "there are offsets beyond the last row")
+
+
+def _restore_vectors(store: Vectors, tensors: dict[str, Array]) -> None:
     plain = store.dtype == "float32"
     panels = _take(tensors, "panels", "F32" if plain else "U8", 3)
     if not plain:
         demand(panels.shape[2] % PANEL_TYPES[store.dtype].itemsize == 0, "a panel is cut short")
         panels = panels.view(PANEL_TYPES[store.dtype])
-    n_panels, length, size = panels.shape
-    demand(length == store.length, f"its vectors have {length} numbers instead of {store.length}")
-    demand(0 < size <= WIDEST and size % STEP == 0 and (n_panels < 2 or size == WIDEST), f"a panel has {size} columns")
-    demand(type(n_rows) is int and 0 <= n_rows <= n_panels * size, f"n_rows is {n_rows!r}")
-    store.panels, store.n_rows = panels, n_rows
-    store.offsets = _take(tensors, "offsets", "F32", 1)
+    _restore_panels(store.panels, panels)
     store.scales = _take(tensors, "scales", "F32", 1)
-    demand(len(store.offsets) == store.capacity, "offsets and vectors do not match")
     demand(len(store.scales) == (store.capacity if store.dtype == "int8" else 0), "scales and vectors do not match")
-    store.free = np.flatnonzero(~(store.offsets[:n_rows] > -np.inf))[::-1].tolist()
-    # The kernels look at some rows beyond the last.
-    demand(bool((store.offsets[n_rows:] == -np.inf).all()), "there are offsets beyond the last row")
+
+
+def _restore_effects(store: Effects, tensors: dict[str, Array]) -> None:
+    starts = _take(tensors, "starts", "U8", 3)
+    demand(starts.shape[2] % store.starts.values.itemsize == 0, "a panel is cut short")
+    # What the places point at is up to the kernels, which let none point elsewhere.
+    _restore_panels(store.starts, starts.view(store.starts.values.dtype))
+    _restore_panels(store.weights, _take(tensors, "weights", "F32", 3))
+    demand(store.weights.values[:, 0:0].shape == store.starts.values[:, 0:0].shape, "places and weights do not match")
+    for i, table in enumerate(store.tables):
+        if table.is_compact:
+            values, rows = _take(tensors, _table_name(i), "F32", 3), _take(tensors, f"table_rows/{i}", "I64", 1)
+            inside = len(rows) > 0 and rows[0] == -1 and bool(((rows[1:] >= 0) & (rows[1:] < table.n_field_rows)).all())
+            demand(inside and len(np.unique(rows)) == len(rows), f"table {i} has rows that the model does not")
+            _restore_panels(table.panels, values)
+            demand(len(rows) <= table.panels.capacity, f"table {i} is cut short")
+            table.restore(rows, values)
+
+
+def _restore_panels(panels: Panels, values: Array) -> None:
+    n_panels, length, size = values.shape
+    expected = panels.values.shape[1]
+    demand(length == expected, f"its vectors have {length} numbers instead of {expected}")
+    demand(0 < size <= WIDEST and size % STEP == 0 and (n_panels < 2 or size == WIDEST), f"a panel has {size} columns")
+    panels.values = values
 
 
 def _restore_groups(tensors: dict[str, Array], capacity: int) -> Groups:

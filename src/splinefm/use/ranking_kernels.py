@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 LANES = 64  # scores that are compared at a time
 TILE = 1024  # columns of a panel that a batch of queries shares
-_OPTIONS: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
     # Fused products, but in the order that is written: equal items must have equal scores wherever they are stored.
@@ -84,7 +84,7 @@ def make_found(n_queries: int, k: int, room: int) -> Found:
 def _compiled(function: Callable[..., Any]) -> Any:
     """Compile and keep the result on disk, in a file that is named after this source."""
     function.__qualname__ = f"{function.__name__}_{_DIGEST}"
-    return njit(cache=True, **_OPTIONS)(function)
+    return njit(cache=True, **OPTIONS)(function)
 
 
 def _as_float(typing: Any, stored: Any) -> Any:
@@ -102,14 +102,14 @@ def _as_float(typing: Any, stored: Any) -> Any:
 _number: Any = intrinsic(_as_float)
 
 
-@njit(**_OPTIONS)
-def _place(index: int) -> Any:
+@njit(**OPTIONS)
+def place(index: int) -> Any:
     """An index that cannot be negative: what might count from the end keeps a loop from being vectorized."""
     return np.uintp(index)
 
 
-@njit(**_OPTIONS)
-def _multiply(panels: Any, p: int, width: int, query: Any, out: Any) -> None:
+@njit(**OPTIONS)
+def multiply(panels: Any, p: int, width: int, query: Any, out: Any) -> None:
     """out = Σ_j query_j panels[p, j]."""
     out[:width] = _ZERO
     length = panels.shape[1]
@@ -125,15 +125,15 @@ def _multiply(panels: Any, p: int, width: int, query: Any, out: Any) -> None:
             out[i] += a * _number(panels[p, j, i])
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _unpack(panels: Any, p: int, first: int, width: int, tile: Any) -> None:
     """tile[j] = a piece of panels[p, j], as float32 and close together, for queries that share it."""
     for j in range(panels.shape[1]):
         for i in range(width):
-            tile[j, i] = _number(panels[p, j, _place(first + i)])
+            tile[j, i] = _number(panels[p, j, place(first + i)])
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _multiply_two(tile: Any, width: int, one: Any, two: Any, out: Any, out_two: Any) -> None:
     """The products of two queries with a tile, which is read once for both."""
     out[:width] = _ZERO
@@ -154,35 +154,35 @@ def _multiply_two(tile: Any, width: int, one: Any, two: Any, out: Any, out_two: 
             out_two[i] += e * tile[j, i]
 
 
-@njit(**_OPTIONS)
-def _finish(products: Any, width: int, scales: Any, offsets: Any, constant: Any, first: int) -> None:
+@njit(**OPTIONS)
+def finish(products: Any, width: int, scales: Any, offsets: Any, constant: Any, first: int) -> None:
     """Products with rows from `first` on become scores."""
     if len(scales) > 0:
         for i in range(width):
-            row = _place(first + i)
+            row = place(first + i)
             products[i] = products[i] * scales[row] + (offsets[row] + constant)
     else:
         for i in range(width):
-            products[i] = products[i] + (offsets[_place(first + i)] + constant)
+            products[i] = products[i] + (offsets[place(first + i)] + constant)
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _any_from(scores: Any, at: int, least: Any) -> Any:
     """Whether one of `LANES` scores is that large."""
     hits = np.int32(0)
     for i in range(LANES):
-        hits |= np.int32(scores[_place(at + i)] >= least)
+        hits |= np.int32(scores[place(at + i)] >= least)
     return hits > 0
 
 
-@njit(**_OPTIONS)
-def _passes(keep: Any, codes: Any, wanted: Any, row: int) -> bool:
+@njit(**OPTIONS)
+def passes(keep: Any, codes: Any, wanted: Any, row: int) -> bool:
     if len(keep) > 0 and keep[row] == 0:
         return False
     return len(wanted) == 0 or (codes[row] >= 0 and wanted[codes[row]] != 0)
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _compact(found: Any, query: int, k: int) -> None:
     """Keep the k best rows of a query and those that are as good as the last of them."""
     scores, rows, count = found.scores[query], found.rows[query], found.count[query]
@@ -207,15 +207,15 @@ def _compact(found: Any, query: int, k: int) -> None:
     found.limit[query] = min(len(scores), kept + max(k, _MORE))
 
 
-@njit(**_OPTIONS)
-def _collect(scores: Any, width: int, first: int, only: Any, found: Any, query: int, k: int) -> None:
+@njit(**OPTIONS)
+def collect(scores: Any, width: int, first: int, only: Any, found: Any, query: int, k: int) -> None:
     """Add those of rows first .. first + width - 1 that may be among the best."""
     least = found.least[query]
     for at in range(0, width, LANES):
         if not _any_from(scores, at, least):
             continue
         for i in range(at, at + LANES):
-            if scores[i] >= least and _passes(only.keep, only.codes, only.wanted, first + i):
+            if scores[i] >= least and passes(only.keep, only.codes, only.wanted, first + i):
                 if found.count[query] == found.limit[query]:
                     _compact(found, query, k)
                     least = found.least[query]
@@ -234,9 +234,9 @@ def search(items: Any, visit: Any, query: Any, constant: Any, only: Any, k: int,
     for p in visit:
         first = p * size
         width = min(size, items.n_rows - first)
-        _multiply(items.panels, p, width, query, scores)
-        _finish(scores, width, items.scales, items.offsets, constant, first)
-        _collect(scores, width, first, only, found, 0, k)
+        multiply(items.panels, p, width, query, scores)
+        finish(scores, width, items.scales, items.offsets, constant, first)
+        collect(scores, width, first, only, found, 0, k)
 
 
 @_compiled
@@ -252,10 +252,10 @@ def search_batch(items: Any, visit: Any, queries: Any, constants: Any, only: Any
             _unpack(items.panels, p, at, width, tile)
             for q in range(0, len(queries), 2):
                 _multiply_two(tile, width, queries[q], queries[q + 1], one, two)
-                _finish(one, width, items.scales, items.offsets, constants[q], first)
-                _collect(one, width, first, only, found, q, k)
-                _finish(two, width, items.scales, items.offsets, constants[q + 1], first)
-                _collect(two, width, first, only, found, q + 1, k)
+                finish(one, width, items.scales, items.offsets, constants[q], first)
+                collect(one, width, first, only, found, q, k)
+                finish(two, width, items.scales, items.offsets, constants[q + 1], first)
+                collect(two, width, first, only, found, q + 1, k)
 
 
 @_compiled
@@ -267,10 +267,10 @@ def ties(items: Any, visit: Any, query: Any, constant: Any, only: Any, score: An
     for p in visit:
         first = p * size
         width = min(size, items.n_rows - first)
-        _multiply(items.panels, p, width, query, scores)
-        _finish(scores, width, items.scales, items.offsets, constant, first)
+        multiply(items.panels, p, width, query, scores)
+        finish(scores, width, items.scales, items.offsets, constant, first)
         for i in range(width):
-            if scores[i] == score and _passes(only.keep, only.codes, only.wanted, first + i):
+            if scores[i] == score and passes(only.keep, only.codes, only.wanted, first + i):
                 out[count] = first + i
                 count += 1
     return count
@@ -319,7 +319,7 @@ def erase_ids(words: Any, rows: Any, table: Any) -> None:
             table[at] = -2
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _hash(words: Any) -> Any:
     mixed = np.uint64(0x9E3779B97F4A7C15)
     for word in words:
@@ -328,7 +328,7 @@ def _hash(words: Any) -> Any:
     return np.int64(mixed >> np.uint64(1))
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _same(one: Any, two: Any) -> bool:
     equal = True
     for i in range(len(one)):

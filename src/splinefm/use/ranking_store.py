@@ -1,14 +1,16 @@
-"""Vectors of items in the layout of the search kernels, with rows that come and go; and the search through them."""
+"""Items in the layout of the search kernels, with rows that come and go; and the search through them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from splinefm.encode.slots import Slots
 
 if TYPE_CHECKING:
     from splinefm.use.ranking_kernels import Filter, Found
@@ -18,6 +20,7 @@ Float32 = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 Dtype = Literal["float32", "float16", "int8"]
+Form = Literal["vectors", "effects"]
 
 # Half floats are kept as their bits, because Numba has no such type.
 PANEL_TYPES: dict[str, np.dtype[Any]] = {
@@ -59,36 +62,88 @@ def pack(vectors: FloatArray, dtype: Dtype) -> Packed:
     return Packed(rounded.view(PANEL_TYPES[dtype]), np.zeros(0, np.float32), rounded.astype(np.float64))
 
 
-class Store:
-    """Vectors and offsets of items by row; rows are reserved, written, published and released.
-
-    What is not published has the offset -inf and is never found, so that a change that fails half-way leaves nothing.
+class Panels:
+    """A line of numbers for each row, as a column of a panel: number j is `values[row // size, j, row % size]`.
 
     Parameters
     ----------
     length : int
-        Numbers in a vector.
-    dtype : {"float32", "float16", "int8"}
-        How they are stored.
+        Numbers in a line.
+    dtype : dtype
+        Of the numbers.
     """
 
-    def __init__(self, length: int, dtype: Dtype) -> None:
-        self.length, self.dtype = length, dtype
-        self.panels: Array = np.zeros((0, length, STEP), PANEL_TYPES[dtype])
-        self.scales = np.zeros(0, np.float32)
+    def __init__(self, length: int, dtype: npt.DTypeLike) -> None:
+        self.values: Array = np.zeros((0, length, STEP), dtype)
+
+    @property
+    def size(self) -> int:
+        """Columns of a panel."""
+        return int(self.values.shape[2])
+
+    @property
+    def capacity(self) -> int:
+        """Rows for which there is room."""
+        return int(self.values.shape[0] * self.values.shape[2])
+
+    def resize(self, capacity: int) -> None:
+        """Room for so many rows or some more, and not less than there is."""
+        n_old, length, old_size = self.values.shape
+        size = min(WIDEST, -(-capacity // STEP) * STEP)
+        values = np.zeros((-(-capacity // size), length, size), self.values.dtype)
+        if size == old_size:
+            values[:n_old] = self.values
+        else:  # a single panel, which becomes wider
+            values[:n_old, :, :old_size] = self.values
+        self.values = values
+
+    def write(self, rows: Rows, lines: Array) -> None:
+        """Replace the lines of rows."""
+        panel, column = np.divmod(rows, self.size)
+        self.values[panel, :, column] = lines
+
+    def read(self, rows: Rows) -> Array:
+        """The lines of rows, shape (n, length)."""
+        panel, column = np.divmod(rows, self.size)
+        return np.ascontiguousarray(self.values[panel, :, column])
+
+
+class Store:
+    """Items by row; rows are reserved, written, published and released.
+
+    What is not published has the offset -inf and is never found, so that a change that fails half-way leaves nothing.
+    How items are written, and with what a request is compared, is up to the form: `Vectors`, or `Effects` in
+    `ranking_effects`.
+
+    Parameters
+    ----------
+    panels : tuple of Panels
+        What an item has, apart from its offset; all are resized together.
+    """
+
+    form: ClassVar[Form]
+    dtype: Dtype
+
+    def __init__(self, *panels: Panels) -> None:
+        self._panels = panels
         self.offsets = np.zeros(0, np.float32)
         self.n_rows = 0  # rows that were ever reserved
         self.free: list[int] = []
 
     @property
+    def size(self) -> int:
+        """Columns of a panel."""
+        return self._panels[0].size
+
+    @property
     def capacity(self) -> int:
         """Rows for which there is room."""
-        return int(self.panels.shape[0] * self.panels.shape[2])
+        return self._panels[0].capacity
 
     @property
     def n_panels(self) -> int:
         """Panels with rows that were ever reserved."""
-        return -(-self.n_rows // int(self.panels.shape[2]))
+        return -(-self.n_rows // self.size)
 
     def used(self) -> Rows:
         """Rows that are published."""
@@ -109,13 +164,6 @@ class Store:
         self.n_rows += fresh
         return np.concatenate([np.array(again, np.int64), np.arange(self.n_rows - fresh, self.n_rows)])
 
-    def write(self, rows: Rows, packed: Packed) -> None:
-        """Put vectors into reserved rows."""
-        panel, column = np.divmod(rows, self.panels.shape[2])
-        self.panels[panel, :, column] = packed.codes
-        if self.dtype == "int8":
-            self.scales[rows] = packed.scales
-
     def publish(self, rows: Rows, offsets: Float32) -> None:
         """Let written rows be found."""
         self.offsets[rows] = offsets
@@ -125,32 +173,54 @@ class Store:
         self.offsets[rows] = -np.inf
         self.free.extend(rows.tolist())
 
-    def vectors(self, rows: Rows) -> Float32:
-        """What the vectors of rows stand for."""
-        out = np.empty((len(rows), self.length), np.float32)
-        for at in range(0, len(rows), WIDEST):
-            part = slice(at, at + WIDEST)
-            panel, column = np.divmod(rows[part], self.panels.shape[2])
-            codes = np.ascontiguousarray(self.panels[panel, :, column])
-            if self.dtype == "int8":
-                out[part] = codes * self.scales[rows[part]][:, None]
-            else:
-                out[part] = codes.view(self.dtype)
-        return out
-
     def _resize(self, capacity: int) -> None:
-        size = min(WIDEST, -(-capacity // STEP) * STEP)
-        panels = np.zeros((-(-capacity // size), self.length, size), self.panels.dtype)
-        n_old, _, old_size = self.panels.shape
-        if size == old_size:
-            panels[:n_old] = self.panels
-        else:  # a single panel, which becomes wider
-            panels[:n_old, :, :old_size] = self.panels
-        added = panels.shape[0] * size - len(self.offsets)
-        self.panels = panels
+        for panels in self._panels:
+            panels.resize(capacity)
+        added = self.capacity - len(self.offsets)
         self.offsets = np.concatenate([self.offsets, np.full(added, -np.inf, np.float32)])
-        if self.dtype == "int8":
-            self.scales = np.concatenate([self.scales, np.zeros(added, np.float32)])
+
+    # Up to the form
+
+    def pack(self, slots: Slots, vectors: FloatArray) -> Any:
+        """Items as they are stored, from their slots and exact vectors."""
+        raise NotImplementedError
+
+    def join(self, parts: list[Any]) -> Any:
+        """The items of several parts, which `pack` gave."""
+        raise NotImplementedError
+
+    def write(self, rows: Rows, packed: Any) -> None:
+        """Put packed items into reserved rows."""
+        raise NotImplementedError
+
+    def vectors(self, rows: Rows) -> Float32:
+        """The vectors that rows stand for."""
+        raise NotImplementedError
+
+    def _kernels(self) -> Any:
+        """The module with `search`, `search_batch` and `ties`."""
+        raise NotImplementedError
+
+    def _items(self) -> Any:
+        """What kernels read."""
+        raise NotImplementedError
+
+    def _request(self, query: Float32) -> Array:
+        """What kernels compare items with, for a context's vector."""
+        raise NotImplementedError
+
+    def _requests(self, queries: Float32) -> Array:
+        """The same for several contexts, as many as `_batch` says."""
+        raise NotImplementedError
+
+    def _batch(self, k: int) -> tuple[int, int]:
+        """How many contexts are answered in one pass at most, and a number that divides how many kernels take."""
+        raise NotImplementedError
+
+    @property
+    def n_kernel_rows(self) -> int:
+        """Rows that kernels look at; those up to the next multiple of STEP exist and have the offset -inf."""
+        return -(-self.n_rows // STEP) * STEP
 
     # Search
 
@@ -162,7 +232,7 @@ class Store:
         if len(queries) == 1:
             return [self._search_one(queries[0], constants[0], k, only, panels, threads)]
         found: list[tuple[Float32, Rows]] = []
-        step = max(2, min(_BATCH, _ROOM // self._room(k)))
+        step, _ = self._batch(k)
         for at in range(0, len(queries), step):
             part = slice(at, at + step)
             found += self._search_batch(queries[part], constants[part], k, only, panels, threads)
@@ -171,17 +241,17 @@ class Store:
     def _search_one(
         self, query: Float32, constant: np.float32, k: int, only: Filter, visit: Rows, threads: int
     ) -> tuple[Float32, Rows]:
-        from splinefm.use.ranking_kernels import search, ties
+        kernels, items, request = self._kernels(), self._items(), self._request(query)
 
         def job(panels: Rows, found: Found) -> None:
-            search(self._items(), panels, query, constant, only, k, found)
+            kernels.search(items, panels, request, constant, only, k, found)
 
         parts = self._run(job, 1, k, visit, threads)
         scores, rows, spilled = _merge(parts, 0, k)
         if spilled:
             last = scores.min()
             room = np.empty(self.capacity, np.int64)
-            n = ties(self._items(), visit, query, constant, only, last, room)
+            n = kernels.ties(items, visit, request, constant, only, last, room)
             above = scores > last
             scores = np.concatenate([scores[above], np.full(n, last, np.float32)])
             rows = np.concatenate([rows[above], room[:n]])
@@ -190,16 +260,15 @@ class Store:
     def _search_batch(
         self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Rows, threads: int
     ) -> list[tuple[Float32, Rows]]:
-        from splinefm.use.ranking_kernels import search_batch
-
-        n = len(queries)
-        even = np.arange(n + n % 2) % n  # the kernel takes two queries at a time
-        twice, shifts = queries[even], constants[even]
+        kernels, items, n = self._kernels(), self._items(), len(queries)
+        _, divisor = self._batch(k)
+        again = np.arange(n + -n % divisor) % n
+        requests, shifts = self._requests(queries[again]), constants[again]
 
         def job(panels: Rows, found: Found) -> None:
-            search_batch(self._items(), panels, twice, shifts, only, k, found)
+            kernels.search_batch(items, panels, requests, shifts, only, k, found)
 
-        parts = self._run(job, len(even), k, visit, threads)
+        parts = self._run(job, len(again), k, visit, threads)
         result = []
         for q in range(n):
             scores, rows, spilled = _merge(parts, q, k)
@@ -207,12 +276,6 @@ class Store:
                 scores, rows = self._search_one(queries[q], constants[q], k, only, visit, threads)
             result.append((scores, rows))
         return result
-
-    def _items(self) -> Any:
-        from splinefm.use.ranking_kernels import Items
-
-        # Rows up to the next multiple of STEP exist and have the offset -inf.
-        return Items(self.panels, self.scales, self.offsets, -(-self.n_rows // STEP) * STEP)
 
     def _room(self, k: int) -> int:
         """Rows that a search keeps at a time."""
@@ -232,6 +295,76 @@ class Store:
             with ThreadPoolExecutor(n_parts) as pool:
                 list(pool.map(lambda task: job(*task), tasks))
         return founds
+
+
+class Vectors(Store):
+    """A vector for each item; scores are products with the vector of a context.
+
+    Parameters
+    ----------
+    length : int
+        Numbers in a vector.
+    dtype : {"float32", "float16", "int8"}
+        How they are stored.
+    """
+
+    form = "vectors"
+
+    def __init__(self, length: int, dtype: Dtype) -> None:
+        self.panels = Panels(length, PANEL_TYPES[dtype])
+        super().__init__(self.panels)
+        self.length, self.dtype = length, dtype
+        self.scales = np.zeros(0, np.float32)
+
+    def pack(self, slots: Slots, vectors: FloatArray) -> Packed:
+        """Vectors in the storage type."""
+        return pack(vectors, self.dtype)
+
+    def join(self, parts: list[Packed]) -> Packed:
+        """The items of several parts; what they stand for is no longer needed."""
+        codes, scales = (np.concatenate([part[i] for part in parts]) for i in range(2))
+        return Packed(codes, scales, np.zeros((0, 0)))
+
+    def write(self, rows: Rows, packed: Packed) -> None:
+        """Put vectors into reserved rows."""
+        self.panels.write(rows, packed.codes)
+        if self.dtype == "int8":
+            self.scales[rows] = packed.scales
+
+    def vectors(self, rows: Rows) -> Float32:
+        """What the vectors of rows stand for."""
+        out = np.empty((len(rows), self.length), np.float32)
+        for at in range(0, len(rows), WIDEST):
+            part = slice(at, at + WIDEST)
+            codes = self.panels.read(rows[part])
+            if self.dtype == "int8":
+                out[part] = codes * self.scales[rows[part]][:, None]
+            else:
+                out[part] = codes.view(self.dtype)
+        return out
+
+    def _resize(self, capacity: int) -> None:
+        super()._resize(capacity)
+        if self.dtype == "int8":
+            added = self.capacity - len(self.scales)
+            self.scales = np.concatenate([self.scales, np.zeros(added, np.float32)])
+
+    def _kernels(self) -> Any:
+        from splinefm.use import ranking_kernels
+
+        return ranking_kernels
+
+    def _items(self) -> Any:
+        return self._kernels().Items(self.panels.values, self.scales, self.offsets, self.n_kernel_rows)
+
+    def _request(self, query: Float32) -> Float32:
+        return query
+
+    def _requests(self, queries: Float32) -> Float32:
+        return queries
+
+    def _batch(self, k: int) -> tuple[int, int]:
+        return max(2, min(_BATCH, _ROOM // self._room(k))), 2
 
 
 def _merge(parts: Sequence[Found], query: int, k: int) -> tuple[Float32, Rows, bool]:
