@@ -65,7 +65,7 @@ def our_speed(k: int, rows: int, rounds: int, threads: int) -> float:
 
 def their_seconds(k: int, rows: int, passes: int) -> float:
     """Seconds of a training run of libffm."""
-    import pylibffm  # type: ignore[import-not-found, unused-ignore]
+    import pylibffm  # type: ignore[import-not-found, import-untyped, unused-ignore]
     from scipy import sparse
 
     slots, y = make_data(rows)

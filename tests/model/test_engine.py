@@ -820,3 +820,33 @@ def test_scores_beyond_the_range_of_floats_are_seen(model):
     with np.errstate(invalid="ignore"):
         assert not np.isfinite(engine.scores(slots)).any()
         assert not np.isfinite(engine.step(slots, *make_targets("logistic", len(slots))))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_several_steps_in_one_call_are_steps_one_by_one(model):
+    slots = make_slots("sum", 100)
+    y, weight = make_targets("logistic", len(slots))
+    weight[16:32] = 0.0  # a batch without weight makes no step
+    rates = np.array([0.1, 0.5, 0.02, 0.3, 0.2, 0.1, 0.01])
+    order = np.random.default_rng(3).permutation(len(slots))
+    order = np.concatenate([np.setdiff1d(order, np.arange(16, 32))[:16], np.arange(16, 32), order[:68]])
+    params = random_params(model, slots.layout)
+    at_once, one_by_one = (CpuEngine(model, slots.layout, params, batch_size=16, threads=1) for _ in range(2))
+    losses = at_once.steps(slots, y, weight, order, rates)
+    expected = [
+        one_by_one.step(slots, y, weight, order[16 * b : 16 * (b + 1)], learning_rate=rate)
+        for b, rate in enumerate(rates)
+    ]
+    assert losses.tolist() == expected and losses[1] == 0.0 and (losses[[0, *range(2, 7)]] > 0.0).all()
+    for name, values in at_once.params().items():
+        np.testing.assert_array_equal(values, one_by_one.params()[name], err_msg=name)
+    assert at_once.number == 6
+
+
+def test_the_size_of_a_batch_is_checked():
+    slots = make_slots("sum", 20)
+    y, weight = make_targets("logistic", len(slots))
+    engine = CpuEngine(FM(4), slots.layout, random_params(FM(4), slots.layout), batch_size=16, threads=1)
+    for size in (0, 17):
+        with pytest.raises(ValueError, match="from 1 to 16 rows"):
+            engine.steps(slots, y, weight, np.arange(20), np.full(20, 0.1), batch_size=size)

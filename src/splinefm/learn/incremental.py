@@ -7,7 +7,15 @@ import numpy as np
 from splinefm.encode.schema import Schema
 from splinefm.learn.chunks import STREAM_ROWS, Source, ahead
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.training import AdaptivePenalties, Diverged, Training, make_groups, seeded
+from splinefm.learn.training import (
+    AdaptivePenalties,
+    Diverged,
+    Training,
+    in_groups,
+    make_groups,
+    seeded,
+    train_on,
+)
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.optimizers import Optimizer
 
@@ -69,12 +77,10 @@ class Learner:
         batches = source.batches(STREAM_ROWS)
         for chunk in ahead(source.encode(batch, self.encoder, self.loss, self.training.threads) for batch in batches):
             order = self.rng.permutation(len(chunk.y))
-            for at in range(0, len(order), batch_size):
-                rows = order[at : at + batch_size]
-                weight = float(chunk.sample_weight[rows].sum())
-                losses += weight * self.engine.step(chunk.slots, chunk.y, chunk.sample_weight, rows)
-                floor += self.loss.floor(chunk.y[rows], chunk.sample_weight[rows])
-                weights += weight
+            for rows in in_groups(order, batch_size):
+                rates = np.full(-(-len(rows) // batch_size), self.engine.optimizer.learning_rate)
+                weight, loss, own_floor = train_on(self.engine, chunk, rows, rates, batch_size, self.loss)
+                losses, floor, weights = losses + loss, floor + own_floor, weights + weight
         if not np.isfinite(losses):
             raise Diverged("the update diverged; go back to the last fitted model and lower learning_rate")
         if weights > 0.0:
@@ -95,7 +101,7 @@ class Learner:
             now = self.engine.penalty
             self.engine.grow(encoder.layout, groups, seeded(self.training.seed, self.engine.number))
             self.penalties = AdaptivePenalties(self.engine)
-            self.engine.penalty = self.engine.penalty._replace(
-                l2=now.l2, l2_linear=now.l2_linear, smoothness=now.smoothness
+            self.engine.set_penalty(
+                self.engine.penalty._replace(l2=now.l2, l2_linear=now.l2_linear, smoothness=now.smoothness)
             )
         self.encoder = encoder

@@ -28,6 +28,8 @@ _NUMBERS = int | float | np.integer | np.floating
 L2, SMOOTHNESS = 1e-4, 1e-2
 # Vectors shorter than this count as so long, which bounds their penalty.
 SHORTEST = 0.01
+# Rows between two looks at the terminal: progress is told, and Ctrl-C is noticed.
+GROUP_ROWS = 8192
 # A number for all fields, numbers by field (kept as pairs, sorted), or None: the default.
 Penalty = float | Mapping[str, float] | tuple[tuple[str, float], ...] | None
 
@@ -220,7 +222,7 @@ def train(
     end the run without changing the course of the learning rate.
 
     Returns the parameters of the best epoch by validation loss (of the last one without a validation part), and the
-    history. Ctrl-C ends training after the present batch and keeps the best parameters so far.
+    history. Ctrl-C ends training after at most a few thousand rows and keeps the best parameters so far.
     """
     rng = seeded(training.seed)
     batch_size = training.rows_per_step(n_rows)
@@ -233,8 +235,9 @@ def train(
             progress.begin_epoch(epoch + 1, n_epochs, n_rows)
             started = time.perf_counter()
             rates = training.rates(epoch, n_rows)
-            batches = _batches(chunks(epoch), batch_size, rng)
-            train_loss, floor, seen, rate = _pass(engine, batches, loss, rates, progress)
+            train_loss, floor, seen, rate = _pass(
+                engine, _groups(chunks(epoch), batch_size, rng), loss, rates, progress
+            )
             if not math.isfinite(train_loss):
                 raise Diverged(_divergence_message(training, epoch))
             params = engine.params(averaged=training.average)
@@ -278,11 +281,12 @@ class AdaptivePenalties:
         base = self.base
         ranges = zip(base.begin, base.end, strict=True)
         length = np.array([self._length(factors[begin:end]) for begin, end in ranges])
-        self.engine.penalty = base._replace(
+        penalty = base._replace(
             l2=(dispersion * base.l2 / np.maximum(length, SHORTEST)).astype(np.float32),
             l2_linear=(dispersion * base.l2_linear).astype(np.float32),
             smoothness=(dispersion * base.smoothness).astype(np.float32),
         )
+        self.engine.set_penalty(penalty)
 
     def _length(self, factors: npt.NDArray[np.float32]) -> float:
         """Root mean square length of vectors; the rows of an FFM hold one for each of its fields."""
@@ -313,22 +317,21 @@ def make_engine(
 
 def _pass(
     engine: CpuEngine,
-    batches: Iterable[tuple[Chunk, npt.NDArray[np.int64]]],
+    groups: Iterable[tuple[Chunk, npt.NDArray[np.int64]]],
     loss: Loss,
     rates: Callable[[int], float],
     progress: Progress,
 ) -> tuple[float, float, int, float]:
-    """A step per batch, until the loss is no number.
+    """Steps on groups of batches, until the loss is no number.
 
     Returns the mean loss and its floor, the number of rows, and the last learning rate.
     """
     total, floor, weights, seen, rate = 0.0, 0.0, 0.0, 0, math.nan
-    for chunk, rows in batches:
-        rate = rates(seen)
-        weight = float(chunk.sample_weight[rows].sum())
-        total += weight * engine.step(chunk.slots, chunk.y, chunk.sample_weight, rows, rate)
-        floor += loss.floor(chunk.y[rows], chunk.sample_weight[rows])
-        weights, seen = weights + weight, seen + len(rows)
+    for chunk, rows in groups:
+        course = np.array([rates(seen + at) for at in range(0, len(rows), engine.batch_size)])
+        weight, own, own_floor = train_on(engine, chunk, rows, course, engine.batch_size, loss)
+        total, floor, weights = total + own, floor + own_floor, weights + weight
+        seen, rate = seen + len(rows), float(course[-1])
         progress.advance(len(rows), total / max(weights, 1e-300))
         if not math.isfinite(total):
             break
@@ -336,13 +339,35 @@ def _pass(
     return total / weights, floor / weights, seen, rate
 
 
-def _batches(
+def train_on(
+    engine: CpuEngine,
+    chunk: Chunk,
+    rows: npt.NDArray[np.int64],
+    rates: FloatArray,
+    batch_size: int,
+    loss: Loss,
+) -> tuple[float, float, float]:
+    """Steps on some rows of a chunk; returns their weight, their loss before the steps, and the floor of that loss."""
+    losses = engine.steps(chunk.slots, chunk.y, chunk.sample_weight, rows, rates, batch_size)
+    y, weight = chunk.y[rows], chunk.sample_weight[rows]
+    totals = np.add.reduceat(weight, np.arange(0, len(rows), batch_size))
+    return float(weight.sum()), float(losses @ totals), loss.floor(y, weight)
+
+
+def _groups(
     chunks: Iterable[Chunk], batch_size: int, rng: np.random.Generator
 ) -> Iterator[tuple[Chunk, npt.NDArray[np.int64]]]:
     for chunk in chunks:
         order = rng.permutation(len(chunk.slots))
-        for at in range(0, len(order), batch_size):
-            yield chunk, order[at : at + batch_size]
+        for rows in in_groups(order, batch_size):
+            yield chunk, rows
+
+
+def in_groups(order: npt.NDArray[np.int64], batch_size: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Whole batches, as many as the engine takes at a time: between groups progress is told and Ctrl-C is noticed."""
+    size = batch_size * max(1, GROUP_ROWS // batch_size)
+    for at in range(0, len(order), size):
+        yield order[at : at + size]
 
 
 def _validation_loss(engine: CpuEngine, params: Params, validation: Chunk, loss: Loss) -> float:

@@ -10,17 +10,25 @@ import numpy.typing as npt
 
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
-from splinefm.model.family import FFM, AnyModel, FmFM, FwFM, LowRankFwFM, Params, init_params
-from splinefm.model.optimizers import Group, Optimizer, Step
+from splinefm.model.family import FFM, AnyModel, Params, init_params
+from splinefm.model.memory import Float64, Int64, addresses
+from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
+    BETWEEN,
+    Batches,
+    Course,
     Data,
-    Float32,
+    Memory,
+    Penalty,
+    Scoring,
     Shape,
     State,
     Weights,
     aligned,
     aligned_copy,
     make_columns,
+    make_data,
+    make_dense,
     make_penalty,
     make_scratch,
     make_shape,
@@ -87,6 +95,22 @@ class CpuEngine:
         self.work = make_work(self.model, self.spec, layout, self.batch_size)
         self.columns = make_columns(layout, self.work.block)
         self.scratch = [make_scratch(self.spec, layout) for _ in range(self.threads)]
+        pairs = len(layout.fields) ** 2  # a LowRankFwFM needs the gradient of every weight as well
+        self.dense = [make_dense(names, values, self.state, pairs) for names in (BETWEEN, ("field_scales",))]
+        self.scratch_places = [addresses(scratch) for scratch in self.scratch]
+        self._locate()
+
+    def _locate(self) -> None:
+        """Write down where the kernels find everything."""
+        vectors, linear, bias = (self.state[name] for name in ("factors", "linear", "bias"))
+        room = (self.columns, self.work, self.touch, self.penalty)
+        between, scales = self.dense
+        self.places = addresses(Memory(self.shape, self.weights, *room, vectors, linear, bias, between, scales))
+
+    def set_penalty(self, penalty: Penalty) -> None:
+        """Other penalties on the same groups of rows."""
+        self.penalty = penalty
+        self._locate()
 
     @property
     def width(self) -> int:
@@ -111,59 +135,69 @@ class CpuEngine:
         rows = np.arange(len(slots)) if rows is None else rows
         if len(rows) > self.batch_size:
             raise ValueError(f"a batch has at most {self.batch_size} rows (batch_size), got {len(rows)}")
-        total = float(sample_weight[rows].sum())
-        if not 0.0 <= total < np.inf:
-            raise ValueError(f"sample weights must be finite and at least 0; those of a batch sum to {total}")
-        if total == 0.0:
-            return 0.0
-        self.number += 1
-        step = self.optimizer.step(
-            self.number, self.optimizer.learning_rate if learning_rate is None else learning_rate
-        )
-        self._refresh_fields()
-        start, weight = np.ascontiguousarray(slots.start), np.ascontiguousarray(slots.weight)
-        self._train(Data(start, weight, y, sample_weight), rows, total, step)
-        with np.errstate(all="ignore"):  # a diverging run is told by its loss
-            loss = float(self.work.losses[: len(rows)].sum())
-            d_bias = float(self.work.slopes[: len(rows)].sum(dtype=np.float64))
-        self._update_dense(d_bias, step)
-        return loss / total
+        rate = self.optimizer.learning_rate if learning_rate is None else learning_rate
+        losses = self.steps(slots, y, sample_weight, rows, np.array([rate]))
+        return float(losses[0]) if len(losses) else 0.0
 
-    def _train(self, data: Data, rows: npt.NDArray[np.int64], total: float, step: Step) -> None:
-        """The kernels, on as many threads as there is work for."""
+    def steps(
+        self,
+        slots: Slots,
+        y: Float64,
+        sample_weight: Float64,
+        rows: Int64,
+        learning_rates: Float64,
+        batch_size: int | None = None,
+    ) -> Float64:
+        """A step on every batch of `batch_size` rows, one after another; there is a learning rate for each.
+
+        Returns the mean loss of every batch before its step. A batch without weight has loss 0 and makes no step.
+        """
+        size = self.batch_size if batch_size is None else batch_size
+        if not 1 <= size <= self.batch_size:
+            raise ValueError(f"a batch has from 1 to {self.batch_size} rows (batch_size of the engine), got {size}")
+        starts = np.arange(0, len(rows), size)
+        if not len(starts):
+            return np.zeros(0)
+        total = np.add.reduceat(sample_weight[rows], starts)
+        if not (total >= 0.0).all() or not (total < np.inf).all():
+            raise ValueError(f"sample weights must be finite and at least 0; those of a batch sum to {total.min()}")
+        losses = np.zeros(len(starts))
+        alone = not total.all()  # a batch without weight is left out
+        for part in [slice(b, b + 1) for b in range(len(starts))] if alone else [slice(None)]:
+            if total[part].all():
+                chosen = rows[part.start * size : part.stop * size] if alone else rows
+                data = make_data(slots, y, sample_weight, chosen)
+                losses[part] = self._train(data, size, total[part], learning_rates[part])
+        return losses
+
+    def _train(self, data: Data, batch_size: int, total: Float64, learning_rates: Float64) -> Float64:
+        """The kernels, on as many threads as there is work for; returns the losses."""
         from splinefm.model.kernels import train_rows
 
-        counters = np.zeros(4 * -(-len(rows) // self.work.block) + 2, np.int64)
+        batches = Batches(data, self._course(len(data.rows), batch_size, total, learning_rates))
+        self.number += len(total)
+        batch_places, constants = addresses(batches), self.optimizer.step(self.number, 0.0)
 
-        def work(thread: int) -> None:
-            train_rows(
-                self.spec,
-                self.shape,
-                self.weights,
-                data,
-                rows,
-                total,
-                self.columns,
-                self.work,
-                self.scratch[thread],
-                self.touch,
-                self.penalty,
-                self.state["factors"],
-                self.state["linear"],
-                step,
-                counters,
-            )
+        def work(thread: int, alive: Batches = batches) -> None:  # a thread may come late, and look at the counters
+            train_rows(self.spec, self.places, batch_places, self.scratch_places[thread], constants)
 
         others = []
-        if self.pool is not None and len(rows) > self.work.shard:
+        if self.pool is not None and min(len(data.rows), batch_size) > self.work.shard:
             others = [self.pool.submit(work, thread) for thread in range(1, self.threads)]
         work(0)  # it does what the others do not come to do, and returns when all is done
         for other in others:
             other.cancel()  # one that has not begun would find nothing to do
+        return batches.course.loss
+
+    def _course(self, n: int, batch_size: int, total: Float64, learning_rates: Float64) -> Course:
+        """The next steps."""
+        number = self.number + 1 + np.arange(len(total))
+        rates, correct1, correct2 = self.optimizer.course(number, learning_rates)
+        counters = np.zeros(4 * len(total) * (-(-batch_size // self.work.block) + 1), np.int64)
+        return Course(n, batch_size, total, np.zeros(len(total)), number, rates, correct1, correct2, counters)
 
     def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
         """Scores of all rows, with the weights as they are now."""
-        self._refresh_fields()
         return score_slots(self.model, self.shape, self.weights, slots, threads or self.threads)
 
     def grow(self, layout: Layout, groups: list[list[Group]], rng: np.random.Generator) -> None:
@@ -206,45 +240,6 @@ class CpuEngine:
                 array += (keep if array.ndim == 1 else keep[:, None]) * (average - array)
         return values
 
-    def _refresh_fields(self) -> None:
-        if any(name.startswith("field_") for name in self.values):
-            self.weights = make_weights(self.model, self.shape, self.values)
-
-    def _update_dense(self, d_bias: float, step: Step) -> None:
-        from splinefm.model.kernels import update_dense
-
-        gradients = field_gradients(self.model, self.values, self._between_fields())
-        gradients["bias"] = np.array([d_bias], np.float32)
-        step = step._replace(decay=np.float32(0.0), ema=0.0)
-        for name, gradient in gradients.items():
-            update_dense(self.values[name].reshape(-1), gradient.reshape(-1), self.state[name], step)
-
-    def _between_fields(self) -> Float32:
-        """Gradients of R_fe or M_fe, f ≤ e, from those of pairs of units that the shards have left."""
-        if not isinstance(self.model, FwFM | LowRankFwFM | FmFM):
-            return np.zeros(1, np.float32)
-        with np.errstate(all="ignore"):
-            if isinstance(self.model, FmFM):
-                return self._matrices(self.work.dM[0])
-            n_units, dR = self.layout.n_units, self.work.dR[0]  # not summed over the k numbers yet
-            padded = -(-n_units // 4) * 4
-            pairs = np.triu(dR.reshape(padded, padded, -1).sum(axis=2)[:n_units, :n_units], 1)
-            field = (self.shape.unit_field[:, None] == np.arange(len(self.layout.fields))).astype(np.float32)
-            return np.asarray(field.T @ pairs @ field)
-
-    def _matrices(self, dM: Float32) -> Float32:
-        """The gradient of a field's matrices, summed over its pairs of units."""
-        n_units, n_fields, k = self.layout.n_units, len(self.layout.fields), self.width
-        n, length = n_units * k, int(np.sqrt(dM.size))
-        pairs = dM.reshape(length, length)[:n, :n].reshape(n_units, k, n_units, k).transpose(0, 2, 1, 3)
-        gradient = np.zeros((n_fields, n_fields, k, k), np.float32)
-        for u, f in enumerate(self.shape.unit_field[:-1]):
-            if n_units == n_fields:
-                gradient[f, f + 1 :] = pairs[u, u + 1 :]
-            else:
-                np.add.at(gradient[f], self.shape.unit_field[u + 1 :], pairs[u, u + 1 :])
-        return gradient
-
 
 def predict_scores(
     model: AnyModel, params: Params, slots: Slots, threads: int | None = None
@@ -254,33 +249,20 @@ def predict_scores(
     return score_slots(model, shape, make_weights(model, shape, params), slots, count_threads(threads))
 
 
-def field_gradients(model: AnyModel, params: Params, gradient: Float32) -> dict[str, Float32]:
-    """Gradients of the parameters between fields, from those of R_fe (f ≤ e) or M_fe."""
-    if isinstance(model, FwFM):
-        return {"field_weights": gradient}
-    if isinstance(model, FmFM):
-        return {"field_matrices": gradient}
-    if isinstance(model, LowRankFwFM):
-        U, d = params["field_factors"], params["field_scales"]
-        dR = np.triu(gradient, 1)
-        return {"field_factors": d[:, None] * (U @ (dR + dR.T)), "field_scales": np.einsum("rf,fe,re->r", U, dR, U)}
-    return {}
-
-
 def score_slots(model: AnyModel, shape: Shape, weights: Weights, slots: Slots, threads: int) -> npt.NDArray[np.float32]:
     """Scores of all rows; a single row takes no thread."""
     from splinefm.model.kernels import score_rows
 
-    out = np.empty(len(slots), np.float32)
-    none = np.zeros(1)
-    data = Data(np.ascontiguousarray(slots.start), np.ascontiguousarray(slots.weight), none, none)
-    rows, spec = np.arange(len(slots)), make_spec(model, len(slots.layout.fields))
+    out, none = np.empty(len(slots), np.float32), np.zeros(1)
+    data = make_data(slots, none, none, np.arange(len(slots)))
+    spec = make_spec(model, len(slots.layout.fields))
     spec = spec._replace(tile=min(spec.tile, max(1, -(-len(slots) // 4)) * 4))  # little room for a single row
     room = room_for(model, slots.layout, len(spec.kt), spec.tile)
 
     def work(part: slice) -> None:
-        scratch, columns = make_scratch(spec, slots.layout), make_columns(slots.layout, spec.tile)
-        score_rows(spec, shape, weights, data, rows[part], columns, scratch, aligned(room), out[part])
+        own = make_columns(slots.layout, spec.tile), make_scratch(spec, slots.layout)
+        scoring = Scoring(shape, weights, data, *own, out, aligned(room))
+        score_rows(spec, addresses(scoring), part.start, part.stop - part.start)
 
     n_parts = max(1, min(threads, len(slots) // 512))
     cuts = np.linspace(0, len(slots), n_parts + 1).astype(int)

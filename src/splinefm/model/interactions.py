@@ -16,16 +16,31 @@ The model is part of the type of `spec`, so that Numba compiles only the code of
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import config, njit
+from numba import config
 from numba.extending import overload
 
+from splinefm.model.units import (
+    INSIDE,
+    all_units,
+    fetch_ahead,
+    inlined,
+    kind_of,
+    linear_part,
+    lines,
+    merged,
+    padded,
+    quick_vector,
+    start_of,
+)
 from splinefm.model.vectors import (
     add,
     axpy,
+    behind,
     column,
     fetch,
     fill,
@@ -39,153 +54,42 @@ from splinefm.model.vectors import (
     total,
 )
 
-# NaN and infinity keep their meaning, so that a diverging run is seen.
-FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
-# No reference counts: the kernels allocate nothing, and counting takes longer than adding a vector. Functions that are
-# called by kernels alone become part of them, and need no way in from Python.
-OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "fastmath": FASTMATH,
-    "_nrt": False,
-    "no_cfunc_wrapper": True,
-    "error_model": "numpy",
-}
-INSIDE: dict[str, Any] = {**OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
-
-
-def inlined(function: Callable[..., Any]) -> Any:
-    """A function that becomes part of the kernels that call it."""
-    return njit(**INSIDE)(function)
-
-
 _FOUR, _SIXTEEN = (0,) * 4, (0,) * 16
 _JIT_OFF: bool = config.DISABLE_JIT  # type: ignore[attr-defined]  # set at run time
-AHEAD = 16  # how many rows of data ahead memory is asked for
 PAIR_ROWS = 16  # rows whose unit vectors stay in the nearest cache while all pairs are multiplied
 _ZERO = np.float32(0.0)
 _HALF = np.float32(0.5)
 
 
-@inlined
-def padded(n_units: int) -> int:
-    """Units are handled four at a time; those beyond the last have vectors of zeros."""
-    return (n_units + 3) // 4 * 4
-
-
-@inlined
-def unit_vector(kt: Any, shape: Any, T: Any, width: int, c: int, start: Any, weight: Any, i: int, u: int) -> Any:
-    """Numbers c .. c + k - 1 of p_u = Σ weight T[row] of row i, over the windows of u."""
-    p = fill(_ZERO, kt)
-    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
-        at = start[i, w] * width + c
-        for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
-            p = axpy(weight[i, j], load(T, at, kt), p)
-            at += width
-    return p
-
-
-@inlined
-def kind_of(shape: Any, u: int) -> int:
-    """The number of weights of a unit with one window of one or four weights, which are quick to read; else 0."""
-    w = shape.unit_ptr[u]
-    n_weights = shape.weight_ptr[w + 1] - shape.weight_ptr[w]
-    return n_weights if shape.unit_ptr[u + 1] == w + 1 and (n_weights == 1 or n_weights == 4) else 0
-
-
-@inlined
-def start_of(columns: Any, i: int, w: int) -> Any:
-    """The first table row of window w of row i."""
-    return np.int64(number(columns.start, column(i, w, columns.n_windows)))
-
-
-@inlined
-def quick_vector(kt: Any, shape: Any, kind: int, T: Any, columns: Any, i: int, u: int) -> Any:
-    """p_u of row i."""
-    k, w = len(kt), shape.unit_ptr[u]
-    if kind == 0:
-        return long_vector(kt, shape, T, k, 0, columns, i, u)
-    at, x = start_of(columns, i, w) * k, column(i, shape.weight_ptr[w], columns.n_weights)
-    p = scale(number(columns.weight, x), load(T, at, kt))
-    if kind == 4:
-        p = axpy(number(columns.weight, x + 16), load(T, at + k, kt), p)
-        p = axpy(number(columns.weight, x + 32), load(T, at + 2 * k, kt), p)
-        p = axpy(number(columns.weight, x + 48), load(T, at + 3 * k, kt), p)
-    return p
-
-
-@inlined
-def long_vector(kt: Any, shape: Any, T: Any, width: int, c: int, columns: Any, i: int, u: int) -> Any:
-    """Numbers c .. c + k - 1 of p_u of row i, for any windows."""
-    p = fill(_ZERO, kt)
-    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
-        at = start_of(columns, i, w) * width + c
-        for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
-            p = axpy(number(columns.weight, column(i, j, columns.n_weights)), load(T, at, kt), p)
-            at += width
-    return p
-
-
-@inlined
-def _linear(shape: Any, kind: int, L: Any, columns: Any, i: int, u: int) -> Any:
-    """Σ weight · linear weight of unit u of row i."""
-    linear = _ZERO
-    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
-        row, x = start_of(columns, i, w), column(i, shape.weight_ptr[w], columns.n_weights)
-        if kind == 1:
-            return number(columns.weight, x) * number(L, row)
-        for m in range(shape.weight_ptr[w + 1] - shape.weight_ptr[w]):
-            linear += number(columns.weight, x + 16 * m) * number(L, row + m)
-    return linear
-
-
-@inlined
-def _fetch_ahead(kt: Any, shape: Any, weights: Any, columns: Any, i: int, end: int, u: int) -> None:
-    """Ask for the table row that comes up soon."""
-    if i + AHEAD < end:
-        row = start_of(columns, i + AHEAD, shape.unit_ptr[u])
-        fetch(weights.T, row * len(kt))
-        fetch(weights.L, row)
-
-
-@inlined
-def _units(kt: Any, shape: Any, weights: Any, columns: Any, at: int, P: Any, length: int, scores: Any) -> None:
-    """P of a tile, `length` numbers per row; linear parts are added to the scores."""
-    n = len(scores)
-    for u in range(len(shape.unit_field)):
-        kind = kind_of(shape, u)
-        for i in range(n):
-            _fetch_ahead(kt, shape, weights, columns, at + i, at + n, u)
-            store(P, i * length + u * len(kt), quick_vector(kt, shape, kind, weights.T, columns, at + i, u))
-            scores[i] += _linear(shape, kind, weights.L, columns, at + i, u)
-
-
-@inlined
-def _fm_scores(kt: Any, shape: Any, weights: Any, columns: Any, at: int, P: Any, D: Any, d: int, scores: Any) -> None:
+def _fm_scores(
+    spec: Any, shape: Any, weights: Any, columns: Any, at: int, n: int, scratch: Any, D: Any, d: int, out: Any
+) -> None:
     """½ (|s|² - Σ |p|²) with s = Σ p, which is kept in D; the squares are summed in P."""
-    k, n = len(kt), len(scores)
+    kt, k, P = spec.kt, len(spec.kt), scratch.P
     for i in range(n):
         store(D, d + i * k, fill(_ZERO, kt))
         store(P, i * k, fill(_ZERO, kt))
-    for u in range(len(shape.unit_field)):
+    for u in range(shape.n_units):
         kind = kind_of(shape, u)
         for i in range(n):
-            _fetch_ahead(kt, shape, weights, columns, at + i, at + n, u)
+            fetch_ahead(kt, shape, weights, columns, at + i, at + n, u)
             p = quick_vector(kt, shape, kind, weights.T, columns, at + i, u)
             store(D, d + i * k, add(load(D, d + i * k, kt), p))
             store(P, i * k, fma(p, p, load(P, i * k, kt)))
-            scores[i] += _linear(shape, kind, weights.L, columns, at + i, u)
+            out[i] += linear_part(shape, kind, weights.L, columns, at + i, u)
     for i in range(n):
         both = load(D, d + i * k, kt)
-        scores[i] += _HALF * total(subtract(multiply(both, both), load(P, i * k, kt)))
+        out[i] += _HALF * total(subtract(multiply(both, both), load(P, i * k, kt)))
 
 
-@inlined
-def _fwfm_scores(kt: Any, shape: Any, weights: Any, columns: Any, at: int, P: Any, D: Any, d: int, scores: Any) -> None:
+def _fwfm_scores(
+    spec: Any, shape: Any, weights: Any, columns: Any, at: int, n: int, scratch: Any, D: Any, d: int, out: Any
+) -> None:
     """½ Σ_u p_u' q_u with q_u = Σ_{v≠u} R_{f(u) f(v)} p_v, which is the derivative by p_u."""
-    k, n_units = len(kt), len(shape.unit_field)
+    kt, k, n_units, P = spec.kt, len(spec.kt), shape.n_units, scratch.P
     row = padded(n_units) * k
-    _units(kt, shape, weights, columns, at, P, row, scores)
-    for i in range(len(scores)):
+    all_units(kt, shape, weights, columns, at, n, P, row, out)
+    for i in range(n):
         mine = i * row
         score = fill(_ZERO, kt)
         r = 0
@@ -203,24 +107,26 @@ def _fwfm_scores(kt: Any, shape: Any, weights: Any, columns: Any, at: int, P: An
             store(D, q + 3 * k, q3)
             score = fma(load(P, p, kt), q0, fma(load(P, p + k, kt), q1, score))
             score = fma(load(P, p + 2 * k, kt), q2, fma(load(P, p + 3 * k, kt), q3, score))
-        scores[i] += _HALF * total(score)
+        out[i] += _HALF * total(score)
 
 
-@inlined
-def _scale_rows(P: Any, slopes: Any, length: int, Z: Any) -> None:
-    """Z = slope P."""
-    for i in range(len(slopes)):
+@merged
+def _scale_rows(P: Any, n: int, slopes: Any, length: int, Z: Any) -> None:
+    """Z = slope P of n rows."""
+    for i in range(n):
         for at in range(i * length, (i + 1) * length, 4):
             store(Z, at, scale(slopes[i], load(P, at, _FOUR)))
 
 
-@inlined
-def _fwfm_pairs(kt: Any, n_units: int, P: Any, slopes: Any, Z: Any, dR: Any) -> None:
+def _fwfm_pairs(
+    spec: Any, shape: Any, scratch: Any, D: Any, d: int, n: int, slopes: Any, work: Any, shard: int
+) -> None:
     """dR_uv += slope p_u p_v, number by number: summed up later. Two by two, so that loads are shared."""
-    k, units = len(kt), padded(n_units)
-    _scale_rows(P, slopes, units * k, Z)
-    for first in range(0, len(slopes), PAIR_ROWS):
-        last = min(first + PAIR_ROWS, len(slopes))
+    kt, k, n_units, P, Z = spec.kt, len(spec.kt), shape.n_units, scratch.P, scratch.Z
+    units, dR = padded(n_units), behind(work.dR, shard * work.n_dR)
+    _scale_rows(P, n, slopes, units * k, Z)
+    for first in range(0, n, PAIR_ROWS):
+        last = min(first + PAIR_ROWS, n)
         for u in range(0, n_units, 2):
             for v in range(u, n_units, 2):
                 at = (u * units + v) * k
@@ -237,27 +143,22 @@ def _fwfm_pairs(kt: Any, n_units: int, P: Any, slopes: Any, Z: Any, dR: Any) -> 
                 store(dR, at + (units + 1) * k, d11)
 
 
-@inlined
-def lines(n: int) -> int:
-    """n numbers and zeros up to a multiple of sixteen."""
-    return (n + 15) // 16 * 16
-
-
-@inlined
-def _fmfm_scores(kt: Any, shape: Any, weights: Any, columns: Any, at: int, P: Any, D: Any, d: int, scores: Any) -> None:
+def _fmfm_scores(
+    spec: Any, shape: Any, weights: Any, columns: Any, at: int, n: int, scratch: Any, D: Any, d: int, out: Any
+) -> None:
     """½ Σ_u p_u' q_u with q_u = Σ_{v≠u} M_{f(u) f(v)} p_v, the derivative by p_u: one product of matrices."""
-    n, n_rows = len(shape.unit_field) * len(kt), len(scores)
-    length = lines(n)
-    _units(kt, shape, weights, columns, at, P, length, scores)
+    size, P = shape.n_units * len(spec.kt), scratch.P
+    length = lines(size)
+    all_units(spec.kt, shape, weights, columns, at, n, P, length, out)
     for c in range(0, length, 16):
-        for i in range(0, n_rows, 4):
-            _times_panel(P, i * length, length, weights.M, c * n, n, D, d + i * length + c)
-        for i in range(n_rows):
+        for i in range(0, n, 4):
+            _times_panel(P, i * length, length, weights.M, c * size, size, D, d + i * length + c)
+        for i in range(n):
             both = multiply(load(P, i * length + c, _SIXTEEN), load(D, d + i * length + c, _SIXTEEN))
-            scores[i] += _HALF * total(both)
+            out[i] += _HALF * total(both)
 
 
-@inlined
+@merged
 def _times_panel(P: Any, p: int, length: int, M: Any, panel: int, n: int, D: Any, d: int) -> None:
     """Sixteen columns of P M for four rows, in registers; there is room for rows beyond the last."""
     q0, q1, q2, q3 = fill(_ZERO, _SIXTEEN), fill(_ZERO, _SIXTEEN), fill(_ZERO, _SIXTEEN), fill(_ZERO, _SIXTEEN)
@@ -271,17 +172,19 @@ def _times_panel(P: Any, p: int, length: int, M: Any, panel: int, n: int, D: Any
     store(D, d + 3 * length, q3)
 
 
-@inlined
-def _fmfm_pairs(n: int, P: Any, slopes: Any, Z: Any, dM: Any) -> None:
+def _fmfm_pairs(
+    spec: Any, shape: Any, scratch: Any, D: Any, d: int, n: int, slopes: Any, work: Any, shard: int
+) -> None:
     """dM_uv += slope p_u p_v' for u ≤ v (what is below is garbage), four by sixteen numbers in registers."""
-    length = lines(n)
-    _scale_rows(P, slopes, length, Z)
-    for r in range(0, n, 4):
+    size, P, Z = shape.n_units * len(spec.kt), scratch.P, scratch.Z
+    length, dM = lines(size), behind(work.dM, shard * work.n_dM)
+    _scale_rows(P, n, slopes, length, Z)
+    for r in range(0, size, 4):
         for c in range(r // 16 * 16, length, 16):
             at = r * length + c
             d0, d1 = load(dM, at, _SIXTEEN), load(dM, at + length, _SIXTEEN)
             d2, d3 = load(dM, at + 2 * length, _SIXTEEN), load(dM, at + 3 * length, _SIXTEEN)
-            for i in range(len(slopes)):
+            for i in range(n):
                 z, p = i * length + r, load(P, i * length + c, _SIXTEEN)
                 d0, d1 = axpy(number(Z, z), p, d0), axpy(number(Z, z + 1), p, d1)
                 d2, d3 = axpy(number(Z, z + 2), p, d2), axpy(number(Z, z + 3), p, d3)
@@ -318,12 +221,13 @@ def _block(kt: Any, shape: Any, T: Any, width: int, columns: Any, i: int, u: int
             first = False
 
 
-@inlined
-def _ffm_scores(kt: Any, shape: Any, weights: Any, columns: Any, at: int, P: Any, D: Any, d: int, scores: Any) -> None:
+def _ffm_scores(
+    spec: Any, shape: Any, weights: Any, columns: Any, at: int, n: int, scratch: Any, D: Any, d: int, out: Any
+) -> None:
     """Σ_{u<v} p_u[f(v)]' p_v[f(u)]. D[f, e] = Σ_{u of field e} p_u[f]: turned around, these are the derivatives."""
-    k, n_units, n_fields = len(kt), len(shape.unit_field), shape.unit_field[-1] + 1
+    kt, k, n_units, n_fields, P = spec.kt, len(spec.kt), shape.n_units, shape.n_fields, scratch.P
     width = n_fields * k
-    for i in range(len(scores)):
+    for i in range(n):
         mine = d + i * n_fields * width
         score = fill(_ZERO, kt)
         for u in range(n_units):
@@ -333,7 +237,7 @@ def _ffm_scores(kt: Any, shape: Any, weights: Any, columns: Any, at: int, P: Any
                 for c in range(ahead * width, (ahead + 1) * width, 16):
                     fetch(weights.T, c)
             _block(kt, shape, weights.T, width, columns, at + i, u, P)
-            scores[i] += _linear(shape, kind_of(shape, u), weights.L, columns, at + i, u)
+            out[i] += linear_part(shape, kind_of(shape, u), weights.L, columns, at + i, u)
             field = shape.unit_field[u]
             theirs, place = mine + field * width, mine + field * k
             for f in range(field):  # what the units before u left for this field
@@ -345,18 +249,17 @@ def _ffm_scores(kt: Any, shape: Any, weights: Any, columns: Any, at: int, P: Any
                 score = fma(load(P, field * k, kt), load(D, theirs + field * k, kt), score)
                 for f in range(n_fields):
                     store(D, place + f * width, add(load(P, f * k, kt), load(D, place + f * width, kt)))
-        scores[i] += total(score)
+        out[i] += total(score)
 
 
-@inlined
 def _higher_scores(
-    kt: Any, shape: Any, weights: Any, columns: Any, at: int, order: int, P: Any, A: Any, scores: Any
+    spec: Any, shape: Any, weights: Any, columns: Any, at: int, n: int, scratch: Any, D: Any, d: int, out: Any
 ) -> None:
     """Σ_t A[U, t] for t ≥ 2, with A[u + 1, t] = A[u, t] + p_u A[u, t - 1] and A[., 0] = 1."""
-    k, n_units = len(kt), len(shape.unit_field)
+    kt, k, n_units, order, P, A = spec.kt, len(spec.kt), shape.n_units, spec.order, scratch.P, scratch.A
     sums = (order + 1) * k
-    _units(kt, shape, weights, columns, at, P, padded(n_units) * k, scores)
-    for i in range(len(scores)):
+    all_units(kt, shape, weights, columns, at, n, P, padded(n_units) * k, out)
+    for i in range(n):
         mine, a = i * padded(n_units) * k, i * (n_units + 1) * sums
         for u in range(n_units + 1):
             store(A, a + u * sums, fill(np.float32(1.0), kt))
@@ -370,24 +273,25 @@ def _higher_scores(
         score = fill(_ZERO, kt)
         for t in range(2, order + 1):
             score = add(score, load(A, a + n_units * sums + t * k, kt))
-        scores[i] += total(score)
+        out[i] += total(score)
 
 
-@inlined
-def _higher_pairs(kt: Any, n_units: int, order: int, P: Any, A: Any, E: Any, D: Any, at: int, n: int) -> None:
+def _higher_pairs(
+    spec: Any, shape: Any, scratch: Any, D: Any, d: int, n: int, slopes: Any, work: Any, shard: int
+) -> None:
     """The recursion of `_higher_scores` backwards; E[t] is the derivative by A[u + 1, t]."""
-    k = len(kt)
-    sums, row = (order + 1) * k, padded(n_units) * k
+    kt, k, n_units, order = spec.kt, len(spec.kt), shape.n_units, spec.order
+    P, A, E, sums, row = scratch.P, scratch.A, scratch.Z, (order + 1) * k, padded(n_units) * k
     for i in range(n):
         for t in range(order + 1):
             store(E, t * k, fill(np.float32(1.0) if t >= 2 else _ZERO, kt))
         for u in range(n_units - 1, -1, -1):
-            p, d = load(P, i * row + u * k, kt), fill(_ZERO, kt)
+            p, own = load(P, i * row + u * k, kt), fill(_ZERO, kt)
             for t in range(1, order + 1):  # E[t - 1] is used up before it gets its share of E[t]
                 derivative = load(E, t * k, kt)
-                d = fma(derivative, load(A, (i * (n_units + 1) + u) * sums + (t - 1) * k, kt), d)
+                own = fma(derivative, load(A, (i * (n_units + 1) + u) * sums + (t - 1) * k, kt), own)
                 store(E, (t - 1) * k, fma(derivative, p, load(E, (t - 1) * k, kt)))
-            store(D, at + i * row + u * k, d)
+            store(D, d + i * row + u * k, own)
 
 
 # The model is part of the type of `spec`: Numba compiles only the code of the model in use.
@@ -403,7 +307,16 @@ class FMSpec(NamedTuple):
 
 
 class FwFMSpec(NamedTuple):
-    """The same for an FwFM, of any rank."""
+    """The same for an FwFM."""
+
+    kt: tuple[int, ...]
+    loss: int
+    order: int
+    tile: int
+
+
+class LowRankSpec(NamedTuple):
+    """The same for a LowRankFwFM: an FwFM whose weights come from fewer numbers."""
 
     kt: tuple[int, ...]
     loss: int
@@ -438,90 +351,82 @@ class HigherSpec(NamedTuple):
     tile: int
 
 
-def scores(spec: Any, shape: Any, weights: Any, columns: Any, at: Any, scratch: Any, D: Any, d: Any, out: Any) -> Any:
-    """Add linear parts and interactions of a tile of rows, from row `at` on, to `out`; D is filled from place d on."""
-    return _SCORES[type(spec)](spec, shape, weights, columns, at, scratch, D, d, out)
+def scores(
+    spec: Any, shape: Any, weights: Any, columns: Any, at: int, n: int, scratch: Any, D: Any, d: int, out: Any
+) -> None:
+    """Add linear parts and interactions of n rows, from row `at` on, to `out`; D is filled from place d on."""
+    _SCORES[type(spec)](spec, shape, weights, columns, at, n, scratch, D, d, out)
 
 
-def pairs(spec: Any, shape: Any, scratch: Any, D: Any, d: int, slopes: Any, work: Any, shard: int) -> Any:
-    """What is left to do for the gradient of a tile: the rest of D, and dR or dM of a shard."""
-    return _PAIRS[type(spec)](spec, shape, scratch, D, d, slopes, work, shard)
+def pairs(spec: Any, shape: Any, scratch: Any, D: Any, d: int, n: int, slopes: Any, work: Any, shard: int) -> None:
+    """What is left to do for the gradient of n rows: the rest of D, and dR or dM of a shard."""
+    _PAIRS[type(spec)](spec, shape, scratch, D, d, n, slopes, work, shard)
 
 
-def derivative(spec: Any, shape: Any, T: Any, columns: Any, work: Any, kind: int, i: int, u: Any) -> Any:
+def derivative(spec: Any, shape: Any, T: Any, columns: Any, work: Any, kind: int, i: int, u: int) -> Any:
     """The derivative of the score of row i of a block by p_u; not for an FFM."""
     return _DERIVATIVES[type(spec)](spec, shape, T, columns, work, kind, i, u)
 
 
-def fetch_derivative(spec: Any, T: Any, work: Any, i: int, u: Any, row: int) -> Any:
+def fetch_derivative(spec: Any, T: Any, work: Any, i: int, u: int, row: int) -> None:
     """Ask for what `derivative` reads; `row` is the first table row of u."""
-    return _FETCHES[type(spec)](spec, T, work, i, u, row)
+    _FETCHES[type(spec)](spec, T, work, i, u, row)
+
+
+def _no_pairs(spec: Any, shape: Any, scratch: Any, D: Any, d: int, n: int, slopes: Any, work: Any, shard: int) -> None:
+    """D follows from P alone."""
+
+
+def _others(spec: Any, shape: Any, T: Any, columns: Any, work: Any, kind: int, i: int, u: int) -> Any:
+    """s - p_u."""
+    return subtract(load(work.D, i * len(spec.kt), spec.kt), quick_vector(spec.kt, shape, kind, T, columns, i, u))
+
+
+def _kept(spec: Any, shape: Any, T: Any, columns: Any, work: Any, kind: int, i: int, u: int) -> Any:
+    """What D has."""
+    return load(work.D, i * work.room + u * len(spec.kt), spec.kt)
+
+
+def _fetch_others(spec: Any, T: Any, work: Any, i: int, u: int, row: int) -> None:
+    fetch(T, row * len(spec.kt))
+
+
+def _fetch_kept(spec: Any, T: Any, work: Any, i: int, u: int, row: int) -> None:
+    fetch(work.D, i * work.room + u * len(spec.kt))
 
 
 _SCORES: dict[Any, Any] = {
-    FMSpec: lambda spec, shape, weights, columns, at, scratch, D, d, out: _fm_scores(
-        spec.kt, shape, weights, columns, at, scratch.P, D, d, out
-    ),
-    FwFMSpec: lambda spec, shape, weights, columns, at, scratch, D, d, out: _fwfm_scores(
-        spec.kt, shape, weights, columns, at, scratch.P, D, d, out
-    ),
-    FmFMSpec: lambda spec, shape, weights, columns, at, scratch, D, d, out: _fmfm_scores(
-        spec.kt, shape, weights, columns, at, scratch.P, D, d, out
-    ),
-    FFMSpec: lambda spec, shape, weights, columns, at, scratch, D, d, out: _ffm_scores(
-        spec.kt, shape, weights, columns, at, scratch.P, D, d, out
-    ),
-    HigherSpec: lambda spec, shape, weights, columns, at, scratch, D, d, out: _higher_scores(
-        spec.kt, shape, weights, columns, at, spec.order, scratch.P, scratch.A, out
-    ),
+    FMSpec: _fm_scores,
+    FwFMSpec: _fwfm_scores,
+    LowRankSpec: _fwfm_scores,
+    FmFMSpec: _fmfm_scores,
+    FFMSpec: _ffm_scores,
+    HigherSpec: _higher_scores,
 }
 _PAIRS: dict[Any, Any] = {
-    FMSpec: lambda spec, shape, scratch, D, d, slopes, work, shard: None,
-    FwFMSpec: lambda spec, shape, scratch, D, d, slopes, work, shard: _fwfm_pairs(
-        spec.kt, len(shape.unit_field), scratch.P, slopes, scratch.Z, work.dR[shard]
-    ),
-    FmFMSpec: lambda spec, shape, scratch, D, d, slopes, work, shard: _fmfm_pairs(
-        len(shape.unit_field) * len(spec.kt), scratch.P, slopes, scratch.Z, work.dM[shard]
-    ),
-    FFMSpec: lambda spec, shape, scratch, D, d, slopes, work, shard: None,
-    HigherSpec: lambda spec, shape, scratch, D, d, slopes, work, shard: _higher_pairs(
-        spec.kt, len(shape.unit_field), spec.order, scratch.P, scratch.A, scratch.Z, D, d, len(slopes)
-    ),
+    FMSpec: _no_pairs,
+    FwFMSpec: _fwfm_pairs,
+    LowRankSpec: _fwfm_pairs,
+    FmFMSpec: _fmfm_pairs,
+    FFMSpec: _no_pairs,
+    HigherSpec: _higher_pairs,
 }
+KEPT = (FwFMSpec, LowRankSpec, FmFMSpec, HigherSpec)
+_DERIVATIVES: dict[Any, Any] = {FMSpec: _others} | dict.fromkeys(KEPT, _kept)
+_FETCHES: dict[Any, Any] = {FMSpec: _fetch_others} | dict.fromkeys(KEPT, _fetch_kept)
 
 
-@inlined
-def _others(kt: Any, shape: Any, T: Any, columns: Any, work: Any, kind: int, i: int, u: int) -> Any:
-    """s - p_u."""
-    return subtract(load(work.D, i * len(kt), kt), quick_vector(kt, shape, kind, T, columns, i, u))
+def dispatched(door: Callable[..., Any], choices: dict[Any, Any]) -> None:
+    """Let Numba take the function of the model, whose signature is that of the door to the letter."""
+
+    def choose(spec: Any, *others: Any) -> Any:
+        return choices[spec.instance_class]
+
+    if not _JIT_OFF:
+        choose.__signature__ = inspect.signature(door)  # type: ignore[attr-defined]  # looked up by inspect
+        options: Any = {"jit_options": INSIDE}
+        overload(door, **options)(choose)
 
 
-@inlined
-def _kept(kt: Any, work: Any, i: int, u: int) -> Any:
-    """Where D has the derivative by p_u."""
-    return i * (len(work.D) // work.block) + u * len(kt)
-
-
-_DERIVATIVES: dict[Any, Any] = {
-    FMSpec: lambda spec, shape, T, columns, work, kind, i, u: _others(spec.kt, shape, T, columns, work, kind, i, u),
-}
-_FETCHES: dict[Any, Any] = {
-    FMSpec: lambda spec, T, work, i, u, row: fetch(T, row * len(spec.kt)),
-}
-for _spec in (FwFMSpec, FmFMSpec, HigherSpec):
-    _DERIVATIVES[_spec] = lambda spec, shape, T, columns, work, kind, i, u: load(
-        work.D, _kept(spec.kt, work, i, u), spec.kt
-    )
-    _FETCHES[_spec] = lambda spec, T, work, i, u, row: fetch(work.D, _kept(spec.kt, work, i, u))
-
-
-if not _JIT_OFF:  # lambdas without annotations: Numba wants the signatures to be the same to the letter
-    _options: Any = {"jit_options": INSIDE}
-    overload(scores, **_options)(
-        lambda spec, shape, weights, columns, at, scratch, D, d, out: _SCORES[spec.instance_class]
-    )
-    overload(pairs, **_options)(lambda spec, shape, scratch, D, d, slopes, work, shard: _PAIRS[spec.instance_class])
-    overload(derivative, **_options)(
-        lambda spec, shape, T, columns, work, kind, i, u: _DERIVATIVES[spec.instance_class]
-    )
-    overload(fetch_derivative, **_options)(lambda spec, T, work, i, u, row: _FETCHES[spec.instance_class])
+for _door, _choices in ((scores, _SCORES), (pairs, _PAIRS), (derivative, _DERIVATIVES), (fetch_derivative, _FETCHES)):
+    dispatched(_door, _choices)

@@ -23,15 +23,19 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from splinefm.model.interactions import OPTIONS, inlined, pairs, scores
+from splinefm.model.between import update_between
+from splinefm.model.interactions import pairs, scores
 from splinefm.model.rows import fetch_tile, set_slope, turn
 from splinefm.model.scatter import scatter
 from splinefm.model.threads import take, wait_for
-from splinefm.model.updates import finish_places, update_field, update_flat
+from splinefm.model.units import OPTIONS, merged
+from splinefm.model.updates import finish_places, step_of, update_bias, update_field
+from splinefm.model.vectors import behind, reader
+from splinefm.model.workspace import Batches, Memory, Scoring, Scratch
 
 SUMS = 8  # parts in which the gradients of shards are summed
 _ZERO = np.float32(0.0)
-_SOURCES = "kernels interactions rows scatter threads updates vectors workspace optimizers"
+_SOURCES = "kernels between memory units interactions rows scatter threads updates vectors workspace optimizers"
 
 
 def _digest() -> str:
@@ -53,113 +57,141 @@ def _compiled(function: Callable[..., Any]) -> Any:
     return njit(cache=True, **OPTIONS)(function)
 
 
-@_compiled
-def score_rows(
-    spec: Any, shape: Any, weights: Any, data: Any, rows: Any, columns: Any, scratch: Any, D: Any, out: Any
-) -> None:
-    """out[i] = score of row rows[i]; columns and D have room for a tile."""
-    none = np.int64(0)  # a plain 0 would be a type of its own, and everything would be compiled for it again
-    for at in range(0, len(rows), spec.tile):
-        tile, values = rows[at : at + spec.tile], out[at : at + spec.tile]
-        turn(data, tile, columns, none)
-        values[:] = weights.bias[0]
-        scores(spec, shape, weights, columns, none, scratch, D, none, values)
+read_scoring, read_memory, read_batches = reader(Scoring), reader(Memory), reader(Batches)
+read_scratch = reader(Scratch)
 
 
 @_compiled
-def train_rows(
-    spec: Any,
-    shape: Any,
-    weights: Any,
-    data: Any,
-    rows: Any,
-    total_weight: float,
-    columns: Any,
-    work: Any,
-    scratch: Any,
-    touch: Any,
-    penalty: Any,
-    state: Any,
-    linear: Any,
-    step: Any,
-    counters: Any,
-) -> None:
-    """One step on a batch, block by block; every thread of it makes the same call, with scratch of its own.
+def score_rows(spec: Any, places: Any, first: int, n: int) -> None:
+    """Scores of n rows of a `Scoring`, from row `first` on."""
+    scoring = read_scoring(places)
+    none: Any = np.int64(0)  # a plain 0 would be a type of its own, and everything would be compiled for it again
+    for at in range(first, first + n, spec.tile):
+        n_rows, values = min(spec.tile, first + n - at), behind(scoring.scores, at)
+        turn(scoring.data, at, n_rows, scoring.columns, none)
+        for i in range(n_rows):
+            values[i] = scoring.weights.bias[0]
+        scores(
+            spec,
+            scoring.shape,
+            scoring.weights,
+            scoring.columns,
+            none,
+            n_rows,
+            scoring.scratch,
+            scoring.D,
+            none,
+            values,
+        )
 
-    `state` is the optimizer's memory of the vectors, `linear` that of the linear weights.
+
+@_compiled
+def train_rows(spec: Any, places: Any, batch_places: Any, scratch_places: Any, constants: Any) -> None:
+    """Steps on batches, block by block; every thread makes the same call, with scratch of its own.
+
+    `constants` are the numbers of the optimizer that are the same in every step.
     """
-    n_fields, sums = len(shape.window_ptr) - 1, np.int64(SUMS)
-    at = 0
-    for first in range(0, len(rows), work.block):
-        block = rows[first : first + work.block]
-        n_shards = (len(block) + work.shard - 1) // work.shard
+    memory, batches, scratch = read_memory(places), read_batches(batch_places), read_scratch(scratch_places)
+    shape, weights, columns, work = memory.shape, memory.weights, memory.columns, memory.work
+    touch, penalty, data, course = memory.touch, memory.penalty, batches.data, batches.course
+    counters, n_fields, at, batch = course.counters, shape.n_fields, np.int64(0), np.int64(0)
+    n_between = n_fields if memory.between.n > 0 else np.int64(0)
+    for begin in range(0, course.n, course.batch_size):
+        end = min(begin + course.batch_size, course.n)
+        step = step_of(course, batch, constants)
+        for first in range(begin, end, work.block):
+            n_rows = min(work.block, end - first)
+            n_shards = (n_rows + work.shard - 1) // work.shard
+            part = take(counters, at)
+            while part < n_shards:
+                total, place = course.total[batch], first - begin
+                _shard(spec, shape, weights, data, total, first, place, n_rows, part, columns, work, scratch)
+                take(counters, at + 1)
+                part = take(counters, at)
+            wait_for(counters, at + 1, n_shards)
+            field = take(counters, at + 2)
+            while field < n_fields:
+                scatter(spec, shape, weights, first - begin, n_rows, field, columns, work, touch)
+                if first + n_rows == end:
+                    finish_places(spec.kt, field, touch, penalty, memory.vectors.last, step)
+                    update_field(
+                        spec.kt, weights.T, weights.L, field, touch, penalty, memory.vectors, memory.linear, step
+                    )
+                take(counters, at + 3)
+                field = take(counters, at + 2)
+            wait_for(counters, at + 3, n_fields)
+            at += 4
         part = take(counters, at)
-        while part < n_shards:
-            _shard(spec, shape, weights, data, block, total_weight, first, part, columns, work, scratch)
+        while part <= SUMS:
+            if part < SUMS:
+                _sum_shards(work.dR, work.n_dR, work.n_shards, part)
+                _sum_shards(work.dM, work.n_dM, work.n_shards, part)
+            else:
+                course.loss[batch] = _finish(work, end - begin, course.total[batch], weights.bias, memory.bias, step)
             take(counters, at + 1)
             part = take(counters, at)
-        wait_for(counters, at + 1, n_shards)
-        field = take(counters, at + 2)
-        while field < n_fields:
-            scatter(spec, shape, weights, first, len(block), field, columns, work, touch)
-            if first + len(block) == len(rows):
-                finish_places(spec.kt, field, touch, penalty, state.last, step)
-                update_field(spec.kt, weights.T, weights.L, field, touch, penalty, state, linear, step)
+        wait_for(counters, at + 1, SUMS + 1)
+        part = take(counters, at + 2)
+        while part < n_between:
+            update_between(spec, shape, weights, work, memory.between, memory.scales, part, step)
             take(counters, at + 3)
-            field = take(counters, at + 2)
-        wait_for(counters, at + 3, n_fields)
-        at += 4
-    part = take(counters, at)
-    while part < sums:
-        _sum_shards(work.dR, part)
-        _sum_shards(work.dM, part)
-        take(counters, at + 1)
-        part = take(counters, at)
-    wait_for(counters, at + 1, sums)
+            part = take(counters, at + 2)
+        wait_for(counters, at + 3, n_between)
+        at, batch = at + 4, batch + 1
 
 
-@inlined
+@merged
+def _finish(work: Any, n: int, total: float, bias: Any, state: Any, step: Any) -> Any:
+    """The mean loss of the n rows of a batch before the step, and the step of the bias."""
+    loss, slope = 0.0, 0.0
+    for i in range(n):
+        loss += work.losses[i]
+        slope += np.float64(work.slopes[i])
+    update_bias(bias, np.float32(slope), state, step)
+    return loss / total
+
+
+@merged
 def _shard(
     spec: Any,
     shape: Any,
     weights: Any,
     data: Any,
-    block: Any,
     total_weight: float,
     first: int,
+    place: int,
+    n: int,
     shard: int,
     columns: Any,
     work: Any,
     scratch: Any,
 ) -> None:
-    """Loss, slope and D of the rows of a shard, which has a dR and dM of its own."""
-    room = len(work.D) // work.block
-    begin, end = shard * work.shard, min((shard + 1) * work.shard, len(block))
-    if first == 0:
-        work.dR[shard, :] = _ZERO
-        work.dM[shard, :] = _ZERO
+    """Loss, slope and D of the rows of a shard, which has a dR and dM of its own.
+
+    The block has n rows: from row `first` of all, which is `place` in its batch, on.
+    """
+    begin, end = shard * work.shard, min((shard + 1) * work.shard, n)
+    if place == 0:
+        for i in range(work.n_dR):
+            work.dR[shard * work.n_dR + i] = _ZERO
+        for i in range(work.n_dM):
+            work.dM[shard * work.n_dM + i] = _ZERO
     for at in range(begin, end, spec.tile):
-        tile = block[at : min(at + spec.tile, end)]
-        fetch_tile(data, block[at + spec.tile : min(at + 2 * spec.tile, end)])
-        slopes = work.slopes[first + at : first + at + len(tile)]
-        turn(data, tile, columns, at)
-        slopes[:] = weights.bias[0]
-        scores(spec, shape, weights, columns, at, scratch, work.D, at * room, slopes)
-        for i in range(len(tile)):
-            set_slope(spec.loss, data, tile[i], np.float64(slopes[i]), total_weight, work, first + at + i)
-        pairs(spec, shape, scratch, work.D, at * room, slopes, work, shard)
+        n_rows, row = min(spec.tile, end - at), first + at
+        fetch_tile(data, row + spec.tile, first + min(at + 2 * spec.tile, end))
+        slopes = behind(work.slopes, place + at)
+        turn(data, row, n_rows, columns, at)
+        for i in range(n_rows):
+            slopes[i] = weights.bias[0]
+        scores(spec, shape, weights, columns, at, n_rows, scratch, work.D, at * work.room, slopes)
+        for i in range(n_rows):
+            set_slope(spec.loss, data, data.rows[row + i], np.float64(slopes[i]), total_weight, work, place + at + i)
+        pairs(spec, shape, scratch, work.D, at * work.room, n_rows, slopes, work, shard)
 
 
-@inlined
-def _sum_shards(gradients: Any, part: int) -> None:
-    """Add the gradients of all shards to those of the first, in order; a part of the numbers."""
-    n = gradients.shape[1]
-    for shard in range(1, len(gradients)):
+@merged
+def _sum_shards(gradients: Any, n: int, n_shards: int, part: int) -> None:
+    """Add the gradients of all shards to those of the first, in order; a part of their n numbers."""
+    for shard in range(1, n_shards):
         for at in range(part * n // SUMS, (part + 1) * n // SUMS):
-            gradients[0, at] += gradients[shard, at]
-
-
-@_compiled
-def update_dense(values: Any, gradient: Any, state: Any, step: Any) -> None:
-    """One step on parameters that every row touches, flattened."""
-    update_flat(values, gradient, state, step)
+            gradients[at] += gradients[shard * n + at]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,15 @@ class Optimizer:
         for name in ("learning_rate", "eps", "weight_decay"):
             if not 0.0 <= getattr(self, name) < np.inf:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+
+    def course(
+        self, number: npt.NDArray[np.int64], learning_rate: npt.NDArray[np.float64]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """What changes from step to step: `lr`, `correct1` and `correct2` of several `Step`."""
+        first, second = (self.beta1, self.beta2) if self.name == "adamw" else (0.0, 0.0)
+        numbers = (learning_rate, 1.0 / (1.0 - first**number), 1.0 / np.sqrt(1.0 - second**number))
+        lr, correct1, correct2 = (np.asarray(values, np.float32) for values in numbers)
+        return lr, correct1, correct2
 
     def step(self, number: int, learning_rate: float) -> Step:
         """The numbers of one step; steps are counted from 1."""

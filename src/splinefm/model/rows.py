@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from splinefm.model.interactions import inlined
+from splinefm.model.units import merged
 from splinefm.model.vectors import column, fetch, number, put
 
 LOGISTIC, SQUARED, POISSON = range(3)
 
 
-@inlined
+@merged
 def set_slope(loss: int, data: Any, row: int, score: float, total_weight: float, work: Any, place: int) -> None:
     """Weighted loss of a row, and its slope by the score over `total_weight`."""
     y, sample_weight = data.y[row], data.sample_weight[row]
@@ -22,7 +22,7 @@ def set_slope(loss: int, data: Any, row: int, score: float, total_weight: float,
     work.slopes[place] = np.float32(sample_weight * (prediction - y) / total_weight)
 
 
-@inlined
+@merged
 def _loss(loss: int, y: float, score: float) -> Any:
     """Loss of one row, and the prediction."""
     if loss == LOGISTIC:
@@ -34,25 +34,25 @@ def _loss(loss: int, y: float, score: float) -> Any:
     return rate - y * score, rate
 
 
-@inlined
-def fetch_tile(data: Any, tile: Any) -> None:
+@merged
+def fetch_tile(data: Any, begin: int, end: int) -> None:
     """Ask for rows of data that come up soon."""
-    n_windows, n_weights = data.start.shape[1], data.weight.shape[1]
-    for i in range(len(tile)):
-        for at in range(tile[i] * n_windows, (tile[i] + 1) * n_windows, 16):
+    for i in range(begin, end):
+        row = data.rows[i]
+        for at in range(row * data.n_windows, (row + 1) * data.n_windows, 16):
             fetch(data.start, at)
-        for at in range(tile[i] * n_weights, (tile[i] + 1) * n_weights, 16):
+        for at in range(row * data.n_weights, (row + 1) * data.n_weights, 16):
             fetch(data.weight, at)
 
 
-@inlined
-def turn(data: Any, tile: Any, columns: Any, at: int) -> None:
-    """Copy starts and weights of a tile to columns, from row `at` on."""
-    n_windows, n_weights = data.start.shape[1], data.weight.shape[1]
-    for i in range(len(tile)):
-        to, row = column(at + i, 0, n_windows), tile[i] * n_windows
+@merged
+def turn(data: Any, first: int, n: int, columns: Any, at: int) -> None:
+    """Copy starts and weights of n rows of a batch, from `first` on, to columns, from row `at` on."""
+    n_windows, n_weights = columns.n_windows, columns.n_weights
+    for i in range(n):
+        to, row = column(at + i, 0, n_windows), data.rows[first + i] * n_windows
         for w in range(n_windows):
             put(columns.start, to + 16 * w, number(data.start, row + w))
-        to, row = column(at + i, 0, n_weights), tile[i] * n_weights
+        to, row = column(at + i, 0, n_weights), data.rows[first + i] * n_weights
         for j in range(n_weights):
             put(columns.weight, to + 16 * j, number(data.weight, row + j))

@@ -5,44 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import config
-from numba.extending import overload
 
 from splinefm.model.interactions import (
-    AHEAD,
-    INSIDE,
+    KEPT,
     FFMSpec,
+    FMSpec,
     derivative,
+    dispatched,
     fetch_derivative,
-    inlined,
-    kind_of,
-    long_vector,
-    start_of,
 )
+from splinefm.model.units import AHEAD, inlined, kind_of, long_vector, merged, start_of
 from splinefm.model.updates import place_of
-from splinefm.model.vectors import add, axpy, column, fetch, fill, load, number, put, scale, store, subtract
+from splinefm.model.vectors import add, axpy, behind, column, fetch, fill, load, number, put, scale, store, subtract
 
 _ZERO = np.float32(0.0)
 
 
 def scatter(
     spec: Any, shape: Any, weights: Any, first: int, n: int, field: int, columns: Any, work: Any, touch: Any
-) -> Any:
+) -> None:
     """Add weight slope D and weight slope of n rows of a block to the gradients of a field.
 
     `first` is the place of the block in the batch.
     """
-    chosen = _long if isinstance(spec, FFMSpec) else _short
-    return chosen(spec, shape, weights, first, n, field, columns, work, touch)
+    _SCATTERS[type(spec)](spec, shape, weights, first, n, field, columns, work, touch)
 
 
-@inlined
 def _short(
     spec: Any, shape: Any, weights: Any, first: int, n: int, field: int, columns: Any, work: Any, touch: Any
 ) -> None:
     k = len(spec.kt)
     for w in range(shape.window_ptr[field], shape.window_ptr[field + 1]):
-        u, j = np.int64(shape.window_unit[w]), shape.weight_ptr[w]
+        u, j = shape.window_unit[w], shape.weight_ptr[w]
         n_weights = shape.weight_ptr[w + 1] - j
         kind = kind_of(shape, u)
         for i in range(n):
@@ -60,7 +54,6 @@ def _short(
                     put(touch.linear, place, number(touch.linear, place) + x * slope)
 
 
-@inlined
 def _long(
     spec: Any, shape: Any, weights: Any, first: int, n: int, field: int, columns: Any, work: Any, touch: Any
 ) -> None:
@@ -73,7 +66,7 @@ def _long(
         n_weights = shape.weight_ptr[w + 1] - shape.weight_ptr[w]
         n_starts = _link(shape, n, field, w, n_weights, columns, work, touch)
         for s in range(n_starts):
-            row = np.int64(work.starts[field, s])
+            row = work.starts[field * work.chains + s]
             head = touch.head[row]
             touch.head[row] = -1
             for m in range(0, n_weights, 4):
@@ -84,7 +77,7 @@ def _long(
                     _add_four(spec.kt, shape, weights.T, field, w, length, columns, work, touch)
 
 
-@inlined
+@merged
 def _link(shape: Any, n: int, field: int, w: int, n_weights: int, columns: Any, work: Any, touch: Any) -> Any:
     """Chain the rows by the start of window w; returns the number of different ones."""
     n_starts, j = 0, shape.weight_ptr[w]
@@ -94,14 +87,14 @@ def _link(shape: Any, n: int, field: int, w: int, n_weights: int, columns: Any, 
         if n_weights > 1 or number(columns.weight, column(i, j, columns.n_weights)) != _ZERO:
             row = start_of(columns, i, w)
             if touch.head[row] < 0:
-                work.starts[field, n_starts] = row
+                work.starts[field * work.chains + n_starts] = row
                 n_starts += 1
-            work.chain[field, i] = touch.head[row]
+            work.chain[field * work.chains + i] = touch.head[row]
             touch.head[row] = i
     return n_starts
 
 
-@inlined
+@merged
 def _follow(
     kt: Any,
     shape: Any,
@@ -122,27 +115,27 @@ def _follow(
     j = shape.weight_ptr[w] + m
     n_weights = min(4, shape.weight_ptr[w + 1] - j)
     for q in range(4):
-        work.places[field, q] = -1
-    i, length = np.int64(head), 0
+        work.places[16 * field + q] = -1
+    i, length = head, 0
     while i >= 0:
         slope, at = work.slopes[first + i], column(i, j, columns.n_weights)
-        work.order[field, length] = i
+        work.order[field * work.chains + length] = i
         for q in range(4):
             x = number(columns.weight, at + 16 * q) if q < n_weights else _ZERO
-            work.factor[field, 4 * length + q] = x * slope
+            work.factor[4 * (field * work.chains + length) + q] = x * slope
             if x != _ZERO:
-                if work.places[field, q] < 0:
-                    work.places[field, q] = place_of(kt, touch, field, row + q)
-                touch.linear[work.places[field, q]] += x * slope
-        i = np.int64(work.chain[field, i])
+                if work.places[16 * field + q] < 0:
+                    work.places[16 * field + q] = place_of(kt, touch, field, row + q)
+                touch.linear[work.places[16 * field + q]] += x * slope
+        i = work.chain[field * work.chains + i]
         length += 1
     return length
 
 
-@inlined
+@merged
 def _own(kt: Any, shape: Any, T: Any, field: int, w: int, i: int, D: int, columns: Any, work: Any) -> Any:
     """The derivative by p_u[f]: there are other units in the field only where it has several."""
-    k, u, width = len(kt), np.int64(shape.window_unit[w]), (len(shape.window_ptr) - 1) * len(kt)
+    k, u, width = len(kt), shape.window_unit[w], shape.n_fields * len(kt)
     own = load(work.D, D + field * k, kt)
     return subtract(own, long_vector(kt, shape, T, width, field * k, columns, i, u))
 
@@ -150,13 +143,13 @@ def _own(kt: Any, shape: Any, T: Any, field: int, w: int, i: int, D: int, column
 @inlined
 def _add_one(kt: Any, shape: Any, T: Any, field: int, w: int, length: int, columns: Any, work: Any, touch: Any) -> None:
     """Add a chain to the gradient of one table row."""
-    n_fields, k, wide = len(shape.window_ptr) - 1, len(kt), kt + kt + kt + kt
-    width, place = n_fields * k, work.places[field, 0]
+    n_fields, k, wide = shape.n_fields, len(kt), kt + kt + kt + kt
+    width, place = n_fields * k, work.places[16 * field]
     if place < 0:
         return
     mine = load(touch.gradient, place * width + field * k, kt)
     for step in range(length):
-        i, x = np.int64(work.order[field, step]), work.factor[field, 4 * step]
+        i, x = work.order[field * work.chains + step], work.factor[4 * (field * work.chains + step)]
         d, at, end = (i * n_fields + field) * width, place * width, (place + 1) * width
         mine = axpy(x, _own(kt, shape, T, field, w, i, d, columns, work), mine)
         while at + 4 * k <= end:
@@ -173,30 +166,23 @@ def _add_four(
     kt: Any, shape: Any, T: Any, field: int, w: int, length: int, columns: Any, work: Any, touch: Any
 ) -> None:
     """Add a chain to the gradients of up to four neighboring table rows."""
-    n_fields, k = len(shape.window_ptr) - 1, len(kt)
-    width, factor = n_fields * k, work.factor[field]
+    n_fields, k = shape.n_fields, len(kt)
+    width, factor = n_fields * k, behind(work.factor, 4 * field * work.chains)
     for e in range(n_fields):
         g0, g1, g2, g3 = fill(_ZERO, kt), fill(_ZERO, kt), fill(_ZERO, kt), fill(_ZERO, kt)
         for step in range(length):
-            i = np.int64(work.order[field, step])
+            i = work.order[field * work.chains + step]
             at = (i * n_fields + field) * width
             d = _own(kt, shape, T, field, w, i, at, columns, work) if e == field else load(work.D, at + e * k, kt)
             g0, g1 = axpy(number(factor, 4 * step), d, g0), axpy(number(factor, 4 * step + 1), d, g1)
             g2, g3 = axpy(number(factor, 4 * step + 2), d, g2), axpy(number(factor, 4 * step + 3), d, g3)
         for q in range(4):
-            place = work.places[field, q]
+            place = work.places[16 * field + q]
             if place >= 0:
                 g = g0 if q == 0 else g1 if q == 1 else g2 if q == 2 else g3
                 at = place * width + e * k
                 store(touch.gradient, at, add(g, load(touch.gradient, at, kt)))
 
 
-if not config.DISABLE_JIT:  # type: ignore[attr-defined]  # set at run time
-    _options: Any = {"jit_options": INSIDE}
-
-    @overload(scatter, **_options)
-    def _choose(spec, shape, weights, first, n, field, columns, work, touch):  # type: ignore[no-untyped-def]
-        chosen = _long if spec.instance_class is FFMSpec else _short
-        return lambda spec, shape, weights, first, n, field, columns, work, touch: chosen(
-            spec, shape, weights, first, n, field, columns, work, touch
-        )
+_SCATTERS: dict[Any, Any] = dict.fromkeys((FMSpec, *KEPT), _short) | {FFMSpec: _long}
+dispatched(scatter, _SCATTERS)

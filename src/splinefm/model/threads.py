@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from splinefm.model.interactions import inlined
+from splinefm.model.units import merged
 from splinefm.model.vectors import pair
 
 _SPINS = 256  # looks at a counter before a thread offers its core to others
@@ -22,9 +22,8 @@ def _take(typing: Any, counters: Any, at: Any) -> Any:
     """counters[at] += 1 as one operation for all threads; returns the number before."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         one = ir.Constant(ir.IntType(64), 1)
-        return builder.atomic_rmw("add", builder.gep(data, [arguments[1]]), one, "seq_cst")
+        return builder.atomic_rmw("add", builder.gep(arguments[0], [arguments[1]]), one, "seq_cst")
 
     return types.int64(counters, types.int64), generate
 
@@ -33,8 +32,7 @@ def _read(typing: Any, counters: Any, at: Any) -> Any:
     """counters[at] as other threads see it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.load_atomic(builder.gep(data, [arguments[1]]), "seq_cst", 8)
+        return builder.load_atomic(builder.gep(arguments[0], [arguments[1]]), "seq_cst", 8)
 
     return types.int64(counters, types.int64), generate
 
@@ -62,7 +60,7 @@ read = pair(lambda counters, at: counters[at], _read)
 yield_core = pair(lambda: None, _yield_core)
 
 
-@inlined
+@merged
 def wait_for(counters: Any, at: int, n: int) -> None:
     """Until counters[at] is n."""
     looks = 0

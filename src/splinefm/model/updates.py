@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from splinefm.model.interactions import inlined
+from splinefm.model.optimizers import Step
+from splinefm.model.units import inlined, merged
 from splinefm.model.vectors import (
     add,
     axpy,
@@ -20,8 +21,6 @@ from splinefm.model.vectors import (
     fma,
     load,
     multiply,
-    number,
-    put,
     scale,
     sqrt,
     store,
@@ -32,23 +31,22 @@ AHEAD = 8  # how many table rows ahead memory is asked for
 _ZERO = np.float32(0.0)
 
 
-@inlined
+@merged
 def place_of(kt: Any, touch: Any, field: int, row: int) -> Any:
     """The place of a table row; a new one has gradient zero."""
-    place = np.int64(number(touch.slot, row))
+    place = touch.slot[row]
     if place < 0:
-        place = touch.ptr[field] + touch.count[field, 0]
-        touch.count[field, 0] += 1
-        put(touch.slot, row, np.int32(place))
-        put(touch.rows, place, np.int32(row))
-        put(touch.linear, place, _ZERO)
-        width = len(touch.gradient) // len(touch.rows)
-        for c in range(place * width, (place + 1) * width, len(kt)):
+        place = touch.ptr[field] + touch.n_places[16 * field]
+        touch.n_places[16 * field] += 1
+        touch.slot[row] = place
+        touch.rows[place] = row
+        touch.linear[place] = _ZERO
+        for c in range(place * touch.width, (place + 1) * touch.width, len(kt)):
             store(touch.gradient, c, fill(_ZERO, kt))
     return place
 
 
-@inlined
+@merged
 def finish_places(kt: Any, field: int, touch: Any, penalty: Any, last: Any, step: Any) -> None:
     """Places for rows that only penalties touch; how much of its average every touched row keeps."""
     for group in range(penalty.group_ptr[field], penalty.group_ptr[field + 1]):
@@ -56,14 +54,14 @@ def finish_places(kt: Any, field: int, touch: Any, penalty: Any, last: Any, step
             for row in range(penalty.begin[group], penalty.end[group]):
                 place_of(kt, touch, field, row)
     if step.ema > 0.0:
-        for place in range(touch.ptr[field], touch.ptr[field] + touch.count[field, 0]):
+        for place in range(touch.ptr[field], touch.ptr[field] + touch.n_places[16 * field]):
             row = touch.rows[place]
             # While a row is not touched it does not change, and its average approaches it.
             touch.keep[place] = np.float32(step.ema ** (step.number - 1 - last[row]))
             last[row] = step.number
 
 
-@inlined
+@merged
 def update_field(
     kt: Any, T: Any, L: Any, field: int, touch: Any, penalty: Any, state: Any, linear: Any, step: Any
 ) -> None:
@@ -71,14 +69,14 @@ def update_field(
 
     `state` is the optimizer's memory of the vectors T, `linear` that of the weights L.
     """
-    one, width, group = (0,), len(T) // len(L), penalty.group_ptr[field]
+    one, width, group = (0,), touch.width, penalty.group_ptr[field]
     _smooth_groups(kt, T, width, touch.gradient, field, touch, penalty)
     _smooth_groups(one, L, 1, touch.linear, field, touch, penalty)
-    first, end = touch.ptr[field], touch.ptr[field] + touch.count[field, 0]
+    first, end = touch.ptr[field], touch.ptr[field] + touch.n_places[16 * field]
     for place in range(first, end):
-        row = np.int64(touch.rows[place])
+        row = touch.rows[place]
         if place + AHEAD < end:
-            _fetch_row(T, L, width, np.int64(touch.rows[place + AHEAD]), touch, state, linear)
+            _fetch_row(T, L, width, touch.rows[place + AHEAD], touch, state, linear)
         group, keep = _group_of(row, group, field, penalty), touch.keep[place]
         for c in range(0, width, len(kt)):
             g = axpy(penalty.l2[group], load(T, row * width + c, kt), load(touch.gradient, place * width + c, kt))
@@ -86,10 +84,10 @@ def update_field(
         g = fill(touch.linear[place] + penalty.l2_linear[group] * L[row], one)
         _optimize(one, L, row, g, keep, linear, step)
         touch.slot[row] = -1
-    touch.count[field, 0] = 0
+    touch.n_places[16 * field] = 0
 
 
-@inlined
+@merged
 def _fetch_row(T: Any, L: Any, width: int, row: int, touch: Any, state: Any, linear: Any) -> None:
     """Ask for a table row, its place and the optimizer's memory of it; the rest of a long one follows by itself."""
     for at in range(row * width, row * width + min(width, 64), 16):
@@ -100,7 +98,7 @@ def _fetch_row(T: Any, L: Any, width: int, row: int, touch: Any, state: Any, lin
     fetch(touch.slot, row)
 
 
-@inlined
+@merged
 def _group_of(row: int, group: int, field: int, penalty: Any) -> int:
     """The group of a row; `group` is a guess."""
     if row < penalty.begin[group]:
@@ -117,16 +115,57 @@ def _smooth_groups(kt: Any, T: Any, width: int, gradient: Any, field: int, touch
         if not penalty.smoothness[group] > 0.0:
             continue
         begin, size, order = penalty.begin[group], penalty.end[group] - penalty.begin[group], penalty.order[group]
-        for i in range(size if penalty.periodic[group] else size - order):
+        for i in range(size if penalty.periodic[group] != 0 else size - order):
             for c in range(0, width, len(kt)):
                 difference = fill(_ZERO, kt)
                 for j in range(order + 1):
                     row = begin + (i + j) % size
-                    difference = axpy(penalty.signed[group, j], load(T, row * width + c, kt), difference)
+                    difference = axpy(penalty.signed[4 * group + j], load(T, row * width + c, kt), difference)
                 difference = scale(np.float32(2.0) * penalty.smoothness[group], difference)
                 for j in range(order + 1):
-                    at = np.int64(touch.slot[begin + (i + j) % size]) * width + c
-                    store(gradient, at, axpy(penalty.signed[group, j], difference, load(gradient, at, kt)))
+                    at = touch.slot[begin + (i + j) % size] * width + c
+                    store(gradient, at, axpy(penalty.signed[4 * group + j], difference, load(gradient, at, kt)))
+
+
+@merged
+def step_of(course: Any, batch: int, constants: Any) -> Any:
+    """The numbers of the step on a batch."""
+    return Step(
+        constants.adam,
+        course.lr[batch],
+        constants.rate1,
+        constants.rate2,
+        course.correct1[batch],
+        course.correct2[batch],
+        constants.eps,
+        constants.decay,
+        constants.ema,
+        course.number[batch],
+    )
+
+
+@merged
+def without_decay(step: Any) -> Any:
+    """The step for parameters that every row touches: they do not decay, and there is no average of them."""
+    return Step(
+        step.adam,
+        step.lr,
+        step.rate1,
+        step.rate2,
+        step.correct1,
+        step.correct2,
+        step.eps,
+        np.float32(0.0),
+        0.0,
+        step.number,
+    )
+
+
+@merged
+def update_bias(bias: Any, gradient: Any, state: Any, step: Any) -> None:
+    """One step on the bias."""
+    one = (0,)
+    _optimize(one, bias, 0, fill(gradient, one), _ZERO, state, without_decay(step))
 
 
 @inlined
@@ -152,12 +191,12 @@ def _optimize(kt: Any, T: Any, at: int, g: Any, keep: Any, state: Any, step: Any
         store(state.average, at, axpy(np.float32(step.ema), subtract(average, values), values))
 
 
-@inlined
-def update_flat(values: Any, gradient: Any, state: Any, step: Any) -> None:
-    """One step on parameters that every row touches, flattened; there is no average of them."""
+@merged
+def update_flat(dense: Any, first: int, n: int, step: Any) -> None:
+    """One step on n numbers, from place `first` on."""
     one, many = (0,), (0,) * 16
-    end = len(values) // 16 * 16
-    for at in range(0, end, 16):
-        _optimize(many, values, at, load(gradient, at, many), _ZERO, state, step)
-    for at in range(end, len(values)):
-        _optimize(one, values, at, load(gradient, at, one), _ZERO, state, step)
+    whole = first + n // 16 * 16
+    for at in range(first, whole, 16):
+        _optimize(many, dense.values, at, load(dense.gradient, at, many), _ZERO, dense.state, step)
+    for at in range(whole, first + n):
+        _optimize(one, dense.values, at, load(dense.gradient, at, one), _ZERO, dense.state, step)

@@ -4,19 +4,28 @@ A loop `for c in range(k): y[c] += a * x[c]` is compiled with checks whether x a
 sixteen additions. Here a vector is loaded as a whole, kept in a register across a loop, and stored as a whole. `kt` is
 a tuple of k numbers: its length is part of its type and so known when the code is compiled.
 
+Vectors are read from one-dimensional arrays or from *pointers*, of which only the address is known.
+
 With NUMBA_DISABLE_JIT=1 the same names work on NumPy arrays.
 """
 
+# mypy: disable-error-code="no-untyped-call,untyped-decorator"
+
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import config, from_dtype, types
 from numba.core.datamodel import models
-from numba.extending import intrinsic, register_model
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, register_model
+
+from splinefm.model.memory import members
 
 _JIT_OFF: bool = config.DISABLE_JIT  # type: ignore[attr-defined]  # set at run time
 _FAST = ("nsz", "arcp", "contract", "afn", "reassoc")
@@ -35,12 +44,66 @@ class Vector(types.Type):
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Vector) -> None:
-        super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.k))  # type: ignore[no-untyped-call]
+        super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.k))
 
 
-def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any, k: int) -> Any:
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [at]), ir.VectorType(_FLOAT, k).as_pointer())
+class Pointer(types.Type):
+    """The address of numbers of one kind, which reads and writes like an array: `x[at]`, from 0 on.
+
+    Whole numbers come as int64, whatever they are in memory, since they are places in other arrays.
+    """
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        super().__init__(name=f"Pointer({dtype})")
+
+
+@register_model(Pointer)
+class _PointerModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Pointer) -> None:
+        super().__init__(manager, kind, manager[kind.dtype].get_data_type().as_pointer())
+
+
+@infer_global(operator.getitem)
+class _GetItem(AbstractTemplate):
+    def generic(self, args: Any, kws: Any) -> Any:
+        x, at = args
+        if not _is_place(x, at):
+            return None
+        return signature(types.int64 if isinstance(x.dtype, types.Integer) else x.dtype, x, types.int64)
+
+
+@infer_global(operator.setitem)
+class _SetItem(AbstractTemplate):
+    def generic(self, args: Any, kws: Any) -> Any:
+        x, at, _ = args
+        return signature(types.none, x, types.int64, x.dtype) if _is_place(x, at) else None
+
+
+def _is_place(x: Any, at: Any) -> bool:
+    return isinstance(x, Pointer) and isinstance(at, types.Integer)
+
+
+@lower_builtin(operator.getitem, Pointer, types.int64)
+def _get(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+    value = builder.load(builder.gep(arguments[0], [arguments[1]]))
+    return builder.sext(value, ir.IntType(64)) if isinstance(sig.return_type, types.Integer) else value
+
+
+@lower_builtin(operator.setitem, Pointer, types.int64, types.Any)
+def _set(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+    builder.store(arguments[2], builder.gep(arguments[0], [arguments[1]]))
+    return context.get_dummy_value()
+
+
+def _data(context: Any, builder: Any, kind: Any, x: Any) -> Any:
+    """Where the numbers of an array or a pointer are."""
+    return x if isinstance(kind, Pointer) else context.make_array(kind)(context, builder, x).data
+
+
+def _place(context: Any, builder: Any, kind: Any, x: Any, at: Any, k: int) -> Any:
+    place = builder.gep(_data(context, builder, kind, x), [at])
+    return builder.bitcast(place, ir.VectorType(_FLOAT, k).as_pointer())
 
 
 def _declare(builder: Any, name: str, kind: Any) -> Any:
@@ -59,8 +122,55 @@ def pair(python: Callable[..., Any], llvm: Callable[..., Any]) -> Any:
     return python if _JIT_OFF else intrinsic(llvm)
 
 
+def _pointers(kind: type) -> Any:
+    """The type of a bundle with pointers instead of arrays."""
+    parts = [
+        types.int64 if part is int else _pointers(part) if isinstance(part, type) else Pointer(from_dtype(part))
+        for part in members(kind)
+    ]
+    return types.BaseTuple.from_types(parts, kind)
+
+
+def _read(context: Any, builder: Any, kind: Any, numbers: Iterator[Any]) -> Any:
+    """A bundle of pointers from addresses, in their order."""
+    values = []
+    for part in kind:
+        if isinstance(part, types.BaseTuple):
+            values.append(_read(context, builder, part, numbers))
+        else:
+            value = next(numbers)
+            is_address = isinstance(part, Pointer)
+            values.append(builder.inttoptr(value, context.get_value_type(part)) if is_address else value)
+    return context.make_tuple(builder, kind, values)
+
+
+def reader(bundle: type) -> Any:
+    """The function that turns `memory.addresses` of such a bundle into a bundle of pointers."""
+
+    def read(typing: Any, places: Any) -> Any:
+        kind = _pointers(bundle)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = _data(context, builder, signature.args[0], arguments[0])
+            places = (builder.gep(data, [ir.Constant(ir.IntType(64), at)]) for at in itertools.count())
+            return _read(context, builder, kind, (builder.load(place) for place in places))
+
+        return kind(places), generate
+
+    return pair(lambda places: places, read)
+
+
+def _behind(typing: Any, x: Any, at: Any) -> Any:
+    """The pointer to x[at]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.gep(arguments[0], [arguments[1]])
+
+    return x(x, types.int64), generate
+
+
 def _load(typing: Any, x: Any, at: Any, kt: Any) -> Any:
-    """x[at : at + k] of a one-dimensional float32 array."""
+    """x[at : at + k] of float32 numbers."""
     k = len(kt)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -84,7 +194,7 @@ def _number(typing: Any, x: Any, at: Any) -> Any:
     """x[at], without the test for a negative index."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        data = _data(context, builder, signature.args[0], arguments[0])
         return builder.load(builder.gep(data, [arguments[1]]))
 
     return x.dtype(x, types.int64), generate
@@ -94,7 +204,7 @@ def _put(typing: Any, x: Any, at: Any, value: Any) -> Any:
     """x[at] = value, without the test for a negative index."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        data = _data(context, builder, signature.args[0], arguments[0])
         builder.store(arguments[2], builder.gep(data, [arguments[1]]))
         return context.get_dummy_value()
 
@@ -201,7 +311,7 @@ def _fetch(typing: Any, x: Any, at: Any) -> Any:
     """Ask for x[at] ahead of its use."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        data = _data(context, builder, signature.args[0], arguments[0])
         byte = ir.IntType(8).as_pointer()
         place = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
         numbers = ir.IntType(32)
@@ -221,6 +331,7 @@ def _put_in_python(x: Any, at: int, value: Any) -> None:
     x[at] = value
 
 
+behind = pair(lambda x, at: x[at:], _behind)
 load = pair(lambda x, at, kt: x[at : at + len(kt)].copy(), _load)
 number = pair(lambda x, at: x[at], _number)
 store = pair(_store_in_python, _store)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.slots import Layout
+from splinefm.encode.slots import Layout, Slots
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+from splinefm.model.memory import Float32, Float64, Int32, Int64
 from splinefm.model.optimizers import Group, Optimizer
 
-Float32 = npt.NDArray[np.float32]
 # Rows of a block are cut into so many shards, whatever the number of threads: sums over rows are made per shard and
 # then over shards in order, so that their rounding does not depend on the threads.
 SHARDS, MAX_SHARD = 16, 256
@@ -33,100 +33,177 @@ MAX_ORDER = 3
 class Shape(NamedTuple):
     """The layout as arrays; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u."""
 
-    weight_ptr: Any
-    window_unit: Any
-    unit_field: Any
-    unit_ptr: Any
-    window_ptr: Any
+    weight_ptr: Int32
+    window_unit: Int32
+    unit_field: Int32
+    unit_ptr: Int32
+    window_ptr: Int32
+    n_fields: int
+    n_units: int
 
 
 class Weights(NamedTuple):
     """The parameters as the kernels read them."""
 
-    T: Any
-    L: Any
-    bias: Any
-    R: Any
-    M: Any
+    T: Float32
+    L: Float32
+    bias: Float32
+    R: Float32
+    M: Float32
 
 
 class Data(NamedTuple):
     """Encoded rows with targets."""
 
-    start: Any
-    weight: Any
-    y: Any
-    sample_weight: Any
+    start: Int32
+    weight: Float32
+    y: Float64
+    sample_weight: Float64
+    rows: Int64
+    n_windows: int
+    n_weights: int
+
+
+class Course(NamedTuple):
+    """Steps on batches of `batch_size` of n rows, one after another.
+
+    What each is divided by, what its loss is; the numbers of the optimizer that change from step to step; and how far
+    the threads have come.
+    """
+
+    n: int
+    batch_size: int
+    total: Float64
+    loss: Float64
+    number: Int64
+    lr: Float32
+    correct1: Float32
+    correct2: Float32
+    counters: Int64
 
 
 class Columns(NamedTuple):
-    """Starts and weights of rows, sixteen rows of a column after sixteen of the next: see `interactions.column`."""
+    """Starts and weights of rows, sixteen rows of a column after sixteen of the next: see `vectors.column`."""
 
-    start: Any
-    weight: Any
+    start: Int32
+    weight: Float32
     n_windows: int
     n_weights: int
 
 
 class Work(NamedTuple):
-    """Derivatives of a block of rows, and gradients of the parameters between fields."""
+    """Derivatives of a block of rows, `room` numbers each, and gradients of the parameters between fields.
 
-    D: Any
-    slopes: Any
-    losses: Any
-    dR: Any
-    dM: Any
+    dR and dM have `n_dR` and `n_dM` numbers for each of `n_shards` shards; chain, starts and order have `chains`
+    numbers for each field.
+    """
+
+    D: Float32
+    slopes: Float32
+    losses: Float64
+    dR: Float32
+    dM: Float32
+    room: int
+    n_dR: int
+    n_dM: int
+    n_shards: int
     shard: int
     block: int
-    chain: Any
-    starts: Any
-    order: Any
-    factor: Any
-    places: Any
+    chains: int
+    chain: Int32
+    starts: Int32
+    order: Int32
+    factor: Float32
+    places: Int64
 
 
 class Scratch(NamedTuple):
     """Room for a tile of rows: P, the same times the slopes, and the sums of a HigherOrderFM."""
 
-    P: Any
-    Z: Any
-    A: Any
+    P: Float32
+    Z: Float32
+    A: Float32
 
 
 class Touch(NamedTuple):
-    """The table rows that a batch touches, field by field, and their gradients."""
+    """The table rows that a batch touches, field by field, and their gradients of `width` numbers."""
 
-    slot: Any
-    rows: Any
-    gradient: Any
-    linear: Any
-    keep: Any
-    head: Any
-    ptr: Any
-    count: Any
+    slot: Int32
+    rows: Int32
+    gradient: Float32
+    linear: Float32
+    keep: Float32
+    head: Int32
+    ptr: Int64
+    n_places: Int64
+    width: int
 
 
 class Penalty(NamedTuple):
-    """Groups of table rows as arrays."""
+    """Groups of table rows as arrays; `signed` has four numbers per group."""
 
-    group_ptr: Any
-    begin: Any
-    end: Any
-    l2: Any
-    l2_linear: Any
-    smoothness: Any
-    order: Any
-    signed: Any
-    periodic: Any
+    group_ptr: Int64
+    begin: Int64
+    end: Int64
+    l2: Float32
+    l2_linear: Float32
+    smoothness: Float32
+    order: Int64
+    signed: Float32
+    periodic: Int64
 
 
 class State(NamedTuple):
     """The optimizer's memory."""
 
-    m: Any
-    v: Any
-    average: Any
-    last: Any
+    m: Float32
+    v: Float32
+    average: Float32
+    last: Int64
+
+
+class Dense(NamedTuple):
+    """Parameters between fields, n numbers, their gradient, and the optimizer's memory of them."""
+
+    values: Float32
+    gradient: Float32
+    n: int
+    state: State
+
+
+class Memory(NamedTuple):
+    """All that a step works on, but for the data and what each thread has of its own."""
+
+    shape: Shape
+    weights: Weights
+    columns: Columns
+    work: Work
+    touch: Touch
+    penalty: Penalty
+    vectors: State
+    linear: State
+    bias: State
+    between: Dense
+    scales: Dense
+
+
+class Batches(NamedTuple):
+    """What to train on."""
+
+    data: Data
+    course: Course
+
+
+class Scoring(NamedTuple):
+    """All that scoring works on; D has room for the derivatives of a tile."""
+
+    shape: Shape
+    weights: Weights
+    data: Data
+    columns: Columns
+    scratch: Scratch
+    scores: Float32
+    D: Float32
 
 
 def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Any:
@@ -136,7 +213,7 @@ def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Any:
     kinds = {
         FM: interactions.FMSpec,
         FwFM: interactions.FwFMSpec,
-        LowRankFwFM: interactions.FwFMSpec,
+        LowRankFwFM: interactions.LowRankSpec,
         FmFM: interactions.FmFMSpec,
         FFM: interactions.FFMSpec,
         HigherOrderFM: interactions.HigherSpec,
@@ -151,7 +228,16 @@ def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Any:
 def make_shape(layout: Layout) -> Shape:
     """The layout as arrays for the kernels."""
     unit_ptr = np.searchsorted(layout.window_unit, np.arange(layout.n_units + 1)).astype(np.int32)
-    return Shape(layout.weight_ptr, layout.window_unit, layout.unit_field, unit_ptr, layout.window_ptr)
+    pointers = (layout.weight_ptr, layout.window_unit, layout.unit_field, unit_ptr, layout.window_ptr)
+    return Shape(*pointers, len(layout.fields), layout.n_units)
+
+
+def make_data(slots: Slots, y: Float64, sample_weight: Float64, rows: Int64) -> Data:
+    """Rows of slots as the kernels read them; nothing is copied that they can read as it is."""
+    encoded = (np.ascontiguousarray(slots.start), np.ascontiguousarray(slots.weight))
+    targets = (np.ascontiguousarray(y, np.float64), np.ascontiguousarray(sample_weight, np.float64))
+    sizes = (slots.layout.n_windows, slots.layout.n_weights)
+    return Data(*encoded, *targets, np.ascontiguousarray(rows, np.int64), *sizes)
 
 
 def make_weights(model: AnyModel, shape: Shape, params: Mapping[str, Float32]) -> Weights:
@@ -222,7 +308,7 @@ def make_penalty(layout: Layout, groups: list[list[Group]]) -> Penalty:
         smoothness=np.array([group.smoothness for group in flat], np.float32),
         order=np.array([group.order for group in flat], np.int64),
         signed=np.array([_differences(group.order) for group in flat], np.float32),
-        periodic=np.array([group.periodic for group in flat], np.bool_),
+        periodic=np.array([group.periodic for group in flat], np.int64),
     )
 
 
@@ -260,6 +346,18 @@ def make_state(values: Float32, optimizer: Optimizer, n_rows: int = 0) -> State:
     )
 
 
+BETWEEN = ("field_weights", "field_matrices", "field_factors")
+
+
+def make_dense(names: tuple[str, ...], values: Mapping[str, Float32], states: Mapping[str, State], room: int) -> Dense:
+    """The first of some parameters that a model has, if any, with room for more gradients than there are numbers."""
+    name = next((name for name in names if name in values), None)
+    if name is None:
+        none = np.zeros(1, np.float32)
+        return Dense(none, none, 0, states["bias"])
+    return Dense(values[name], aligned(values[name].size + room), values[name].size, states[name])
+
+
 def make_touch(layout: Layout, width: int, batch_size: int, penalty: Penalty, in_chains: bool) -> Touch:
     """Room for the rows that a batch can touch: all of a small field, a part of a large one."""
     rows = np.array([field.n_rows for field in layout.fields], np.int64)
@@ -280,7 +378,8 @@ def make_touch(layout: Layout, width: int, batch_size: int, penalty: Penalty, in
         keep=np.zeros(ptr[-1], np.float32),
         head=np.full(layout.n_rows if in_chains else 1, -1, np.int32),
         ptr=ptr,
-        count=np.zeros((len(rows), 16), np.int64),  # a cache line per field: threads write to them all the time
+        n_places=np.zeros(16 * len(rows), np.int64),  # a cache line per field: threads write to them all the time
+        width=width,
     )
 
 
@@ -312,20 +411,25 @@ def make_work(model: AnyModel, spec: Any, layout: Layout, batch_size: int) -> Wo
     block = n_shards * shard
     weights = padded(layout.n_units) ** 2 * k if isinstance(model, FwFM | LowRankFwFM) else 1
     matrices = lines(layout.n_units * k) ** 2 if isinstance(model, FmFM) else 1
-    chains = (len(layout.fields), lines(block) + 16) if isinstance(model, FFM) else (1, 1)
+    n_fields, chains = (len(layout.fields), lines(block) + 16) if isinstance(model, FFM) else (1, 1)
     return Work(
         D=aligned(block * room),
         slopes=aligned(batch_size),
         losses=np.zeros(batch_size, np.float64),
-        dR=np.zeros((n_shards, weights), np.float32),
-        dM=np.zeros((n_shards, matrices), np.float32),
+        dR=np.zeros(n_shards * weights, np.float32),
+        dM=np.zeros(n_shards * matrices, np.float32),
+        room=room,
+        n_dR=weights,
+        n_dM=matrices,
+        n_shards=n_shards,
         shard=shard,
         block=block,
-        chain=np.zeros(chains, np.int32),
-        starts=np.zeros(chains, np.int32),
-        order=np.zeros(chains, np.int32),
-        factor=np.zeros((chains[0], 4 * chains[1]), np.float32),
-        places=np.zeros((len(layout.fields), 16), np.int64),
+        chains=chains,
+        chain=np.zeros(n_fields * chains, np.int32),
+        starts=np.zeros(n_fields * chains, np.int32),
+        order=np.zeros(n_fields * chains, np.int32),
+        factor=np.zeros(4 * n_fields * chains, np.float32),
+        places=np.zeros(16 * len(layout.fields), np.int64),
     )
 
 

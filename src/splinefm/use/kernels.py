@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from splinefm.model.interactions import OPTIONS, inlined, unit_vector
+from splinefm.model.units import OPTIONS, inlined
 from splinefm.model.vectors import add, axpy, fetch, fill, fma, load, multiply, number, scale, store, subtract, total
 
 FOUR = 4  # rows that share the loads of a matrix, and fields that share those of a vector
@@ -31,7 +31,7 @@ _TWO = np.float32(2.0)
 def _digest() -> str:
     """Of all sources that the kernels are made of."""
     model = Path(__file__).parents[1] / "model"
-    sources = [Path(__file__), *(model / name for name in ("interactions.py", "vectors.py"))]
+    sources = [Path(__file__), *(model / name for name in ("units.py", "vectors.py"))]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 
@@ -67,6 +67,18 @@ def _compiled(function: Callable[..., Any]) -> Any:
 
 
 @inlined
+def _unit_vector(kt: Any, shape: Any, T: Any, width: int, c: int, start: Any, weight: Any, i: int, u: int) -> Any:
+    """Numbers c .. c + k - 1 of p_u = Σ weight T[row] of row i, over the windows of u."""
+    p = fill(_ZERO, kt)
+    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
+        at = start[i, w] * width + c
+        for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
+            p = axpy(weight[i, j], load(T, at, kt), p)
+            at += width
+    return p
+
+
+@inlined
 def _own(kt: Any, shape: Any, weights: Any, width: int, start: Any, weight: Any, i: int, f: int) -> Any:
     """a_f: the linear part of a field, and Σ_{u<v} p_u' M_ff p_v over its units."""
     own, k = 0.0, len(kt)
@@ -78,13 +90,13 @@ def _own(kt: Any, shape: Any, weights: Any, width: int, start: Any, weight: Any,
     part = f * k if width > k else 0  # an FFM has a part for the field itself
     first, last = shape.first_unit[f], shape.first_unit[f + 1]
     if last - first > 1:
-        before = unit_vector(kt, shape, weights.T, width, part, start, weight, i, first)
+        before = _unit_vector(kt, shape, weights.T, width, part, start, weight, i, first)
         for v in range(first + 1, last):
             store(weights.room, 0, before)
             turned = fill(_ZERO, kt)
             for j in range(k):
                 turned = axpy(number(weights.room, j), load(weights.inside, (f * k + j) * k, kt), turned)
-            p = unit_vector(kt, shape, weights.T, width, part, start, weight, i, v)
+            p = _unit_vector(kt, shape, weights.T, width, part, start, weight, i, v)
             own += total(multiply(turned, p))
             before = add(before, p)
     return own
@@ -105,13 +117,13 @@ def _center(kt: Any, shape: Any, weights: Any, width: int, start: Any, weight: A
         while c + 4 * k <= width:
             z = scale(np.float32(-1.0), load(weights.center, f * width + c, wide))
             for u in range(first, last):
-                z = add(z, unit_vector(wide, shape, weights.T, width, c, start, weight, i, u))
+                z = add(z, _unit_vector(wide, shape, weights.T, width, c, start, weight, i, u))
             store(Z, at + f * width + c, z)
             c += 4 * k
         while c < width:
             z = scale(np.float32(-1.0), load(weights.center, f * width + c, kt))
             for u in range(first, last):
-                z = add(z, unit_vector(kt, shape, weights.T, width, c, start, weight, i, u))
+                z = add(z, _unit_vector(kt, shape, weights.T, width, c, start, weight, i, u))
             store(Z, at + f * width + c, z)
             c += k
 

@@ -1,0 +1,131 @@
+"""Unit vectors p_u = Σ weight T[row] and linear parts of rows, and how functions become parts of kernels.
+
+Rows come as `columns`, sixteen after sixteen: see `column`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from splinefm.model.vectors import axpy, column, fetch, fill, load, number, scale, store
+
+# NaN and infinity keep their meaning, so that a diverging run is seen.
+FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
+# No reference counts: the kernels allocate nothing, and counting takes longer than adding a vector. Functions that are
+# called by kernels alone become part of them, and need no way in from Python.
+OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "fastmath": FASTMATH,
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+    "error_model": "numpy",
+}
+INSIDE: dict[str, Any] = {**OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
+AHEAD = 16  # how many rows of data ahead memory is asked for
+_ZERO = np.float32(0.0)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """A function that becomes part of its callers when these are optimized."""
+    return njit(**INSIDE)(function)
+
+
+def merged(function: Callable[..., Any]) -> Any:
+    """A function that becomes part of its callers before types are inferred.
+
+    Code below several levels of inlined functions is optimized, and even translated to machine code, once per level;
+    merging saves that. It takes time that grows with the square of the function's size, hence is for small ones.
+    """
+    return njit(**OPTIONS, inline="always")(function)
+
+
+@merged
+def padded(n_units: int) -> int:
+    """Units are handled four at a time; those beyond the last have vectors of zeros."""
+    return (n_units + 3) // 4 * 4
+
+
+@merged
+def lines(n: int) -> int:
+    """n numbers and zeros up to a multiple of sixteen."""
+    return (n + 15) // 16 * 16
+
+
+@merged
+def kind_of(shape: Any, u: int) -> int:
+    """The number of weights of a unit with one window of one or four weights, which are quick to read; else 0."""
+    w = shape.unit_ptr[u]
+    n_weights = shape.weight_ptr[w + 1] - shape.weight_ptr[w]
+    return n_weights if shape.unit_ptr[u + 1] == w + 1 and (n_weights == 1 or n_weights == 4) else 0
+
+
+@merged
+def start_of(columns: Any, i: int, w: int) -> Any:
+    """The first table row of window w of row i."""
+    return columns.start[column(i, w, columns.n_windows)]
+
+
+@merged
+def long_vector(kt: Any, shape: Any, T: Any, width: int, c: int, columns: Any, i: int, u: int) -> Any:
+    """Numbers c .. c + k - 1 of p_u of row i, for any windows."""
+    p = fill(_ZERO, kt)
+    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
+        at = start_of(columns, i, w) * width + c
+        for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
+            p = axpy(number(columns.weight, column(i, j, columns.n_weights)), load(T, at, kt), p)
+            at += width
+    return p
+
+
+@merged
+def quick_vector(kt: Any, shape: Any, kind: int, T: Any, columns: Any, i: int, u: int) -> Any:
+    """p_u of row i."""
+    k, w = len(kt), shape.unit_ptr[u]
+    if kind == 0:
+        return long_vector(kt, shape, T, k, 0, columns, i, u)
+    at, x = start_of(columns, i, w) * k, column(i, shape.weight_ptr[w], columns.n_weights)
+    p = scale(number(columns.weight, x), load(T, at, kt))
+    if kind == 4:
+        p = axpy(number(columns.weight, x + 16), load(T, at + k, kt), p)
+        p = axpy(number(columns.weight, x + 32), load(T, at + 2 * k, kt), p)
+        p = axpy(number(columns.weight, x + 48), load(T, at + 3 * k, kt), p)
+    return p
+
+
+@merged
+def linear_part(shape: Any, kind: int, L: Any, columns: Any, i: int, u: int) -> Any:
+    """Σ weight · linear weight of unit u of row i."""
+    linear = _ZERO
+    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
+        row, x = start_of(columns, i, w), column(i, shape.weight_ptr[w], columns.n_weights)
+        if kind == 1:
+            return number(columns.weight, x) * number(L, row)
+        for m in range(shape.weight_ptr[w + 1] - shape.weight_ptr[w]):
+            linear += number(columns.weight, x + 16 * m) * number(L, row + m)
+    return linear
+
+
+@merged
+def fetch_ahead(kt: Any, shape: Any, weights: Any, columns: Any, i: int, end: int, u: int) -> None:
+    """Ask for the table row that comes up soon."""
+    if i + AHEAD < end:
+        row = start_of(columns, i + AHEAD, shape.unit_ptr[u])
+        fetch(weights.T, row * len(kt))
+        fetch(weights.L, row)
+
+
+@merged
+def all_units(
+    kt: Any, shape: Any, weights: Any, columns: Any, at: int, n: int, P: Any, length: int, scores: Any
+) -> None:
+    """P of n rows, `length` numbers per row; linear parts are added to the scores."""
+    for u in range(shape.n_units):
+        kind = kind_of(shape, u)
+        for i in range(n):
+            fetch_ahead(kt, shape, weights, columns, at + i, at + n, u)
+            store(P, i * length + u * len(kt), quick_vector(kt, shape, kind, weights.T, columns, at + i, u))
+            scores[i] += linear_part(shape, kind, weights.L, columns, at + i, u)
