@@ -61,7 +61,19 @@ assert not loaded, loaded
 
 
 def test_kernels_import_nothing_of_ours_but_what_they_are_made_of():
-    names = ("vectors", "interactions", "rows", "scatter", "threads", "updates")
+    names = [
+        "memory",
+        "bundles",
+        "vectors",
+        "units",
+        "interactions",
+        "rows",
+        "scatter",
+        "threads",
+        "updates",
+        "between",
+        "optimizers",
+    ]
     for path in [*SOURCE.rglob("kernels.py"), *(SOURCE / "model" / f"{name}.py" for name in names)]:
         ours = [name for name in imported_modules(path) if name.startswith("splinefm")]
         assert set(ours) <= {f"splinefm.model.{name}" for name in names}, path

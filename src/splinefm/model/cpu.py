@@ -10,20 +10,12 @@ import numpy.typing as npt
 
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
+from splinefm.model.bundles import Batches, Course, Data, Memory, Penalty, Scoring, Shape, State, Weights
 from splinefm.model.family import FFM, AnyModel, Params, init_params
 from splinefm.model.memory import Float64, Int64, addresses
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
     BETWEEN,
-    Batches,
-    Course,
-    Data,
-    Memory,
-    Penalty,
-    Scoring,
-    Shape,
-    State,
-    Weights,
     aligned,
     aligned_copy,
     make_columns,

@@ -24,6 +24,7 @@ import numpy as np
 from numba import njit
 
 from splinefm.model.between import update_between
+from splinefm.model.bundles import Batches, Memory, Scoring, Scratch
 from splinefm.model.interactions import pairs, scores
 from splinefm.model.rows import fetch_tile, set_slope, turn
 from splinefm.model.scatter import scatter
@@ -31,11 +32,10 @@ from splinefm.model.threads import take, wait_for
 from splinefm.model.units import OPTIONS, merged
 from splinefm.model.updates import finish_places, step_of, update_bias, update_field
 from splinefm.model.vectors import behind, reader
-from splinefm.model.workspace import Batches, Memory, Scoring, Scratch
 
 SUMS = 8  # parts in which the gradients of shards are summed
 _ZERO = np.float32(0.0)
-_SOURCES = "kernels between memory units interactions rows scatter threads updates vectors workspace optimizers"
+_SOURCES = "kernels between bundles memory units interactions rows scatter threads updates vectors optimizers"
 
 
 def _digest() -> str:
