@@ -64,6 +64,7 @@ def test_kernels_import_nothing_of_ours_but_what_they_are_made_of():
     names = [
         "memory",
         "bundles",
+        "compiled",
         "vectors",
         "units",
         "interactions",

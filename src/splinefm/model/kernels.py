@@ -15,16 +15,13 @@ arrays: the vector of table row r starts at r · width. The width is k; in an FF
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from splinefm.model.between import update_between
 from splinefm.model.bundles import Batches, Memory, Scoring, Scratch
+from splinefm.model.compiled import compiled
 from splinefm.model.interactions import pairs, scores
 from splinefm.model.rows import fetch_tile, set_slope, turn
 from splinefm.model.scatter import scatter
@@ -36,26 +33,7 @@ from splinefm.model.vectors import behind, reader
 SUMS = 8  # parts in which the gradients of shards are summed
 _ZERO = np.float32(0.0)
 _SOURCES = "kernels between bundles memory units interactions rows scatter threads updates vectors optimizers"
-
-
-def _digest() -> str:
-    """Of all sources that the kernels are made of."""
-    folder = Path(__file__).parent
-    return hashlib.sha256(b"".join((folder / f"{name}.py").read_bytes() for name in _SOURCES.split())).hexdigest()[:12]
-
-
-_DIGEST = _digest()
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compile and keep the result on disk, in a file that is named after all sources.
-
-    Numba looks at the file of the function alone, and reads what it kept before it looks; a kernel of an older version
-    of this package, or one that is made of other files that have changed, must not be found.
-    """
-    function.__qualname__ = f"{function.__name__}_{_DIGEST}"
-    return njit(cache=True, **OPTIONS)(function)
-
+_compiled = compiled(" ".join(f"model/{name}" for name in _SOURCES.split()), **OPTIONS)
 
 read_scoring, read_memory, read_batches = reader(Scoring), reader(Memory), reader(Batches)
 read_scratch = reader(Scratch)

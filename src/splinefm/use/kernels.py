@@ -11,14 +11,11 @@ those of the kernels of the CPU engine.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from splinefm.model.compiled import compiled
 from splinefm.model.units import OPTIONS, inlined
 from splinefm.model.vectors import add, axpy, fetch, fill, fma, load, multiply, number, scale, store, subtract, total
 
@@ -26,16 +23,7 @@ FOUR = 4  # rows that share the loads of a matrix, and fields that share those o
 _ZERO = np.float32(0.0)
 _HALF = np.float32(0.5)
 _TWO = np.float32(2.0)
-
-
-def _digest() -> str:
-    """Of all sources that the kernels are made of."""
-    model = Path(__file__).parents[1] / "model"
-    sources = [Path(__file__), *(model / name for name in ("units.py", "vectors.py"))]
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-
-
-_DIGEST = _digest()
+_compiled = compiled("use/kernels model/units model/vectors", **OPTIONS)
 
 
 class Shape(NamedTuple):
@@ -58,12 +46,6 @@ class Weights(NamedTuple):
     center: Any
     slope: Any
     room: Any
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compile and keep the result on disk, in a file that is named after all sources; as in the CPU engine."""
-    function.__qualname__ = f"{function.__name__}_{_DIGEST}"
-    return njit(cache=True, **OPTIONS)(function)
 
 
 @inlined

@@ -11,14 +11,12 @@ Places may come from a file that is mapped into memory and not verified: they ar
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from splinefm.model.compiled import compiled
 from splinefm.model.vectors import add, axpy, load, store
 from splinefm.use.ranking_kernels import OPTIONS, collect, finish, multiply, passes, place
 
@@ -26,7 +24,7 @@ FIRST, LAST, WIDTH, PLACE = range(4)  # of a window: effects, the largest place,
 TOGETHER = 8  # queries whose effects of a row are neighbors
 TILE = 512  # items that they share, as many as the first cache has room for
 _KT = (0,) * TOGETHER
-_SOURCES = "use/ranking_effects_kernels.py use/ranking_kernels.py model/vectors.py"
+_compiled = compiled("use/ranking_effects_kernels use/ranking_kernels model/vectors", **OPTIONS)
 _ZERO = np.float32(0.0)
 
 
@@ -38,21 +36,6 @@ class Items(NamedTuple):
     windows: Any
     offsets: Any
     n_rows: int
-
-
-def _digest() -> str:
-    """Of all sources that the kernels are made of."""
-    package = Path(__file__).parents[1]
-    return hashlib.sha256(b"".join((package / name).read_bytes() for name in _SOURCES.split())).hexdigest()[:12]
-
-
-_DIGEST = _digest()
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compile and keep the result on disk, in a file that is named after all sources."""
-    function.__qualname__ = f"{function.__name__}_{_DIGEST}"
-    return njit(cache=True, **OPTIONS)(function)
 
 
 @_compiled

@@ -10,15 +10,14 @@ them: they never leave the cache.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
+
+from splinefm.model.compiled import compiled
 
 LANES = 64  # scores that are compared at a time
 TILE = 1024  # columns of a panel that a batch of queries shares
@@ -28,7 +27,7 @@ OPTIONS: dict[str, Any] = {
     # Fused products, but in the order that is written: equal items must have equal scores wherever they are stored.
     "fastmath": {"contract"},
 }
-_DIGEST = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+_compiled = compiled("use/ranking_kernels", **OPTIONS)
 _ZERO = np.float32(0.0)
 _LOWEST = np.finfo(np.float32).min
 _MORE = 128  # rows beyond k that are worth sorting out, at least
@@ -79,12 +78,6 @@ def make_found(n_queries: int, k: int, room: int) -> Found:
         np.full(n_queries, _LOWEST, np.float32),
         np.full(n_queries, np.nan, np.float32),
     )
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compile and keep the result on disk, in a file that is named after this source."""
-    function.__qualname__ = f"{function.__name__}_{_DIGEST}"
-    return njit(cache=True, **OPTIONS)(function)
 
 
 def _as_float(typing: Any, stored: Any) -> Any:

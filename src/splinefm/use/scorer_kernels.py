@@ -15,10 +15,8 @@ them so, and there is little to compile.
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +25,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from splinefm.encode.kernels import find
+from splinefm.model.compiled import compiled
 from splinefm.model.vectors import add, axpy, fetch, fill, fma, load, multiply, number, scale, store, subtract, total
 
 # Places of a plan
@@ -53,29 +52,11 @@ LINKS = ("score", "logistic", "squared", "poisson")
 # No reference counts: nothing is allocated.
 _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "no_cfunc_wrapper": True}
 _INSIDE: dict[str, Any] = {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
-_SOURCES = "use/scorer_kernels.py model/vectors.py encode/kernels.py"
+_compiled = compiled("use/scorer_kernels model/vectors encode/kernels", **_OPTIONS)
 _ALL = 1 << 40  # numbers of an array whose size nobody asks for
 _LINE = 16  # float32 numbers in a line of the cache
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
-
-
-def _digest() -> str:
-    """Of all sources that the kernels are made of."""
-    package = Path(__file__).parents[1]
-    return hashlib.sha256(b"".join((package / name).read_bytes() for name in _SOURCES.split())).hexdigest()[:12]
-
-
-_DIGEST = _digest()
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compile for three addresses or numbers, and keep the result on disk in a file that is named after all sources.
-
-    Why the sources: see the kernels of the CPU engine.
-    """
-    function.__qualname__ = f"{function.__name__}_{_DIGEST}"
-    return njit(cache=True, **_OPTIONS)(function)
 
 
 def _inlined(function: Callable[..., Any]) -> Any:
