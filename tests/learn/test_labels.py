@@ -56,6 +56,7 @@ def test_labels_become_0_and_1():
         np.testing.assert_array_equal(as_targets(column, "t", classes), expected)
         np.testing.assert_array_equal(as_targets(column.dictionary_encode(), "t", classes), expected)
     np.testing.assert_array_equal(as_targets(pa.array([0.25]), "t", None), [0.25])
+    np.testing.assert_array_equal(as_targets(pa.nulls(2), "t", ("no", "yes")), [np.nan, np.nan])
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,9 @@ def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDAr
     if classes is None:
         return as_numbers(column, name)
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    if isinstance(classes[0], str) != is_text(column.type) and not pa.types.is_null(column.type):
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if isinstance(classes[0], str) != is_text(column.type):
         raise ValueError(f"the target {name!r} was {classes[0]!r} or {classes[1]!r} before, now it is {column.type}")
     second = pc.equal(column, pa.scalar(classes[1], column.type))
     known = pc.or_kleene(second, pc.equal(column, pa.scalar(classes[0], column.type)))
