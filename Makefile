@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean
+.PHONY: help demo test check format clean paper-quick
 
 help:  ## list the commands
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/.ready  ## set up, then bins against splines on built-in data: a table, a picture, a model
 	$(BIN)/splinefm demo --out build/demo
@@ -25,6 +25,11 @@ check: $(VENV)/.test  ## format, lint, types
 format: $(VENV)/.test  ## let ruff rewrite the files
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+paper-quick: $(VENV)/.test  ## every experiment of paper/ on reduced settings (DATA=folder: read data there, else download)
+	for name in synthetic tabular criteo ab; do \
+	  $(BIN)/python paper/$$name.py --quick $(if $(DATA),--data $(DATA)) || exit 1; \
+	done
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -43,7 +43,11 @@ if TYPE_CHECKING:
     from splinefm.learn.fitting import fit_model as fit_model
     from splinefm.learn.incremental import Learner as Learner
     from splinefm.learn.modelfile import load as load
+    from splinefm.learn.study import StudySummary as StudySummary
+    from splinefm.learn.study import TrialSummary as TrialSummary
     from splinefm.learn.training import Training as Training
+    from splinefm.learn.tuning import Tuned as Tuned
+    from splinefm.learn.tuning import tune as tune
     from splinefm.model.family import FFM as FFM
     from splinefm.model.family import FM as FM
     from splinefm.model.family import FmFM as FmFM
@@ -99,7 +103,9 @@ _HOME = {
     "learn.fitting": "fit_model",
     "learn.incremental": "Learner",
     "learn.modelfile": "load",
+    "learn.study": "StudySummary TrialSummary",
     "learn.training": "Training",
+    "learn.tuning": "Tuned tune",
     "model.family": "FFM FM FmFM FwFM HigherOrderFM LowRankFwFM",
     "use.approximate": "ApproximateIndex",
     "use.background": "Background",

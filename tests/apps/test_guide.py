@@ -23,13 +23,13 @@ def test_the_guide_runs_from_the_table_to_the_predictions(run, shell, tmp_path):
             shell(line)
         else:
             words = shlex.split(line)[1:]
-            run(*words, *(["--epochs", "2"] if words[0] == "fit" else []))  # a few epochs do here
+            run(*words, *(["--epochs", "2"] if words[0] in ("fit", "tune") else []))  # a few epochs do here
     assert pyarrow.csv.read_csv("predictions.csv").column_names == ["id", "probability"]
     assert json.loads((tmp_path / "metrics.json").read_text())["rows"] == 1000
 
 
 def test_the_guide_has_a_word_on_every_command(run):
     names = re.findall(r"^│ (\w+) ", run("--help").stdout.split("Commands")[1], flags=re.MULTILINE)
-    assert len(names) == 11
+    assert len(names) == 12
     for name in names:
         assert f"`{name}`" in PAGE or f"`splinefm {name}`" in PAGE

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -18,6 +18,9 @@ from typer.core import TyperGroup
 from splinefm.apps import options as opt
 from splinefm.apps.output import print_json, say
 from splinefm.apps.reports import print_demo, print_evaluation, print_fit, print_info
+
+if TYPE_CHECKING:
+    from splinefm.apps.fit import FitRequest
 
 
 class _Commands(TyperGroup):
@@ -111,17 +114,9 @@ def fit(
 
     What you leave out has a default that suits most data. Ctrl-C ends training and keeps the best epoch so far.
     """
-    from splinefm.apps.fit import FitRequest, fit_file
-    from splinefm.apps.sources import STANDARD
+    from splinefm.apps.fit import fit_file
 
-    if data == STANDARD:
-        raise typer.BadParameter(
-            "fit reads the data several times; write the standard input to a file", param_hint="DATA"
-        )
-    if rank is not None and model is not opt.ModelName.LOW_RANK_FWFM:
-        raise typer.BadParameter("only low-rank-fwfm has a rank; add --model low-rank-fwfm", param_hint="--rank")
-    if order is not None and model is not opt.ModelName.HIGHER_ORDER_FM:
-        raise typer.BadParameter("only higher-order-fm has an order; add --model higher-order-fm", param_hint="--order")
+    _check_fit_options("fit", data, model, rank, order)
     training = _given(
         epochs=epochs,
         patience=patience,
@@ -132,21 +127,67 @@ def fit(
         seed=seed,
         threads=threads,
     )
-    request = FitRequest(
-        data=data,
-        target=target,
-        out=out,
-        schema=schema,
-        ignored=ignore or [],
-        model=None if model is None else model.value,
-        sizes=_given(k=k, rank=rank, order=order),
-        loss=None if loss is opt.LossName.AUTO else cast(Any, loss.value),
-        weight=weight,
-        validation=_share_or_file(validation),
-        training=training,
-    )
+    sizes = _given(k=k, rank=rank, order=order)
+    request = _fit_request(data, target, out, schema, ignore, weight, validation, model, sizes, loss, training)
     summary = fit_file(request, _remarks(quiet), not quiet)
     return print_json(summary) if as_json else print_fit(summary)
+
+
+@app.command()
+def tune(
+    data: opt.Data,
+    target: opt.FitTarget,
+    out: opt.FitOut,
+    trials: opt.Trials = 50,
+    timeout: opt.Timeout = None,
+    storage: opt.StorageOption = None,
+    study_name: opt.StudyName = None,
+    metric: opt.MetricOption = opt.MetricName.LOSS,
+    prune: opt.Prune = True,
+    plot: opt.StudyPlot = None,
+    schema: opt.SchemaFile = None,
+    ignore: opt.Ignore = None,
+    weight: opt.Weight = None,
+    validation: opt.Validation = None,
+    model: opt.ModelOption = None,
+    k: opt.K = None,
+    rank: opt.Rank = None,
+    order: opt.Order = None,
+    loss: opt.LossOption = opt.LossName.AUTO,
+    epochs: opt.Epochs = None,
+    patience: opt.Patience = None,
+    batch_size: opt.BatchSize = None,
+    learning_rate: opt.LearningRate = None,
+    l2: opt.L2 = None,
+    smoothness: opt.Smoothness = None,
+    seed: opt.Seed = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Search for the settings that are best on validation rows, and write a model that is fitted with them.
+
+    Searched are k, learning rate, batch size, penalties, segments, degree and transform; what you give is kept. Ctrl-C
+    ends the search and keeps what is done; with --storage, the same command goes on.
+    """
+    from splinefm.apps.tune import TuneRequest, print_tuning, tune_file
+
+    _check_fit_options("tune", data, model, rank, order)
+    training = _given(
+        epochs=epochs,
+        patience=patience,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        l2=l2,
+        smoothness=smoothness,
+        seed=seed,
+        threads=threads,
+    )
+    sizes = _given(k=k, rank=rank, order=order)
+    wanted = _fit_request(data, target, out, schema, ignore, weight, validation, model, sizes, loss, training)
+    request = TuneRequest(wanted, trials, timeout, storage, study_name, metric.value, prune, plot)
+    summary = tune_file(request, _remarks(quiet), not quiet)
+    return print_json(summary) if as_json else print_tuning(summary)
 
 
 @app.command()
@@ -356,6 +397,51 @@ def demo(
 
     result = run_demo(out, verbose=not quiet)
     return print_json(result) if as_json else print_demo(result)
+
+
+def _check_fit_options(
+    command: str, data: str, model: opt.ModelName | None, rank: int | None, order: int | None
+) -> None:
+    from splinefm.apps.sources import STANDARD
+
+    if data == STANDARD:
+        raise typer.BadParameter(
+            f"{command} reads the data several times; write the standard input to a file", param_hint="DATA"
+        )
+    if rank is not None and model is not opt.ModelName.LOW_RANK_FWFM:
+        raise typer.BadParameter("only low-rank-fwfm has a rank; add --model low-rank-fwfm", param_hint="--rank")
+    if order is not None and model is not opt.ModelName.HIGHER_ORDER_FM:
+        raise typer.BadParameter("only higher-order-fm has an order; add --model higher-order-fm", param_hint="--order")
+
+
+def _fit_request(
+    data: str,
+    target: str,
+    out: Path,
+    schema: Path | None,
+    ignore: list[str] | None,
+    weight: str | None,
+    validation: str | None,
+    model: opt.ModelName | None,
+    sizes: dict[str, Any],
+    loss: opt.LossName,
+    training: dict[str, Any],
+) -> FitRequest:
+    from splinefm.apps.fit import FitRequest
+
+    return FitRequest(
+        data=data,
+        target=target,
+        out=out,
+        schema=schema,
+        ignored=ignore or [],
+        model=None if model is None else model.value,
+        sizes=sizes,
+        loss=None if loss is opt.LossName.AUTO else cast(Any, loss.value),
+        weight=weight,
+        validation=_share_or_file(validation),
+        training=training,
+    )
 
 
 def _given(**settings: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from splinefm.encode.schema import Field
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
 from splinefm.learn.modelfile import load
+from splinefm.learn.study import StudySummary
 from splinefm.learn.training import Epoch
 
 
@@ -35,6 +37,7 @@ def describe_file(path: Path) -> dict[str, Any]:
         "fields": describe_fields(fitted),
         "training": _describe_training(fitted),
         "validation": describe_validation(fitted),
+        "study": None if fitted.study is None else describe_study(fitted.study),
         "history": [epoch._asdict() for epoch in fitted.history],
     }
 
@@ -65,6 +68,22 @@ def describe_validation(fitted: Fitted) -> dict[str, Any]:
         "metric": name or None,
         "value": value,
         "seconds": fitted.history[-1].seconds if fitted.history else None,
+    }
+
+
+def describe_study(study: StudySummary) -> dict[str, Any]:
+    """A study as lists, dicts, strings and numbers."""
+    best, first = study.best_trial, study.trials[0]
+    return {
+        "name": study.name,
+        "metric": study.metric,
+        "trials": len(study.trials),
+        "states": dict(Counter(trial.state for trial in study.trials)),
+        "best_trial": best.number,
+        "value": best.value,
+        "start_value": first.value if first.state == "complete" else None,
+        "params": dict(best.params),
+        "table": study.table,
     }
 
 

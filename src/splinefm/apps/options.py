@@ -45,6 +45,16 @@ class SpacingName(StrEnum):
     QUANTILE = "quantile"
 
 
+class MetricName(StrEnum):
+    """What trials are compared by."""
+
+    LOSS = "loss"
+    AUC = "auc"
+    NORMALIZED_ENTROPY = "normalized_entropy"
+    MAE = "mae"
+    R2 = "r2"
+
+
 class ExportName(StrEnum):
     """What a model can be exported to."""
 
@@ -65,7 +75,7 @@ def _amount(text: str, panel: str, *names: str) -> Any:
     return typer.Option(*names, metavar="NUMBER", min=0.0, help=text, rich_help_panel=panel)
 
 
-_MODEL, _TRAINING = "Model", "Training"
+_MODEL, _TRAINING, _SEARCH = "Model", "Training", "Search"
 _FILES = "A CSV, TSV or Parquet file, a folder of such files, or a pattern such as 'logs/*.parquet'"
 _LOSSES = (
     "What to minimize. logistic: two classes, or shares; squared: numbers; poisson: counts; "
@@ -123,6 +133,46 @@ LearningRate = Annotated[float | None, _amount("Size of the steps, at most.", _T
 L2 = Annotated[float | None, _amount("Penalty on the size of weights and vectors.", _TRAINING, "--l2")]
 Smoothness = Annotated[float | None, _amount("Penalty on the roughness of curves.", _TRAINING)]
 Seed = Annotated[int | None, _count("The same seed gives the same model.", _TRAINING, least=0)]
+
+Trials = Annotated[
+    int,
+    _count("Trials in all, those that the storage has already and those of other processes included.", _SEARCH),
+]
+Timeout = Annotated[
+    float | None, _amount("Seconds for the trials; fitting the best settings comes after them.", _SEARCH)
+]
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|URL",
+        help="Keep the trials, to go on later or to share them between processes: a SQLite file (.db, .sqlite), a "
+        "journal (.journal, .log), or the address of a database.",
+        rich_help_panel=_SEARCH,
+    ),
+]
+StudyName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Name of the study in the storage; by default target and model.", rich_help_panel=_SEARCH
+    ),
+]
+MetricOption = Annotated[
+    MetricName,
+    typer.Option(
+        help="What to compare. auc and normalized_entropy are for two classes, mae and r2 for numbers.",
+        rich_help_panel=_SEARCH,
+    ),
+]
+Prune = Annotated[
+    bool,
+    typer.Option(
+        "--prune/--no-prune", help="End trials that are worse than the median of others.", rich_help_panel=_SEARCH
+    ),
+]
+StudyPlot = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Draw the trials and the settings: .png, .svg or .pdf.", rich_help_panel=_SEARCH),
+]
 
 EvaluateTarget = Annotated[
     str | None, _column("The column that was to be predicted; not needed if all others are fields of the model.")

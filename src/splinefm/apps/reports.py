@@ -77,6 +77,7 @@ def print_info(about: dict[str, Any]) -> None:
             ("predicts", f"{about['prediction']} ({about['loss']} loss)"),
             ("fitted to", f"{about['rows']:,} rows"),
             ("training", _training(about)),
+            *([("study", study_line(about["study"]))] if about["study"] is not None else []),
         ]
     )
     print()
@@ -90,6 +91,22 @@ def print_info(about: dict[str, Any]) -> None:
         _print_history(about["history"][-LAST_EPOCHS:])
 
 
+def study_line(about: dict[str, Any]) -> str:
+    """A study in a few words.
+
+    Examples
+    --------
+    >>> about = {"trials": 3, "metric": "RMSE", "value": 0.5, "start_value": 0.6, "best_trial": 2}
+    >>> study_line({**about, "params": {"k": 4}})
+    'trial 2 of 3 with RMSE 0.5 (0.6 before): k=4'
+    """
+    improved = about["best_trial"] > 0 and about["start_value"] is not None
+    before = f" ({number(about['start_value'])} before)" if improved else ""
+    settings = ", ".join(f"{name}={_short(value)}" for name, value in about["params"].items())
+    measured = f"{about['metric']} {number(about['value'])}"
+    return f"trial {about['best_trial']} of {about['trials']} with {measured}{before}: {settings}"
+
+
 def _training(about: dict[str, Any]) -> str:
     training, validation = about["training"], about["validation"]
     penalties = ", ".join(f"{name} {_penalty(training[name])}" for name in ("l2", "smoothness"))
@@ -97,6 +114,10 @@ def _training(about: dict[str, Any]) -> str:
         return f"{validation['epochs']} epochs, {penalties}"
     measured = f"{validation['metric']} {number(validation['value'])}"
     return f"epoch {validation['best_epoch']} of {validation['epochs']} with {measured}, {penalties}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _penalty(value: Any) -> str:

@@ -46,6 +46,16 @@ class _Rows(NamedTuple):
     sample_weight: str | None
 
 
+class Task(NamedTuple):
+    """What an estimator is to learn, with the fields and the validation part found."""
+
+    rows: _Rows
+    schema: Schema
+    loss: LossName
+    validation: object
+    training: Training
+
+
 class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """What the two estimators share: parameters, tables in, scores out."""
 
@@ -118,6 +128,24 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def _fit(
         self, X: object, y: object, sample_weight: object, target: str | None, classes: Labels | None = None
     ) -> None:
+        task = self._task(X, y, sample_weight, target, classes)
+        self.fitted_ = fit_model(
+            task.rows.table,
+            task.rows.target,
+            schema=task.schema,
+            model=self.model,
+            loss=task.loss,
+            sample_weight=task.rows.sample_weight,
+            validation=task.validation,
+            training=task.training,
+            verbose=bool(self.verbose),
+        )
+        self.schema_, self.history_, self._learner = task.schema, list(self.fitted_.history), None
+
+    def _task(
+        self, X: object, y: object, sample_weight: object, target: str | None, classes: Labels | None = None
+    ) -> Task:
+        """Check the settings, open the tables and remember their columns."""
         training, loss = self._training(), self._loss()
         _check_kind("model", self.model, AnyModel, "sf.FFM(k=8)")
         _check_kind("schema", self.schema, Schema, "sf.Schema.infer(table)")
@@ -130,18 +158,7 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             rows = _check_rows(table, target, sample_weight)
         self._remember_columns(table, named, rows if target else None)
         schema = self.schema or _infer(rows)
-        self.fitted_ = fit_model(
-            rows.table,
-            rows.target,
-            schema=schema,
-            model=self.model,
-            loss=loss,
-            sample_weight=rows.sample_weight,
-            validation=self._open_validation(rows, target, classes),
-            training=training,
-            verbose=bool(self.verbose),
-        )
-        self.schema_, self.history_, self._learner = schema, list(self.fitted_.history), None
+        return Task(rows, schema, loss, self._open_validation(rows, target, classes), training)
 
     def _update(self, X: object, y: object, sample_weight: object, target: str | None) -> None:
         """One pass over new rows."""
@@ -575,6 +592,16 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         if numbers.dtype.kind in "USO" and any(isinstance(value, str) for value in numbers.tolist()):
             raise ValueError(f"y holds text, such as {numbers.tolist()[0]!r}; for labels use SplineFMClassifier")
         return np.asarray(check_array(numbers, ensure_2d=False, dtype=np.float64, input_name="y"))
+
+
+def open_task(
+    estimator: SplineFMClassifier | SplineFMRegressor, X: object, y: object, sample_weight: object, target: str | None
+) -> Task:
+    """What `estimator.fit` with these arguments would learn; the estimator remembers the columns."""
+    _check_one_target(estimator, y, target)
+    labeled = y is not None and isinstance(estimator, SplineFMClassifier)
+    classes = _two_classes(_read_labels(y)) if labeled else None
+    return estimator._task(X, y, sample_weight, target, classes)
 
 
 def _open(X: object, min_rows: int = 1) -> tuple[_Source, bool]:

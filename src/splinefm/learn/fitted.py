@@ -14,6 +14,7 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.learn.labels import Classes
 from splinefm.learn.losses import Loss
+from splinefm.learn.study import StudySummary
 from splinefm.learn.training import Epoch, Training
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params
@@ -43,6 +44,8 @@ class Fitted:
         One entry per epoch of training.
     training : Training
         How it was trained, with the penalties that were chosen.
+    study : StudySummary, optional
+        The search that found its settings, if `sf.tune` did.
 
     Examples
     --------
@@ -59,6 +62,7 @@ class Fitted:
     loss: Loss
     history: tuple[Epoch, ...] = field(default=(), repr=False)
     training: Training = field(default_factory=Training)
+    study: StudySummary | None = field(default=None, repr=False)
 
     @property
     def classes(self) -> Classes | None:

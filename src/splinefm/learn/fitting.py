@@ -10,7 +10,7 @@ from splinefm.encode.schema import Schema
 from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss, LossName
-from splinefm.learn.progress import Progress, make_progress
+from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.training import Chunk, Epoch, Trained, Training, make_groups, train
 from splinefm.model.family import FFM, AnyModel, FwFM, Params
 
@@ -74,34 +74,62 @@ def fit_model(
         progress.begin("looking at the columns")
         schema = schema or _without(infer_schema(table, target=target), sample_weight)
         training = training.with_penalties(schema.names)
-        source = Source(schema, target, sample_weight, table)
-        source = source.with_classes() if loss == "logistic" else source
-        chunks = prepare_chunks(source, Loss(loss, classes=source.classes), validation, training, progress)
+        chunks = make_chunks(Source(schema, target, sample_weight, table), loss, validation, training, progress)
         chosen = model or default_model(len(schema))
         params, history = _train(chosen, chunks, training, report, progress)
     return Fitted(chunks.encoder, chosen, params, chunks.loss, tuple(history), training)
+
+
+def make_chunks(
+    source: Source, loss: LossName, validation: float | object, training: Training, progress: Progress = SILENT
+) -> Chunks:
+    """Everything that training needs of a table, for a loss by its name."""
+    source = source.with_classes() if loss == "logistic" else source
+    return prepare_chunks(source, Loss(loss, classes=source.classes), validation, training, progress)
+
+
+def train_part(
+    model: AnyModel,
+    chunks: Chunks,
+    training: Training,
+    report: Callable[[Epoch], None] = lambda epoch: None,
+    progress: Progress = SILENT,
+) -> Trained:
+    """Train on the rows that are not held out, and choose the best epoch by those that are."""
+    options = {"validation": chunks.validation, "report": report, "progress": progress}
+    return _run(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
 
 
 def _train(
     model: AnyModel, chunks: Chunks, training: Training, report: Callable[[Epoch], None], progress: Progress
 ) -> tuple[Params, list[Epoch]]:
     """Train on the rows that are not held out, and then perhaps on all."""
-    groups = make_groups(chunks.encoder, training)
-
-    def run(rows: int, epoch: Callable[[int], Iterable[Chunk]], **options: Any) -> Trained:
-        layout = chunks.encoder.layout
-        return train(model, layout, groups, epoch, rows, chunks.loss, training, start=chunks.start, **options)
-
-    first = run(chunks.n_rows, chunks.epoch, validation=chunks.validation, report=report, progress=progress)
+    first = train_part(model, chunks, training, report, progress)
     if first.interrupted or not training.refit or (whole := chunks.whole()) is None:
         return first.params, first.history
     best = min(first.history, key=lambda epoch: epoch.validation_loss)
+    every = [whole]
     with progress.within("all rows"):
         try:
-            second = run(len(whole.y), lambda epoch: [whole], progress=progress, stop_after=best.epoch)
+            options = {"progress": progress, "stop_after": best.epoch}
+            second = _run(model, chunks, training, len(whole.y), lambda epoch: every, **options)
         except KeyboardInterrupt:
             return first.params, first.history
     return (first if second.interrupted else second).params, first.history
+
+
+def _run(
+    model: AnyModel,
+    chunks: Chunks,
+    training: Training,
+    rows: int,
+    epoch: Callable[[int], Iterable[Chunk]],
+    **options: Any,
+) -> Trained:
+    groups = make_groups(chunks.encoder, training)
+    return train(
+        model, chunks.encoder.layout, groups, epoch, rows, chunks.loss, training, start=chunks.start, **options
+    )
 
 
 def _without(schema: Schema, name: str | None) -> Schema:

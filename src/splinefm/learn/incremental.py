@@ -51,7 +51,7 @@ class Learner:
     def __init__(self, fitted: Fitted, training: Training | None = None) -> None:
         self.training = training or fitted.training
         self.encoder, self.model, self.loss = fitted.encoder, fitted.model, fitted.loss
-        self.history = fitted.history
+        self.history, self.study = fitted.history, fitted.study
         self.rng = seeded(self.training.seed)
         self.engine = CpuEngine(
             self.model,
@@ -89,7 +89,8 @@ class Learner:
 
     def fitted(self) -> Fitted:
         """The model as it is now."""
-        return Fitted(self.encoder, self.model, self.engine.params(), self.loss, self.history, self.training)
+        params = self.engine.params()
+        return Fitted(self.encoder, self.model, params, self.loss, self.history, self.training, self.study)
 
     def _meet(self, source: Source) -> None:
         """Check targets and weights and give new categories their rows, before anything is learned."""

@@ -38,6 +38,7 @@ from splinefm.learn.container import (
 )
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
+from splinefm.learn.study import StudySummary, TrialSummary
 from splinefm.learn.training import Epoch, Training
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params
 
@@ -45,11 +46,12 @@ FORMAT = 2
 """Raised when older releases would misread a file; files of every lower number stay readable."""
 
 _MODELS = (FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM)
+_FIELD_KINDS = (Numerical, Categorical, MultiValued, *TRANSFORMS, *BASES)
 # The only classes that a file can name.
 _KINDS: dict[str, type] = {
-    kind.__name__: kind for kind in (Numerical, Categorical, MultiValued, *TRANSFORMS, *BASES, *_MODELS, Loss, Training)
+    kind.__name__: kind for kind in (*_FIELD_KINDS, *_MODELS, Loss, Training, StudySummary, TrialSummary)
 }
-_PARTS = {"encoder", "model", "loss", "training", "history"}
+_PARTS = {"encoder", "model", "loss", "training", "history"}  # and "study", where the settings were searched
 _MAPPED = ("params/factors", "params/linear")  # those that grow with the number of categories
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
 _MOST_NUMBERS = 16  # longer tuples of numbers, such as the knots of a transform, become arrays
@@ -158,12 +160,14 @@ def _describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any
     for name, values in fitted.params.items():
         tensors[f"params/{name}"] = np.asarray(values)
     notes = {str(name): str(note) for name, note in encoder.notes.items()}
+    study = {} if fitted.study is None else {"study": _describe(fitted.study, "study", "the study", tensors)}
     return {
         "encoder": {"fields": described, "n_rows": int(encoder.n_rows), "notes": notes},
         "model": _describe(fitted.model, "model", "the model", tensors),
         "loss": _describe(fitted.loss, "loss", "the loss", tensors),
         "training": _describe(fitted.training, "training", "the training", tensors),
         "history": list(Epoch._fields),
+        **study,
     }
 
 
@@ -208,11 +212,14 @@ def _strings(vocabulary: Vocabulary) -> tuple[Array, Array]:
 
 def _restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = False) -> Fitted:
     """Check everything and put it together; the arrays of `tensors` are used up."""
-    demand(description.keys() == _PARTS, f"it must hold {', '.join(sorted(_PARTS))}, but has {list(description)[:9]}")
+    parts = description.keys() - {"study"}
+    demand(parts == _PARTS, f"it must hold {', '.join(sorted(_PARTS))}, but has {list(description)[:9]}")
     model, loss, training = (_restore(description[part], tensors, part) for part in ("model", "loss", "training"))
     demand(isinstance(model, _MODELS), "its model is none")
     demand(isinstance(loss, Loss) and math.isfinite(loss.center) and 0 < loss.scale < math.inf, f"its loss is {loss}")
     demand(isinstance(training, Training), "its training settings are none")
+    study = _restore(description.get("study"), tensors, "study")
+    demand(study is None or isinstance(study, StudySummary), "its study is none")
     history = _restore_history(description["history"], _take(tensors, "history", "F64", 2))
     encoder = _restore_encoder(description["encoder"], tensors)
     if isinstance(model, HigherOrderFM):
@@ -220,7 +227,7 @@ def _restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = 
         demand(model.order <= highest, f"the order {model.order} of the model exceeds {highest}")
     params = _restore_params(model, encoder.layout, tensors, mapped)
     demand(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
-    return Fitted(encoder, model, params, loss, history, training)
+    return Fitted(encoder, model, params, loss, history, training, study)
 
 
 def _restore_encoder(description: Any, tensors: dict[str, Array]) -> Encoder:

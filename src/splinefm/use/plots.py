@@ -36,6 +36,7 @@ from splinefm.use.draw_reports import (
     draw_pairs,
     find_history,
 )
+from splinefm.use.draw_study import draw_slice, draw_trials, find_study, searched
 from splinefm.use.draw_surfaces import draw_surface
 from splinefm.use.draw_views import MOST_LINES, draw_bars, draw_curves
 from splinefm.use.importance import Importance
@@ -283,6 +284,38 @@ def plot_history(history: object, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def plot_study(study: object, axes: Sequence[Axes] | None = None) -> list[Axes]:
+    """The trials of a search over settings, and its result over each of the settings.
+
+    The first panel has the value of every trial and the best so far, the others the complete trials by setting: where
+    good ones crowd at an edge, a wider space may help. Values far off are triangles at the edge of a panel.
+
+    Parameters
+    ----------
+    study : Tuned, Fitted, estimator or StudySummary
+        What `sf.tune` returned, or a model that it made.
+    axes : sequence of Axes, optional
+        Where to draw, one for each panel; by default in a new figure, `axes[0].figure`. One alone gets the first panel.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> trials = [sf.TrialSummary(i, "complete", 1.0 - 0.1 * i, 20, 0.5, (("k", 2**i),)) for i in range(3)]
+    >>> axes = plot_study(sf.StudySummary("y", "RMSE", False, 2, tuple(trials)))
+    >>> [ax.get_xlabel() for ax in axes]
+    ['trial', 'k']
+    """
+    found = find_study(study)
+    names = searched(found)
+    panels = _wide_and_small_panels(len(names)) if axes is None else [_axes(ax) for ax in axes]
+    if len(panels) not in (1, 1 + len(names)):
+        raise ValueError(f"there are {1 + len(names)} panels to draw, but {len(panels)} axes")
+    draw_trials(panels[0], found)
+    for ax, name in zip(panels[1:], names, strict=False):
+        draw_slice(ax, found, name)
+    return panels
+
+
 def plot_calibration(
     y: npt.ArrayLike,
     prediction: npt.ArrayLike,
@@ -509,6 +542,15 @@ def _panels(n_panels: int, per_column: int) -> list[Axes]:
     for spare in panels[n_panels:]:
         spare.remove()
     return panels[:n_panels]
+
+
+def _wide_and_small_panels(n_small: int) -> list[Axes]:
+    """A panel as wide as the figure, and small ones below it, in rows of three."""
+    n_rows = -(-n_small // 3)
+    figure = Figure(figsize=(8.4, 3.0 + 2.2 * n_rows), layout="constrained")
+    grid = figure.add_gridspec(1 + n_rows, 3, height_ratios=[1.3, *[1.0] * n_rows])
+    small = [figure.add_subplot(grid[1 + i // 3, i % 3]) for i in range(n_small)]
+    return [figure.add_subplot(grid[0, :]), *small]
 
 
 def _several(curves: object) -> list[Curve]:

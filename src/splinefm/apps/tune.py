@@ -1,0 +1,149 @@
+"""`splinefm tune`: search for the settings of a model, and write the best one to a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from splinefm.apps.fit import FitRequest, _find_schema, _make_model, choose_loss
+from splinefm.apps.info import describe_study
+from splinefm.apps.output import in_bytes, print_facts
+from splinefm.apps.pictures import FORMATS, import_plots, picture_bytes
+from splinefm.apps.reports import study_line
+from splinefm.apps.sources import open_data, refuse_overwriting, require_columns
+from splinefm.learn.container import check_destination, replacing
+from splinefm.learn.study import StudySummary
+from splinefm.learn.training import Training
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """What the user asked for.
+
+    Parameters
+    ----------
+    fit : FitRequest
+        The table, the target, the model file and settings; those that are given are not searched.
+    trials, timeout, storage, study_name, metric, prune
+        As in `sf.tune`.
+    plot : Path, optional
+        The picture of the study to write.
+    """
+
+    fit: FitRequest
+    trials: int
+    timeout: float | None = None
+    storage: str | None = None
+    study_name: str | None = None
+    metric: str = "loss"
+    prune: bool = True
+    plot: Path | None = None
+
+
+def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -> dict[str, Any]:
+    """Search, fit and save a model, and tell how it went."""
+    begin = time.perf_counter()
+    _check_files(request)
+    fit = request.fit
+    choice = choose_loss(fit.data, fit.target, fit.loss)
+    say(f"loss: {choice.loss} ({choice.why})")
+    estimator = _estimator(fit, choice.loss, say, verbose)
+    say(f"model: {type(estimator.model).__name__}")
+    given = {**fit.sizes, **fit.training}
+    searched = ("k", "batch_size", "learning_rate", "l2", "smoothness")
+    tuned = _tune(
+        estimator,
+        fit.data,
+        fit.target,
+        sample_weight=fit.weight,
+        trials=request.trials,
+        timeout=request.timeout,
+        storage=request.storage,
+        study_name=request.study_name,
+        space={name: None for name in searched if name in given},
+        metric=request.metric,
+        prune=request.prune,
+        verbose=verbose,
+    )
+    tuned.estimator.fitted_.save(fit.out)
+    if request.plot is not None:
+        _draw(tuned.summary, request.plot)
+    return _summary(request, tuned.estimator.fitted_, time.perf_counter() - begin)
+
+
+def print_tuning(summary: dict[str, Any]) -> None:
+    """What came out of a search."""
+    study = summary["study"]
+    states = ", ".join(f"{count} {state}" for state, count in study["states"].items())
+    facts = [
+        ("best", study_line(study)),
+        ("trials", states),
+        ("model", f"{summary['model']}, {summary['loss']} loss"),
+        ("data", f"{summary['rows']:,} rows, {summary['fields']} fields"),
+        ("time", f"{summary['seconds']:.1f} seconds"),
+        ("file", f"{summary['file']}, {in_bytes(summary['bytes'])}"),
+    ]
+    print_facts([*facts, *([("picture", summary["plot"])] if summary["plot"] else [])])
+
+
+def _tune(*args: Any, **settings: Any) -> Any:
+    from splinefm.learn.tuning import tune
+
+    try:
+        return tune(*args, **settings)
+    except ModuleNotFoundError as error:
+        if error.name != "optuna":
+            raise
+        raise ValueError(str(error)) from error
+
+
+def _check_files(request: TuneRequest) -> None:
+    """Raise where an output cannot be written: before an hour of training, not after it."""
+    fit, plot = request.fit, request.plot
+    inputs = [path for path in (fit.data, fit.schema, request.storage) if path is not None]
+    check_destination(fit.out)
+    refuse_overwriting(fit.out, *inputs)
+    if plot is not None:
+        if plot.suffix.lower() not in FORMATS:
+            raise ValueError(f"--plot {str(plot)!r} must end in {', '.join(FORMATS)}")
+        check_destination(plot)
+        import_plots()
+    if isinstance(fit.validation, str):
+        require_columns(open_data(fit.validation), [fit.target])
+
+
+def _estimator(fit: FitRequest, loss: str, say: Callable[[str], None], verbose: bool) -> Any:
+    from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor
+
+    schema = _find_schema(fit, say, verbose)
+    settings = {item.name: fit.training[item.name] for item in fields(Training) if item.name in fit.training}
+    if fit.validation is not None:
+        settings["validation"] = fit.validation
+    model = _make_model(fit, len(schema))
+    if loss == "logistic":
+        return SplineFMClassifier(model, schema=schema, **settings)
+    return SplineFMRegressor(model, loss=loss, schema=schema, **settings)
+
+
+def _draw(study: StudySummary, path: Path) -> None:
+    content = picture_bytes(import_plots().plot_study(study)[0], path)
+    with replacing(check_destination(path)) as file:
+        file.write(content)
+
+
+def _summary(request: TuneRequest, fitted: Any, seconds: float) -> dict[str, Any]:
+    return {
+        "file": str(request.fit.out),
+        "bytes": request.fit.out.stat().st_size,
+        "model": str(fitted.model),
+        "target": request.fit.target,
+        "loss": fitted.loss.name,
+        "rows": fitted.encoder.n_rows,
+        "fields": len(fitted.encoder.fields),
+        "study": describe_study(fitted.study),
+        "plot": None if request.plot is None else str(request.plot),
+        "seconds": round(seconds, 3),
+    }
