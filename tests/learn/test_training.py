@@ -26,7 +26,7 @@ MODELS = [
     sf.HigherOrderFM(k=3, order=3),
 ]
 QUICK = sf.Training(
-    epochs=3, batch_size=64, seed=1, threads=1, learning_rate=0.01, l2=1e-4, smoothness=3e-4, refit=False
+    epochs=3, batch_size=64, seed=1, threads=1, learning_rate=0.01, l2=1e-4, smoothness=3e-4, refit=False, refine=False
 )
 
 
@@ -139,7 +139,7 @@ def test_history_and_early_stopping():
     table = waves(600)
     seen = []
     noise = table.set_column(2, "y", pa.array(np.random.default_rng(0).normal(size=600)))
-    training = sf.Training(epochs=50, patience=2, threads=1)
+    training = sf.Training(epochs=50, patience=2, threads=1, refine=False)
     fitted = sf.fit_model(noise, "y", loss="squared", training=training, report=seen.append)
     assert list(fitted.history) == seen and 3 <= len(seen) < 50
     best = min(range(len(seen)), key=lambda i: seen[i].validation_loss)

@@ -29,6 +29,7 @@ from splinefm.learn.fitting import fit_model
 from splinefm.learn.incremental import Learner
 from splinefm.learn.labels import Label
 from splinefm.learn.losses import LossName
+from splinefm.learn.resolutions import with_bases
 from splinefm.learn.training import Epoch, Penalty, Training
 from splinefm.model.family import AnyModel
 
@@ -81,6 +82,7 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         average: bool = Training.average,
         patience: int | None = Training.patience,
         refit: bool = Training.refit,
+        refine: bool = Training.refine,
         validation: object = _VALIDATION,
         threads: int | None = Training.threads,
         seed: int = Training.seed,
@@ -98,6 +100,7 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         self.average = average
         self.patience = patience
         self.refit = refit
+        self.refine = refine
         self.validation = validation
         self.threads = threads
         self.seed = seed
@@ -140,7 +143,8 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             training=task.training,
             verbose=bool(self.verbose),
         )
-        self.schema_, self.history_, self._learner = task.schema, list(self.fitted_.history), None
+        self.schema_ = with_bases(task.schema, self.fitted_.encoder)
+        self.history_, self._learner = list(self.fitted_.history), None
 
     def _task(
         self, X: object, y: object, sample_weight: object, target: str | None, classes: Labels | None = None
@@ -280,6 +284,9 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
         Stop after so many epochs without a better validation loss.
     refit : bool
         Train again on all rows, for as many epochs as were best on the validation rows.
+    refine : bool
+        Train a second time with resolutions by column, where the schema is inferred, and take what is better on the
+        validation rows.
     validation : float, tuple or table
         What chooses the best epoch: a share of the rows (0: none); for `fit(X, y)` also `(X, y)` or
         `(X, y, sample_weight)`; for `fit(table, target=...)` also a table, path or dataset.
@@ -455,6 +462,9 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         Stop after so many epochs without a better validation loss.
     refit : bool
         Train again on all rows, for as many epochs as were best on the validation rows.
+    refine : bool
+        Train a second time with resolutions by column, where the schema is inferred, and take what is better on the
+        validation rows.
     validation : float, tuple or table
         What chooses the best epoch: a share of the rows (0: none); for `fit(X, y)` also `(X, y)` or
         `(X, y, sample_weight)`; for `fit(table, target=...)` also a table, path or dataset.
@@ -508,6 +518,7 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         average: bool = Training.average,
         patience: int | None = Training.patience,
         refit: bool = Training.refit,
+        refine: bool = Training.refine,
         validation: object = _VALIDATION,
         threads: int | None = Training.threads,
         seed: int = Training.seed,
@@ -526,6 +537,7 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
             average=average,
             patience=patience,
             refit=refit,
+            refine=refine,
             validation=validation,
             threads=threads,
             seed=seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from splinefm.encode.inference import infer_schema
@@ -11,10 +12,13 @@ from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.progress import SILENT, Progress, make_progress
-from splinefm.learn.training import Chunk, Epoch, Trained, Training, make_groups, train
+from splinefm.learn.resolutions import choose_resolutions, free_columns, levels_of, with_resolutions
+from splinefm.learn.training import Chunk, Diverged, Epoch, Trained, Training, make_groups, train
 from splinefm.model.family import FFM, AnyModel, FwFM, Params
 
 MANY_FIELDS = 20
+# Tables that are trained on a second time, and what that must gain with more basis functions than before.
+MOST_ROWS, MARGIN = 200_000, 0.002
 
 
 def default_model(n_fields: int) -> AnyModel:
@@ -76,7 +80,9 @@ def fit_model(
         training = training.with_penalties(schema.names)
         chunks = make_chunks(Source(schema, target, sample_weight, table), loss, validation, training, progress)
         chosen = model or default_model(len(schema))
-        params, history = _train(chosen, chunks, training, report, progress)
+        trained = train_part(chosen, chunks, training, report, progress)
+        chunks, trained = refined(chosen, chunks, trained, training, validation, report, progress)
+        params, history = _refit(chosen, chunks, trained, training, progress)
     return Fitted(chunks.encoder, chosen, params, chunks.loss, tuple(history), training)
 
 
@@ -100,18 +106,57 @@ def train_part(
     return _run(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
 
 
-def _train(
-    model: AnyModel, chunks: Chunks, training: Training, report: Callable[[Epoch], None], progress: Progress
+def refined(
+    model: AnyModel,
+    chunks: Chunks,
+    first: Trained,
+    training: Training,
+    validation: float | object,
+    report: Callable[[Epoch], None] = lambda epoch: None,
+    progress: Progress = SILENT,
+) -> tuple[Chunks, Trained]:
+    """Train once more with resolutions by column, as the first run suggests them; what is better of the two.
+
+    Nothing is done where no resolutions were inferred, where there is no validation part, and for large tables: there
+    the time of a second run is long, and many rows bear fine resolutions anyway.
+    """
+    source, names = chunks.source, free_columns(chunks.source.schema)
+    is_small = chunks.kept is not None and chunks.n_rows <= MOST_ROWS
+    if not (training.refine and names and is_small) or chunks.validation is None or first.interrupted:
+        return chunks, first
+    levels = levels_of(chunks.encoder, names)
+    chosen = choose_resolutions(levels, model, first.params, chunks.validation, chunks.loss, chunks.start)
+    schema = with_resolutions(source.schema, chosen)
+    if schema == source.schema:
+        return chunks, first
+    with progress.within("resolutions by column"):
+        try:
+            other = make_chunks(replace(source, schema=schema), chunks.loss.name, validation, training, progress)
+            second = train_part(model, other, training, report, progress)
+        except (KeyboardInterrupt, Diverged) as error:
+            return chunks, first._replace(interrupted=isinstance(error, KeyboardInterrupt))
+    if second.interrupted:
+        return chunks, first._replace(interrupted=True)
+    before, after = (best_epoch(trained).validation_loss for trained in (first, second))
+    is_simpler = other.encoder.layout.n_rows < chunks.encoder.layout.n_rows
+    return (other, second) if before - after > (0.0 if is_simpler else MARGIN * abs(before)) else (chunks, first)
+
+
+def best_epoch(trained: Trained) -> Epoch:
+    """The epoch whose parameters were kept."""
+    return min(trained.history, key=lambda epoch: epoch.validation_loss)
+
+
+def _refit(
+    model: AnyModel, chunks: Chunks, first: Trained, training: Training, progress: Progress
 ) -> tuple[Params, list[Epoch]]:
-    """Train on the rows that are not held out, and then perhaps on all."""
-    first = train_part(model, chunks, training, report, progress)
+    """Train on all rows, if that is wanted and possible."""
     if first.interrupted or not training.refit or (whole := chunks.whole()) is None:
         return first.params, first.history
-    best = min(first.history, key=lambda epoch: epoch.validation_loss)
     every = [whole]
     with progress.within("all rows"):
         try:
-            options = {"progress": progress, "stop_after": best.epoch}
+            options = {"progress": progress, "stop_after": best_epoch(first).epoch}
             second = _run(model, chunks, training, len(whole.y), lambda epoch: every, **options)
         except KeyboardInterrupt:
             return first.params, first.history

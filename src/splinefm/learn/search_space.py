@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, cast
@@ -15,6 +15,7 @@ from splinefm.encode.schema import Field, Schema
 from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.table import quoted
 from splinefm.encode.transforms import ArcsinhSquare, BestFitCDF, Log, MinMax, Quantile, Transform
+from splinefm.learn.resolutions import Resolutions, free_columns, with_resolutions
 from splinefm.learn.study import Value
 from splinefm.learn.training import L2, SMOOTHNESS, Training
 from splinefm.model.family import FFM, AnyModel, FmFM
@@ -33,6 +34,8 @@ Params = Mapping[str, Any]
 
 AS_IS = "schema"
 """The value of `segments` that leaves every basis as the schema has it."""
+BY_COLUMN = "by column"
+"""The value of `segments` that stands for what `refine` finds."""
 TRANSFORMS: dict[str, Transform] = {
     "quantile": Quantile(atom_share=ATOM_SHARE),
     "minmax": MinMax(),
@@ -49,7 +52,9 @@ LEARNING_RATES, L2S, SMOOTHNESSES = Range(1e-3, 3e-2), Range(3e-6, 1e-3), Range(
 SMALLEST_BATCH, LARGEST_BATCH = 16, 16_384
 
 _OF_FIELDS = ("segments", "degree", "transform")
-_OF_TRAINING = tuple(item.name for item in fields(Training) if item.name not in ("warmup", "refit", "seed", "threads"))
+_OF_TRAINING = tuple(
+    item.name for item in fields(Training) if item.name not in ("warmup", "refit", "refine", "seed", "threads")
+)
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,8 @@ class Base:
         Those of the estimator, its model and schema filled in.
     n_rows : int
         Rows to train on.
+    resolutions : callable
+        Tells the resolutions by column that `refine` finds.
 
     Examples
     --------
@@ -84,6 +91,7 @@ class Base:
 
     settings: Settings
     n_rows: int
+    resolutions: Callable[[], Resolutions] = dict
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,7 +107,12 @@ class Base:
         own["batch_size"] = training.rows_per_step(self.n_rows)
         own["l2"] = L2 if training.l2 is None else training.l2
         own["smoothness"] = SMOOTHNESS if training.smoothness is None else training.smoothness
-        return own | {"segments": AS_IS, "degree": BSpline.degree, "transform": "auto"}
+        segments = BY_COLUMN if self._may_refine else AS_IS
+        return own | {"segments": segments, "degree": BSpline.degree, "transform": "auto"}
+
+    @property
+    def _may_refine(self) -> bool:
+        return self.settings.training.refine and bool(free_columns(self.settings.schema))
 
     def space(self) -> dict[str, Entry]:
         """The default search space; what is a mapping by field or zero stays as it is."""
@@ -114,7 +127,8 @@ class Base:
             if isinstance(own, float) and own > 0.0:
                 space[name] = Range(min(entry.low, own), max(entry.high, own))
         if any(_has_free_basis(item) for item in items):
-            space |= {"segments": SEGMENTS, "degree": DEGREES}
+            by_column = (BY_COLUMN,) if self._may_refine else ()
+            space |= {"segments": (*by_column, *SEGMENTS), "degree": DEGREES}
         if any(_has_free_transform(item) for item in items):
             space["transform"] = ("auto", "quantile", "minmax")
         return space
@@ -125,7 +139,9 @@ class Base:
         of_model = {name: params[name] for name in params if name in {item.name for item in fields(model)}}
         of_training = {name: params[name] for name in params if name in _OF_TRAINING}
         schema = self.settings.schema
-        items = tuple(_changed(item, params) for item in schema)
+        if params.get("segments", self.start["segments"]) == BY_COLUMN:
+            schema, params = with_resolutions(schema, self.resolutions()), {**params, "segments": AS_IS}
+        items = tuple(_changed(item, params, self.settings.schema) for item in schema)
         return Settings(
             cast(AnyModel, replace(model, **of_model)),
             Schema(items, schema.reasons),
@@ -140,7 +156,7 @@ class Base:
             raise ValueError(f"space names {name!r}, which cannot be tuned{hint}. To tune: {quoted(self.names, 99)}")
         for value in values:
             try:
-                self.at({name: value})
+                replace(self, resolutions=dict).at({name: value})  # without looking for resolutions
             except (TypeError, ValueError) as error:
                 raise ValueError(f"space[{name!r}] has the value {value!r}: {error}") from error
 
@@ -192,10 +208,11 @@ def _has_free_transform(item: Numerical) -> bool:
     return item.transform == "auto" and getattr(item.basis, "edges", None) is None
 
 
-def _changed(item: Field, params: Params) -> Field:
+def _changed(item: Field, params: Params, schema: Schema) -> Field:
     if not isinstance(item, Numerical):
         return item
-    if _has_free_basis(item):
+    given = schema[item.name]
+    if isinstance(given, Numerical) and _has_free_basis(given):
         basis = _basis(item.basis, params.get("segments", AS_IS), params.get("degree"))
         item = replace(item, basis=basis)
     transform = params.get("transform", "auto")

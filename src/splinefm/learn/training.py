@@ -95,6 +95,11 @@ class Training:
     refit : bool
         Train again on all rows, those of the validation part included, for as many epochs as were best. Only where the
         validation part was cut from a table that is kept in memory.
+    refine : bool
+        Train a second time with resolutions by column, and take what is better on the validation part: resolutions
+        that the first run made little use of are dropped, finer ones are added where the finest was of much use. Only
+        for columns with several resolutions that were inferred, and tables of up to 200,000 rows that are kept in
+        memory.
     seed : int
         For start values and the order of the rows.
     threads : int, optional
@@ -119,6 +124,7 @@ class Training:
     average: bool = True
     patience: int | None = 5
     refit: bool = True
+    refine: bool = True
     seed: int = 0
     threads: int | None = None
 

@@ -7,17 +7,18 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from splinefm.encode.splines import BSpline
 from splinefm.learn import metrics
 from splinefm.learn.chunks import MEMORY_BYTES, Chunks, Source
 from splinefm.learn.estimators import Task
-from splinefm.learn.fitting import default_model, make_chunks, train_part
+from splinefm.learn.fitting import default_model, make_chunks, refined, train_part
 from splinefm.learn.losses import Loss, LossName
-from splinefm.learn.search_space import AS_IS, Base, Settings
+from splinefm.learn.resolutions import Resolutions, free_columns, resolutions_of
+from splinefm.learn.search_space import Base, Settings
 from splinefm.learn.training import Epoch, Trained, Training
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel
@@ -31,8 +32,7 @@ _OF_CLASSES: dict[str, Callable[..., float]] = {
     "normalized_entropy": metrics.normalized_entropy,
 }
 _MORE_IS_BETTER = ("auc", "r2")
-# What the encoded table depends on, with the values that stand for the schema as it is.
-_ENCODING = {"segments": AS_IS, "degree": BSpline.degree, "transform": "auto"}
+_OF_FIELDS = ("segments", "degree", "transform")
 
 
 class Metric:
@@ -105,20 +105,30 @@ class Experiment:
     def __init__(self, task: Task, model: AnyModel | None, metric: str) -> None:
         self.task, self.metric = task, Metric(metric, task.loss)
         model = model or default_model(len(task.schema))
-        self._encoded: OrderedDict[tuple[Any, ...], Chunks] = OrderedDict()
+        self._encoded: OrderedDict[str, Chunks] = OrderedDict()
         settings = Settings(model, task.schema, task.training.with_penalties(task.schema.names))
-        self.chunks = self._chunks({}, settings)
+        self.chunks = self._chunks(settings)
         if self.chunks.validation is None:
             raise ValueError(
                 "trials are compared on validation rows, and there are none; "
                 "give validation a larger share, such as 0.2, or a table"
             )
-        self.base = Base(settings, self.chunks.n_rows)
+        self.base = Base(settings, self.chunks.n_rows, lambda: self._resolutions)
+
+    @cached_property
+    def _resolutions(self) -> Resolutions:
+        """What `refine` finds; trials that go on elsewhere, or later, find the same."""
+        settings, task = self.base.settings, self.task
+        first = train_part(settings.model, self.chunks, settings.training)
+        chunks, chosen = refined(settings.model, self.chunks, first, settings.training, task.validation)
+        if chosen.interrupted:
+            raise KeyboardInterrupt
+        return resolutions_of(chunks.encoder, free_columns(task.schema))
 
     def run(self, params: Mapping[str, Any], report: Callable[[Epoch], None]) -> Result:
         """Train at a point of the space; `report` may raise to end it."""
         settings = self.base.at(params)
-        chunks = self._chunks(params, settings)
+        chunks = self._chunks(settings)
         trained = train_part(settings.model, chunks, settings.training, report)
         if trained.interrupted:
             raise KeyboardInterrupt
@@ -141,15 +151,15 @@ class Experiment:
             "validation targets": _digest(validation.y.tobytes()),
             "target mean": f"{self.chunks.start:.6g}",
         }
-        fixed = [name for name in self.base.names if name not in space and name not in _ENCODING]
+        fixed = [name for name in self.base.names if name not in space and name not in _OF_FIELDS]
         facts |= {name: self.base.start[name] for name in fixed} | {"seed": settings.training.seed}
         facts |= {f"space of {name}": entry for name, entry in space.items()}
         facts |= {f"field {item.name!r}": _digest(repr(item).encode()) for item in self.task.schema}
         return {name: str(fact) for name, fact in facts.items()}
 
-    def _chunks(self, params: Mapping[str, Any], settings: Settings) -> Chunks:
+    def _chunks(self, settings: Settings) -> Chunks:
         """The encoded table; the last ones stay, as far as there is memory for them."""
-        key = tuple(params.get(name, default) for name, default in _ENCODING.items())
+        key = repr(settings.schema)
         if key not in self._encoded:
             rows = self.task.rows
             source = Source(settings.schema, rows.target, rows.sample_weight, rows.table)
@@ -167,6 +177,7 @@ def changed_settings(base: Base, params: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model": settings.model,
         "schema": settings.schema,
+        "refine": False,  # the resolutions are those of the schema
         **{name: getattr(settings.training, name) for name in params if name in names},
     }
 

@@ -1,0 +1,156 @@
+"""Resolutions by column: what a first run suggests, and when it is taken."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import splinefm as sf
+from splinefm.learn import fitting
+from splinefm.learn.resolutions import (
+    KEEP,
+    REFINE,
+    Level,
+    _choose,
+    _design,
+    _projection,
+    choose_resolutions,
+    free_columns,
+    levels_of,
+    with_resolutions,
+)
+from splinefm.learn.training import Chunk, Diverged
+
+ROWS = 3000
+TRAINING = sf.Training(epochs=8, learning_rate=0.02, threads=1)
+
+
+def make_table(seed=0):
+    """A column with 30 waves and one that matters along a straight line."""
+    rng = np.random.default_rng(seed)
+    fast, slow = rng.random(ROWS), rng.random(ROWS)
+    y = np.sin(60 * np.pi * fast) + 3.0 * slow + 0.3 * rng.normal(size=ROWS)
+    return {"fast": fast, "slow": slow, "y": y}
+
+
+TABLE = make_table()
+
+
+def fit(training=TRAINING, table=TABLE, **options):
+    return sf.fit_model(table, "y", model=sf.FM(k=2), loss="squared", training=training, **options)
+
+
+def segments(fitted):
+    return {item.name: item.basis.segments for item in fitted.encoder.fields}
+
+
+def best(fitted):
+    return min(epoch.validation_loss for epoch in fitted.history)
+
+
+def test_columns_get_the_resolutions_that_they_need():
+    plain, refined = fit(replace(TRAINING, refine=False)), fit()
+    assert segments(plain) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
+    found = segments(refined)
+    assert found["slow"] == 8 and found["fast"][-1] >= 128
+    assert best(refined) < 0.998 * best(plain)
+
+
+def test_the_estimator_tells_the_resolutions_in_use():
+    estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=8, learning_rate=0.02, threads=1).fit(TABLE, target="y")
+    assert {item.name: item.basis.segments for item in estimator.schema_} == segments(estimator.fitted_)
+    assert segments(estimator.fitted_) == segments(fit())
+
+
+def test_a_schema_of_the_user_stays_as_it_is():
+    inferred = sf.infer_schema(TABLE, target="y")
+    assert free_columns(inferred) == ["fast", "slow"]
+    own = sf.Schema(tuple(inferred))
+    assert free_columns(own) == []
+    assert segments(fit(schema=own)) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
+
+
+@pytest.mark.parametrize("why", ["no validation", "large"])
+def test_nothing_is_refined_without_validation_and_for_large_tables(why, monkeypatch):
+    if why == "large":
+        monkeypatch.setattr(fitting, "MOST_ROWS", 100)
+    fitted = fit(validation=0 if why == "no validation" else 0.1)
+    assert segments(fitted) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
+
+
+def test_a_second_run_that_is_worse_is_not_taken(monkeypatch):
+    """Resolutions that cannot follow the waves."""
+    monkeypatch.setattr(fitting, "choose_resolutions", lambda *_: {"fast": (8,), "slow": (8,)})
+    assert segments(fit()) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
+
+
+def test_more_functions_must_gain_more_than_a_little(monkeypatch):
+    monkeypatch.setattr(fitting, "choose_resolutions", lambda *_: {"fast": (8, 32, 128, 512), "slow": (8, 32, 128)})
+    assert segments(fit())["fast"] == (8, 32, 128, 512)
+    monkeypatch.setattr(fitting, "MARGIN", 0.99)
+    assert segments(fit())["fast"] == (8, 32, 128)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Diverged])
+def test_a_second_run_that_fails_leaves_the_first(error, monkeypatch):
+    train, calls = fitting.train_part, []
+
+    def failing(*args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise error
+        return train(*args)
+
+    monkeypatch.setattr(fitting, "train_part", failing)
+    fitted = fit()
+    assert len(calls) == 2 and segments(fitted)["slow"] == (8, 32, 128)
+    assert np.isfinite(fitted.predict(TABLE)).all()
+
+
+def test_resolutions_that_do_little_are_dropped_from_the_finest_on():
+    much, little, some = 2 * REFINE, KEEP / 2, 1.5 * KEEP
+    assert some < REFINE
+    assert _choose([8, 32, 128], [little, much]) == (8, 32)
+    assert _choose([8, 32, 128], [little, -little]) == (8,)
+    assert _choose([8, 32, 128], [much, -little]) == (8,)  # the finest one only makes up for the one before
+    assert _choose([8, 32, 128], [some, much]) == (8, 32, 128)
+    assert _choose([8, 32, 128], [much, much]) == (8, 32, 128, 512)
+    assert _choose([8, 1024], [much]) == (8, 1024)  # there is an end to it
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 3]))
+def test_a_coarser_resolution_takes_over_all_that_it_can_express(seed, degree):
+    """Weights of a fine spline that is a coarse one as well are turned into the coarse one's."""
+    coarse, fine = (Level("x", n, degree, slice(0, 0)) for n in (8, 32))
+    u = np.linspace(0, 1, 500)
+    designs = [_design(sf.BSpline(level.segments, degree), u) for level in (coarse, fine)]
+    weights = np.random.default_rng(seed).normal(size=8 + degree)
+    refined = np.linalg.lstsq(designs[1], designs[0] @ weights)[0]  # knots of the coarse one are knots of the fine one
+    np.testing.assert_allclose(designs[1] @ refined, designs[0] @ weights, atol=1e-9)
+    np.testing.assert_allclose(_projection(fine, coarse) @ refined, weights, atol=1e-6)
+
+
+def test_a_model_that_explains_nothing_suggests_nothing():
+    fitted = fit(replace(TRAINING, epochs=1, refine=False))
+    levels = levels_of(fitted.encoder, ["fast", "slow"])
+    zeros = {name: np.zeros_like(values) for name, values in fitted.params.items()}
+    y = fitted.loss.standardize(TABLE["y"])
+    chunk = Chunk(fitted.encoder.encode(TABLE), y, np.ones(ROWS))
+    assert choose_resolutions(levels, fitted.model, zeros, chunk, fitted.loss, 0.0) == {}
+
+
+def test_other_fields_are_left_alone():
+    schema = sf.Schema([sf.Numerical("x", basis=sf.BSpline(9)), sf.Categorical("c")])
+    assert with_resolutions(schema, {"x": (8,), "c": (8,)}) == schema
+
+
+def test_tuning_starts_with_resolutions_by_column():
+    estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=8, learning_rate=0.02, threads=1)
+    tuned = sf.tune(estimator, TABLE, "y", trials=1, space={"k": None, "batch_size": None})
+    assert tuned.history["segments"] == ["by column"]
+    assert segments(tuned.estimator.fitted_) == segments(fit()) and tuned.estimator.refine is False
+    again = fit()
+    np.testing.assert_array_equal(tuned.estimator.fitted_.params["factors"], again.params["factors"])
