@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean paper-quick
+.PHONY: help demo test test-paper check format clean paper-quick
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -13,9 +13,12 @@ help:  ## list the commands
 demo: $(VENV)/.ready  ## set up, then bins against splines on built-in data: a table, a picture, a model
 	$(BIN)/splinefm demo --out build/demo
 
-test: $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests (TORCH=1 adds those against torch)
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+test: $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests of the package (TORCH=1 adds those against torch)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/encode/test_kernels.py tests/model/test_vectors.py
+
+test-paper: $(VENV)/.test  ## tests of the experiments in paper/
+	$(BIN)/python -m pytest --numprocesses 2 tests/paper
 
 check: $(VENV)/.test  ## format, lint, types
 	$(BIN)/ruff format --check .

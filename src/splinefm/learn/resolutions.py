@@ -149,8 +149,8 @@ def with_resolutions(schema: Schema, resolutions: Resolutions) -> Schema:
     Examples
     --------
     >>> schema = Schema([Numerical("x", basis=MultiResolution()), Numerical("y", basis=MultiResolution())])
-    >>> [item.basis for item in with_resolutions(schema, {"x": (8,), "y": (8, 32)})]
-    [BSpline(segments=8), MultiResolution(segments=(8, 32))]
+    >>> [item.basis.segments for item in with_resolutions(schema, {"x": (8,), "y": (8, 32)})]
+    [8, (8, 32)]
     """
     return Schema(tuple(_changed(item, resolutions) for item in schema), schema.reasons)
 
