@@ -139,28 +139,27 @@ def _size_table(results: Results) -> str:
     return (
         f"**Made-up files of the same shape**, cubic arm, FwFM with k = {results.settings['size']['k']}, one epoch, "
         "two threads: text is converted and split, then read as a stream. The fit is a pass for transforms and "
-        f"vocabularies and one for training.\n\n{markdown_table(header, rows)}\n\n{_whole_file_estimate(units)}"
+        f"vocabularies and one for training.\n\n{markdown_table(header, rows)}\n\n{_whole_file(units)}"
     )
 
 
-def _whole_file_estimate(units: list[dict[str, Any]]) -> str:
+def _whole_file(units: list[dict[str, Any]]) -> str:
+    """What the whole file takes: as run if there is a file of its size, by the speed of the largest otherwise."""
     largest = units[-1]
-    scale = WHOLE_ROWS / largest["rows"]
-    minutes = scale * (largest["convert"]["seconds"] + largest["fit"]["seconds"]) / 60
-    text = (
-        f"At the speed of the largest, the {WHOLE_ROWS:,} rows of the whole file would take {minutes:.0f} minutes for "
-        "conversion and the first epoch (a calculation, not a run)."
+    minutes = WHOLE_ROWS / largest["rows"] * (largest["convert"]["seconds"] + largest["fit"]["seconds"]) / 60
+    took = (
+        f"The file with as many rows as the real one took {minutes:.0f} minutes for conversion and the first epoch."
+        if largest["rows"] == WHOLE_ROWS
+        else f"At the speed of the largest, the {WHOLE_ROWS:,} rows of the whole file would take {minutes:.0f} minutes "
+        "for conversion and the first epoch (a calculation, not a run)."
     )
-    once = next((unit for unit in units if unit["one_offs"]), None)
-    plain = next((unit for unit in units if once and not unit["one_offs"] and unit["rows"] == once["rows"]), None)
-    if once is None or plain is None:
-        return text
-    fresh = N_WIDE * once["one_offs"] * once["convert"]["train"]
-    change = once["fit"]["peak_mb"] - plain["fit"]["peak_mb"]
-    return text + (
-        f" One-offs are values that never recur, {fresh / 1e6:.1f} million of them: about as many per row as the real "
-        f"file has. They changed the peak by {change:+.0f} MB; values are counted before the rare ones are dropped, "
-        "so that memory grows with their number, not with rows."
+    if not largest["one_offs"]:
+        return took
+    fresh = N_WIDE * largest["one_offs"] * largest["convert"]["train"]
+    return took + (
+        f" One-offs are values that never recur, {fresh / 1e6:.1f} million of them in its training part: about as many "
+        "per row as the real file has. Values are counted before the rare ones are dropped, so that the peak of the "
+        "fit grows with the number of different values, not with rows."
     )
 
 
