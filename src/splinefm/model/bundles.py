@@ -109,6 +109,7 @@ class Touch(NamedTuple):
     rows: Int32
     gradient: Float32
     linear: Float32
+    own: Float32
     keep: Float32
     head: Int32
     ptr: Int64

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
 from splinefm.model.bundles import Batches, Course, Data, Memory, Penalty, Scoring, Shape, State, Weights
-from splinefm.model.family import FFM, AnyModel, Params, init_params
+from splinefm.model.family import FFM, FM, AnyModel, Params, init_params
 from splinefm.model.memory import Float64, Int64, addresses
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
@@ -83,7 +83,7 @@ class CpuEngine:
         self.layout, self.values, self.shape = layout, values, make_shape(layout)
         self.weights = make_weights(self.model, self.shape, values)
         self.penalty = make_penalty(layout, groups)
-        self.touch = make_touch(layout, self.width, self.batch_size, self.penalty, isinstance(self.model, FFM))
+        self.touch = make_touch(layout, self.width, self.batch_size, self.penalty, isinstance(self.model, FM | FFM))
         self.work = make_work(self.model, self.spec, layout, self.batch_size)
         self.columns = make_columns(layout, self.work.block)
         self.scratch = [make_scratch(self.spec, layout) for _ in range(self.threads)]

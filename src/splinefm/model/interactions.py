@@ -363,36 +363,8 @@ def pairs(spec: Any, shape: Any, scratch: Any, D: Any, d: int, n: int, slopes: A
     _PAIRS[type(spec)](spec, shape, scratch, D, d, n, slopes, work, shard)
 
 
-def derivative(spec: Any, shape: Any, T: Any, columns: Any, work: Any, kind: int, i: int, u: int) -> Any:
-    """The derivative of the score of row i of a block by p_u; not for an FFM."""
-    return _DERIVATIVES[type(spec)](spec, shape, T, columns, work, kind, i, u)
-
-
-def fetch_derivative(spec: Any, T: Any, work: Any, i: int, u: int, row: int) -> None:
-    """Ask for what `derivative` reads; `row` is the first table row of u."""
-    _FETCHES[type(spec)](spec, T, work, i, u, row)
-
-
 def _no_pairs(spec: Any, shape: Any, scratch: Any, D: Any, d: int, n: int, slopes: Any, work: Any, shard: int) -> None:
     """D follows from P alone."""
-
-
-def _others(spec: Any, shape: Any, T: Any, columns: Any, work: Any, kind: int, i: int, u: int) -> Any:
-    """s - p_u."""
-    return subtract(load(work.D, i * len(spec.kt), spec.kt), quick_vector(spec.kt, shape, kind, T, columns, i, u))
-
-
-def _kept(spec: Any, shape: Any, T: Any, columns: Any, work: Any, kind: int, i: int, u: int) -> Any:
-    """What D has."""
-    return load(work.D, i * work.room + u * len(spec.kt), spec.kt)
-
-
-def _fetch_others(spec: Any, T: Any, work: Any, i: int, u: int, row: int) -> None:
-    fetch(T, row * len(spec.kt))
-
-
-def _fetch_kept(spec: Any, T: Any, work: Any, i: int, u: int, row: int) -> None:
-    fetch(work.D, i * work.room + u * len(spec.kt))
 
 
 _SCORES: dict[Any, Any] = {
@@ -412,8 +384,6 @@ _PAIRS: dict[Any, Any] = {
     HigherSpec: _higher_pairs,
 }
 KEPT = (FwFMSpec, LowRankSpec, FmFMSpec, HigherSpec)
-_DERIVATIVES: dict[Any, Any] = {FMSpec: _others} | dict.fromkeys(KEPT, _kept)
-_FETCHES: dict[Any, Any] = {FMSpec: _fetch_others} | dict.fromkeys(KEPT, _fetch_kept)
 
 
 def dispatched(door: Callable[..., Any], choices: dict[Any, Any]) -> None:
@@ -428,5 +398,5 @@ def dispatched(door: Callable[..., Any], choices: dict[Any, Any]) -> None:
         overload(door, **options)(choose)
 
 
-for _door, _choices in ((scores, _SCORES), (pairs, _PAIRS), (derivative, _DERIVATIVES), (fetch_derivative, _FETCHES)):
-    dispatched(_door, _choices)
+dispatched(scores, _SCORES)
+dispatched(pairs, _PAIRS)

@@ -99,11 +99,17 @@ def quick_vector(kt: Any, shape: Any, kind: int, T: Any, columns: Any, i: int, u
 @merged
 def linear_part(shape: Any, kind: int, L: Any, columns: Any, i: int, u: int) -> Any:
     """Σ weight · linear weight of unit u of row i."""
-    linear = _ZERO
+    linear, w = _ZERO, shape.unit_ptr[u]
+    if kind > 0:
+        row, x = start_of(columns, i, w), column(i, shape.weight_ptr[w], columns.n_weights)
+        linear = number(columns.weight, x) * number(L, row)
+        if kind == 4:
+            linear += number(columns.weight, x + 16) * number(L, row + 1)
+            linear += number(columns.weight, x + 32) * number(L, row + 2)
+            linear += number(columns.weight, x + 48) * number(L, row + 3)
+        return linear
     for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
         row, x = start_of(columns, i, w), column(i, shape.weight_ptr[w], columns.n_weights)
-        if kind == 1:
-            return number(columns.weight, x) * number(L, row)
         for m in range(shape.weight_ptr[w + 1] - shape.weight_ptr[w]):
             linear += number(columns.weight, x + 16 * m) * number(L, row + m)
     return linear

@@ -41,6 +41,7 @@ def place_of(kt: Any, touch: Any, field: int, row: int) -> Any:
         touch.slot[row] = place
         touch.rows[place] = row
         touch.linear[place] = _ZERO
+        touch.own[place] = _ZERO
         for c in range(place * touch.width, (place + 1) * touch.width, len(kt)):
             store(touch.gradient, c, fill(_ZERO, kt))
     return place
@@ -78,8 +79,9 @@ def update_field(
         if place + AHEAD < end:
             _fetch_row(T, L, width, touch.rows[place + AHEAD], touch, state, linear)
         group, keep = _group_of(row, group, field, penalty), touch.keep[place]
+        more = penalty.l2[group] - touch.own[place]
         for c in range(0, width, len(kt)):
-            g = axpy(penalty.l2[group], load(T, row * width + c, kt), load(touch.gradient, place * width + c, kt))
+            g = axpy(more, load(T, row * width + c, kt), load(touch.gradient, place * width + c, kt))
             _optimize(kt, T, row * width + c, g, keep, state, step)
         g = fill(touch.linear[place] + penalty.l2_linear[group] * L[row], one)
         _optimize(one, L, row, g, keep, linear, step)

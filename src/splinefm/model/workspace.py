@@ -200,6 +200,7 @@ def make_touch(layout: Layout, width: int, batch_size: int, penalty: Penalty, in
         rows=np.empty(ptr[-1], np.int32),
         gradient=aligned(ptr[-1] * width),
         linear=np.empty(ptr[-1], np.float32),
+        own=np.empty(ptr[-1], np.float32),
         keep=np.zeros(ptr[-1], np.float32),
         head=np.full(layout.n_rows if in_chains else 1, -1, np.int32),
         ptr=ptr,
@@ -236,7 +237,7 @@ def make_work(model: AnyModel, spec: Any, layout: Layout, batch_size: int) -> Wo
     block = n_shards * shard
     weights = padded(layout.n_units) ** 2 * k if isinstance(model, FwFM | LowRankFwFM) else 1
     matrices = lines(layout.n_units * k) ** 2 if isinstance(model, FmFM) else 1
-    n_fields, chains = (len(layout.fields), lines(block) + 16) if isinstance(model, FFM) else (1, 1)
+    n_fields, chains = (len(layout.fields), lines(block) + 16) if isinstance(model, FM | FFM) else (1, 1)
     return Work(
         D=aligned(block * room),
         slopes=aligned(batch_size),
