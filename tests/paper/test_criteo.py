@@ -272,7 +272,14 @@ class TestReport:
     def test_has_speed_and_memory(self, report: str) -> None:
         assert "| 2,000 | 1 | 1,000 | 100,000 | 100 | 10 | 7 | 50 | 100 |" in report
         assert f"{45_840_617 / 2000 * 12 / 60:.0f} minutes" in report
-        assert "0.4 million of them" in report and "changed the peak by +30 MB" in report
+        assert "a calculation, not a run" in report
+
+    def test_tells_what_a_file_of_the_real_size_took(self, tmp_path: Path) -> None:
+        results = made_up_results()
+        results.units["size/of the real file"] = {**results.units["size/1000 rows/0.1 one-offs"], "rows": 45_840_617}
+        text = criteo_report.report(results, tmp_path)
+        assert "as many rows as the real one took 0 minutes" in text and "a calculation" not in text
+        assert "0.4 million of them" in text
 
     def test_has_small_pictures(self, report: str, folder: Path) -> None:
         assert {path.name for path in folder.iterdir()} == {"criteo_histograms.png", "criteo_gains.png"}
