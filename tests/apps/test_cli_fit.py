@@ -82,11 +82,19 @@ def test_a_loss_that_is_given_is_taken(run, data):
     assert summary["loss"] == "poisson" and sf.load("new.sfm").loss.name == "poisson" and "as given" in result.stderr
 
 
+def test_a_second_run_can_be_left_out(run, data):
+    def refined(*options):
+        fit(run, data, "click", "--ignore", "id", *options)
+        return sf.load("new.sfm").training.refine
+
+    assert refined() and refined("--refine") and not refined("--no-refine")
+
+
 def test_models_and_sizes(monkeypatch):
     def make(**settings):
-        return module._make_model(module.FitRequest("d.csv", "y", "m.sfm", **settings), n_fields=3)
+        return module.make_model(module.FitRequest("d.csv", "y", "m.sfm", **settings))
 
-    assert make() == sf.FFM(k=8) and make(sizes={"k": 3}) == sf.FFM(k=3)
+    assert make() == sf.FwFM(k=16) and make(sizes={"k": 3}) == sf.FwFM(k=3)
     assert make(model="low-rank-fwfm", sizes={"k": 3, "rank": 2}) == sf.LowRankFwFM(k=3, rank=2)
     assert make(model="higher-order-fm", sizes={"order": 4}) == sf.HigherOrderFM(order=4)
     assert [make(model=name) for name in ("fm", "fwfm", "fmfm")] == [sf.FM(), sf.FwFM(), sf.FmFM()]

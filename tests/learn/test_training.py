@@ -398,3 +398,25 @@ def test_missing_targets_are_refused():
     table = pa.table({"x": [1.0, 2.0, 3.0], "y": [0.0, None, 1.0]})
     with pytest.raises(ValueError, match="the target has missing or infinite values"):
         sf.fit_model(table, "y", training=QUICK)
+
+
+def test_scores_of_a_folder_come_chunk_by_chunk_in_its_order(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    table = pa.table({"x": rng.random(5000), "c": rng.choice(["a", "b"], 5000), "y": rng.random(5000)})
+    for part in range(3):
+        pq.write_table(table.slice(part * 2000, 2000), tmp_path / f"{part}.parquet")
+    training = sf.Training(epochs=1, threads=1, refit=False, refine=False)
+    fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=training)
+    sizes = []
+    chunks = fitted.encoder.encode_chunks
+
+    def in_small_chunks(self, source, *, threads=None):
+        for slots in chunks(source, rows=700, threads=threads):
+            sizes.append(len(slots))
+            yield slots
+
+    monkeypatch.setattr(type(fitted.encoder), "encode_chunks", in_small_chunks)
+    scores = fitted.scores(tmp_path)
+    assert max(sizes) == 700 and sum(sizes) == 5000
+    np.testing.assert_array_equal(scores, fitted.scores(fitted.encoder.encode(table)))
+    assert fitted.scores(table.slice(0, 0)).shape == (0,)

@@ -19,7 +19,7 @@ from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.learn.container import check_destination
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.fitting import default_model, fit_model
+from splinefm.learn.fitting import DEFAULT_MODEL, fit_model
 from splinefm.learn.losses import LossName
 from splinefm.learn.progress import make_progress
 from splinefm.learn.training import Training
@@ -55,7 +55,7 @@ class FitRequest:
     ignored : list of str
         Columns to leave out of the schema.
     model : str, optional
-        The name of a model on the command line; chosen by the number of fields by default.
+        The name of a model on the command line; that of `DEFAULT_MODEL` by default.
     sizes : dict
         Settings of the model, such as k, that were given.
     loss : str, optional
@@ -91,8 +91,8 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
         require_columns(open_data(request.validation), [request.target])
     choice = choose_loss(request.data, request.target, request.loss)
     say(f"loss: {choice.loss} ({choice.why})")
-    schema = _find_schema(request, say, verbose)
-    model = _make_model(request, len(schema))
+    schema = find_schema(request, say, verbose)
+    model = make_model(request)
     say(f"model: {model}")
     given: dict[str, Any] = {} if request.validation is None else {"validation": request.validation}
     fitted = fit_model(
@@ -149,7 +149,8 @@ def _look_at(data: str, target: str) -> tuple[set[object], pa.DataType, bool]:
     return values, kind.value_type if pa.types.is_dictionary(kind) else kind, rows < LOOK_AT
 
 
-def _find_schema(request: FitRequest, say: Callable[[str], None], verbose: bool) -> Schema:
+def find_schema(request: FitRequest, say: Callable[[str], None], verbose: bool) -> Schema:
+    """The schema that is given, or one that is inferred."""
     if request.schema is not None:
         return without(Schema.load(request.schema), request.ignored)
     with make_progress(verbose) as progress:
@@ -161,9 +162,10 @@ def _find_schema(request: FitRequest, say: Callable[[str], None], verbose: bool)
     return schema
 
 
-def _make_model(request: FitRequest, n_fields: int) -> AnyModel:
+def make_model(request: FitRequest) -> AnyModel:
+    """The model that is asked for, or the default with the sizes that are asked for."""
     if request.model is None:
-        default: Any = default_model(n_fields)
+        default: Any = DEFAULT_MODEL
         return cast(AnyModel, replace(default, **request.sizes))
     return _MODELS[request.model](**request.sizes)
 

@@ -118,7 +118,7 @@ Validation = Annotated[
     ),
 ]
 ModelOption = Annotated[
-    ModelName | None, typer.Option(help="By default ffm, for many columns fwfm.", rich_help_panel=_MODEL)
+    ModelName | None, typer.Option(help="By default fwfm, with k = 16.", rich_help_panel=_MODEL)
 ]
 K = Annotated[
     int | None, typer.Option("--k", metavar="N", min=1, help="Length of the vectors.", rich_help_panel=_MODEL)
@@ -127,6 +127,15 @@ Rank = Annotated[int | None, _count("For low-rank-fwfm: rank of the weights betw
 Order = Annotated[int | None, _count("For higher-order-fm: most columns in one product.", _MODEL, least=2)]
 LossOption = Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)]
 Epochs = Annotated[int | None, _count("Passes over the data, at most.", _TRAINING)]
+Refine = Annotated[
+    bool | None,
+    typer.Option(
+        "--refine/--no-refine",
+        help="Whether to train a second time with resolutions by column, as is done for up to 200,000 rows.",
+        show_default=False,
+        rich_help_panel=_TRAINING,
+    ),
+]
 Patience = Annotated[int | None, _count("Stop after so many epochs without a better validation loss.", _TRAINING)]
 BatchSize = Annotated[int | None, _count("Rows per step.", _TRAINING)]
 LearningRate = Annotated[float | None, _amount("Size of the steps, at most.", _TRAINING)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from splinefm.apps.fit import FitRequest, _find_schema, _make_model, choose_loss
+from splinefm.apps.fit import FitRequest, choose_loss, find_schema, make_model
 from splinefm.apps.info import describe_study
 from splinefm.apps.output import in_bytes, print_facts
 from splinefm.apps.pictures import FORMATS, import_plots, picture_bytes
@@ -118,11 +118,11 @@ def _check_files(request: TuneRequest) -> None:
 def _estimator(fit: FitRequest, loss: str, say: Callable[[str], None], verbose: bool) -> Any:
     from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor
 
-    schema = _find_schema(fit, say, verbose)
+    schema = find_schema(fit, say, verbose)
     settings = {item.name: fit.training[item.name] for item in fields(Training) if item.name in fit.training}
     if fit.validation is not None:
         settings["validation"] = fit.validation
-    model = _make_model(fit, len(schema))
+    model = make_model(fit)
     if loss == "logistic":
         return SplineFMClassifier(model, schema=schema, **settings)
     return SplineFMRegressor(model, loss=loss, schema=schema, **settings)

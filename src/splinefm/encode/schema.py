@@ -44,7 +44,7 @@ class Schema:
     True
     """
 
-    fields: tuple[Field, ...]
+    fields: Sequence[Field]
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:

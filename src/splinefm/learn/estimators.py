@@ -262,7 +262,7 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
     Parameters
     ----------
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        FFM(k=8) up to 20 fields and FwFM(k=16) beyond by default.
+        FwFM(k=16) by default.
     schema : Schema, optional
         The fields; inferred from the table by default.
     epochs : int
@@ -438,7 +438,7 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
     Parameters
     ----------
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        FFM(k=8) up to 20 fields and FwFM(k=16) beyond by default.
+        FwFM(k=16) by default.
     loss : {"squared", "poisson"}
         Squared errors, or the Poisson loss for counts and rates, whose predictions are positive.
     schema : Schema, optional

@@ -70,9 +70,10 @@ class Fitted:
         return self.loss.classes
 
     def scores(self, table: object, *, threads: int | None = None) -> npt.NDArray[np.float32]:
-        """Raw scores of all rows of a table, in its order."""
-        slots = table if isinstance(table, Slots) else self.encoder.encode(table, threads=threads)
-        return predict_scores(self.model, self.params, slots, threads)
+        """Raw scores of all rows of a table, in its order; it is encoded in chunks, and need not fit in memory."""
+        chunks = [table] if isinstance(table, Slots) else self.encoder.encode_chunks(table, threads=threads)
+        parts = [predict_scores(self.model, self.params, slots, threads) for slots in chunks]
+        return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def predict(self, table: object, *, threads: int | None = None) -> FloatArray:
         """Predictions of all rows: probabilities (logistic), means (squared) or rates (Poisson)."""

@@ -14,16 +14,12 @@ from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.resolutions import choose_resolutions, free_columns, levels_of, with_resolutions
 from splinefm.learn.training import Chunk, Diverged, Epoch, Trained, Training, make_groups, train
-from splinefm.model.family import FFM, AnyModel, FwFM, Params
+from splinefm.model.family import AnyModel, FwFM, Params
 
-MANY_FIELDS = 20
+# Where none is given: see docs/decisions.md.
+DEFAULT_MODEL: AnyModel = FwFM(k=16)
 # Tables that are trained on a second time, and what that must gain with more basis functions than before.
 MOST_ROWS, MARGIN = 200_000, 0.002
-
-
-def default_model(n_fields: int) -> AnyModel:
-    """FFM(k=8) up to 20 fields, FwFM(k=16) beyond: the cost of an FFM grows with the square of the fields."""
-    return FFM(k=8) if n_fields <= MANY_FIELDS else FwFM(k=16)
 
 
 def fit_model(
@@ -50,7 +46,7 @@ def fit_model(
     schema : Schema, optional
         The fields; inferred from the table by default.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        FFM(k=8) up to 20 fields and FwFM(k=16) beyond by default.
+        FwFM(k=16) by default.
     loss : {"logistic", "squared", "poisson"}
         What is minimized.
     sample_weight : str, optional
@@ -79,7 +75,7 @@ def fit_model(
         schema = schema or _without(infer_schema(table, target=target), sample_weight)
         training = training.with_penalties(schema.names)
         chunks = make_chunks(Source(schema, target, sample_weight, table), loss, validation, training, progress)
-        chosen = model or default_model(len(schema))
+        chosen = model or DEFAULT_MODEL
         trained = train_part(chosen, chunks, training, report, progress)
         chunks, trained = refined(chosen, chunks, trained, training, validation, report, progress)
         params, history = _refit(chosen, chunks, trained, training, progress)
