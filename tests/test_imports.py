@@ -114,6 +114,39 @@ assert not loaded, loaded
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_first_fit_loads_nothing_in_vain():
+    """Modules that take as long to load as the fit takes, and kernels that are loaded for two kinds of arrays."""
+    code = """
+import sys
+import numpy as np
+import splinefm as sf
+from splinefm.encode import kernels
+
+rng = np.random.default_rng(0)
+x = rng.normal(size=(300, 3))
+x[::7, 2] = np.nan
+table = {
+    "bell": np.ascontiguousarray(x[:, 0]),
+    "strided": x[:, 1],
+    "gaps": x[:, 2],
+    "tail": np.exp(3.0 * x[:, 1]) - 1.0,
+    "share": rng.random(300) ** 3,
+    "whole": rng.integers(0, 5, 300),
+    "flag": x[:, 0] > 0.0,
+    "text": rng.choice(["a", "\u00e9", "\u65e5"], 300),
+}
+training = sf.Training(epochs=1, threads=1)
+for y in (x[:, 1] > 0.0, np.where(x[:, 1] > 0.0, "yes", "no"), np.where(x[:, 1] > 0.0, 1, -1)):
+    fitted = sf.fit_model(table | {"y": y}, "y", model=sf.FM(k=2), training=training)
+fitted.scores(table)
+loaded = [name for name in ("pandas", "scipy.optimize", "scipy.stats", "sklearn") if name in sys.modules]
+assert not loaded, loaded
+twice = [name for name, kernel in vars(kernels).items() if len(getattr(kernel, "signatures", ())) > 1]
+assert not twice, twice
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_every_public_name_exists_and_unknown_ones_do_not():
     import splinefm
 

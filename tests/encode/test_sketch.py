@@ -9,6 +9,7 @@ from splinefm.encode.sketch import QuantileSketch, summarize
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 columns = st.lists(finite, min_size=1, max_size=60).map(np.array)
+unhurried = settings(deadline=None)  # the first example loads Numba
 
 
 def sketch_of(*blocks, capacity=4096):
@@ -22,6 +23,7 @@ def true_ranks(x, at):
     return np.array([(x < value).sum() for value in at]), np.array([(x == value).sum() for value in at])
 
 
+@unhurried
 @given(columns, st.lists(finite, min_size=1).map(np.array))
 def test_below_capacity_ranks_of_kept_values_are_exact(x, _):
     summary = sketch_of(x).summary()
@@ -32,6 +34,7 @@ def test_below_capacity_ranks_of_kept_values_are_exact(x, _):
     assert summary.value[0] == x.min() and summary.value[-1] == x.max()
 
 
+@unhurried
 @given(st.lists(columns, min_size=2, max_size=6))
 def test_merging_exact_parts_gives_the_whole(parts):
     whole = summarize(np.concatenate(parts))

@@ -55,6 +55,10 @@ def test_labels_become_0_and_1():
         column = pa.array(values)
         np.testing.assert_array_equal(as_targets(column, "t", classes), expected)
         np.testing.assert_array_equal(as_targets(column.dictionary_encode(), "t", classes), expected)
+    # The same labels may come back as another type.
+    np.testing.assert_array_equal(as_targets(pa.array([1.0, 0.0]), "t", (False, True)), [1.0, 0.0])
+    np.testing.assert_array_equal(as_targets(pa.array([2, 1], pa.int8()), "t", (1.0, 2.0)), [1.0, 0.0])
+    np.testing.assert_array_equal(as_targets(pa.array(["é"], pa.large_string()), "t", ("e", "é")), [1.0])
     np.testing.assert_array_equal(as_targets(pa.array([0.25]), "t", None), [0.25])
     np.testing.assert_array_equal(as_targets(pa.nulls(2), "t", ("no", "yes")), [np.nan, np.nan])
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # loads scipy.optimize only when a fit first touches it
 
 from splinefm.encode.families import (
     DOMAIN,
@@ -21,9 +20,11 @@ from splinefm.encode.families import (
     median_and_spread,
 )
 from splinefm.encode.points import LARGEST, SMALLEST, Float, distinct_points, mid_ranks
+from splinefm.encode.simplex import nelder_mead
 
 MAX_POINTS = 1000
 MIN_HELD_OUT = 12  # with fewer distinct values the same points serve for fitting and scoring
+_MAX_STEPS = 199
 _MAX_LOG = 30.0  # scales and shapes beyond exp(±30) are runaway fits, not distributions
 
 
@@ -156,8 +157,7 @@ def _maximize_likelihood(family: Family, z: Float, weight: Float) -> Params:
         return float(value) if np.isfinite(value) and np.abs(theta).max() < _MAX_LOG else LARGEST
 
     simplex = theta + 0.25 * np.eye(len(theta) + 1, len(theta), k=-1)
-    options = {"initial_simplex": simplex, "xatol": 1e-3, "fatol": 1e-6, "maxiter": 200}
-    return natural(scipy.optimize.minimize(loss, theta, method="Nelder-Mead", options=options).x)
+    return natural(nelder_mead(loss, simplex, near=1e-3, flat=1e-6, steps=_MAX_STEPS))
 
 
 def _full_params(support: Support, free: Float) -> Params:

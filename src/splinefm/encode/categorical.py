@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm.encode.arrow import from_strings, scalar, to_arrow, to_numpy
 from splinefm.encode.columns import as_categories, as_lists
 from splinefm.encode.numerical import check_choice
 from splinefm.encode.sketch import FloatArray
@@ -112,7 +113,7 @@ class Categorical:
     def extend(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> Categorical:
         """The field with the frequent new categories added at the end of its vocabulary."""
         names, _ = statistics.counts.frequent(self.min_count)
-        new = names.filter(pa.array(self._fitted().find(names) < 0))
+        new = names.filter(to_arrow(self._fitted().find(names) < 0))
         if self.unseen == "hash" or not len(new):
             return self  # hashed categories have a place already
         return replace(self, vocabulary=Vocabulary(pa.concat_arrays([self._fitted().names, new])))
@@ -127,7 +128,7 @@ class Categorical:
             row, weight = row[codes], weight[codes]
             absent = codes < 0
         else:
-            absent = names.is_null().to_numpy(zero_copy_only=False)
+            absent = to_numpy(names.is_null())
         if absent.any():
             self.refuse_missing()
             row, weight = np.where(absent, np.int32(0), row), np.where(absent, 1.0, weight)
@@ -152,7 +153,7 @@ class Categorical:
             return
         if self.unseen == "rare":
             return
-        unseen = names.take(pa.array(at)).dictionary_encode()
+        unseen = names.take(to_arrow(at)).dictionary_encode()
         if self.unseen == "error" and len(unseen.dictionary):
             raise ValueError(
                 f"column {self.name!r} holds the unseen category {unseen.dictionary[0].as_py()!r}; "
@@ -160,7 +161,7 @@ class Categorical:
             )
         if self.unseen == "hash":
             bucket = [first + hash_bucket(name.as_py(), self.buckets) for name in unseen.dictionary]
-            codes = unseen.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            codes = to_numpy(unseen.indices.fill_null(scalar(-1, np.int32)))
             row[at] = np.array([*bucket, 0], np.int32)[codes]
 
     def refuse_missing(self) -> None:
@@ -393,7 +394,7 @@ class MultiValuedStatistics:
         place = np.arange(len(names)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         divisor[place >= longest] = 0
         order = np.argsort(divisor.astype(np.min_scalar_type(longest)), kind="stable")  # small numbers sort faster
-        names = names.take(pa.array(order))
+        names = names.take(to_arrow(order))
         ends = np.cumsum(np.bincount(divisor)).tolist()
         for length, (first, last) in enumerate(pairwise([0, *ends])):
             if last > first:
@@ -417,7 +418,7 @@ def _check_positive(name: str, value: int) -> None:
 def _as_vocabulary(names: Vocabulary | Iterable[str] | None, field_name: str) -> Vocabulary | None:
     if names is None or isinstance(names, Vocabulary):
         return names
-    listed = pa.array([str(name) for name in names], pa.large_string())
+    listed = from_strings([str(name) for name in names])
     if len(listed.unique()) < len(listed):
         raise ValueError(f"the vocabulary of field {field_name!r} names a category twice")
     return Vocabulary(listed)

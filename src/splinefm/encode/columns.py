@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm.encode.arrow import from_strings, scalar, to_arrow, to_numpy
+
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -27,9 +29,8 @@ def as_numbers(column: pa.Array, name: str) -> FloatArray:
     elif not (_is_number(kind) or pa.types.is_boolean(kind)):
         raise ValueError(_not_numbers(column, name))
     if column.null_count:
-        column = pc.fill_null(column.cast(pa.float64(), safe=False), np.nan)
-    values = column.to_numpy(zero_copy_only=False)
-    return np.asarray(values, np.float64)
+        column = pc.fill_null(column.cast(pa.float64(), safe=False), scalar(np.nan, np.float64))
+    return np.asarray(to_numpy(column), np.float64)
 
 
 class Categories(NamedTuple):
@@ -51,10 +52,10 @@ def as_categories(column: pa.Array, name: str) -> Categories:
         return Categories(pa.nulls(len(column), pa.large_string()), None)
     if not pa.types.is_dictionary(kind):
         column = column.dictionary_encode()
-    codes = pc.fill_null(column.indices.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+    codes = to_numpy(pc.fill_null(column.indices.cast(pa.int32()), scalar(-1, np.int32)))
     names = _names(column.dictionary, name)
     # The dictionary itself may hold a missing value, such as NaN.
-    absent = np.flatnonzero(names.is_null().to_numpy(zero_copy_only=False))
+    absent = np.flatnonzero(to_numpy(names.is_null()))
     return Categories(names, np.where(np.isin(codes, absent), np.int32(-1), codes) if len(absent) else codes)
 
 
@@ -84,15 +85,15 @@ def as_lists(column: pa.Array, name: str, separator: str | None) -> Lists:
             f"column {name!r} should hold lists but is of type {column.type}; use sf.Categorical({name!r})"
         )
     column = column.cast(pa.large_list(column.type.value_type))
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    missing = to_numpy(column.is_null())
+    lengths = to_numpy(pc.fill_null(pc.list_value_length(column), scalar(0, np.int64)))
     names = _every_name(column.flatten(), name)
     if separator is not None:
         names = pc.utf8_trim_whitespace(names)
-    keep = pc.fill_null(pc.not_equal(names, ""), False).to_numpy(zero_copy_only=False)
+    keep = to_numpy(pc.fill_null(pc.not_equal(names, from_strings([""])[0]), scalar(False, np.bool_)))
     row = np.repeat(np.arange(len(column)), lengths)[keep]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(column)))]).astype(np.int64)
-    return Lists(names.filter(pa.array(keep)), offsets, missing)
+    return Lists(names.filter(to_arrow(keep)), offsets, missing)
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
@@ -109,15 +110,21 @@ def text_buffers(strings: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], n
     """Offsets and bytes of an Arrow string array, without a copy."""
     _, offsets, text = strings.buffers()
     first = strings.offset
-    offset = (
+    begins = (
         np.frombuffer(offsets, np.int64)[first : first + len(strings) + 1] if len(strings) else np.zeros(1, np.int64)
     )
-    return offset, np.frombuffer(text, np.uint8) if text is not None and text.size else np.zeros(0, np.uint8)
+    letters = np.frombuffer(text, np.uint8) if text is not None and text.size else np.zeros(0, np.uint8)
+    for array in (begins, letters):
+        # Some buffers can be written to, others not; Numba would compile kernels for every mixture of them.
+        array.flags.writeable = False
+    return begins, letters
 
 
 def _every_name(values: pa.Array, name: str) -> pa.LargeStringArray:
     names, codes = as_categories(values, name)
-    return names if codes is None else names.take(pa.array(codes, mask=codes < 0))
+    if codes is None:
+        return names
+    return names.take(pc.if_else(to_arrow(codes >= 0), to_arrow(codes), pa.nulls(1, pa.int32())[0]))
 
 
 def _names(values: pa.Array, name: str) -> pa.LargeStringArray:
@@ -136,11 +143,11 @@ def _names(values: pa.Array, name: str) -> pa.LargeStringArray:
 
 
 def _float_names(values: pa.DoubleArray) -> pa.LargeStringArray:
-    x = np.asarray(pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False))
+    x = to_numpy(pc.fill_null(values, scalar(np.nan, np.float64)))
     whole = (np.abs(x) < 2.0**53) & (x == np.floor(x))
-    as_int = pa.array(np.where(whole, x, 0.0).astype(np.int64)).cast(pa.large_string())
-    names = pc.if_else(pa.array(whole), as_int, values.cast(pa.large_string()))
-    return pc.if_else(pa.array(np.isnan(x)), pa.scalar(None, pa.large_string()), names)
+    as_int = to_arrow(np.where(whole, x, 0.0).astype(np.int64)).cast(pa.large_string())
+    names = pc.if_else(to_arrow(whole), as_int, values.cast(pa.large_string()))
+    return pc.if_else(to_arrow(np.isnan(x)), pa.nulls(1, pa.large_string())[0], names)
 
 
 def _seconds(column: pa.Array, name: str) -> pa.Array:
@@ -149,7 +156,7 @@ def _seconds(column: pa.Array, name: str) -> pa.Array:
     if not (pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type)):
         raise ValueError(_not_numbers(column, name))
     per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
-    return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), per_second)
+    return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), scalar(per_second, np.float64))
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # loads scipy.special and scipy.optimize only when a function below first touches them
+import scipy  # loads scipy.special only when a function below first touches it
 
 from splinefm.encode.points import LARGEST, Float, weighted_quantile
 

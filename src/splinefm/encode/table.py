@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm.encode.arrow import to_arrow
+
 _ACCEPTED = (
     "a pandas or polars DataFrame, a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a dict of "
     "arrays, a 2-D NumPy array, or a path, folder, glob or list of paths of Parquet or CSV files"
@@ -412,6 +414,8 @@ def _array(name: str, values: object) -> pa.Array | pa.ChunkedArray:
     try:
         if hasattr(values, "__arrow_c_stream__"):
             return pa.chunked_array(values)
+        if isinstance(values, np.ndarray):
+            return to_arrow(values, from_pandas=True)
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"cannot convert column {name!r} to Arrow: {error}; give it values of one type") from error

@@ -141,7 +141,9 @@ class Quantile:
 
         x = np.asarray(x, dtype=np.float64)
         out = np.empty(x.shape)
-        interpolate(np.ascontiguousarray(x.reshape(-1)), *self._arrays, *self._guide, out.reshape(-1))
+        flat = np.ascontiguousarray(x.reshape(-1))
+        flat.flags.writeable = False  # as columns of a table are: Numba would compile the loop for both
+        interpolate(flat, *self._arrays, *self._guide, out.reshape(-1))
         return out
 
     def inverse(self, u: npt.ArrayLike) -> Float:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm.encode.arrow import scalar, to_arrow, to_numpy
 from splinefm.encode.columns import Categories, one_array, text_buffers
 from splinefm.encode.scratch import scratch
 
@@ -42,7 +43,7 @@ class CategoryCounts:
             present = categories.codes[categories.codes >= 0]
             count = np.bincount(present, minlength=len(categories.names))
             # A dictionary may spell one category twice, such as 3 and 3.0: merging adds them up.
-            self._add(categories.names.filter(pa.array(count > 0)), pa.array(count[count > 0], pa.int64()))
+            self._add(categories.names.filter(to_arrow(count > 0)), to_arrow(count[count > 0].astype(np.int64)))
 
     def merge(self, other: CategoryCounts) -> None:
         """Add the rows of other counts."""
@@ -52,14 +53,14 @@ class CategoryCounts:
     def frequent(self, min_count: int) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64]]:
         """Categories with at least `min_count` rows and their counts; the most frequent first, ties by name."""
         whole = self._merged()
-        whole = whole.filter(pc.greater_equal(whole["count"], min_count))
+        whole = whole.filter(pc.greater_equal(whole["count"], scalar(min_count, np.int64)))
         whole = whole.sort_by([("count", "descending"), ("name", "ascending")])
-        return one_array(whole["name"]), one_array(whole["count"]).to_numpy()
+        return one_array(whole["name"]), to_numpy(one_array(whole["count"]))
 
     def every(self) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64]]:
         """All categories and their counts, in no particular order."""
         whole = self._merged()
-        return one_array(whole["name"]), one_array(whole["count"]).to_numpy()
+        return one_array(whole["name"]), to_numpy(one_array(whole["count"]))
 
     def total(self) -> int:
         """Rows that were counted."""
@@ -79,13 +80,13 @@ class CategoryCounts:
 
     def _merged(self) -> pa.Table:
         if not self.pieces:
-            return pa.table({"name": pa.array([], pa.large_string()), "count": pa.array([], pa.int64())})
+            return pa.table({"name": pa.nulls(0, pa.large_string()), "count": pa.nulls(0, pa.int64())})
         if len(self.pieces) > 1:
             whole = pa.concat_tables(self.pieces)
             coded = one_array(whole["name"]).dictionary_encode()
             # Counts as weights are exact up to 2**53 rows.
-            count = np.bincount(coded.indices.to_numpy(), whole["count"].to_numpy(), len(coded.dictionary))
-            self.pieces = [pa.table({"name": coded.dictionary, "count": count.astype(np.int64)})]
+            count = np.bincount(to_numpy(coded.indices), to_numpy(one_array(whole["count"])), len(coded.dictionary))
+            self.pieces = [pa.table({"name": coded.dictionary, "count": to_arrow(count.astype(np.int64))})]
         self._pending = 0
         return self.pieces[0]
 
@@ -137,7 +138,7 @@ def _count(names: pa.LargeStringArray) -> tuple[pa.LargeStringArray, pa.Array]:
     table[:] = -1
     example, count = scratch("example", len(names), np.int32), scratch("count", len(names), np.int64)
     kinds = count_strings(*text_buffers(names), table, example, count)
-    return names.take(pa.array(example[:kinds])), pa.array(count[:kinds].copy())
+    return names.take(to_arrow(example[:kinds])), to_arrow(count[:kinds].copy())
 
 
 def hash_bucket(name: str, buckets: int) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm.encode.arrow import to_arrow
 from splinefm.encode.columns import as_numbers
 from splinefm.encode.encoder import CHUNK, Encoder, Statistics
 from splinefm.encode.schema import Schema
@@ -166,7 +167,7 @@ def draw_lots(seed: int, numbers: npt.NDArray[np.int64]) -> FloatArray:
 
 def _below(share: float, lots: FloatArray, batch: pa.RecordBatch) -> tuple[FloatArray, pa.RecordBatch]:
     chosen = lots < share
-    return lots[chosen], batch.filter(pa.array(chosen))
+    return lots[chosen], batch.filter(to_arrow(chosen))
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -320,7 +321,7 @@ class Chunks:
     def _encode(self, numbers: npt.NDArray[np.int64], batch: pa.RecordBatch) -> Chunk:
         held_out = self.held_out.has(numbers)
         if held_out.any():
-            batch = batch.filter(pa.array(~held_out))
+            batch = batch.filter(to_arrow(~held_out))
         return self.source.encode(batch, self.encoder, self.loss, self.training.threads)
 
 

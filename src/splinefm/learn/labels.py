@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm.encode.arrow import from_strings, to_arrow
 from splinefm.encode.columns import as_numbers, is_text
 
 Label = str | bool | int | float
@@ -66,10 +67,18 @@ def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDAr
         return np.full(len(column), np.nan)
     if isinstance(classes[0], str) != is_text(column.type):
         raise ValueError(f"the target {name!r} was {classes[0]!r} or {classes[1]!r} before, now it is {column.type}")
-    second = pc.equal(column, pa.scalar(classes[1], column.type))
-    known = pc.or_kleene(second, pc.equal(column, pa.scalar(classes[0], column.type)))
+    first, second = (pc.equal(column, _scalar(label, column.type)) for label in classes)
+    known = pc.or_kleene(second, first)
     if not pc.all(known, min_count=0).as_py():
         other = pc.filter(column, pc.invert(pc.fill_null(known, True)))[0].as_py()
         if other == other:  # NaN is a missing label
             raise ValueError(f"the target {name!r} is {classes[0]!r} or {classes[1]!r}, got {other!r}")
-    return as_numbers(pc.if_else(known, second.cast(pa.float64()), None), name)
+    return as_numbers(pc.if_else(known, second.cast(pa.float64()), pa.nulls(1, pa.float64())[0]), name)
+
+
+def _scalar(label: Label, kind: pa.DataType) -> pa.Scalar:
+    """`pa.scalar(label, kind)`, without pandas in the common cases; see `splinefm.encode.arrow`."""
+    if isinstance(label, str):
+        return from_strings([label]).cast(kind)[0]
+    number = to_arrow(np.array([label]))
+    return number[0] if number.type == kind else pa.scalar(label, kind)
