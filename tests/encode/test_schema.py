@@ -197,6 +197,12 @@ class TestInference:
         assert schema.reasons["empty"] == "left out: it has no values"
         assert "# empty: left out" in str(schema)
 
+    def test_leaves_out_the_nameless_index_of_a_text_file(self, tmp_path):
+        pd = pytest.importorskip("pandas")
+        pd.DataFrame({"x": np.arange(50.0), "y": [0, 1] * 25}).to_csv(tmp_path / "data.csv")
+        schema = sf.infer_schema(tmp_path / "data.csv", target="y")
+        assert schema.names == ("x",) and "no name" in schema.reasons[""] and "no name" in str(schema)
+
     def test_heavy_values_of_a_coarse_grid_are_not_special(self):
         assert self.schema(grade=np.repeat(np.arange(16), 100)) == sf.Schema([sf.Numerical("grade")])
 

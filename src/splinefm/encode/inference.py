@@ -41,7 +41,7 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     distinct numbers that recur (ten rows each or more) and lie on no grid, such as tariffs; other numbers, dates and
     times become numerical fields with `transform="auto"`, with splines of three resolutions where there are
     more than 128 distinct values; a value that makes up a tenth of the rows or more is special. Columns without any
-    value are left out. The first 500,000 rows are looked at.
+    value or without a name are left out. The first 500,000 rows are looked at.
 
     Parameters
     ----------
@@ -91,6 +91,8 @@ def _head(chunks: Any, schema: pa.Schema, names: list[str]) -> pa.Table:
 
 def _choose(name: str, column: pa.Array) -> tuple[Field | None, str]:
     kind = column.type
+    if not name:
+        return None, "left out: it has no name, as the index has in a text file that pandas wrote"
     if column.null_count == len(column):
         return None, "left out: it has no values"
     if pa.types.is_nested(kind):
