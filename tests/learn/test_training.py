@@ -283,7 +283,8 @@ def test_penalties_follow_the_length_of_vectors_and_the_noise():
         first = engine.penalty.end[0]
         factors[:first] = 3.0
         penalties.adapt(factors, 0.1)
-        assert engine.penalty.l2[0] == pytest.approx(0.1 * 0.5 / (3.0 * np.sqrt(2)))  # k = 2, whatever the parts
+        # k = 2, and as many times the length as vectors have parts.
+        assert engine.penalty.l2[0] == pytest.approx(0.1 * 0.5 / (3.0 * np.sqrt(2) * parts))
         assert engine.penalty.l2[-1] == pytest.approx(0.1 * 0.5 / training_module.SHORTEST)
         assert max(engine.penalty.smoothness) == pytest.approx(0.1 * 0.25)
         assert factors.shape[1] == 2 * parts

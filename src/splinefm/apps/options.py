@@ -117,9 +117,7 @@ Validation = Annotated[
         help="Rows that choose the best epoch: a share of the data (0: none), or a file of their own.",
     ),
 ]
-ModelOption = Annotated[
-    ModelName | None, typer.Option(help="By default fwfm, with k = 16.", rich_help_panel=_MODEL)
-]
+ModelOption = Annotated[ModelName | None, typer.Option(help="By default fwfm, with k = 16.", rich_help_panel=_MODEL)]
 K = Annotated[
     int | None, typer.Option("--k", metavar="N", min=1, help="Length of the vectors.", rich_help_panel=_MODEL)
 ]

@@ -78,8 +78,9 @@ class Training:
     l2 : float or mapping of str to float, optional
         Penalty φ l2 (½ |v|² / r + w² / 20) for every row that a batch touches; 1e-4 by default. r is the root mean
         square length of the vectors of the row's group (a resolution of a spline, or the categories of a field) after
-        the epoch before, and 1 in the first epoch: groups that help little shrink towards zero, as with a group lasso.
-        φ is the noise: residual variance (squared loss), deviance per row (Poisson) or 1 (logistic).
+        the epoch before, times the number of fields in an FFM, and 1 in the first epoch: groups that help little shrink
+        towards zero, as with a group lasso. φ is the noise: residual variance (squared loss), deviance per row
+        (Poisson) or 1 (logistic).
     smoothness : float or mapping of str to float, optional
         Penalty φ smoothness on squared differences of neighboring basis functions' vectors and weights; 1e-2 by
         default. Both penalties may be given by field name; fields that are not named get the default.
@@ -295,10 +296,14 @@ class AdaptivePenalties:
         self.engine.set_penalty(penalty)
 
     def _length(self, factors: npt.NDArray[np.float32]) -> float:
-        """Root mean square length of vectors; the rows of an FFM hold one for each of its fields."""
+        """Root mean square length of vectors.
+
+        The rows of an FFM hold one for each of its fields, and what it learns from is one field, where other models
+        have one vector for all: as many times the length makes its penalty as many times smaller.
+        """
         parts = len(self.engine.layout.fields) if isinstance(self.engine.model, FFM) else 1
         flat = factors.reshape(-1)
-        return math.sqrt(float(np.dot(flat, flat)) / max(1, len(factors) * parts))
+        return math.sqrt(parts * float(np.dot(flat, flat)) / max(1, len(factors)))
 
 
 def make_engine(
