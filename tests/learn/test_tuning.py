@@ -75,6 +75,13 @@ class TestResult:
         assert (training.learning_rate, training.batch_size, training.average) == (0.02, 64, False)
         assert (training.l2, training.smoothness, training.patience) == (2e-5, 0.3, 2)
 
+    def test_the_kind_of_model_may_be_searched(self):
+        space = {**RATES, "k": [2], "learning_rate": None, "model": ["FM", "FwFM"]}
+        tuned = sf.tune(regressor(), NUMBERS, "y", trials=4, seed=1, space=space)
+        assert {"FM", "FwFM"} == set(tuned.history["model"]) and tuned.history["model"][0] == "FM"
+        assert type(tuned.estimator.model).__name__ == tuned.params["model"]
+        assert tuned.estimator.fitted_.model == tuned.estimator.model
+
     def test_the_history_is_a_table(self):
         tuned = sf.tune(regressor(), NUMBERS, "y", trials=3, space=KEEP_K)
         frame = pd.DataFrame(tuned.history)

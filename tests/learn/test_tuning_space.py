@@ -30,6 +30,17 @@ def test_every_model_has_lengths_of_vectors_and_the_start_is_one_of_them(model, 
     assert searched.at({"k": 4}).model == type(model)(k=4)
 
 
+def test_the_kind_of_model_can_be_searched():
+    searched = base(sf.LowRankFwFM(k=8, rank=2))
+    assert searched.start["model"] == "LowRankFwFM" and "model" not in searched.space()
+    assert searched.at({"model": "LowRankFwFM", "k": 4}).model == sf.LowRankFwFM(k=4, rank=2)
+    assert searched.at({"model": "FFM", "k": 4, "rank": 3}).model == sf.FFM(k=4)
+    assert searched.at({"model": "HigherOrderFM"}).model == sf.HigherOrderFM()
+    searched.check("model", ["FM", "FwFM"])
+    with pytest.raises(ValueError, match=r"space\['model'\] has the value 'GBDT': model is one of 'FM', 'FwFM'"):
+        searched.check("model", ["FM", "GBDT"])
+
+
 def test_an_fmfm_with_lengths_by_field_keeps_them():
     assert "k" not in base(sf.FmFM(k=(2, 3, 4))).space()
 

@@ -18,7 +18,7 @@ from splinefm.encode.transforms import ArcsinhSquare, BestFitCDF, Log, MinMax, Q
 from splinefm.learn.resolutions import Resolutions, free_columns, with_resolutions
 from splinefm.learn.study import Value
 from splinefm.learn.training import L2, SMOOTHNESS, Training
-from splinefm.model.family import FFM, AnyModel, FmFM
+from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ TRANSFORMS: dict[str, Transform] = {
     "arcsinh-square": ArcsinhSquare(),
     "log": Log(),
 }
+MODELS: dict[str, type[AnyModel]] = {kind.__name__: kind for kind in (FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM)}
 # Few values of k, because kernels are compiled for each of them.
 LENGTHS, FFM_LENGTHS, FMFM_LENGTHS = (4, 8, 16, 32), (2, 4, 8, 16), (4, 8, 16)
 SEGMENTS = (AS_IS, "8", "20", "50", "8+32", "16+64+256")
@@ -96,13 +97,13 @@ class Base:
 
     def __post_init__(self) -> None:
         of_model = tuple(item.name for item in fields(self.settings.model))
-        object.__setattr__(self, "names", (*of_model, *_OF_TRAINING, *_OF_FIELDS))
+        object.__setattr__(self, "names", ("model", *of_model, *_OF_TRAINING, *_OF_FIELDS))
 
     @cached_property
     def start(self) -> dict[str, Any]:
         """The point of the space that stands for the settings as they are."""
         model, training = self.settings.model, self.settings.training
-        own = {item.name: getattr(model, item.name) for item in fields(model)}
+        own = {"model": type(model).__name__} | {item.name: getattr(model, item.name) for item in fields(model)}
         own |= {name: getattr(training, name) for name in _OF_TRAINING}
         own["batch_size"] = training.rows_per_step(self.n_rows)
         own["l2"] = L2 if training.l2 is None else training.l2
@@ -135,7 +136,7 @@ class Base:
 
     def at(self, params: Params) -> Settings:
         """The settings at a point; what it does not name stays as it is."""
-        model: Any = self.settings.model
+        model: Any = _model(self.settings.model, params)
         of_model = {name: params[name] for name in params if name in {item.name for item in fields(model)}}
         of_training = {name: params[name] for name in params if name in _OF_TRAINING}
         schema = self.settings.schema
@@ -186,6 +187,14 @@ def merge_spaces(default: Mapping[str, Any], given: Mapping[str, Any] | None) ->
     if not merged:
         raise ValueError("there is nothing to tune: the space is empty; leave space out for the default one")
     return merged
+
+
+def _model(own: AnyModel, params: Params) -> AnyModel:
+    """The model of a point: the own one, or one of another kind as it comes."""
+    name = params.get("model", type(own).__name__)
+    if name not in MODELS:
+        raise ValueError(f"model is one of {quoted(list(MODELS), 9)}")
+    return own if isinstance(own, MODELS[name]) else MODELS[name]()
 
 
 def _lengths(model: AnyModel) -> tuple[int, ...]:

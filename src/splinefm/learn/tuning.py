@@ -78,8 +78,8 @@ def tune(
     Parameters
     ----------
     estimator : SplineFMClassifier or SplineFMRegressor
-        What to tune; it is not changed. Its model, fields with a transform or basis of your choice, epochs and patience
-        stay as they are.
+        What to tune; it is not changed. Its kind of model, fields with a transform or basis of your choice, epochs and
+        patience stay as they are, unless `space` names them.
     table : table, path or dataset
         As in `fit`.
     target : str or array of shape (n_rows,)
