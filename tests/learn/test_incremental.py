@@ -7,7 +7,8 @@ import pytest
 import splinefm as sf
 
 TRAINING = sf.Training(epochs=5, threads=1, l2=1e-4, smoothness=3e-4)
-MODELS = [sf.FM(k=3), sf.FwFM(k=3), sf.LowRankFwFM(k=3), sf.FmFM(k=2), sf.FFM(k=2), sf.HigherOrderFM(k=2)]
+# The lengths of tests/model/test_engine.py: every length is compiled anew.
+MODELS = [sf.FM(k=4), sf.FwFM(k=4), sf.LowRankFwFM(k=4), sf.FmFM(k=3), sf.FFM(k=3), sf.HigherOrderFM(k=3)]
 
 
 def clicks(rows, names="abc", shift=0.0, seed=0):

@@ -22,7 +22,7 @@ MODELS = [
     sf.FwFM(k=4),
     sf.LowRankFwFM(k=4, rank=2),
     sf.FmFM(k=3),
-    sf.FFM(k=2),
+    sf.FFM(k=3),
     sf.HigherOrderFM(k=3, order=3),
 ]
 QUICK = sf.Training(
@@ -90,7 +90,7 @@ def test_aggregated_rows_are_the_expanded_ones():
         sf.Training(epochs=400, batch_size=512, learning_rate=0.1, threads=1, l2=0.0, smoothness=0.0),
     )
     fitted = sf.fit_model(
-        counted, "share", schema=schema, sample_weight="shown", validation=0.0, model=sf.FM(k=1), training=training
+        counted, "share", schema=schema, sample_weight="shown", validation=0.0, model=sf.FM(k=2), training=training
     )
     np.testing.assert_allclose(fitted.predict(cells), counted["share"].to_numpy(), atol=0.02)
 
@@ -114,7 +114,7 @@ def test_smoothness_makes_many_segments_safe():
     def error(smoothness):
         training = sf.Training(epochs=60, smoothness=smoothness, l2=0.0, threads=1, patience=None)
         fitted = sf.fit_model(
-            table, "y", schema=schema, loss="squared", model=sf.FM(k=1), validation=0.0, training=training
+            table, "y", schema=schema, loss="squared", model=sf.FM(k=2), validation=0.0, training=training
         )
         return rmse(np.sin(6 * grid), fitted.predict({"x": grid}))
 
@@ -174,7 +174,7 @@ def test_ctrl_c_keeps_the_best_so_far():
 def test_divergence_says_what_to_lower():
     training = sf.Training(epochs=20, learning_rate=1e25, optimizer="adagrad", warmup=0.0, threads=1)
     with pytest.raises(Diverged, match="lower learning_rate"), np.errstate(all="ignore"):
-        sf.fit_model(waves(500), "y", model=sf.FFM(k=2), loss="squared", training=training)
+        sf.fit_model(waves(500), "y", model=sf.FFM(k=3), loss="squared", training=training)
 
 
 def test_a_diverging_epoch_is_not_finished():
@@ -242,7 +242,7 @@ def test_much_smoothness_leaves_a_polynomial_of_lower_degree(order):
     schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(10))])
     training = sf.Training(epochs=30, learning_rate=0.03, l2=0.0, smoothness=100, smoothness_order=order, threads=1)
     fitted = sf.fit_model(
-        table, "y", schema=schema, loss="squared", model=sf.FM(k=1), validation=0.0, training=training
+        table, "y", schema=schema, loss="squared", model=sf.FM(k=2), validation=0.0, training=training
     )
     grid = np.linspace(0, 1, 50)
     curve = fitted.predict({"x": grid})
