@@ -33,6 +33,7 @@ ARMS: dict[str, Arm] = {
     "splines": PaperArm("splines"),
     "defaults": Defaults(),
     "tuned": Tuned(),
+    "kinds": Tuned(("FwFM", "FFM")),
     "lightgbm": LightGBM(),
 }
 VARIANTS: dict[str, Arm] = {name: Variant(name) for name in MODELS}

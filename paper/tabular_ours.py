@@ -42,7 +42,12 @@ class Variant(Defaults):
 
 @dataclass(frozen=True)
 class Tuned(Defaults):
-    """The best of `sf.tune` with its own search space; a quick run leaves k, because each k is compiled first."""
+    """The best of `sf.tune` with its own search space; a quick run leaves k, because each k is compiled first.
+
+    With names of models their kind is searched too, in as many trials.
+    """
+
+    models: tuple[str, ...] = ()
 
     def tune(self, about: About, train: pa.Table, held_out: pa.Table, settings: Json) -> Json:
         tuned = sf.tune(
@@ -52,7 +57,7 @@ class Tuned(Defaults):
             trials=settings["trials"],
             validation=held_out,
             seed=SAMPLER_SEED,
-            space=settings.get("tune_space"),
+            space=settings.get("tune_space", {}) | ({"model": list(self.models)} if self.models else {}),
         )
         scale = float(targets(about, train).std()) if about.task == "regression" else 1.0
         return {

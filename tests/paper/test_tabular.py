@@ -144,6 +144,9 @@ class TestOurs:
         assert seen["trials"] == 3 and seen["validation"] is TEST
         assert found["params"]["model"]["kind"] == "FM" and 0.0 < found["value"] < 1.0
         assert len(Tuned().predict(ADULT, found["params"], TRAIN, TEST, 0, 1)) == TEST.num_rows
+        assert seen["space"] == {}
+        Tuned(("FM", "FFM")).tune(ADULT, TRAIN, TEST, SETTINGS | {"tune_space": {"k": [2]}})
+        assert seen["space"] == {"k": [2], "model": ["FM", "FFM"]}
 
 
 @dataclass
@@ -190,7 +193,7 @@ class TestProtocols:
     def test_every_arm_and_seed_has_a_unit_with_the_parameters_that_were_found(self) -> None:
         results = Results(Path("unused"), SETTINGS, {"adult/honest/tuned/tune": {"params": {"epochs": 7}}})
         units = tabular.units("adult", SETTINGS, None, results)
-        assert len(units) == 5 * 2 + 6 * 3
+        assert len(units) == 6 * 2 + 7 * 3
         assert units["adult/honest/tuned/seed 1"][:4] == ("adult", "tuned", {"epochs": 7}, 1)
         assert not any(name.startswith("adult/paper/defaults") for name in units)
 
