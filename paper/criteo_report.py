@@ -39,6 +39,8 @@ DIFFERENCES = """Where the protocol differs from the paper's:
 - I10 and I12 are categories in the spline arms (in bins in the authors' code); the paper's text names I11 too.
 - The linear part is a weight per feature, as in the paper's formula; the authors' code has one per field and
   coordinate. L2 is a penalty of the loss instead of AdamW's decay.
+- Speeds of the made-up files are of different commits and loads: the smaller ones ran beside other work, so that the
+  larger one looks faster than its size makes it.
 - *Our defaults*: an inferred schema, penalties as they come, nothing tuned, the same FwFM and k."""
 
 
