@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from splinefm.encode.auto import ATOM_SHARE
 from splinefm.encode.bases import Basis
@@ -18,7 +18,7 @@ from splinefm.encode.transforms import ArcsinhSquare, BestFitCDF, Log, MinMax, Q
 from splinefm.learn.resolutions import Resolutions, free_columns, with_resolutions
 from splinefm.learn.study import Value
 from splinefm.learn.training import L2, SMOOTHNESS, Training
-from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+from splinefm.model.family import FFM, AnyModel, FmFM
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ TRANSFORMS: dict[str, Transform] = {
     "arcsinh-square": ArcsinhSquare(),
     "log": Log(),
 }
-MODELS: dict[str, type[AnyModel]] = {kind.__name__: kind for kind in (FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM)}
+MODELS: dict[str, type[AnyModel]] = {kind.__name__: kind for kind in get_args(AnyModel)}
 # Few values of k, because kernels are compiled for each of them.
 LENGTHS, FFM_LENGTHS, FMFM_LENGTHS = (4, 8, 16, 32), (2, 4, 8, 16), (4, 8, 16)
 SEGMENTS = (AS_IS, "8", "20", "50", "8+32", "16+64+256")
@@ -52,7 +52,7 @@ DEGREES = (1, 2, 3)
 LEARNING_RATES, L2S, SMOOTHNESSES = Range(1e-3, 3e-2), Range(3e-6, 1e-3), Range(1e-4, 1.0)
 SMALLEST_BATCH, LARGEST_BATCH = 16, 16_384
 
-_OF_FIELDS = ("segments", "degree", "transform")
+OF_FIELDS = ("segments", "degree", "transform")
 _OF_TRAINING = tuple(
     item.name for item in fields(Training) if item.name not in ("warmup", "refit", "refine", "seed", "threads")
 )
@@ -97,7 +97,7 @@ class Base:
 
     def __post_init__(self) -> None:
         of_model = tuple(item.name for item in fields(self.settings.model))
-        object.__setattr__(self, "names", ("model", *of_model, *_OF_TRAINING, *_OF_FIELDS))
+        object.__setattr__(self, "names", ("model", *of_model, *_OF_TRAINING, *OF_FIELDS))
 
     @cached_property
     def start(self) -> dict[str, Any]:

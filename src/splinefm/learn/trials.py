@@ -18,7 +18,7 @@ from splinefm.learn.estimators import Task
 from splinefm.learn.fitting import DEFAULT_MODEL, make_chunks, refined, train_part
 from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.resolutions import Resolutions, free_columns, resolutions_of
-from splinefm.learn.search_space import Base, Settings
+from splinefm.learn.search_space import OF_FIELDS, Base, Settings
 from splinefm.learn.training import Epoch, Trained, Training
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel
@@ -32,7 +32,6 @@ _OF_CLASSES: dict[str, Callable[..., float]] = {
     "normalized_entropy": metrics.normalized_entropy,
 }
 _MORE_IS_BETTER = ("auc", "r2")
-_OF_FIELDS = ("segments", "degree", "transform")
 
 
 class Metric:
@@ -151,7 +150,7 @@ class Experiment:
             "validation targets": _digest(validation.y.tobytes()),
             "target mean": f"{self.chunks.start:.6g}",
         }
-        fixed = [name for name in self.base.names if name not in space and name not in _OF_FIELDS]
+        fixed = [name for name in self.base.names if name not in space and name not in OF_FIELDS]
         facts |= {name: self.base.start[name] for name in fixed} | {"seed": settings.training.seed}
         facts |= {f"space of {name}": entry for name, entry in space.items()}
         facts |= {f"field {item.name!r}": _digest(repr(item).encode()) for item in self.task.schema}

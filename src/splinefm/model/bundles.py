@@ -103,7 +103,10 @@ class Scratch(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """The table rows that a batch touches, field by field, and their gradients of `width` numbers."""
+    """The table rows that a batch touches, field by field, and their gradients of `width` numbers.
+
+    In an FM `own` times its vector is still to be subtracted from the gradient of a row; elsewhere `own` is zero.
+    """
 
     slot: Int32
     rows: Int32
