@@ -601,6 +601,7 @@ def test_parameters_are_copies():
 
 def small_blocks(monkeypatch):
     monkeypatch.setattr(workspace, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(workspace, "LARGE", 0)
     monkeypatch.setattr(workspace, "TILES", {})
     monkeypatch.setattr(workspace, "TILE", 4)
 
@@ -614,9 +615,31 @@ def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
     one, loss = one_step(model, "logistic", params, slots, y, weight, groups=groups)
     small_blocks(monkeypatch)
     engine = CpuEngine(model, slots.layout, params, "logistic", GRADIENT, groups, len(slots), threads=1)
-    assert engine.work.block * 4 < len(slots)
+    assert engine.work.block * 4 < len(slots) or (isinstance(model, FFM) and engine.work.shard * 4 < len(slots))
     assert engine.step(slots, y, weight) == pytest.approx(loss, rel=1e-6)
     assert_same(gradient_of(engine), one, rtol=1e-4, atol=1e-6)
+
+
+@each_model
+@pytest.mark.parametrize("large", [0, workspace.LARGE])
+def test_rows_that_a_batch_touches_once_get_the_gradient_of_two_halves(model, large, monkeypatch):
+    monkeypatch.setattr(workspace, "LARGE", large)  # shards of 16 rows, or one
+    rng, sizes = np.random.default_rng(0), (500, 9, 300, 4, 50)
+    widths = ((1,), (4,), (1, 1), (1,), (1,))
+    fields = [FieldLayout(f"f{n}", n, w, tuple(range(len(w)))) for n, w in zip(sizes, widths, strict=True)]
+    layout = Layout(tuple(fields))
+    start = np.array([0, 500, 509, 509, 809, 813]) + rng.integers(0, [500, 6, 300, 300, 4, 50], (90, 6))
+    slots = Slots(start.astype(np.int32), rng.normal(size=(90, 9)).astype(np.float32), layout)
+    touched = np.bincount(start[:, 0])
+    assert (touched == 1).sum() > 20 and (touched > 1).sum() > 5
+    params = random_params(model, layout)
+    groups = [[Group(400, l2=0.1), Group(100, l2=0.7, l2_linear=0.3)], *([Group(n)] for n in sizes[1:])]
+    y, weight = make_targets("logistic", 90)
+    gradient, loss = one_step(model, "logistic", params, slots, y, weight, groups=groups)
+    twice = np.tile(np.arange(90), 2)
+    halves, same = one_step(model, "logistic", params, slots[twice], y[twice], weight[twice] / 2, groups=groups)
+    assert same == pytest.approx(loss, rel=1e-6)
+    assert_same(gradient, halves, rtol=1e-4, atol=1e-6)
 
 
 @each_model

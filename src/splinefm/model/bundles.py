@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from splinefm.model.memory import Float32, Float64, Int32, Int64
 
+COUNTERS = 8  # of the phases of a block of rows: see `threads`
+
 
 class Shape(NamedTuple):
     """The layout as arrays; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u."""
@@ -71,8 +73,8 @@ class Columns(NamedTuple):
 class Work(NamedTuple):
     """Derivatives of a block of rows, `room` numbers each, and gradients of the parameters between fields.
 
-    dR and dM have `n_dR` and `n_dM` numbers for each of `n_shards` shards; chain, starts and order have `chains`
-    numbers for each field.
+    dR and dM have `n_dR` and `n_dM` numbers for each of `n_shards` shards; chain and starts have `chains` numbers for
+    each field.
     """
 
     D: Float32
@@ -89,13 +91,13 @@ class Work(NamedTuple):
     chains: int
     chain: Int32
     starts: Int32
-    order: Int32
-    factor: Float32
-    places: Int64
 
 
 class Scratch(NamedTuple):
-    """Room for a tile of rows: P, the same times the slopes, and the sums of a HigherOrderFM."""
+    """Room for a tile of rows: P, the same times the slopes, and the sums of a HigherOrderFM.
+
+    For an FFM that is S of a row, a gradient, and p_u[f] of its units: see `ffm`.
+    """
 
     P: Float32
     Z: Float32
@@ -106,6 +108,7 @@ class Touch(NamedTuple):
     """The table rows that a batch touches, field by field, and their gradients of `width` numbers.
 
     In an FM `own` times its vector is still to be subtracted from the gradient of a row; elsewhere `own` is zero.
+    `place` and `before` are for an FFM: see `ffm`.
     """
 
     slot: Int32
@@ -113,7 +116,8 @@ class Touch(NamedTuple):
     gradient: Float32
     linear: Float32
     own: Float32
-    keep: Float32
+    place: Int32
+    before: Int32
     head: Int32
     ptr: Int64
     n_places: Int64

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
-from splinefm.model.bundles import Batches, Course, Data, Memory, Penalty, Scoring, Shape, State, Weights
-from splinefm.model.family import FFM, FM, AnyModel, Params, init_params
+from splinefm.model.bundles import COUNTERS, Batches, Course, Data, Memory, Penalty, Scoring, Shape, State, Weights
+from splinefm.model.family import AnyModel, Params, init_params
 from splinefm.model.memory import Float64, Int64, addresses
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
@@ -83,10 +83,10 @@ class CpuEngine:
         self.layout, self.values, self.shape = layout, values, make_shape(layout)
         self.weights = make_weights(self.model, self.shape, values)
         self.penalty = make_penalty(layout, groups)
-        self.touch = make_touch(layout, self.width, self.batch_size, self.penalty, isinstance(self.model, FM | FFM))
         self.work = make_work(self.model, self.spec, layout, self.batch_size)
+        self.touch = make_touch(self.model, layout, self.width, self.batch_size, self.penalty, self.work)
         self.columns = make_columns(layout, self.work.block)
-        self.scratch = [make_scratch(self.spec, layout) for _ in range(self.threads)]
+        self.scratch = [make_scratch(self.model, self.spec, layout) for _ in range(self.threads)]
         pairs = len(layout.fields) ** 2  # a LowRankFwFM needs the gradient of every weight as well
         self.dense = [make_dense(names, values, self.state, pairs) for names in (BETWEEN, ("field_scales",))]
         self.scratch_places = [addresses(scratch) for scratch in self.scratch]
@@ -185,7 +185,7 @@ class CpuEngine:
         """The next steps."""
         number = self.number + 1 + np.arange(len(total))
         rates, correct1, correct2 = self.optimizer.course(number, learning_rates)
-        counters = np.zeros(4 * len(total) * (-(-batch_size // self.work.block) + 1), np.int64)
+        counters = np.zeros(COUNTERS * len(total) * (-(-batch_size // self.work.block) + 1), np.int64)
         return Course(n, batch_size, total, np.zeros(len(total)), number, rates, correct1, correct2, counters)
 
     def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
@@ -252,7 +252,7 @@ def score_slots(model: AnyModel, shape: Shape, weights: Weights, slots: Slots, t
     room = room_for(model, slots.layout, len(spec.kt), spec.tile)
 
     def work(part: slice) -> None:
-        own = make_columns(slots.layout, spec.tile), make_scratch(spec, slots.layout)
+        own = make_columns(slots.layout, spec.tile), make_scratch(model, spec, slots.layout)
         scoring = Scoring(shape, weights, data, *own, out, aligned(room))
         score_rows(spec, addresses(scoring), part.start, part.stop - part.start)
 

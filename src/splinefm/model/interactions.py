@@ -6,10 +6,9 @@ P are the unit vectors, `row_length` numbers per row; D is what the derivatives 
 |---|---|
 | FM | s = Σ p; the derivative by p_u is s - p_u |
 | FwFM, FmFM, HigherOrderFM | the derivative by every p_u |
-| FFM | D[f, e] = Σ_{u of field e} p_u[f]; that by p_u[e] is D[f(u), e], less p_u[f(u)] if e = f(u) |
 
 Rows come as `columns`, sixteen after sixteen: see `column`. Most models go through a tile unit by unit, not row by row:
-what is met often in one field stays in the cache.
+what is met often in one field stays in the cache. An FFM has a module of its own.
 
 The model is part of the type of `spec`, so that Numba compiles only the code of the model in use.
 """
@@ -24,25 +23,22 @@ import numpy as np
 from numba import config
 from numba.extending import overload
 
+from splinefm.model.ffm import score_row
 from splinefm.model.units import (
     INSIDE,
     all_units,
     fetch_ahead,
-    inlined,
     kind_of,
     linear_part,
     lines,
     merged,
     padded,
     quick_vector,
-    start_of,
 )
 from splinefm.model.vectors import (
     add,
     axpy,
     behind,
-    column,
-    fetch,
     fill,
     fma,
     load,
@@ -194,62 +190,12 @@ def _fmfm_pairs(
             store(dM, at + 3 * length, d3)
 
 
-@inlined
-def _block(kt: Any, shape: Any, T: Any, width: int, columns: Any, i: int, u: int, P: Any) -> None:
-    """P = the whole of p_u, which is long in an FFM: a pass per four weights."""
-    first = True
-    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
-        at, end = start_of(columns, i, w) * width, shape.weight_ptr[w + 1]
-        j = shape.weight_ptr[w]
-        while j < end:
-            x = column(i, j, columns.n_weights)
-            if j + 4 <= end:
-                x0, x1 = number(columns.weight, x), number(columns.weight, x + 16)
-                x2, x3 = number(columns.weight, x + 32), number(columns.weight, x + 48)
-                for c in range(0, width, len(kt)):
-                    p = fill(_ZERO, kt) if first else load(P, c, kt)
-                    t = at + c
-                    p = axpy(x1, load(T, t + width, kt), axpy(x0, load(T, t, kt), p))
-                    p = axpy(x3, load(T, t + 3 * width, kt), axpy(x2, load(T, t + 2 * width, kt), p))
-                    store(P, c, p)
-                j, at = j + 4, at + 4 * width
-            else:
-                x0 = number(columns.weight, x)
-                for c in range(0, width, len(kt)):
-                    store(P, c, axpy(x0, load(T, at + c, kt), fill(_ZERO, kt) if first else load(P, c, kt)))
-                j, at = j + 1, at + width
-            first = False
-
-
 def _ffm_scores(
     spec: Any, shape: Any, weights: Any, columns: Any, at: int, n: int, scratch: Any, D: Any, d: int, out: Any
 ) -> None:
-    """Σ_{u<v} p_u[f(v)]' p_v[f(u)]. D[f, e] = Σ_{u of field e} p_u[f]: turned around, these are the derivatives."""
-    kt, k, n_units, n_fields, P = spec.kt, len(spec.kt), shape.n_units, shape.n_fields, scratch.P
-    width = n_fields * k
+    """Row by row: see `ffm`."""
     for i in range(n):
-        mine = d + i * n_fields * width
-        score = fill(_ZERO, kt)
-        for u in range(n_units):
-            if u + 1 < n_units:
-                ahead = start_of(columns, at + i, shape.unit_ptr[u + 1])
-                fetch(weights.L, ahead)
-                for c in range(ahead * width, (ahead + 1) * width, 16):
-                    fetch(weights.T, c)
-            _block(kt, shape, weights.T, width, columns, at + i, u, P)
-            out[i] += linear_part(shape, kind_of(shape, u), weights.L, columns, at + i, u)
-            field = shape.unit_field[u]
-            theirs, place = mine + field * width, mine + field * k
-            for f in range(field):  # what the units before u left for this field
-                score = fma(load(P, f * k, kt), load(D, theirs + f * k, kt), score)
-            if u == 0 or shape.unit_field[u - 1] != field:
-                for f in range(n_fields):
-                    store(D, place + f * width, load(P, f * k, kt))
-            else:
-                score = fma(load(P, field * k, kt), load(D, theirs + field * k, kt), score)
-                for f in range(n_fields):
-                    store(D, place + f * width, add(load(P, f * k, kt), load(D, place + f * width, kt)))
-        out[i] += total(score)
+        out[i] += score_row(spec.kt, shape, weights, columns, at + i, scratch)
 
 
 def _higher_scores(

@@ -6,6 +6,8 @@ A batch goes through two phases, each cut into parts that threads take one by on
    the unit vectors, or what they follow from;
 2. by fields: slope · D is added to the gradients of the table rows of a field, and touched rows are updated.
 
+An FFM has no D: its gradients are added up in the first phase, see `ffm`.
+
 Rows of a field belong to no other field, so that phase 2 needs no locks, and every sum has one order: the result does
 not depend on the number of threads.
 
@@ -20,19 +22,20 @@ from typing import Any
 import numpy as np
 
 from splinefm.model.between import update_between
-from splinefm.model.bundles import Batches, Memory, Scoring, Scratch
+from splinefm.model.bundles import COUNTERS, Batches, Memory, Scoring, Scratch
 from splinefm.model.compiled import compiled
-from splinefm.model.interactions import pairs, scores
+from splinefm.model.ffm import prepare_batch, step_rows
+from splinefm.model.interactions import KEPT, FFMSpec, FMSpec, dispatched, pairs, scores
 from splinefm.model.rows import fetch_tile, set_slope, turn
 from splinefm.model.scatter import scatter
 from splinefm.model.threads import take, wait_for
 from splinefm.model.units import OPTIONS, merged
-from splinefm.model.updates import finish_places, step_of, update_bias, update_field
+from splinefm.model.updates import step_of, update_bias, update_field
 from splinefm.model.vectors import behind, reader
 
 SUMS = 8  # parts in which the gradients of shards are summed
 _ZERO = np.float32(0.0)
-_SOURCES = "kernels between bundles memory units interactions rows scatter threads updates vectors optimizers"
+_SOURCES = "kernels between bundles ffm memory units interactions rows scatter threads updates vectors optimizers"
 _compiled = compiled(" ".join(f"model/{name}" for name in _SOURCES.split()), **OPTIONS)
 
 read_scoring, read_memory, read_batches = reader(Scoring), reader(Memory), reader(Batches)
@@ -71,7 +74,7 @@ def train_rows(spec: Any, places: Any, batch_places: Any, scratch_places: Any, c
     """
     memory, batches, scratch = read_memory(places), read_batches(batch_places), read_scratch(scratch_places)
     shape, weights, columns, work = memory.shape, memory.weights, memory.columns, memory.work
-    touch, penalty, data, course = memory.touch, memory.penalty, batches.data, batches.course
+    touch, data, course = memory.touch, batches.data, batches.course
     counters, n_fields, at, batch = course.counters, shape.n_fields, np.int64(0), np.int64(0)
     n_between = n_fields if memory.between.n > 0 else np.int64(0)
     for begin in range(0, course.n, course.batch_size):
@@ -80,10 +83,10 @@ def train_rows(spec: Any, places: Any, batch_places: Any, scratch_places: Any, c
         for first in range(begin, end, work.block):
             n_rows = min(work.block, end - first)
             n_shards = (n_rows + work.shard - 1) // work.shard
+            prepare(spec, data, first, n_rows, memory, counters, at + 4)
             part = take(counters, at)
             while part < n_shards:
-                total, place = course.total[batch], first - begin
-                _shard(spec, shape, weights, data, total, first, place, n_rows, part, columns, work, scratch)
+                shard(spec, data, course.total[batch], first, first - begin, n_rows, part, memory, scratch, step)
                 take(counters, at + 1)
                 part = take(counters, at)
             wait_for(counters, at + 1, n_shards)
@@ -91,14 +94,11 @@ def train_rows(spec: Any, places: Any, batch_places: Any, scratch_places: Any, c
             while field < n_fields:
                 scatter(spec, shape, weights, first - begin, n_rows, field, columns, work, touch)
                 if first + n_rows == end:
-                    finish_places(spec.kt, field, touch, penalty, memory.vectors.last, step)
-                    update_field(
-                        spec.kt, weights.T, weights.L, field, touch, penalty, memory.vectors, memory.linear, step
-                    )
+                    update_field(spec.kt, field, memory, step)
                 take(counters, at + 3)
                 field = take(counters, at + 2)
             wait_for(counters, at + 3, n_fields)
-            at += 4
+            at += COUNTERS
         part = take(counters, at)
         while part <= SUMS:
             if part < SUMS:
@@ -115,7 +115,7 @@ def train_rows(spec: Any, places: Any, batch_places: Any, scratch_places: Any, c
             take(counters, at + 3)
             part = take(counters, at + 2)
         wait_for(counters, at + 3, n_between)
-        at, batch = at + 4, batch + 1
+        at, batch = at + COUNTERS, batch + 1
 
 
 @merged
@@ -129,31 +129,54 @@ def _finish(work: Any, n: int, total: float, bias: Any, state: Any, step: Any) -
     return loss / total
 
 
-@merged
-def _shard(
+def prepare(spec: Any, data: Any, first: int, n: int, memory: Any, counters: Any, at: Any) -> None:
+    """What has to be known of the n rows of a block before they are scored."""
+    _PREPARE[type(spec)](spec, data, first, n, memory, counters, at)
+
+
+def _prepare_nothing(spec: Any, data: Any, first: int, n: int, memory: Any, counters: Any, at: Any) -> None:
+    """Tiles are turned into columns when they come up."""
+
+
+def shard(
     spec: Any,
-    shape: Any,
-    weights: Any,
     data: Any,
     total_weight: float,
     first: int,
     place: int,
     n: int,
-    shard: int,
-    columns: Any,
-    work: Any,
+    part: int,
+    memory: Any,
     scratch: Any,
+    step: Any,
 ) -> None:
-    """Loss, slope and D of the rows of a shard, which has a dR and dM of its own.
+    """Loss, slope and derivatives of the rows of shard `part`.
 
     The block has n rows: from row `first` of all, which is `place` in its batch, on.
     """
-    begin, end = shard * work.shard, min((shard + 1) * work.shard, n)
+    _SHARDS[type(spec)](spec, data, total_weight, first, place, n, part, memory, scratch, step)
+
+
+def _shard_by_tiles(
+    spec: Any,
+    data: Any,
+    total_weight: float,
+    first: int,
+    place: int,
+    n: int,
+    part: int,
+    memory: Any,
+    scratch: Any,
+    step: Any,
+) -> None:
+    """D of the rows of a shard, which has a dR and dM of its own."""
+    shape, weights, columns, work = memory.shape, memory.weights, memory.columns, memory.work
+    begin, end = part * work.shard, min((part + 1) * work.shard, n)
     if place == 0:
         for i in range(work.n_dR):
-            work.dR[shard * work.n_dR + i] = _ZERO
+            work.dR[part * work.n_dR + i] = _ZERO
         for i in range(work.n_dM):
-            work.dM[shard * work.n_dM + i] = _ZERO
+            work.dM[part * work.n_dM + i] = _ZERO
     for at in range(begin, end, spec.tile):
         n_rows, row = min(spec.tile, end - at), first + at
         fetch_tile(data, row + spec.tile, first + min(at + 2 * spec.tile, end))
@@ -164,7 +187,7 @@ def _shard(
         scores(spec, shape, weights, columns, at, n_rows, scratch, work.D, at * work.room, slopes)
         for i in range(n_rows):
             set_slope(spec.loss, data, data.rows[row + i], np.float64(slopes[i]), total_weight, work, place + at + i)
-        pairs(spec, shape, scratch, work.D, at * work.room, n_rows, slopes, work, shard)
+        pairs(spec, shape, scratch, work.D, at * work.room, n_rows, slopes, work, part)
 
 
 @merged
@@ -173,3 +196,9 @@ def _sum_shards(gradients: Any, n: int, n_shards: int, part: int) -> None:
     for shard in range(1, n_shards):
         for at in range(part * n // SUMS, (part + 1) * n // SUMS):
             gradients[at] += gradients[shard * n + at]
+
+
+_PREPARE: dict[Any, Any] = dict.fromkeys((FMSpec, *KEPT), _prepare_nothing) | {FFMSpec: prepare_batch}
+_SHARDS: dict[Any, Any] = dict.fromkeys((FMSpec, *KEPT), _shard_by_tiles) | {FFMSpec: step_rows}
+dispatched(prepare, _PREPARE)
+dispatched(shard, _SHARDS)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from splinefm.model.interactions import KEPT, FFMSpec, FMSpec, dispatched
-from splinefm.model.units import AHEAD, inlined, kind_of, long_vector, merged, quick_vector, start_of
+from splinefm.model.units import AHEAD, kind_of, merged, quick_vector, start_of
 from splinefm.model.updates import place_of
-from splinefm.model.vectors import add, axpy, behind, column, fetch, fill, load, number, put, scale, store, subtract
+from splinefm.model.vectors import add, axpy, column, fetch, fill, load, number, put, scale, store, subtract
 
 _ZERO = np.float32(0.0)
 
@@ -128,29 +128,6 @@ def _of_units(
                     put(touch.linear, place, number(touch.linear, place) + x * slope)
 
 
-def _of_fields(
-    spec: Any, shape: Any, weights: Any, first: int, n: int, field: int, columns: Any, work: Any, touch: Any
-) -> None:
-    """In an FFM D[f, e] is the derivative by p_u[e], less p_u[f] for e = f.
-
-    Its vectors are long. Rows of data that start at the same table row form a chain, so that the gradients of four
-    table rows are summed in registers.
-    """
-    for w in range(shape.window_ptr[field], shape.window_ptr[field + 1]):
-        n_weights = shape.weight_ptr[w + 1] - shape.weight_ptr[w]
-        n_starts = _link(shape, n, field, w, n_weights, columns, work, touch)
-        for s in range(n_starts):
-            row = work.starts[field * work.chains + s]
-            head = touch.head[row]
-            touch.head[row] = -1
-            for m in range(0, n_weights, 4):
-                length = _follow(spec.kt, shape, first, field, w, m, row + m, head, columns, work, touch)
-                if n_weights == 1:
-                    _add_one(spec.kt, shape, weights.T, field, w, length, columns, work, touch)
-                else:
-                    _add_four(spec.kt, shape, weights.T, field, w, length, columns, work, touch)
-
-
 @merged
 def _link(shape: Any, n: int, field: int, w: int, n_weights: int, columns: Any, work: Any, touch: Any) -> Any:
     """Chain the rows by the start of window w; returns the number of different ones."""
@@ -168,95 +145,11 @@ def _link(shape: Any, n: int, field: int, w: int, n_weights: int, columns: Any, 
     return n_starts
 
 
-@merged
-def _follow(
-    kt: Any,
-    shape: Any,
-    first: int,
-    field: int,
-    w: int,
-    m: int,
-    row: int,
-    head: int,
-    columns: Any,
-    work: Any,
-    touch: Any,
-) -> int:
-    """The rows of a chain in `work.order`, what they are multiplied by in `work.factor`, for weights m .. m + 3.
-
-    `work.places` are the places of their table rows, from `row` on; the linear parts are added up. Returns the length.
-    """
-    j = shape.weight_ptr[w] + m
-    n_weights = min(4, shape.weight_ptr[w + 1] - j)
-    for q in range(4):
-        work.places[16 * field + q] = -1
-    i, length = head, 0
-    while i >= 0:
-        slope, at = work.slopes[first + i], column(i, j, columns.n_weights)
-        work.order[field * work.chains + length] = i
-        for q in range(4):
-            x = number(columns.weight, at + 16 * q) if q < n_weights else _ZERO
-            work.factor[4 * (field * work.chains + length) + q] = x * slope
-            if x != _ZERO:
-                if work.places[16 * field + q] < 0:
-                    work.places[16 * field + q] = place_of(kt, touch, field, row + q)
-                touch.linear[work.places[16 * field + q]] += x * slope
-        i = work.chain[field * work.chains + i]
-        length += 1
-    return length
-
-
-@merged
-def _own(kt: Any, shape: Any, T: Any, field: int, w: int, i: int, D: int, columns: Any, work: Any) -> Any:
-    """The derivative by p_u[f]: there are other units in the field only where it has several."""
-    k, u, width = len(kt), shape.window_unit[w], shape.n_fields * len(kt)
-    own = load(work.D, D + field * k, kt)
-    return subtract(own, long_vector(kt, shape, T, width, field * k, columns, i, u))
-
-
-@inlined
-def _add_one(kt: Any, shape: Any, T: Any, field: int, w: int, length: int, columns: Any, work: Any, touch: Any) -> None:
-    """Add a chain to the gradient of one table row."""
-    n_fields, k, wide = shape.n_fields, len(kt), kt + kt + kt + kt
-    width, place = n_fields * k, work.places[16 * field]
-    if place < 0:
-        return
-    mine = load(touch.gradient, place * width + field * k, kt)
-    for step in range(length):
-        i, x = work.order[field * work.chains + step], work.factor[4 * (field * work.chains + step)]
-        d, at, end = (i * n_fields + field) * width, place * width, (place + 1) * width
-        mine = axpy(x, _own(kt, shape, T, field, w, i, d, columns, work), mine)
-        while at + 4 * k <= end:
-            store(touch.gradient, at, axpy(x, load(work.D, d, wide), load(touch.gradient, at, wide)))
-            at, d = at + 4 * k, d + 4 * k
-        while at < end:
-            store(touch.gradient, at, axpy(x, load(work.D, d, kt), load(touch.gradient, at, kt)))
-            at, d = at + k, d + k
-    store(touch.gradient, place * width + field * k, mine)
-
-
-@inlined
-def _add_four(
-    kt: Any, shape: Any, T: Any, field: int, w: int, length: int, columns: Any, work: Any, touch: Any
+def _of_nothing(
+    spec: Any, shape: Any, weights: Any, first: int, n: int, field: int, columns: Any, work: Any, touch: Any
 ) -> None:
-    """Add a chain to the gradients of up to four neighboring table rows."""
-    n_fields, k = shape.n_fields, len(kt)
-    width, factor = n_fields * k, behind(work.factor, 4 * field * work.chains)
-    for e in range(n_fields):
-        g0, g1, g2, g3 = fill(_ZERO, kt), fill(_ZERO, kt), fill(_ZERO, kt), fill(_ZERO, kt)
-        for step in range(length):
-            i = work.order[field * work.chains + step]
-            at = (i * n_fields + field) * width
-            d = _own(kt, shape, T, field, w, i, at, columns, work) if e == field else load(work.D, at + e * k, kt)
-            g0, g1 = axpy(number(factor, 4 * step), d, g0), axpy(number(factor, 4 * step + 1), d, g1)
-            g2, g3 = axpy(number(factor, 4 * step + 2), d, g2), axpy(number(factor, 4 * step + 3), d, g3)
-        for q in range(4):
-            place = work.places[16 * field + q]
-            if place >= 0:
-                g = g0 if q == 0 else g1 if q == 1 else g2 if q == 2 else g3
-                at = place * width + e * k
-                store(touch.gradient, at, add(g, load(touch.gradient, at, kt)))
+    """An FFM has added up the gradients of its rows: see `ffm`."""
 
 
-_SCATTERS: dict[Any, Any] = {FMSpec: _of_sums, FFMSpec: _of_fields} | dict.fromkeys(KEPT, _of_units)
+_SCATTERS: dict[Any, Any] = {FMSpec: _of_sums, FFMSpec: _of_nothing} | dict.fromkeys(KEPT, _of_units)
 dispatched(scatter, _SCATTERS)

@@ -1,7 +1,8 @@
 """From gradients to new values, field by field and on touched rows only: penalties, then the optimizer.
 
 `touch` lists the table rows that a batch touches: `touch.rows[place]`, the places of a field one after another from
-`touch.ptr[field]` on. The vector of table row r is at r · width in T, its gradient at place · width.
+`touch.ptr[field]` on; `touch.slot[row]` is the place of a row. The vector of table row r is at r · width in T, its
+gradient at place · width.
 """
 
 from __future__ import annotations
@@ -48,60 +49,102 @@ def place_of(kt: Any, touch: Any, field: int, row: int) -> Any:
 
 
 @merged
-def finish_places(kt: Any, field: int, touch: Any, penalty: Any, last: Any, step: Any) -> None:
-    """Places for rows that only penalties touch; how much of its average every touched row keeps."""
+def is_smooth(field: int, penalty: Any) -> bool:
+    """Whether some rows of a field are smoothed: such rows change together."""
+    smooth = False
     for group in range(penalty.group_ptr[field], penalty.group_ptr[field + 1]):
-        if penalty.smoothness[group] > 0.0:  # such a group changes as a whole
-            for row in range(penalty.begin[group], penalty.end[group]):
-                place_of(kt, touch, field, row)
-    if step.ema > 0.0:
-        for place in range(touch.ptr[field], touch.ptr[field] + touch.n_places[16 * field]):
-            row = touch.rows[place]
-            # While a row is not touched it does not change, and its average approaches it.
-            touch.keep[place] = np.float32(step.ema ** (step.number - 1 - last[row]))
-            last[row] = step.number
+        smooth = smooth or penalty.smoothness[group] > 0.0
+    return smooth
 
 
 @merged
-def update_field(
-    kt: Any, T: Any, L: Any, field: int, touch: Any, penalty: Any, state: Any, linear: Any, step: Any
-) -> None:
-    """Penalties, then one step of the optimizer on the touched rows of a field, which gives up its places.
-
-    `state` is the optimizer's memory of the vectors T, `linear` that of the weights L.
-    """
-    one, width, group = (0,), touch.width, penalty.group_ptr[field]
-    _smooth_groups(kt, T, width, touch.gradient, field, touch, penalty)
-    _smooth_groups(one, L, 1, touch.linear, field, touch, penalty)
-    first, end = touch.ptr[field], touch.ptr[field] + touch.n_places[16 * field]
+def update_field(kt: Any, field: int, memory: Any, step: Any) -> None:
+    """Penalties, then one step of the optimizer on the touched rows of a field, which gives up its places."""
+    touch, penalty, width = memory.touch, memory.penalty, memory.touch.width
+    if is_smooth(field, penalty):
+        _smooth(kt, field, memory)
+    first, end, group = touch.ptr[field], touch.ptr[field] + touch.n_places[16 * field], penalty.group_ptr[field]
+    ahead = AHEAD if width <= 64 else AHEAD // 2
     for place in range(first, end):
         row = touch.rows[place]
-        if place + AHEAD < end:
-            _fetch_row(T, L, width, touch.rows[place + AHEAD], touch, state, linear)
-        group, keep = _group_of(row, group, field, penalty), touch.keep[place]
-        more = penalty.l2[group] - touch.own[place]
-        for c in range(0, width, len(kt)):
-            g = axpy(more, load(T, row * width + c, kt), load(touch.gradient, place * width + c, kt))
-            _optimize(kt, T, row * width + c, g, keep, state, step)
-        g = fill(touch.linear[place] + penalty.l2_linear[group] * L[row], one)
-        _optimize(one, L, row, g, keep, linear, step)
-        touch.slot[row] = -1
+        if place + ahead < end and touch.slot[touch.rows[place + ahead]] == place + ahead:
+            _fetch_row(place + ahead, memory)
+        if touch.slot[row] == place:
+            _sum_places(kt, place, touch)
+            group = group_of(row, group, field, penalty)
+            update_row(
+                kt, row, group, touch.gradient, place * width, touch.linear[place], touch.own[place], memory, step
+            )
+            touch.slot[row] = -1
     touch.n_places[16 * field] = 0
 
 
 @merged
-def _fetch_row(T: Any, L: Any, width: int, row: int, touch: Any, state: Any, linear: Any) -> None:
-    """Ask for a table row, its place and the optimizer's memory of it; the rest of a long one follows by itself."""
-    for at in range(row * width, row * width + min(width, 64), 16):
-        fetch(T, at)
-        fetch(state.v, at)
-    fetch(L, row)
-    fetch(linear.v, row)
-    fetch(touch.slot, row)
+def update_row(
+    kt: Any, row: int, group: int, gradient: Any, at: int, linear: Any, own: Any, memory: Any, step: Any
+) -> None:
+    """One step on table row `row`, whose gradient is at `at`, less `own` times its vector."""
+    one, width, T, L, penalty, keep = (
+        (0,),
+        memory.touch.width,
+        memory.weights.T,
+        memory.weights.L,
+        memory.penalty,
+        _ZERO,
+    )
+    if step.ema > 0.0:
+        # While a row is not touched it does not change, and its average approaches it.
+        keep = np.float32(step.ema ** (step.number - 1 - memory.vectors.last[row]))
+        memory.vectors.last[row] = step.number
+    more = penalty.l2[group] - own
+    for c in range(0, width, len(kt)):
+        g = axpy(more, load(T, row * width + c, kt), load(gradient, at + c, kt))
+        _optimize(kt, T, row * width + c, g, keep, memory.vectors, step)
+    g = fill(linear + penalty.l2_linear[group] * L[row], one)
+    _optimize(one, L, row, g, keep, memory.linear, step)
 
 
 @merged
-def _group_of(row: int, group: int, field: int, penalty: Any) -> int:
+def _sum_places(kt: Any, place: int, touch: Any) -> None:
+    """Add the gradients of the places before to that of the last place of a row; only an FFM has several."""
+    width, before = touch.width, touch.before[place]
+    while before >= 0:
+        for c in range(0, width, len(kt)):
+            g = add(load(touch.gradient, place * width + c, kt), load(touch.gradient, before * width + c, kt))
+            store(touch.gradient, place * width + c, g)
+        touch.linear[place] += touch.linear[before]
+        before = touch.before[before]
+    touch.before[place] = -1
+
+
+@merged
+def _smooth(kt: Any, field: int, memory: Any) -> None:
+    """Smoothed rows as a whole: places for those that no row of data touches, and the gradient of the penalty."""
+    touch, penalty, one = memory.touch, memory.penalty, (0,)
+    for group in range(penalty.group_ptr[field], penalty.group_ptr[field + 1]):
+        if penalty.smoothness[group] > 0.0:
+            for row in range(penalty.begin[group], penalty.end[group]):
+                _sum_places(kt, place_of(kt, touch, field, row), touch)
+    _smooth_groups(kt, memory.weights.T, touch.width, touch.gradient, field, touch, penalty)
+    _smooth_groups(one, memory.weights.L, 1, touch.linear, field, touch, penalty)
+
+
+@merged
+def _fetch_row(place: int, memory: Any) -> None:
+    """Ask for a table row and the optimizer's memory of it, and for its gradients if there are several."""
+    touch, row, width = memory.touch, memory.touch.rows[place], memory.touch.width
+    for at in range(row * width, (row + 1) * width, 16):
+        fetch(memory.weights.T, at)
+        fetch(memory.vectors.v, at)
+    fetch(memory.weights.L, row)
+    fetch(memory.linear.v, row)
+    if touch.before[place] >= 0:
+        for at in range(touch.before[place] * width, (touch.before[place] + 1) * width, 16):
+            fetch(touch.gradient, at)
+
+
+@merged
+def group_of(row: int, group: int, field: int, penalty: Any) -> int:
     """The group of a row; `group` is a guess."""
     if row < penalty.begin[group]:
         group = penalty.group_ptr[field]

@@ -233,6 +233,16 @@ def _fill(typing: Any, number: Any, kt: Any) -> Any:
     return Vector(k)(types.float32, kt), generate
 
 
+def _join(typing: Any, a: Any, b: Any) -> Any:
+    """The numbers of a, then those of b."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), 2 * a.k), list(range(2 * a.k)))
+        return builder.shuffle_vector(*arguments, mask)
+
+    return Vector(2 * a.k)(a, b), generate
+
+
 def _operator(name: str) -> Callable[..., Any]:
     def two(typing: Any, a: Any, b: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -338,6 +348,7 @@ store = pair(_store_in_python, _store)
 column = pair(lambda i, w, n: ((i >> 4) * n + w) * 16 + (i & 15), _column)
 put = pair(_put_in_python, _put)
 fill = pair(lambda number, kt: np.full(len(kt), number, _F32), _fill)
+join = pair(lambda a, b: np.concatenate([a, b]), _join)
 scale = pair(lambda number, a: _F32(number) * a, _scale)
 axpy = pair(lambda number, a, b: _F32(number) * a + b, _axpy)
 fma = pair(lambda a, b, c: a * b + c, _fma)

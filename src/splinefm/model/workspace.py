@@ -19,8 +19,9 @@ from splinefm.model.optimizers import Group, Optimizer
 # Rows of a block are cut into so many shards, whatever the number of threads: sums over rows are made per shard and
 # then over shards in order, so that their rounding does not depend on the threads.
 SHARDS, MAX_SHARD = 16, 256
+FFM_SHARDS = 8  # each has gradients of its own
 # Rows that the kernels score together: enough to reuse weights between fields, few enough to stay in the cache.
-TILES = {FM: 256, FFM: 4, FmFM: 64}
+TILES = {FM: 256, FmFM: 64}
 TILE = 64
 # D of a block of rows should stay in the cache until it is scattered.
 BLOCK_BYTES = 6 << 20
@@ -183,8 +184,9 @@ def make_dense(names: tuple[str, ...], values: Mapping[str, Float32], states: Ma
     return Dense(values[name], aligned(values[name].size + room), values[name].size, states[name])
 
 
-def make_touch(layout: Layout, width: int, batch_size: int, penalty: Penalty, in_chains: bool) -> Touch:
+def make_touch(model: AnyModel, layout: Layout, width: int, batch_size: int, penalty: Penalty, work: Work) -> Touch:
     """Room for the rows that a batch can touch: all of a small field, a part of a large one."""
+    shards = work.n_shards if isinstance(model, FFM) else 1  # each has places of its own
     rows = np.array([field.n_rows for field in layout.fields], np.int64)
     weights = np.array([sum(field.widths) for field in layout.fields], np.int64)
     smooth = np.array(
@@ -193,16 +195,18 @@ def make_touch(layout: Layout, width: int, batch_size: int, penalty: Penalty, in
             for a, b in zip(penalty.group_ptr[:-1], penalty.group_ptr[1:], strict=True)
         ]
     )
-    room = np.where(smooth, rows, np.minimum(rows, batch_size * weights))
+    room = np.minimum(rows * shards, batch_size * weights)
+    room = np.where(smooth, np.maximum(rows, room) if shards == 1 else rows + room, room)
     ptr = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
     return Touch(
         slot=np.full(layout.n_rows, -1, np.int32),
         rows=np.empty(ptr[-1], np.int32),
         gradient=aligned(ptr[-1] * width),
         linear=np.empty(ptr[-1], np.float32),
-        own=np.empty(ptr[-1], np.float32),
-        keep=np.zeros(ptr[-1], np.float32),
-        head=np.full(layout.n_rows if in_chains else 1, -1, np.int32),
+        own=np.zeros(ptr[-1], np.float32),
+        place=np.zeros(layout.n_weights * lines(work.block) if isinstance(model, FFM) else 1, np.int32),
+        before=np.full(ptr[-1], -1, np.int32),
+        head=np.full(layout.n_rows if isinstance(model, FM) else 1, -1, np.int32),
         ptr=ptr,
         n_places=np.zeros(16 * len(rows), np.int64),  # a cache line per field: threads write to them all the time
         width=width,
@@ -214,7 +218,7 @@ def room_for(model: AnyModel, layout: Layout, k: int, n_rows: int) -> int:
     if isinstance(model, FM):
         return k * n_rows
     if isinstance(model, FFM):
-        return len(layout.fields) ** 2 * k * n_rows
+        return 0
     if isinstance(model, FmFM):
         return lines(layout.n_units * k) * n_rows
     return padded(layout.n_units) * k * n_rows
@@ -229,15 +233,16 @@ def make_work(model: AnyModel, spec: Any, layout: Layout, batch_size: int) -> Wo
     """Room for the gradients of a block of rows."""
     k, tile = len(spec.kt), spec.tile
     room = room_for(model, layout, k, 1)
-    block = max(tile, min(batch_size, BLOCK_BYTES // (4 * room)))
-    n_shards = SHARDS if block * layout.n_units * model.width(len(layout.fields)) >= LARGE else 1
-    least = max(tile, 16)  # what rows of two shards write must not share a cache line
-    shard = -(-min(MAX_SHARD, -(-block // n_shards)) // least) * least
+    block = max(tile, min(batch_size, BLOCK_BYTES // (4 * room))) if room else batch_size
+    most, longest = (FFM_SHARDS, block) if isinstance(model, FFM) else (SHARDS, MAX_SHARD)
+    n_shards = most if block * layout.n_units * model.width(len(layout.fields)) >= LARGE else 1
+    least = 16 if isinstance(model, FFM) else max(tile, 16)  # what two shards write must not share a cache line
+    shard = -(-min(longest, -(-block // n_shards)) // least) * least
     n_shards = -(-block // shard)
     block = n_shards * shard
     weights = padded(layout.n_units) ** 2 * k if isinstance(model, FwFM | LowRankFwFM) else 1
     matrices = lines(layout.n_units * k) ** 2 if isinstance(model, FmFM) else 1
-    n_fields, chains = (len(layout.fields), lines(block) + 16) if isinstance(model, FM | FFM) else (1, 1)
+    n_fields, chains = (len(layout.fields), lines(block) + 16) if isinstance(model, FM) else (1, 1)
     return Work(
         D=aligned(block * room),
         slopes=aligned(batch_size),
@@ -253,21 +258,22 @@ def make_work(model: AnyModel, spec: Any, layout: Layout, batch_size: int) -> Wo
         chains=chains,
         chain=np.zeros(n_fields * chains, np.int32),
         starts=np.zeros(n_fields * chains, np.int32),
-        order=np.zeros(n_fields * chains, np.int32),
-        factor=np.zeros(4 * n_fields * chains, np.float32),
-        places=np.zeros(16 * len(layout.fields), np.int64),
     )
 
 
 def make_columns(layout: Layout, n_rows: int) -> Columns:
     """Room for some rows; what two shards write does not share a cache line."""
-    start = aligned(layout.n_windows * lines(n_rows)).view(np.int32)
-    return Columns(start, aligned(layout.n_weights * lines(n_rows)), layout.n_windows, layout.n_weights)
+    n = lines(n_rows + 1)  # an FFM looks one row ahead
+    start = aligned(layout.n_windows * n).view(np.int32)
+    return Columns(start, aligned(layout.n_weights * n), layout.n_windows, layout.n_weights)
 
 
-def make_scratch(spec: Any, layout: Layout) -> Scratch:
+def make_scratch(model: AnyModel, spec: Any, layout: Layout) -> Scratch:
     """Zeros; a HigherOrderFM alone has an order and needs A."""
     k, tile, n_units = len(spec.kt), spec.tile, layout.n_units
-    n = max(tile * lines(padded(n_units) * k), len(layout.fields) * k)  # an FFM keeps one unit there
+    if isinstance(model, FFM):
+        n_fields = len(layout.fields)
+        return Scratch(*(aligned(n * k) for n in (n_fields**2, n_fields, n_units)))
+    n = tile * lines(padded(n_units) * k)
     A = np.zeros(tile * (n_units + 1) * (spec.order + 1) * k if spec.order else k, np.float32)
     return Scratch(aligned(n), aligned(n), A)

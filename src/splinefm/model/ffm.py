@@ -1,0 +1,271 @@
+"""The step of an FFM, whose vectors are so long that memory decides: row by row, all of a row while it is near.
+
+S[f] is the sum of the unit vectors of field f, and S[f, e] what of it is meant for field e. The score of a row is
+Σ_{f<e} S[f, e]' S[e, f], and the derivative by p_u[e] of a unit of field f is S[e, f], less p_u[f] if e = f.
+
+Every weight of a batch has a *place*, where the gradient of its table row is added up. A table row that several shards
+touch has a place for each of them, the next one pointing to the one before: so no two threads write to the same memory,
+and the order of sums does not depend on threads. One that a batch touches only once needs no place: nobody else reads
+it, and it is updated on the spot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from splinefm.model.rows import set_slope, turn
+from splinefm.model.threads import take, wait_for
+from splinefm.model.units import AHEAD, inlined, kind_of, linear_part, long_vector, merged, start_of
+from splinefm.model.updates import group_of, is_smooth, update_row
+from splinefm.model.vectors import add, axpy, behind, column, fetch, fill, fma, join, load, number, store, total
+
+# What `touch.place` has for a weight of zero, for the only weight of a table row, and, from there on downward, for a
+# place that is new and has to be cleared.
+NONE, ALONE, NEW = -1, -2, -3
+_ONCE, _OFTEN = -2, -3  # what `touch.slot` has for a table row until it has a place
+_ZERO = np.float32(0.0)
+
+
+def prepare_batch(spec: Any, data: Any, first: int, n: int, memory: Any, counters: Any, at: Any) -> None:
+    """Columns and places of the n rows of a batch, from row `first` of all on."""
+    shape, columns, work, touch = memory.shape, memory.columns, memory.work, memory.touch
+    n_shards = (n + work.shard - 1) // work.shard
+    part = take(counters, at)
+    while part < n_shards:
+        begin = part * work.shard
+        turn(data, first + begin, min(work.shard, n - begin), columns, begin)
+        take(counters, at + 1)
+        part = take(counters, at)
+    wait_for(counters, at + 1, n_shards)
+    field = take(counters, at + 2)
+    while field < shape.n_fields:
+        _count(shape, n, field, columns, touch)
+        _give_places(shape, n, field, columns, work, touch, is_smooth(field, memory.penalty))
+        take(counters, at + 3)
+        field = take(counters, at + 2)
+    wait_for(counters, at + 3, shape.n_fields)
+
+
+@merged
+def _count(shape: Any, n: int, field: int, columns: Any, touch: Any) -> None:
+    """Which table rows of a field are touched once, and which more often."""
+    for w in range(shape.window_ptr[field], shape.window_ptr[field + 1]):
+        j = shape.weight_ptr[w]
+        for i in range(n):
+            if i + AHEAD < n:
+                fetch(touch.slot, start_of(columns, i + AHEAD, w))
+            row, at = start_of(columns, i, w), column(i, j, columns.n_weights)
+            for m in range(shape.weight_ptr[w + 1] - j):
+                if number(columns.weight, at + 16 * m) != _ZERO:
+                    touch.slot[row + m] = _ONCE if touch.slot[row + m] == -1 else _OFTEN
+
+
+@merged
+def _give_places(shape: Any, n: int, field: int, columns: Any, work: Any, touch: Any, smooth: bool) -> None:
+    """Places for the weights of a field, shard by shard; rows that are smoothed change together and need one each."""
+    begin = end = touch.ptr[field]
+    next_shard = np.int64(0)
+    for i in range(n):
+        if i == next_shard:
+            begin, next_shard = end, next_shard + work.shard
+        for w in range(shape.window_ptr[field], shape.window_ptr[field + 1]):
+            j, row = shape.weight_ptr[w], start_of(columns, i, w)
+            for m in range(shape.weight_ptr[w + 1] - j):
+                at, place = column(i, j + m, columns.n_weights), np.int64(NONE)
+                if number(columns.weight, at) != _ZERO:
+                    place = touch.slot[row + m]
+                    if place == _ONCE and not smooth:
+                        place = np.int64(ALONE)
+                        touch.slot[row + m] = -1
+                    elif place < begin:  # none so far, or that of another shard
+                        touch.before[end] = max(place, -1)
+                        touch.rows[end] = row + m
+                        touch.slot[row + m] = end
+                        place = NEW - end
+                        end += 1
+                touch.place[at] = place
+    touch.n_places[16 * field] = end - touch.ptr[field]
+
+
+@inlined
+def score_row(kt: Any, shape: Any, weights: Any, columns: Any, i: int, scratch: Any) -> Any:
+    """Linear part and interactions of row i of the columns; its S is left in `scratch.P`.
+
+    Where a field has several units their p_u[f] are left in `scratch.A`.
+    """
+    k, n_fields, T, S = len(kt), shape.n_fields, weights.T, scratch.P
+    width, linear, score = n_fields * k, _ZERO, fill(_ZERO, kt)
+    for u in range(shape.n_units):
+        kind, field = kind_of(shape, u), shape.unit_field[u]
+        if kind == 1:
+            _fetch_row(T, start_of(columns, i + 1, shape.unit_ptr[u]) * width, width)
+            fetch(weights.L, start_of(columns, i + 1, shape.unit_ptr[u]))
+        linear += linear_part(shape, kind, weights.L, columns, i, u)
+        is_first = u == 0 or shape.unit_field[u - 1] != field
+        if not _only(shape, u):
+            own = long_vector(kt, shape, T, width, field * k, columns, i, u)
+            store(scratch.A, u * k, own)
+            if not is_first:
+                score = fma(own, load(S, field * (width + k), kt), score)
+        _add_unit(kt, shape, T, width, columns, i, u, behind(S, field * width), is_first)
+    return linear + total(score) + _pairs(kt, n_fields, S)
+
+
+@merged
+def _only(shape: Any, u: int) -> bool:
+    """Whether a unit is the only one of its field."""
+    field = shape.unit_field[u]
+    before = u > 0 and shape.unit_field[u - 1] == field
+    return not before and (u + 1 == shape.n_units or shape.unit_field[u + 1] != field)
+
+
+@merged
+def _fetch_row(x: Any, first: int, width: int) -> None:
+    """Ask for a whole vector."""
+    for at in range(first, first + width, 16):
+        fetch(x, at)
+
+
+@inlined
+def _add_unit(kt: Any, shape: Any, T: Any, width: int, columns: Any, i: int, u: int, S: Any, is_first: bool) -> None:
+    """S = p_u for the first unit of a field, else S += p_u; a pass per four weights."""
+    wide, step, first = kt + kt + kt + kt, 4 * len(kt), is_first
+    whole = width // step * step
+    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
+        at, end = start_of(columns, i, w) * width, shape.weight_ptr[w + 1]
+        j = shape.weight_ptr[w]
+        while j < end:
+            x = column(i, j, columns.n_weights)
+            if j + 4 <= end:
+                for c in range(0, whole, step):
+                    _add_four(wide, T, width, at + c, columns.weight, x, S, c, first)
+                for c in range(whole, width, len(kt)):
+                    _add_four(kt, T, width, at + c, columns.weight, x, S, c, first)
+                j, at = j + 4, at + 4 * width
+            else:
+                x0 = number(columns.weight, x)
+                for c in range(0, whole, step):
+                    s = fill(_ZERO, wide) if first else load(S, c, wide)
+                    store(S, c, axpy(x0, load(T, at + c, wide), s))
+                for c in range(whole, width, len(kt)):
+                    s = fill(_ZERO, kt) if first else load(S, c, kt)
+                    store(S, c, axpy(x0, load(T, at + c, kt), s))
+                j, at = j + 1, at + width
+            first = False
+
+
+@merged
+def _add_four(kt: Any, T: Any, width: int, t: int, weight: Any, x: int, S: Any, c: int, first: bool) -> None:
+    """Four table rows times their weights."""
+    s = fill(_ZERO, kt) if first else load(S, c, kt)
+    s = axpy(number(weight, x + 16), load(T, t + width, kt), axpy(number(weight, x), load(T, t, kt), s))
+    s = axpy(number(weight, x + 32), load(T, t + 2 * width, kt), s)
+    store(S, c, axpy(number(weight, x + 48), load(T, t + 3 * width, kt), s))
+
+
+@inlined
+def _pairs(kt: Any, n_fields: int, S: Any) -> Any:
+    """Σ_{f<e} S[f, e]' S[e, f]; sums of their own, since one addition would wait for the other."""
+    k, two = len(kt), kt + kt
+    width, a, b, rest = n_fields * k, fill(_ZERO, two), fill(_ZERO, two), fill(_ZERO, kt)
+    for f in range(1, n_fields):
+        e = 0
+        while e + 4 <= f:
+            row, turned = f * width + e * k, e * width + f * k
+            a = fma(load(S, row, two), join(load(S, turned, kt), load(S, turned + width, kt)), a)
+            turned += 2 * width
+            b = fma(load(S, row + 2 * k, two), join(load(S, turned, kt), load(S, turned + width, kt)), b)
+            e += 4
+        while e < f:
+            rest = fma(load(S, f * width + e * k, kt), load(S, e * width + f * k, kt), rest)
+            e += 1
+    return total(add(a, b)) + total(rest)
+
+
+def step_rows(
+    spec: Any,
+    data: Any,
+    total_weight: float,
+    first: int,
+    place: int,
+    n: int,
+    part: int,
+    memory: Any,
+    scratch: Any,
+    step: Any,
+) -> None:
+    """Loss, slope and gradients of the rows of shard `part`; the n rows of the batch are all in one block."""
+    shape, weights, columns, work = memory.shape, memory.weights, memory.columns, memory.work
+    for i in range(part * work.shard, min((part + 1) * work.shard, n)):
+        score = weights.bias[0] + score_row(spec.kt, shape, weights, columns, i, scratch)
+        set_slope(spec.loss, data, data.rows[first + i], np.float64(score), total_weight, work, i)
+        _add_gradients(spec.kt, i, work.slopes[i], scratch, memory, step)
+
+
+@inlined
+def _add_gradients(kt: Any, i: int, slope: Any, scratch: Any, memory: Any, step: Any) -> None:
+    """The gradients of all table rows of row i."""
+    shape, columns, touch = memory.shape, memory.columns, memory.touch
+    n_fields, width = shape.n_fields, shape.n_fields * len(kt)
+    for u in range(shape.n_units):
+        _fetch_gradient(i, u + 2, memory)
+        field, only = shape.unit_field[u], _only(shape, u)
+        for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
+            row = start_of(columns, i, w) - shape.weight_ptr[w]
+            for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
+                at = column(i, j, columns.n_weights)
+                place, factor = touch.place[at], slope * number(columns.weight, at)
+                if place == ALONE:
+                    _clear(kt, scratch.Z, 0, width)
+                    _add(kt, n_fields, scratch, field, u, only, factor, scratch.Z)
+                    group = group_of(row + j, memory.penalty.group_ptr[field], field, memory.penalty)
+                    update_row(kt, row + j, group, scratch.Z, 0, factor, _ZERO, memory, step)
+                elif place != NONE:
+                    if place < 0:
+                        place = NEW - place
+                        _clear(kt, touch.gradient, place * width, width)
+                        touch.linear[place] = _ZERO
+                    _add(kt, n_fields, scratch, field, u, only, factor, behind(touch.gradient, place * width))
+                    touch.linear[place] += factor
+
+
+@merged
+def _fetch_gradient(i: int, u: int, memory: Any) -> None:
+    """Ask for what the gradient of a unit goes to, if that is a single row: those of splines are near anyway."""
+    shape, columns = memory.shape, memory.columns
+    if u < shape.n_units and kind_of(shape, u) == 1:
+        w, width = shape.unit_ptr[u], memory.touch.width
+        place = memory.touch.place[column(i, shape.weight_ptr[w], columns.n_weights)]
+        if place == ALONE:
+            _fetch_row(memory.vectors.v, start_of(columns, i, w) * width, width)
+        elif place != NONE:
+            _fetch_row(memory.touch.gradient, (place if place >= 0 else NEW - place) * width, width)
+
+
+@merged
+def _clear(kt: Any, x: Any, first: int, width: int) -> None:
+    for at in range(first, first + width, len(kt)):
+        store(x, at, fill(_ZERO, kt))
+
+
+@inlined
+def _add(kt: Any, n_fields: int, scratch: Any, field: int, u: int, only: bool, factor: Any, gradient: Any) -> None:
+    """gradient[e] += factor S[e, f], less p_u[f] for e = f, of which nothing is left in a field with one unit."""
+    k, two, S = len(kt), kt + kt, scratch.P
+    width, at, mine = n_fields * k, field * k, load(gradient, field * k, kt)
+    e, c = 0, 0
+    while e + 4 <= n_fields:
+        d = join(load(S, at, kt), load(S, at + width, kt))
+        store(gradient, c, axpy(factor, d, load(gradient, c, two)))
+        d = join(load(S, at + 2 * width, kt), load(S, at + 3 * width, kt))
+        store(gradient, c + 2 * k, axpy(factor, d, load(gradient, c + 2 * k, two)))
+        e, c, at = e + 4, c + 4 * k, at + 4 * width
+    while e < n_fields:
+        store(gradient, c, axpy(factor, load(S, at, kt), load(gradient, c, kt)))
+        e, c, at = e + 1, c + k, at + width
+    if not only:
+        others = axpy(np.float32(-1.0), load(scratch.A, u * k, kt), load(S, field * (width + k), kt))
+        mine = axpy(factor, others, mine)
+    store(gradient, field * k, mine)
