@@ -19,7 +19,7 @@ from splinefm.model.rows import set_slope, turn
 from splinefm.model.threads import take, wait_for
 from splinefm.model.units import AHEAD, inlined, kind_of, linear_part, long_vector, merged, start_of
 from splinefm.model.updates import group_of, is_smooth, update_row
-from splinefm.model.vectors import add, axpy, behind, column, fetch, fill, fma, join, load, number, store, total
+from splinefm.model.vectors import add, axpy, behind, column, fetch, fill, fma, join, load, number, scale, store, total
 
 # What `touch.place` has for a weight of zero, for the only weight of a table row, and, from there on downward, for a
 # place that is new and has to be cleared.
@@ -41,8 +41,10 @@ def prepare_batch(spec: Any, data: Any, first: int, n: int, memory: Any, counter
     wait_for(counters, at + 1, n_shards)
     field = take(counters, at + 2)
     while field < shape.n_fields:
-        _count(shape, n, field, columns, touch)
-        _give_places(shape, n, field, columns, work, touch, is_smooth(field, memory.penalty))
+        smooth = is_smooth(field, memory.penalty)
+        if not smooth:  # rows that are smoothed change together: each needs a place
+            _count(shape, n, field, columns, touch)
+        _give_places(shape, n, field, columns, work, touch)
         take(counters, at + 3)
         field = take(counters, at + 2)
     wait_for(counters, at + 3, shape.n_fields)
@@ -63,8 +65,8 @@ def _count(shape: Any, n: int, field: int, columns: Any, touch: Any) -> None:
 
 
 @merged
-def _give_places(shape: Any, n: int, field: int, columns: Any, work: Any, touch: Any, smooth: bool) -> None:
-    """Places for the weights of a field, shard by shard; rows that are smoothed change together and need one each."""
+def _give_places(shape: Any, n: int, field: int, columns: Any, work: Any, touch: Any) -> None:
+    """Places for the weights of a field, shard by shard."""
     begin = end = touch.ptr[field]
     next_shard = np.int64(0)
     for i in range(n):
@@ -76,7 +78,7 @@ def _give_places(shape: Any, n: int, field: int, columns: Any, work: Any, touch:
                 at, place = column(i, j + m, columns.n_weights), np.int64(NONE)
                 if number(columns.weight, at) != _ZERO:
                     place = touch.slot[row + m]
-                    if place == _ONCE and not smooth:
+                    if place == _ONCE:
                         place = np.int64(ALONE)
                         touch.slot[row + m] = -1
                     elif place < begin:  # none so far, or that of another shard
@@ -109,7 +111,12 @@ def score_row(kt: Any, shape: Any, weights: Any, columns: Any, i: int, scratch: 
             store(scratch.A, u * k, own)
             if not is_first:
                 score = fma(own, load(S, field * (width + k), kt), score)
-        _add_unit(kt, shape, T, width, columns, i, u, behind(S, field * width), is_first)
+        if kind == 4 and is_first:
+            w = shape.unit_ptr[u]
+            x = column(i, shape.weight_ptr[w], columns.n_weights)
+            _set_four(kt, T, width, start_of(columns, i, w) * width, columns.weight, x, behind(S, field * width))
+        else:
+            _add_unit(kt, shape, T, width, columns, i, u, behind(S, field * width), is_first)
     return linear + total(score) + _pairs(kt, n_fields, S)
 
 
@@ -129,40 +136,32 @@ def _fetch_row(x: Any, first: int, width: int) -> None:
 
 
 @inlined
+def _set_four(kt: Any, T: Any, width: int, at: int, weight: Any, x: int, S: Any) -> None:
+    """S = the sum of four neighboring table rows times their weights, as those of a cubic spline."""
+    x0, x1, x2, x3 = number(weight, x), number(weight, x + 16), number(weight, x + 32), number(weight, x + 48)
+    for c in range(0, width, len(kt)):
+        t = at + c
+        s = axpy(x1, load(T, t + width, kt), scale(x0, load(T, t, kt)))
+        s = axpy(x2, load(T, t + 2 * width, kt), s)
+        store(S, c, axpy(x3, load(T, t + 3 * width, kt), s))
+
+
+@inlined
 def _add_unit(kt: Any, shape: Any, T: Any, width: int, columns: Any, i: int, u: int, S: Any, is_first: bool) -> None:
-    """S = p_u for the first unit of a field, else S += p_u; a pass per four weights."""
+    """S = p_u for the first unit of a field, else S += p_u; a pass per weight."""
     wide, step, first = kt + kt + kt + kt, 4 * len(kt), is_first
     whole = width // step * step
     for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
-        at, end = start_of(columns, i, w) * width, shape.weight_ptr[w + 1]
-        j = shape.weight_ptr[w]
-        while j < end:
-            x = column(i, j, columns.n_weights)
-            if j + 4 <= end:
-                for c in range(0, whole, step):
-                    _add_four(wide, T, width, at + c, columns.weight, x, S, c, first)
-                for c in range(whole, width, len(kt)):
-                    _add_four(kt, T, width, at + c, columns.weight, x, S, c, first)
-                j, at = j + 4, at + 4 * width
-            else:
-                x0 = number(columns.weight, x)
-                for c in range(0, whole, step):
-                    s = fill(_ZERO, wide) if first else load(S, c, wide)
-                    store(S, c, axpy(x0, load(T, at + c, wide), s))
-                for c in range(whole, width, len(kt)):
-                    s = fill(_ZERO, kt) if first else load(S, c, kt)
-                    store(S, c, axpy(x0, load(T, at + c, kt), s))
-                j, at = j + 1, at + width
-            first = False
-
-
-@merged
-def _add_four(kt: Any, T: Any, width: int, t: int, weight: Any, x: int, S: Any, c: int, first: bool) -> None:
-    """Four table rows times their weights."""
-    s = fill(_ZERO, kt) if first else load(S, c, kt)
-    s = axpy(number(weight, x + 16), load(T, t + width, kt), axpy(number(weight, x), load(T, t, kt), s))
-    s = axpy(number(weight, x + 32), load(T, t + 2 * width, kt), s)
-    store(S, c, axpy(number(weight, x + 48), load(T, t + 3 * width, kt), s))
+        at = start_of(columns, i, w) * width
+        for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
+            x = number(columns.weight, column(i, j, columns.n_weights))
+            for c in range(0, whole, step):
+                s = fill(_ZERO, wide) if first else load(S, c, wide)
+                store(S, c, axpy(x, load(T, at + c, wide), s))
+            for c in range(whole, width, len(kt)):
+                s = fill(_ZERO, kt) if first else load(S, c, kt)
+                store(S, c, axpy(x, load(T, at + c, kt), s))
+            first, at = False, at + width
 
 
 @inlined
@@ -207,28 +206,79 @@ def step_rows(
 @inlined
 def _add_gradients(kt: Any, i: int, slope: Any, scratch: Any, memory: Any, step: Any) -> None:
     """The gradients of all table rows of row i."""
-    shape, columns, touch = memory.shape, memory.columns, memory.touch
-    n_fields, width = shape.n_fields, shape.n_fields * len(kt)
+    shape, columns = memory.shape, memory.columns
     for u in range(shape.n_units):
         _fetch_gradient(i, u + 2, memory)
-        field, only = shape.unit_field[u], _only(shape, u)
+        only = _only(shape, u)
         for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
-            row = start_of(columns, i, w) - shape.weight_ptr[w]
-            for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
-                at = column(i, j, columns.n_weights)
-                place, factor = touch.place[at], slope * number(columns.weight, at)
-                if place == ALONE:
-                    _clear(kt, scratch.Z, 0, width)
-                    _add(kt, n_fields, scratch, field, u, only, factor, scratch.Z)
-                    group = group_of(row + j, memory.penalty.group_ptr[field], field, memory.penalty)
-                    update_row(kt, row + j, group, scratch.Z, 0, factor, _ZERO, memory, step)
-                elif place != NONE:
-                    if place < 0:
-                        place = NEW - place
-                        _clear(kt, touch.gradient, place * width, width)
-                        touch.linear[place] = _ZERO
-                    _add(kt, n_fields, scratch, field, u, only, factor, behind(touch.gradient, place * width))
-                    touch.linear[place] += factor
+            j, end = shape.weight_ptr[w], shape.weight_ptr[w + 1]
+            if only and j + 4 == end and _all_placed(columns, i, j, memory.touch):
+                _add_four(kt, shape.n_fields, i, j, shape.unit_field[u], slope, columns, scratch.P, memory.touch)
+            else:
+                for m in range(end - j):
+                    _add_weight(kt, i, u, j + m, start_of(columns, i, w) + m, only, slope, scratch, memory, step)
+
+
+@merged
+def _all_placed(columns: Any, i: int, j: int, touch: Any) -> bool:
+    """Whether all of four weights have a place."""
+    at, placed = column(i, j, columns.n_weights), True
+    for m in range(4):
+        place = touch.place[at + 16 * m]
+        placed = placed and place != NONE and place != ALONE
+    return placed
+
+
+@merged
+def _ready(kt: Any, width: int, at: int, factor: Any, touch: Any) -> Any:
+    """The place of a weight, cleared if it is new; the linear part is added."""
+    place = touch.place[at]
+    if place < 0:
+        place = NEW - place
+        _clear(kt, touch.gradient, place * width, width)
+        touch.linear[place] = _ZERO
+    touch.linear[place] += factor
+    return place * width
+
+
+@inlined
+def _add_four(kt: Any, n_fields: int, i: int, j: int, field: int, slope: Any, columns: Any, S: Any, touch: Any) -> None:
+    """The gradients of four weights of the only unit of a field together: what they have in common is read once."""
+    k, at, G = len(kt), column(i, j, columns.n_weights), touch.gradient
+    width, d = n_fields * k, field * k
+    x0, x1 = slope * number(columns.weight, at), slope * number(columns.weight, at + 16)
+    x2, x3 = slope * number(columns.weight, at + 32), slope * number(columns.weight, at + 48)
+    g0, g1 = _ready(kt, width, at, x0, touch), _ready(kt, width, at + 16, x1, touch)
+    g2, g3 = _ready(kt, width, at + 32, x2, touch), _ready(kt, width, at + 48, x3, touch)
+    m0, m1, m2, m3 = load(G, g0 + d, kt), load(G, g1 + d, kt), load(G, g2 + d, kt), load(G, g3 + d, kt)
+    for c in range(0, width, k):
+        s = load(S, c * n_fields + field * k, kt)
+        store(G, g0 + c, axpy(x0, s, load(G, g0 + c, kt)))
+        store(G, g1 + c, axpy(x1, s, load(G, g1 + c, kt)))
+        store(G, g2 + c, axpy(x2, s, load(G, g2 + c, kt)))
+        store(G, g3 + c, axpy(x3, s, load(G, g3 + c, kt)))
+    store(G, g0 + d, m0)
+    store(G, g1 + d, m1)
+    store(G, g2 + d, m2)
+    store(G, g3 + d, m3)
+
+
+@merged
+def _add_weight(
+    kt: Any, i: int, u: int, j: int, row: int, only: bool, slope: Any, scratch: Any, memory: Any, step: Any
+) -> None:
+    """The gradient of a single weight."""
+    touch, penalty, n_fields = memory.touch, memory.penalty, memory.shape.n_fields
+    at, field = column(i, j, memory.columns.n_weights), memory.shape.unit_field[u]
+    factor, width = slope * number(memory.columns.weight, at), n_fields * len(kt)
+    if touch.place[at] == ALONE:
+        _clear(kt, scratch.Z, 0, width)
+        _add(kt, n_fields, scratch, field, u, only, factor, scratch.Z)
+        group = group_of(row, penalty.group_ptr[field], field, penalty)
+        update_row(kt, row, group, scratch.Z, 0, factor, _ZERO, memory, step)
+    elif touch.place[at] != NONE:
+        gradient = behind(touch.gradient, _ready(kt, width, at, factor, touch))
+        _add(kt, n_fields, scratch, field, u, only, factor, gradient)
 
 
 @merged
