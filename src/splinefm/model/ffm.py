@@ -83,6 +83,8 @@ def _give_places(shape: Any, n: int, field: int, columns: Any, work: Any, touch:
                         touch.slot[row + m] = -1
                     elif place < begin:  # none so far, or that of another shard
                         touch.before[end] = max(place, -1)
+                        if place >= 0:
+                            touch.rows[place] = -1  # its gradient goes to the next one
                         touch.rows[end] = row + m
                         touch.slot[row + m] = end
                         place = NEW - end

@@ -1,8 +1,8 @@
 """From gradients to new values, field by field and on touched rows only: penalties, then the optimizer.
 
 `touch` lists the table rows that a batch touches: `touch.rows[place]`, the places of a field one after another from
-`touch.ptr[field]` on; `touch.slot[row]` is the place of a row. The vector of table row r is at r · width in T, its
-gradient at place · width.
+`touch.ptr[field]` on; `touch.slot[row]` is the place of a row, the last one if it has several. The vector of table row
+r is at r · width in T, its gradient at place · width.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def update_field(kt: Any, field: int, memory: Any, step: Any) -> None:
     ahead = AHEAD if width <= 64 else AHEAD // 2
     for place in range(first, end):
         row = touch.rows[place]
-        if place + ahead < end and touch.slot[touch.rows[place + ahead]] == place + ahead:
+        if place + ahead < end and touch.rows[place + ahead] >= 0:
             _fetch_row(place + ahead, memory)
-        if touch.slot[row] == place:
+        if row >= 0:
             _sum_places(kt, place, touch)
             group = group_of(row, group, field, penalty)
             update_row(
@@ -138,6 +138,7 @@ def _fetch_row(place: int, memory: Any) -> None:
         fetch(memory.vectors.v, at)
     fetch(memory.weights.L, row)
     fetch(memory.linear.v, row)
+    fetch(touch.slot, row)
     if touch.before[place] >= 0:
         for at in range(touch.before[place] * width, (touch.before[place] + 1) * width, 16):
             fetch(touch.gradient, at)
