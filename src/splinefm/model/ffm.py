@@ -106,7 +106,7 @@ def score_row(kt: Any, shape: Any, weights: Any, columns: Any, i: int, scratch: 
         if kind == 1:
             _fetch_row(T, start_of(columns, i + 1, shape.unit_ptr[u]) * width, width)
             fetch(weights.L, start_of(columns, i + 1, shape.unit_ptr[u]))
-        linear += linear_part(shape, kind, weights.L, columns, i, u)
+        linear += linear_part(shape, weights.L, columns, i, u)
         is_first = u == 0 or shape.unit_field[u - 1] != field
         if not _only(shape, u):
             own = long_vector(kt, shape, T, width, field * k, columns, i, u)

@@ -27,13 +27,14 @@ from splinefm.model.ffm import score_row
 from splinefm.model.units import (
     INSIDE,
     all_units,
-    fetch_ahead,
+    category,
     kind_of,
     linear_part,
     lines,
+    long_vector,
     merged,
     padded,
-    quick_vector,
+    spline,
 )
 from splinefm.model.vectors import (
     add,
@@ -65,14 +66,32 @@ def _fm_scores(
     for i in range(n):
         store(D, d + i * k, fill(_ZERO, kt))
         store(P, i * k, fill(_ZERO, kt))
-    for u in range(shape.n_units):
-        kind = kind_of(shape, u)
-        for i in range(n):
-            fetch_ahead(kt, shape, weights, columns, at + i, at + n, u)
-            p = quick_vector(kt, shape, kind, weights.T, columns, at + i, u)
-            store(D, d + i * k, add(load(D, d + i * k, kt), p))
-            store(P, i * k, fma(p, p, load(P, i * k, kt)))
-            out[i] += linear_part(shape, kind, weights.L, columns, at + i, u)
+    u = 0
+    while u < shape.n_units:
+        kind, w, end = kind_of(shape, u), shape.unit_ptr[u], at + n
+        j = shape.weight_ptr[w]
+        if kind == 1 and u + 1 < shape.n_units and kind_of(shape, u + 1) == 1:  # two share what is read and written
+            for i in range(n):
+                p, first = category(kt, weights, columns, at + i, end, w, j)
+                q, second = category(kt, weights, columns, at + i, end, w + 1, j + 1)
+                store(D, d + i * k, add(load(D, d + i * k, kt), add(p, q)))
+                store(P, i * k, fma(q, q, fma(p, p, load(P, i * k, kt))))
+                out[i] += first + second
+            u += 2
+        elif kind == 4:
+            for i in range(n):
+                p, linear = spline(kt, weights, columns, at + i, w, j)
+                store(D, d + i * k, add(load(D, d + i * k, kt), p))
+                store(P, i * k, fma(p, p, load(P, i * k, kt)))
+                out[i] += linear
+            u += 1
+        else:
+            for i in range(n):
+                p = long_vector(kt, shape, weights.T, k, 0, columns, at + i, u)
+                store(D, d + i * k, add(load(D, d + i * k, kt), p))
+                store(P, i * k, fma(p, p, load(P, i * k, kt)))
+                out[i] += linear_part(shape, weights.L, columns, at + i, u)
+            u += 1
     for i in range(n):
         both = load(D, d + i * k, kt)
         out[i] += _HALF * total(subtract(multiply(both, both), load(P, i * k, kt)))

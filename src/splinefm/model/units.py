@@ -97,17 +97,9 @@ def quick_vector(kt: Any, shape: Any, kind: int, T: Any, columns: Any, i: int, u
 
 
 @merged
-def linear_part(shape: Any, kind: int, L: Any, columns: Any, i: int, u: int) -> Any:
+def linear_part(shape: Any, L: Any, columns: Any, i: int, u: int) -> Any:
     """Σ weight · linear weight of unit u of row i."""
-    linear, w = _ZERO, shape.unit_ptr[u]
-    if kind > 0:
-        row, x = start_of(columns, i, w), column(i, shape.weight_ptr[w], columns.n_weights)
-        linear = number(columns.weight, x) * number(L, row)
-        if kind == 4:
-            linear += number(columns.weight, x + 16) * number(L, row + 1)
-            linear += number(columns.weight, x + 32) * number(L, row + 2)
-            linear += number(columns.weight, x + 48) * number(L, row + 3)
-        return linear
+    linear = _ZERO
     for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
         row, x = start_of(columns, i, w), column(i, shape.weight_ptr[w], columns.n_weights)
         for m in range(shape.weight_ptr[w + 1] - shape.weight_ptr[w]):
@@ -116,12 +108,27 @@ def linear_part(shape: Any, kind: int, L: Any, columns: Any, i: int, u: int) -> 
 
 
 @merged
-def fetch_ahead(kt: Any, shape: Any, weights: Any, columns: Any, i: int, end: int, u: int) -> None:
-    """Ask for the table row that comes up soon."""
+def category(kt: Any, weights: Any, columns: Any, i: int, end: int, w: int, j: int) -> Any:
+    """p_u and linear part of row i for a unit of kind 1, window w, weight j; asks for a row that comes up soon."""
     if i + AHEAD < end:
-        row = start_of(columns, i + AHEAD, shape.unit_ptr[u])
-        fetch(weights.T, row * len(kt))
-        fetch(weights.L, row)
+        ahead = start_of(columns, i + AHEAD, w)
+        fetch(weights.T, ahead * len(kt))
+        fetch(weights.L, ahead)
+    row, x = start_of(columns, i, w), number(columns.weight, column(i, j, columns.n_weights))
+    return scale(x, load(weights.T, row * len(kt), kt)), x * number(weights.L, row)
+
+
+@merged
+def spline(kt: Any, weights: Any, columns: Any, i: int, w: int, j: int) -> Any:
+    """The same for a unit of kind 4, whose table rows are few and near."""
+    k, T, L, row, at = len(kt), weights.T, weights.L, start_of(columns, i, w), column(i, j, columns.n_weights)
+    x0, x1 = number(columns.weight, at), number(columns.weight, at + 16)
+    x2, x3 = number(columns.weight, at + 32), number(columns.weight, at + 48)
+    t = row * k
+    p = axpy(x1, load(T, t + k, kt), scale(x0, load(T, t, kt)))
+    p = axpy(x3, load(T, t + 3 * k, kt), axpy(x2, load(T, t + 2 * k, kt), p))
+    linear = x0 * number(L, row) + x1 * number(L, row + 1)
+    return p, linear + x2 * number(L, row + 2) + x3 * number(L, row + 3)
 
 
 @merged
@@ -129,9 +136,21 @@ def all_units(
     kt: Any, shape: Any, weights: Any, columns: Any, at: int, n: int, P: Any, length: int, scores: Any
 ) -> None:
     """P of n rows, `length` numbers per row; linear parts are added to the scores."""
+    k = len(kt)
     for u in range(shape.n_units):
-        kind = kind_of(shape, u)
-        for i in range(n):
-            fetch_ahead(kt, shape, weights, columns, at + i, at + n, u)
-            store(P, i * length + u * len(kt), quick_vector(kt, shape, kind, weights.T, columns, at + i, u))
-            scores[i] += linear_part(shape, kind, weights.L, columns, at + i, u)
+        kind, w, to = kind_of(shape, u), shape.unit_ptr[u], u * k
+        j = shape.weight_ptr[w]
+        if kind == 1:
+            for i in range(n):
+                p, linear = category(kt, weights, columns, at + i, at + n, w, j)
+                store(P, i * length + to, p)
+                scores[i] += linear
+        elif kind == 4:
+            for i in range(n):
+                p, linear = spline(kt, weights, columns, at + i, w, j)
+                store(P, i * length + to, p)
+                scores[i] += linear
+        else:
+            for i in range(n):
+                store(P, i * length + to, long_vector(kt, shape, weights.T, k, 0, columns, at + i, u))
+                scores[i] += linear_part(shape, weights.L, columns, at + i, u)
