@@ -13,17 +13,16 @@ With NUMBA_DISABLE_JIT=1 the same names work on NumPy arrays.
 
 from __future__ import annotations
 
-import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import config, from_dtype, types
 from numba.core.datamodel import models
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, register_model
+from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, lower_getattr_generic, register_model
 
 from splinefm.model.memory import members
 
@@ -62,6 +61,56 @@ class Pointer(types.Type):
 class _PointerModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Pointer) -> None:
         super().__init__(manager, kind, manager[kind.dtype].get_data_type().as_pointer())
+
+
+class Bundle(types.Type):
+    """A bundle, as the place of its list of addresses: its members are read when they are asked for.
+
+    As a tuple of dozens of pointers it would be copied with every use of a member, and LLVM would have to find out that
+    nearly all of that is for nothing.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self.parts: dict[str, tuple[int, Any]] = {}  # the place in the list, and the type
+        at = 0
+        for name, part in zip(kind._fields, members(kind), strict=True):
+            is_bundle = part is not int and isinstance(part, type)
+            self.parts[name] = at, _part(part)
+            at += self.parts[name][1].size if is_bundle else 1
+        self.size = at
+        super().__init__(name=f"Bundle({kind.__module__}.{kind.__qualname__})")
+
+
+def _part(member: Any) -> Any:
+    """The type of a member of a bundle."""
+    if member is int:
+        return types.int64
+    return Bundle(member) if isinstance(member, type) else Pointer(from_dtype(member))
+
+
+@register_model(Bundle)
+class _BundleModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Bundle) -> None:
+        super().__init__(manager, kind, ir.IntType(64).as_pointer())
+
+
+@infer_getattr
+class _Members(AttributeTemplate):
+    key = Bundle
+
+    def generic_resolve(self, kind: Bundle, name: str) -> Any:
+        return kind.parts[name][1] if name in kind.parts else None
+
+
+@lower_getattr_generic(Bundle)
+def _get_member(context: Any, builder: Any, kind: Bundle, value: Any, name: str) -> Any:
+    at, part = kind.parts[name]
+    place = builder.gep(value, [ir.Constant(ir.IntType(64), at)])
+    if isinstance(part, Bundle):
+        return place
+    number = builder.load(place)
+    number.set_metadata("invariant.load", builder.module.add_metadata([]))  # no kernel writes to the list
+    return builder.inttoptr(number, context.get_value_type(part)) if isinstance(part, Pointer) else number
 
 
 @infer_global(operator.getitem)
@@ -122,40 +171,14 @@ def pair(python: Callable[..., Any], llvm: Callable[..., Any]) -> Any:
     return python if _JIT_OFF else intrinsic(llvm)
 
 
-def _pointers(kind: type) -> Any:
-    """The type of a bundle with pointers instead of arrays."""
-    parts = [
-        types.int64 if part is int else _pointers(part) if isinstance(part, type) else Pointer(from_dtype(part))
-        for part in members(kind)
-    ]
-    return types.BaseTuple.from_types(parts, kind)
-
-
-def _read(context: Any, builder: Any, kind: Any, numbers: Iterator[Any]) -> Any:
-    """A bundle of pointers from addresses, in their order."""
-    values = []
-    for part in kind:
-        if isinstance(part, types.BaseTuple):
-            values.append(_read(context, builder, part, numbers))
-        else:
-            value = next(numbers)
-            is_address = isinstance(part, Pointer)
-            values.append(builder.inttoptr(value, context.get_value_type(part)) if is_address else value)
-    return context.make_tuple(builder, kind, values)
-
-
 def reader(bundle: type) -> Any:
-    """The function that turns `memory.addresses` of such a bundle into a bundle of pointers."""
+    """The function that turns `memory.addresses` of such a bundle into the bundle."""
 
     def read(typing: Any, places: Any) -> Any:
-        kind = _pointers(bundle)
-
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            data = _data(context, builder, signature.args[0], arguments[0])
-            places = (builder.gep(data, [ir.Constant(ir.IntType(64), at)]) for at in itertools.count())
-            return _read(context, builder, kind, (builder.load(place) for place in places))
+            return _data(context, builder, signature.args[0], arguments[0])
 
-        return kind(places), generate
+        return Bundle(bundle)(places), generate
 
     return pair(lambda places: places, read)
 
