@@ -9,13 +9,25 @@ import numpy.typing as npt
 from numba import config, njit, types
 from numba.extending import intrinsic
 
+from splinefm.encode.pipeline import Short
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 # Serial and without the GIL: Python threads around them are enough, and compile in a fraction of the time.
-_compiled: Any = njit(nogil=True, cache=True)
+# No reference counts, since they allocate nothing, and no way in from C.
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+    "error_model": "numpy",
+    "pipeline_class": Short,
+}
+_INSIDE: dict[str, Any] = {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
+_compiled: Any = njit(cache=True, **_OPTIONS)
+_inlined: Any = njit(**_INSIDE)
 
 
 def _word_in_python(text: Bytes, begin: int) -> np.uint64:
@@ -35,11 +47,21 @@ def _word_in_llvm(typing: Any, text: Any, begin: Any) -> Any:
     return types.uint64(text, types.int64), generate
 
 
+def _bits_in_llvm(typing: Any, z: Any) -> Any:
+    """The bits of a float64 as one number; `view` is compiled as a function of its own."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.int64))
+
+    return types.int64(types.float64), generate
+
+
 _JIT_OFF: bool = config.DISABLE_JIT  # type: ignore[attr-defined]  # set at run time
 _word: Any = _word_in_python if _JIT_OFF else intrinsic(_word_in_llvm)
+_bits: Any = (lambda z: np.float64(z).view(np.int64)) if _JIT_OFF else intrinsic(_bits_in_llvm)
 
 
-@_compiled
+@_inlined
 def _hash(text: Bytes, begin: int, end: int) -> np.uint64:
     """A hash of a string, eight bytes at a time, the rest byte by byte (FNV-1a)."""
     value = np.uint64(0xCBF29CE484222325) ^ np.uint64(end - begin)
@@ -53,7 +75,7 @@ def _hash(text: Bytes, begin: int, end: int) -> np.uint64:
     return np.uint64(value ^ (value >> np.uint64(29)))
 
 
-@_compiled
+@_inlined
 def _same(a: Bytes, a_begin: int, a_end: int, b: Bytes, b_begin: int, b_end: int) -> bool:
     """Whether two strings are equal."""
     length = a_end - a_begin
@@ -135,11 +157,10 @@ def count_strings(
 # width grows with the distance. Most cells hold few knots, wherever the data are dense.
 
 
-@_compiled
-def _cell(knots: FloatArray, z: float, shift: int) -> int:
+@_inlined
+def _cell(knots: FloatArray, z: float, shift: int) -> Any:
     """The cell of z, at least at the second knot; the bits of positive floats are ordered like the floats."""
-    beyond = np.float64(z - knots[0]).view(np.int64) - np.float64(knots[1] - knots[0]).view(np.int64)
-    return int(beyond >> shift)
+    return (_bits(z - knots[0]) - _bits(knots[1] - knots[0])) >> shift
 
 
 @_compiled
@@ -180,7 +201,7 @@ def interpolate(
         out[i] = values[low] + part * (values[low + 1] - values[low])
 
 
-@_compiled
+@_inlined
 def _count_distinct(x: FloatArray) -> int:
     """Number of different values of a sorted array."""
     count = 1
@@ -199,7 +220,8 @@ def summarize_sorted(x: FloatArray, capacity: int, value: FloatArray, below: Flo
     n = len(x)
     keep_all = _count_distinct(x) <= capacity
     heavy = n / (capacity // 2)
-    step = n / max(1, capacity // 2 - 3)
+    parts = capacity // 2 - 3
+    step = n / (parts if parts > 1 else 1)
     target = 0.0
     kept = 0
     begin = 0
@@ -211,6 +233,7 @@ def summarize_sorted(x: FloatArray, capacity: int, value: FloatArray, below: Flo
         if keep_all or begin == 0 or end == n or end - begin > heavy or middle >= target:
             value[kept], below[kept], at[kept] = x[begin], begin, end - begin
             kept += 1
-            target = max(target, step * (np.floor(middle / step) + 1.0))
+            following = step * (np.floor(middle / step) + 1.0)
+            target = following if following > target else target
         begin = end
     return kept

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from splinefm.model.interactions import FFMSpec, FmFMSpec, FMSpec, FwFMSpec, HigherSpec, LowRankSpec, dispatched
+from splinefm.model.interactions import FmFMSpec, FMSpec, FwFMSpec, HigherSpec, LowRankSpec, dispatched
 from splinefm.model.units import lines, merged, padded
 from splinefm.model.updates import update_flat, without_decay
 from splinefm.model.vectors import add, fill, load, number, put, store, total
@@ -135,7 +135,7 @@ def _update_matrices(
                         put(weights.M, (row // 16 * n + column) * 16 + row % 16, value)
 
 
-_UPDATES: dict[Any, Any] = dict.fromkeys((FMSpec, FFMSpec, HigherSpec), _update_nothing) | {
+_UPDATES: dict[Any, Any] = dict.fromkeys((FMSpec, HigherSpec), _update_nothing) | {
     FwFMSpec: _update_weights,
     LowRankSpec: _update_low_rank,
     FmFMSpec: _update_matrices,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
 from splinefm.model.bundles import COUNTERS, Batches, Course, Data, Memory, Penalty, Scoring, Shape, State, Weights
-from splinefm.model.family import AnyModel, Params, init_params
+from splinefm.model.family import FFM, AnyModel, Params, init_params
 from splinefm.model.memory import Float64, Int64, addresses
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
@@ -164,14 +164,15 @@ class CpuEngine:
 
     def _train(self, data: Data, batch_size: int, total: Float64, learning_rates: Float64) -> Float64:
         """The kernels, on as many threads as there is work for; returns the losses."""
-        from splinefm.model.kernels import train_rows
+        from splinefm.model.kernels import train_ffm, train_rows
 
+        train = train_ffm if isinstance(self.model, FFM) else train_rows
         batches = Batches(data, self._course(len(data.rows), batch_size, total, learning_rates))
         self.number += len(total)
         batch_places, constants = addresses(batches), self.optimizer.step(self.number, 0.0)
 
         def work(thread: int, alive: Batches = batches) -> None:  # a thread may come late, and look at the counters
-            train_rows(self.spec, self.places, batch_places, self.scratch_places[thread], constants)
+            train(self.spec, self.places, batch_places, self.scratch_places[thread], constants)
 
         others = []
         if self.pool is not None and min(len(data.rows), batch_size) > self.work.shard:

@@ -28,10 +28,10 @@ _ONCE, _OFTEN = -2, -3  # what `touch.slot` has for a table row until it has a p
 _ZERO = np.float32(0.0)
 
 
-def prepare_batch(spec: Any, data: Any, first: int, n: int, memory: Any, counters: Any, at: Any) -> None:
+@merged
+def prepare_batch(data: Any, first: int, n: int, n_shards: int, memory: Any, counters: Any, at: int) -> None:
     """Columns and places of the n rows of a batch, from row `first` of all on."""
     shape, columns, work, touch = memory.shape, memory.columns, memory.work, memory.touch
-    n_shards = (n + work.shard - 1) // work.shard
     part = take(counters, at)
     while part < n_shards:
         begin = part * work.shard
@@ -185,19 +185,11 @@ def _pairs(kt: Any, n_fields: int, S: Any) -> Any:
     return total(add(a, b)) + total(rest)
 
 
+@merged
 def step_rows(
-    spec: Any,
-    data: Any,
-    total_weight: float,
-    first: int,
-    place: int,
-    n: int,
-    part: int,
-    memory: Any,
-    scratch: Any,
-    step: Any,
+    spec: Any, data: Any, total_weight: float, first: int, n: int, part: int, memory: Any, scratch: Any, step: Any
 ) -> None:
-    """Loss, slope and gradients of the rows of shard `part`; the n rows of the batch are all in one block."""
+    """Loss, slope and gradients of the rows of shard `part` of a batch of n rows, from row `first` of all on."""
     shape, weights, columns, work = memory.shape, memory.weights, memory.columns, memory.work
     for i in range(part * work.shard, min((part + 1) * work.shard, n)):
         score = weights.bias[0] + score_row(spec.kt, shape, weights, columns, i, scratch)
@@ -321,3 +313,17 @@ def _add(kt: Any, n_fields: int, scratch: Any, field: int, u: int, only: bool, f
         others = axpy(np.float32(-1.0), load(scratch.A, u * k, kt), load(S, field * (width + k), kt))
         mine = axpy(factor, others, mine)
     store(gradient, field * k, mine)
+
+
+@merged
+def sum_places(kt: Any, field: int, touch: Any) -> None:
+    """Add the gradients of the places of a table row up to that of the last one."""
+    width, first = touch.width, touch.ptr[field]
+    for place in range(first, first + touch.n_places[16 * field]):
+        before = touch.before[place] if touch.rows[place] >= 0 else np.int64(-1)
+        while before >= 0:
+            for c in range(0, width, len(kt)):
+                g = add(load(touch.gradient, place * width + c, kt), load(touch.gradient, before * width + c, kt))
+                store(touch.gradient, place * width + c, g)
+            touch.linear[place] += touch.linear[before]
+            before = touch.before[before]

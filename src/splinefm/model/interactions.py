@@ -345,7 +345,6 @@ _PAIRS: dict[Any, Any] = {
     FwFMSpec: _fwfm_pairs,
     LowRankSpec: _fwfm_pairs,
     FmFMSpec: _fmfm_pairs,
-    FFMSpec: _no_pairs,
     HigherSpec: _higher_pairs,
 }
 KEPT = (FwFMSpec, LowRankSpec, FmFMSpec, HigherSpec)

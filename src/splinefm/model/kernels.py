@@ -6,7 +6,7 @@ A batch goes through two phases, each cut into parts that threads take one by on
    the unit vectors, or what they follow from;
 2. by fields: slope · D is added to the gradients of the table rows of a field, and touched rows are updated.
 
-An FFM has no D: its gradients are added up in the first phase, see `ffm`.
+An FFM has no D: it adds up its gradients in the first phase, before which each has got a place, see `ffm`.
 
 Rows of a field belong to no other field, so that phase 2 needs no locks, and every sum has one order: the result does
 not depend on the number of threads.
@@ -24,8 +24,8 @@ import numpy as np
 from splinefm.model.between import update_between
 from splinefm.model.bundles import COUNTERS, Batches, Memory, Scoring, Scratch
 from splinefm.model.compiled import compiled
-from splinefm.model.ffm import prepare_batch, step_rows
-from splinefm.model.interactions import KEPT, FFMSpec, FMSpec, dispatched, pairs, scores
+from splinefm.model.ffm import prepare_batch, step_rows, sum_places
+from splinefm.model.interactions import pairs, scores
 from splinefm.model.rows import fetch_tile, set_slope, turn
 from splinefm.model.scatter import scatter
 from splinefm.model.threads import take, wait_for
@@ -36,7 +36,7 @@ from splinefm.model.vectors import behind, reader
 SUMS = 8  # parts in which the gradients of shards are summed
 _ZERO = np.float32(0.0)
 _SOURCES = "kernels between bundles ffm memory units interactions rows scatter threads updates vectors optimizers"
-_compiled = compiled(" ".join(f"model/{name}" for name in _SOURCES.split()), **OPTIONS)
+_compiled = compiled("encode/pipeline " + " ".join(f"model/{name}" for name in _SOURCES.split()), **OPTIONS)
 
 read_scoring, read_memory, read_batches = reader(Scoring), reader(Memory), reader(Batches)
 read_scratch = reader(Scratch)
@@ -46,24 +46,14 @@ read_scratch = reader(Scratch)
 def score_rows(spec: Any, places: Any, first: int, n: int) -> None:
     """Scores of n rows of a `Scoring`, from row `first` on."""
     scoring = read_scoring(places)
+    weights, columns = scoring.weights, scoring.columns
     none: Any = np.int64(0)  # a plain 0 would be a type of its own, and everything would be compiled for it again
     for at in range(first, first + n, spec.tile):
         n_rows, values = min(spec.tile, first + n - at), behind(scoring.scores, at)
-        turn(scoring.data, at, n_rows, scoring.columns, none)
+        turn(scoring.data, at, n_rows, columns, none)
         for i in range(n_rows):
-            values[i] = scoring.weights.bias[0]
-        scores(
-            spec,
-            scoring.shape,
-            scoring.weights,
-            scoring.columns,
-            none,
-            n_rows,
-            scoring.scratch,
-            scoring.D,
-            none,
-            values,
-        )
+            values[i] = weights.bias[0]
+        scores(spec, scoring.shape, weights, columns, none, n_rows, scoring.scratch, scoring.D, none, values)
 
 
 @_compiled
@@ -83,10 +73,9 @@ def train_rows(spec: Any, places: Any, batch_places: Any, scratch_places: Any, c
         for first in range(begin, end, work.block):
             n_rows = min(work.block, end - first)
             n_shards = (n_rows + work.shard - 1) // work.shard
-            prepare(spec, data, first, n_rows, memory, counters, at + 4)
             part = take(counters, at)
             while part < n_shards:
-                shard(spec, data, course.total[batch], first, first - begin, n_rows, part, memory, scratch, step)
+                _shard(spec, data, course.total[batch], first, first - begin, n_rows, part, memory, scratch)
                 take(counters, at + 1)
                 part = take(counters, at)
             wait_for(counters, at + 1, n_shards)
@@ -118,6 +107,35 @@ def train_rows(spec: Any, places: Any, batch_places: Any, scratch_places: Any, c
         at, batch = at + COUNTERS, batch + 1
 
 
+@_compiled
+def train_ffm(spec: Any, places: Any, batch_places: Any, scratch_places: Any, constants: Any) -> None:
+    """The same for an FFM, whose batches are blocks: see `ffm`."""
+    memory, batches, scratch = read_memory(places), read_batches(batch_places), read_scratch(scratch_places)
+    weights, work, data, course = memory.weights, memory.work, batches.data, batches.course
+    counters, n_fields, at, batch = course.counters, memory.shape.n_fields, np.int64(0), np.int64(0)
+    for begin in range(0, course.n, course.batch_size):
+        n = min(course.batch_size, course.n - begin)
+        step, n_shards = step_of(course, batch, constants), (n + work.shard - 1) // work.shard
+        prepare_batch(data, begin, n, n_shards, memory, counters, at)
+        part = take(counters, at + 4)
+        while part < n_shards:
+            step_rows(spec, data, course.total[batch], begin, n, part, memory, scratch, step)
+            take(counters, at + 5)
+            part = take(counters, at + 4)
+        wait_for(counters, at + 5, n_shards)
+        field = take(counters, at + 6)
+        while field <= n_fields:
+            if field < n_fields:
+                sum_places(spec.kt, field, memory.touch)
+                update_field(spec.kt, field, memory, step)
+            else:
+                course.loss[batch] = _finish(work, n, course.total[batch], weights.bias, memory.bias, step)
+            take(counters, at + 7)
+            field = take(counters, at + 6)
+        wait_for(counters, at + 7, n_fields + 1)
+        at, batch = at + COUNTERS, batch + 1
+
+
 @merged
 def _finish(work: Any, n: int, total: float, bias: Any, state: Any, step: Any) -> Any:
     """The mean loss of the n rows of a batch before the step, and the step of the bias."""
@@ -129,47 +147,14 @@ def _finish(work: Any, n: int, total: float, bias: Any, state: Any, step: Any) -
     return loss / total
 
 
-def prepare(spec: Any, data: Any, first: int, n: int, memory: Any, counters: Any, at: Any) -> None:
-    """What has to be known of the n rows of a block before they are scored."""
-    _PREPARE[type(spec)](spec, data, first, n, memory, counters, at)
-
-
-def _prepare_nothing(spec: Any, data: Any, first: int, n: int, memory: Any, counters: Any, at: Any) -> None:
-    """Tiles are turned into columns when they come up."""
-
-
-def shard(
-    spec: Any,
-    data: Any,
-    total_weight: float,
-    first: int,
-    place: int,
-    n: int,
-    part: int,
-    memory: Any,
-    scratch: Any,
-    step: Any,
+@merged
+def _shard(
+    spec: Any, data: Any, total_weight: float, first: int, place: int, n: int, part: int, memory: Any, scratch: Any
 ) -> None:
-    """Loss, slope and derivatives of the rows of shard `part`.
+    """Loss, slope and D of the rows of shard `part`, which has a dR and dM of its own.
 
     The block has n rows: from row `first` of all, which is `place` in its batch, on.
     """
-    _SHARDS[type(spec)](spec, data, total_weight, first, place, n, part, memory, scratch, step)
-
-
-def _shard_by_tiles(
-    spec: Any,
-    data: Any,
-    total_weight: float,
-    first: int,
-    place: int,
-    n: int,
-    part: int,
-    memory: Any,
-    scratch: Any,
-    step: Any,
-) -> None:
-    """D of the rows of a shard, which has a dR and dM of its own."""
     shape, weights, columns, work = memory.shape, memory.weights, memory.columns, memory.work
     begin, end = part * work.shard, min((part + 1) * work.shard, n)
     if place == 0:
@@ -196,9 +181,3 @@ def _sum_shards(gradients: Any, n: int, n_shards: int, part: int) -> None:
     for shard in range(1, n_shards):
         for at in range(part * n // SUMS, (part + 1) * n // SUMS):
             gradients[at] += gradients[shard * n + at]
-
-
-_PREPARE: dict[Any, Any] = dict.fromkeys((FMSpec, *KEPT), _prepare_nothing) | {FFMSpec: prepare_batch}
-_SHARDS: dict[Any, Any] = dict.fromkeys((FMSpec, *KEPT), _shard_by_tiles) | {FFMSpec: step_rows}
-dispatched(prepare, _PREPARE)
-dispatched(shard, _SHARDS)

@@ -27,7 +27,8 @@ def _loss(loss: int, y: float, score: float) -> Any:
     """Loss of one row, and the prediction."""
     if loss == LOGISTIC:
         small = np.exp(-abs(score))
-        return max(score, 0.0) + np.log1p(small) - y * score, (1.0 if score >= 0.0 else small) / (1.0 + small)
+        positive = score if score > 0.0 else 0.0
+        return positive + np.log1p(small) - y * score, (1.0 if score >= 0.0 else small) / (1.0 + small)
     if loss == SQUARED:
         return 0.5 * (score - y) ** 2, score
     rate = np.exp(score)

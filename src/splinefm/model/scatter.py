@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from splinefm.model.interactions import KEPT, FFMSpec, FMSpec, dispatched
+from splinefm.model.interactions import KEPT, FMSpec, dispatched
 from splinefm.model.units import AHEAD, kind_of, merged, quick_vector, start_of
 from splinefm.model.updates import place_of
 from splinefm.model.vectors import add, axpy, column, fetch, fill, load, number, put, scale, store, subtract
@@ -145,11 +145,5 @@ def _link(shape: Any, n: int, field: int, w: int, n_weights: int, columns: Any, 
     return n_starts
 
 
-def _of_nothing(
-    spec: Any, shape: Any, weights: Any, first: int, n: int, field: int, columns: Any, work: Any, touch: Any
-) -> None:
-    """An FFM has added up the gradients of its rows: see `ffm`."""
-
-
-_SCATTERS: dict[Any, Any] = {FMSpec: _of_sums, FFMSpec: _of_nothing} | dict.fromkeys(KEPT, _of_units)
+_SCATTERS: dict[Any, Any] = {FMSpec: _of_sums} | dict.fromkeys(KEPT, _of_units)
 dispatched(scatter, _SCATTERS)

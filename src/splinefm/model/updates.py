@@ -30,6 +30,9 @@ from splinefm.model.vectors import (
 
 AHEAD = 8  # how many table rows ahead memory is asked for
 _ZERO = np.float32(0.0)
+# Plain int64: a 0 would have a type of its own, and everything would be compiled for it again.
+_ONE, _MANY = (np.int64(0),), (np.int64(0),) * 16
+_FIRST = np.int64(0)
 
 
 @merged
@@ -70,7 +73,6 @@ def update_field(kt: Any, field: int, memory: Any, step: Any) -> None:
         if place + ahead < end and touch.rows[place + ahead] >= 0:
             _fetch_row(place + ahead, memory)
         if row >= 0:
-            _sum_places(kt, place, touch)
             group = group_of(row, group, field, penalty)
             update_row(
                 kt, row, group, touch.gradient, place * width, touch.linear[place], touch.own[place], memory, step
@@ -84,54 +86,34 @@ def update_row(
     kt: Any, row: int, group: int, gradient: Any, at: int, linear: Any, own: Any, memory: Any, step: Any
 ) -> None:
     """One step on table row `row`, whose gradient is at `at`, less `own` times its vector."""
-    one, width, T, L, penalty, keep = (
-        (0,),
-        memory.touch.width,
-        memory.weights.T,
-        memory.weights.L,
-        memory.penalty,
-        _ZERO,
-    )
+    T, L, penalty, width, keep = memory.weights.T, memory.weights.L, memory.penalty, memory.touch.width, _ZERO
     if step.ema > 0.0:
         # While a row is not touched it does not change, and its average approaches it.
-        keep = np.float32(step.ema ** (step.number - 1 - memory.vectors.last[row]))
+        keep = np.float32(step.ema ** np.float64(step.number - 1 - memory.vectors.last[row]))
         memory.vectors.last[row] = step.number
     more = penalty.l2[group] - own
     for c in range(0, width, len(kt)):
         g = axpy(more, load(T, row * width + c, kt), load(gradient, at + c, kt))
         _optimize(kt, T, row * width + c, g, keep, memory.vectors, step)
-    g = fill(linear + penalty.l2_linear[group] * L[row], one)
-    _optimize(one, L, row, g, keep, memory.linear, step)
-
-
-@merged
-def _sum_places(kt: Any, place: int, touch: Any) -> None:
-    """Add the gradients of the places before to that of the last place of a row; only an FFM has several."""
-    width, before = touch.width, touch.before[place]
-    while before >= 0:
-        for c in range(0, width, len(kt)):
-            g = add(load(touch.gradient, place * width + c, kt), load(touch.gradient, before * width + c, kt))
-            store(touch.gradient, place * width + c, g)
-        touch.linear[place] += touch.linear[before]
-        before = touch.before[before]
-    touch.before[place] = -1
+    g = fill(linear + penalty.l2_linear[group] * L[row], _ONE)
+    _optimize(_ONE, L, row, g, keep, memory.linear, step)
 
 
 @merged
 def _smooth(kt: Any, field: int, memory: Any) -> None:
     """Smoothed rows as a whole: places for those that no row of data touches, and the gradient of the penalty."""
-    touch, penalty, one = memory.touch, memory.penalty, (0,)
+    touch, penalty = memory.touch, memory.penalty
     for group in range(penalty.group_ptr[field], penalty.group_ptr[field + 1]):
         if penalty.smoothness[group] > 0.0:
             for row in range(penalty.begin[group], penalty.end[group]):
-                _sum_places(kt, place_of(kt, touch, field, row), touch)
+                place_of(kt, touch, field, row)
     _smooth_groups(kt, memory.weights.T, touch.width, touch.gradient, field, touch, penalty)
-    _smooth_groups(one, memory.weights.L, 1, touch.linear, field, touch, penalty)
+    _smooth_groups(_ONE, memory.weights.L, 1, touch.linear, field, touch, penalty)
 
 
 @merged
 def _fetch_row(place: int, memory: Any) -> None:
-    """Ask for a table row and the optimizer's memory of it, and for its gradients if there are several."""
+    """Ask for a table row, the optimizer's memory of it, and its place."""
     touch, row, width = memory.touch, memory.touch.rows[place], memory.touch.width
     for at in range(row * width, (row + 1) * width, 16):
         fetch(memory.weights.T, at)
@@ -139,9 +121,6 @@ def _fetch_row(place: int, memory: Any) -> None:
     fetch(memory.weights.L, row)
     fetch(memory.linear.v, row)
     fetch(touch.slot, row)
-    if touch.before[place] >= 0:
-        for at in range(touch.before[place] * width, (touch.before[place] + 1) * width, 16):
-            fetch(touch.gradient, at)
 
 
 @merged
@@ -210,8 +189,7 @@ def without_decay(step: Any) -> Any:
 @merged
 def update_bias(bias: Any, gradient: Any, state: Any, step: Any) -> None:
     """One step on the bias."""
-    one = (0,)
-    _optimize(one, bias, 0, fill(gradient, one), _ZERO, state, without_decay(step))
+    _optimize(_ONE, bias, _FIRST, fill(gradient, _ONE), _ZERO, state, without_decay(step))
 
 
 @inlined
@@ -240,9 +218,8 @@ def _optimize(kt: Any, T: Any, at: int, g: Any, keep: Any, state: Any, step: Any
 @merged
 def update_flat(dense: Any, first: int, n: int, step: Any) -> None:
     """One step on n numbers, from place `first` on."""
-    one, many = (0,), (0,) * 16
     whole = first + n // 16 * 16
     for at in range(first, whole, 16):
-        _optimize(many, dense.values, at, load(dense.gradient, at, many), _ZERO, dense.state, step)
+        _optimize(_MANY, dense.values, at, load(dense.gradient, at, _MANY), _ZERO, dense.state, step)
     for at in range(whole, first + n):
-        _optimize(one, dense.values, at, load(dense.gradient, at, one), _ZERO, dense.state, step)
+        _optimize(_ONE, dense.values, at, load(dense.gradient, at, _ONE), _ZERO, dense.state, step)

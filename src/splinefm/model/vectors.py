@@ -29,6 +29,8 @@ from splinefm.model.memory import members
 _JIT_OFF: bool = config.DISABLE_JIT  # type: ignore[attr-defined]  # set at run time
 _FAST = ("nsz", "arcp", "contract", "afn", "reassoc")
 _FLOAT = ir.FloatType()
+# Numba asks what is for the CPU alone before the two dozen meanings that an operator has on any device.
+_FIRST = {"target": "cpu"}
 _F32 = np.float32
 
 
@@ -98,8 +100,8 @@ class _BundleModel(models.PrimitiveModel):
 class _Members(AttributeTemplate):
     key = Bundle
 
-    def generic_resolve(self, kind: Bundle, name: str) -> Any:
-        return kind.parts[name][1] if name in kind.parts else None
+    def generic_resolve(self, value: Bundle, attr: str) -> Any:  # type: ignore[override]  # there it is a value
+        return value.parts[attr][1] if attr in value.parts else None
 
 
 @lower_getattr_generic(Bundle)
@@ -115,6 +117,8 @@ def _get_member(context: Any, builder: Any, kind: Bundle, value: Any, name: str)
 
 @infer_global(operator.getitem)
 class _GetItem(AbstractTemplate):
+    metadata = _FIRST
+
     def generic(self, args: Any, kws: Any) -> Any:
         x, at = args
         if not _is_place(x, at):
@@ -124,6 +128,8 @@ class _GetItem(AbstractTemplate):
 
 @infer_global(operator.setitem)
 class _SetItem(AbstractTemplate):
+    metadata = _FIRST
+
     def generic(self, args: Any, kws: Any) -> Any:
         x, at, _ = args
         return signature(types.none, x, types.int64, x.dtype) if _is_place(x, at) else None
