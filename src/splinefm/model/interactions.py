@@ -74,9 +74,9 @@ def _fm_scores(
             for i in range(n):
                 p, first = category(kt, weights, columns, at + i, end, w, j)
                 q, second = category(kt, weights, columns, at + i, end, w + 1, j + 1)
-                store(D, d + i * k, add(load(D, d + i * k, kt), add(p, q)))
+                store(D, d + i * k, add(add(load(D, d + i * k, kt), p), q))
                 store(P, i * k, fma(q, q, fma(p, p, load(P, i * k, kt))))
-                out[i] += first + second
+                out[i] = out[i] + first + second
             u += 2
         elif kind == 4:
             for i in range(n):
