@@ -41,8 +41,7 @@ def prepare_batch(data: Any, first: int, n: int, n_shards: int, memory: Any, cou
     wait_for(counters, at + 1, n_shards)
     field = take(counters, at + 2)
     while field < shape.n_fields:
-        smooth = is_smooth(field, memory.penalty)
-        if not smooth:  # rows that are smoothed change together: each needs a place
+        if not is_smooth(field, memory.penalty):  # rows that are smoothed change together: each needs a place
             _count(shape, n, field, columns, touch)
         _give_places(shape, n, field, columns, work, touch)
         take(counters, at + 3)
@@ -299,16 +298,12 @@ def _add(kt: Any, n_fields: int, scratch: Any, field: int, u: int, only: bool, f
     """gradient[e] += factor S[e, f], less p_u[f] for e = f, of which nothing is left in a field with one unit."""
     k, two, S = len(kt), kt + kt, scratch.P
     width, at, mine = n_fields * k, field * k, load(gradient, field * k, kt)
-    e, c = 0, 0
-    while e + 4 <= n_fields:
+    for c in range(0, n_fields // 2 * 2 * k, 2 * k):
         d = join(load(S, at, kt), load(S, at + width, kt))
         store(gradient, c, axpy(factor, d, load(gradient, c, two)))
-        d = join(load(S, at + 2 * width, kt), load(S, at + 3 * width, kt))
-        store(gradient, c + 2 * k, axpy(factor, d, load(gradient, c + 2 * k, two)))
-        e, c, at = e + 4, c + 4 * k, at + 4 * width
-    while e < n_fields:
-        store(gradient, c, axpy(factor, load(S, at, kt), load(gradient, c, kt)))
-        e, c, at = e + 1, c + k, at + width
+        at += 2 * width
+    if n_fields % 2:
+        store(gradient, width - k, axpy(factor, load(S, at, kt), load(gradient, width - k, kt)))
     if not only:
         others = axpy(np.float32(-1.0), load(scratch.A, u * k, kt), load(S, field * (width + k), kt))
         mine = axpy(factor, others, mine)
