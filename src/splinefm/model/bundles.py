@@ -96,7 +96,7 @@ class Work(NamedTuple):
 class Scratch(NamedTuple):
     """Room for a tile of rows: P, the same times the slopes, and the sums of a HigherOrderFM.
 
-    For an FFM that is S of a row, a gradient, and p_u[f] of its units: see `ffm`.
+    In an FFM P is S of a row, and A has p_u[f] of its units: see `ffm`.
     """
 
     P: Float32

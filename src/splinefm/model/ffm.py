@@ -5,8 +5,7 @@ S[f] is the sum of the unit vectors of field f, and S[f, e] what of it is meant 
 
 Every weight of a batch has a *place*, where the gradient of its table row is added up. A table row that several shards
 touch has a place for each of them, the next one pointing to the one before: so no two threads write to the same memory,
-and the order of sums does not depend on threads. One that a batch touches only once needs no place: nobody else reads
-it, and it is updated on the spot.
+and the order of sums does not depend on threads.
 """
 
 from __future__ import annotations
@@ -18,13 +17,10 @@ import numpy as np
 from splinefm.model.rows import set_slope, turn
 from splinefm.model.threads import take, wait_for
 from splinefm.model.units import AHEAD, inlined, kind_of, linear_part, long_vector, merged, start_of
-from splinefm.model.updates import group_of, is_smooth, update_row
 from splinefm.model.vectors import add, axpy, behind, column, fetch, fill, fma, join, load, number, scale, store, total
 
-# What `touch.place` has for a weight of zero, for the only weight of a table row, and, from there on downward, for a
-# place that is new and has to be cleared.
-NONE, ALONE, NEW = -1, -2, -3
-_ONCE, _OFTEN = -2, -3  # what `touch.slot` has for a table row until it has a place
+# What `touch.place` has for a weight of zero, and, from there on downward, for a place that is new and to be cleared.
+NONE, NEW = -1, -2
 _ZERO = np.float32(0.0)
 
 
@@ -41,26 +37,10 @@ def prepare_batch(data: Any, first: int, n: int, n_shards: int, memory: Any, cou
     wait_for(counters, at + 1, n_shards)
     field = take(counters, at + 2)
     while field < shape.n_fields:
-        if not is_smooth(field, memory.penalty):  # rows that are smoothed change together: each needs a place
-            _count(shape, n, field, columns, touch)
         _give_places(shape, n, field, columns, work, touch)
         take(counters, at + 3)
         field = take(counters, at + 2)
     wait_for(counters, at + 3, shape.n_fields)
-
-
-@merged
-def _count(shape: Any, n: int, field: int, columns: Any, touch: Any) -> None:
-    """Which table rows of a field are touched once, and which more often."""
-    for w in range(shape.window_ptr[field], shape.window_ptr[field + 1]):
-        j = shape.weight_ptr[w]
-        for i in range(n):
-            if i + AHEAD < n:
-                fetch(touch.slot, start_of(columns, i + AHEAD, w))
-            row, at = start_of(columns, i, w), column(i, j, columns.n_weights)
-            for m in range(shape.weight_ptr[w + 1] - j):
-                if number(columns.weight, at + 16 * m) != _ZERO:
-                    touch.slot[row + m] = _ONCE if touch.slot[row + m] == -1 else _OFTEN
 
 
 @merged
@@ -73,15 +53,14 @@ def _give_places(shape: Any, n: int, field: int, columns: Any, work: Any, touch:
             begin, next_shard = end, next_shard + work.shard
         for w in range(shape.window_ptr[field], shape.window_ptr[field + 1]):
             j, row = shape.weight_ptr[w], start_of(columns, i, w)
+            if i + AHEAD < n:
+                fetch(touch.slot, start_of(columns, i + AHEAD, w))
             for m in range(shape.weight_ptr[w + 1] - j):
                 at, place = column(i, j + m, columns.n_weights), np.int64(NONE)
                 if number(columns.weight, at) != _ZERO:
                     place = touch.slot[row + m]
-                    if place == _ONCE:
-                        place = np.int64(ALONE)
-                        touch.slot[row + m] = -1
-                    elif place < begin:  # none so far, or that of another shard
-                        touch.before[end] = max(place, -1)
+                    if place < begin:  # none so far, or that of another shard
+                        touch.before[end] = place
                         if place >= 0:
                             touch.rows[place] = -1  # its gradient goes to the next one
                         touch.rows[end] = row + m
@@ -186,30 +165,34 @@ def _pairs(kt: Any, n_fields: int, S: Any) -> Any:
 
 @merged
 def step_rows(
-    spec: Any, data: Any, total_weight: float, first: int, n: int, part: int, memory: Any, scratch: Any, step: Any
+    spec: Any, data: Any, total_weight: float, first: int, n: int, part: int, memory: Any, scratch: Any
 ) -> None:
     """Loss, slope and gradients of the rows of shard `part` of a batch of n rows, from row `first` of all on."""
     shape, weights, columns, work = memory.shape, memory.weights, memory.columns, memory.work
     for i in range(part * work.shard, min((part + 1) * work.shard, n)):
         score = weights.bias[0] + score_row(spec.kt, shape, weights, columns, i, scratch)
         set_slope(spec.loss, data, data.rows[first + i], np.float64(score), total_weight, work, i)
-        _add_gradients(spec.kt, i, work.slopes[i], scratch, memory, step)
+        _add_gradients(spec.kt, i, work.slopes[i], scratch, memory)
 
 
 @inlined
-def _add_gradients(kt: Any, i: int, slope: Any, scratch: Any, memory: Any, step: Any) -> None:
+def _add_gradients(kt: Any, i: int, slope: Any, scratch: Any, memory: Any) -> None:
     """The gradients of all table rows of row i."""
-    shape, columns = memory.shape, memory.columns
+    shape, columns, touch = memory.shape, memory.columns, memory.touch
+    width = touch.width
     for u in range(shape.n_units):
         _fetch_gradient(i, u + 2, memory)
         only = _only(shape, u)
         for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
             j, end = shape.weight_ptr[w], shape.weight_ptr[w + 1]
-            if only and j + 4 == end and _all_placed(columns, i, j, memory.touch):
-                _add_four(kt, shape.n_fields, i, j, shape.unit_field[u], slope, columns, scratch.P, memory.touch)
+            if only and j + 4 == end and _all_placed(columns, i, j, touch):
+                _add_four(kt, shape.n_fields, i, j, shape.unit_field[u], slope, columns, scratch.P, touch)
             else:
-                for m in range(end - j):
-                    _add_weight(kt, i, u, j + m, start_of(columns, i, w) + m, only, slope, scratch, memory, step)
+                for at in range(column(i, j, columns.n_weights), column(i, end, columns.n_weights), 16):
+                    if touch.place[at] != NONE:
+                        factor = slope * number(columns.weight, at)
+                        gradient = behind(touch.gradient, _ready(kt, width, at, factor, touch))
+                        _add(kt, shape.n_fields, scratch, shape.unit_field[u], u, only, factor, gradient)
 
 
 @merged
@@ -218,7 +201,7 @@ def _all_placed(columns: Any, i: int, j: int, touch: Any) -> bool:
     at, placed = column(i, j, columns.n_weights), True
     for m in range(4):
         place = touch.place[at + 16 * m]
-        placed = placed and place != NONE and place != ALONE
+        placed = placed and place != NONE
     return placed
 
 
@@ -257,33 +240,13 @@ def _add_four(kt: Any, n_fields: int, i: int, j: int, field: int, slope: Any, co
 
 
 @merged
-def _add_weight(
-    kt: Any, i: int, u: int, j: int, row: int, only: bool, slope: Any, scratch: Any, memory: Any, step: Any
-) -> None:
-    """The gradient of a single weight."""
-    touch, penalty, n_fields = memory.touch, memory.penalty, memory.shape.n_fields
-    at, field = column(i, j, memory.columns.n_weights), memory.shape.unit_field[u]
-    factor, width = slope * number(memory.columns.weight, at), n_fields * len(kt)
-    if touch.place[at] == ALONE:
-        _clear(kt, scratch.Z, 0, width)
-        _add(kt, n_fields, scratch, field, u, only, factor, scratch.Z)
-        group = group_of(row, penalty.group_ptr[field], field, penalty)
-        update_row(kt, row, group, scratch.Z, 0, factor, _ZERO, memory, step)
-    elif touch.place[at] != NONE:
-        gradient = behind(touch.gradient, _ready(kt, width, at, factor, touch))
-        _add(kt, n_fields, scratch, field, u, only, factor, gradient)
-
-
-@merged
 def _fetch_gradient(i: int, u: int, memory: Any) -> None:
     """Ask for what the gradient of a unit goes to, if that is a single row: those of splines are near anyway."""
     shape, columns = memory.shape, memory.columns
     if u < shape.n_units and kind_of(shape, u) == 1:
         w, width = shape.unit_ptr[u], memory.touch.width
         place = memory.touch.place[column(i, shape.weight_ptr[w], columns.n_weights)]
-        if place == ALONE:
-            _fetch_row(memory.vectors.v, start_of(columns, i, w) * width, width)
-        elif place != NONE:
+        if place != NONE:
             _fetch_row(memory.touch.gradient, (place if place >= 0 else NEW - place) * width, width)
 
 

@@ -119,7 +119,7 @@ def train_ffm(spec: Any, places: Any, batch_places: Any, scratch_places: Any, co
         prepare_batch(data, begin, n, n_shards, memory, counters, at)
         part = take(counters, at + 4)
         while part < n_shards:
-            step_rows(spec, data, course.total[batch], begin, n, part, memory, scratch, step)
+            step_rows(spec, data, course.total[batch], begin, n, part, memory, scratch)
             take(counters, at + 5)
             part = take(counters, at + 4)
         wait_for(counters, at + 5, n_shards)

@@ -52,20 +52,10 @@ def place_of(kt: Any, touch: Any, field: int, row: int) -> Any:
 
 
 @merged
-def is_smooth(field: int, penalty: Any) -> bool:
-    """Whether some rows of a field are smoothed: such rows change together."""
-    smooth = False
-    for group in range(penalty.group_ptr[field], penalty.group_ptr[field + 1]):
-        smooth = smooth or penalty.smoothness[group] > 0.0
-    return smooth
-
-
-@merged
 def update_field(kt: Any, field: int, memory: Any, step: Any) -> None:
     """Penalties, then one step of the optimizer on the touched rows of a field, which gives up its places."""
     touch, penalty, width = memory.touch, memory.penalty, memory.touch.width
-    if is_smooth(field, penalty):
-        _smooth(kt, field, memory)
+    _smooth(kt, field, memory)
     first, end, group = touch.ptr[field], touch.ptr[field] + touch.n_places[16 * field], penalty.group_ptr[field]
     ahead = AHEAD if width <= 64 else AHEAD // 2
     for place in range(first, end):
@@ -73,29 +63,26 @@ def update_field(kt: Any, field: int, memory: Any, step: Any) -> None:
         if place + ahead < end and touch.rows[place + ahead] >= 0:
             _fetch_row(place + ahead, memory)
         if row >= 0:
-            group = group_of(row, group, field, penalty)
-            update_row(
-                kt, row, group, touch.gradient, place * width, touch.linear[place], touch.own[place], memory, step
-            )
+            group = _group_of(row, group, field, penalty)
+            _update_row(kt, row, place, group, memory, step)
             touch.slot[row] = -1
     touch.n_places[16 * field] = 0
 
 
 @merged
-def update_row(
-    kt: Any, row: int, group: int, gradient: Any, at: int, linear: Any, own: Any, memory: Any, step: Any
-) -> None:
-    """One step on table row `row`, whose gradient is at `at`, less `own` times its vector."""
-    T, L, penalty, width, keep = memory.weights.T, memory.weights.L, memory.penalty, memory.touch.width, _ZERO
+def _update_row(kt: Any, row: int, place: int, group: int, memory: Any, step: Any) -> None:
+    """One step on a table row, whose gradient is at `place`."""
+    T, L, touch, penalty, keep = memory.weights.T, memory.weights.L, memory.touch, memory.penalty, _ZERO
     if step.ema > 0.0:
         # While a row is not touched it does not change, and its average approaches it.
         keep = np.float32(step.ema ** np.float64(step.number - 1 - memory.vectors.last[row]))
         memory.vectors.last[row] = step.number
-    more = penalty.l2[group] - own
-    for c in range(0, width, len(kt)):
-        g = axpy(more, load(T, row * width + c, kt), load(gradient, at + c, kt))
-        _optimize(kt, T, row * width + c, g, keep, memory.vectors, step)
-    g = fill(linear + penalty.l2_linear[group] * L[row], _ONE)
+    more = penalty.l2[group] - touch.own[place]
+    for c in range(0, touch.width, len(kt)):
+        at = row * touch.width + c
+        g = axpy(more, load(T, at, kt), load(touch.gradient, place * touch.width + c, kt))
+        _optimize(kt, T, at, g, keep, memory.vectors, step)
+    g = fill(touch.linear[place] + penalty.l2_linear[group] * L[row], _ONE)
     _optimize(_ONE, L, row, g, keep, memory.linear, step)
 
 
@@ -124,7 +111,7 @@ def _fetch_row(place: int, memory: Any) -> None:
 
 
 @merged
-def group_of(row: int, group: int, field: int, penalty: Any) -> int:
+def _group_of(row: int, group: int, field: int, penalty: Any) -> int:
     """The group of a row; `group` is a guess."""
     if row < penalty.begin[group]:
         group = penalty.group_ptr[field]

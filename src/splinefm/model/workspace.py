@@ -273,7 +273,7 @@ def make_scratch(model: AnyModel, spec: Any, layout: Layout) -> Scratch:
     k, tile, n_units = len(spec.kt), spec.tile, layout.n_units
     if isinstance(model, FFM):
         n_fields = len(layout.fields)
-        return Scratch(*(aligned(n * k) for n in (n_fields**2, n_fields, n_units)))
+        return Scratch(aligned(n_fields**2 * k), aligned(1), aligned(n_units * k))
     n = tile * lines(padded(n_units) * k)
     A = np.zeros(tile * (n_units + 1) * (spec.order + 1) * k if spec.order else k, np.float32)
     return Scratch(aligned(n), aligned(n), A)
