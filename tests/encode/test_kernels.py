@@ -1,5 +1,7 @@
 """Compiled loops against plain Python; the file also runs with NUMBA_DISABLE_JIT=1."""
 
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -84,3 +86,11 @@ def test_a_summary_keeps_ends_and_heavy_values_with_exact_ranks(x, capacity):
     np.testing.assert_array_equal(at[:kept], [(x == v).sum() for v in value[:kept]])
     between = np.diff(below[:kept]) - at[: kept - 1]
     assert between.max(initial=0) <= 2 * len(x) / max(1, capacity // 2 - 3) + 1
+
+
+def test_private_parts_of_numba_are_used_with_a_known_version_alone():
+    code = (
+        "import numba; numba.version_info = numba.version_info._replace(short=(0, 99));"
+        "from splinefm.encode import pipeline; assert pipeline.Part is pipeline.Short"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from numba import config, njit, types
 from numba.extending import intrinsic
 
-from splinefm.encode.pipeline import Short
+from splinefm.encode.pipeline import Part, Short
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -25,7 +25,7 @@ _OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "pipeline_class": Short,
 }
-_INSIDE: dict[str, Any] = {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
+_INSIDE: dict[str, Any] = {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "pipeline_class": Part}
 _compiled: Any = njit(cache=True, **_OPTIONS)
 _inlined: Any = njit(**_INSIDE)
 

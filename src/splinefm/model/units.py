@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from splinefm.encode.pipeline import Short
+from splinefm.encode.pipeline import Part, Short
 from splinefm.model.vectors import axpy, column, fetch, fill, load, number, scale, store
 
 # NaN and infinity keep their meaning, so that a diverging run is seen.
@@ -26,7 +26,7 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "pipeline_class": Short,
 }
-INSIDE: dict[str, Any] = {**OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
+INSIDE: dict[str, Any] = {**OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "pipeline_class": Part}
 AHEAD = 16  # how many rows of data ahead memory is asked for
 _ZERO = np.float32(0.0)
 
