@@ -642,6 +642,29 @@ def test_rows_that_a_batch_touches_once_get_the_gradient_of_two_halves(model, la
     assert_same(gradient, halves, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("model", MODELS[:2], ids=str)
+@pytest.mark.parametrize("widths", [(4,), (4, 4), (4, 2)], ids=str)
+def test_a_spline_field_too_large_to_be_summed_near_by_has_the_same_gradient(model, widths):
+    rng, gradients = np.random.default_rng(0), []
+    n_weights = sum(widths) + 1
+    weight = rng.normal(size=(60, n_weights)) * (rng.random((60, n_weights)) < 0.7)
+    start = rng.integers(0, [*([6] * len(widths)), 5], (60, len(widths) + 1))
+    for size in (10, workspace.NEAR + 1):
+        layout = Layout((FieldLayout("x", size, widths, (0,) * len(widths)), FieldLayout("c", 5, (1,), (0,))))
+        used = np.r_[0:10, size : size + 5]
+        small = random_params(model, Layout((FieldLayout("x", 10, widths, (0,) * len(widths)), layout.fields[1])))
+        params = random_params(model, layout)
+        for name in ("linear", "factors"):
+            params[name][used] = small[name]
+        params |= {name: values for name, values in small.items() if name not in ("linear", "factors")}
+        rows = start + np.r_[[0] * len(widths), size]
+        slots = Slots(rows.astype(np.int32), weight.astype(np.float32), layout)
+        gradient, _ = one_step(model, "logistic", params, slots, *make_targets("logistic", 60))
+        gradients.append({name: g[used] if name in ("linear", "factors") else g for name, g in gradient.items()})
+    assert np.abs(gradients[0]["factors"]).max() > 1e-3
+    assert_same(*gradients, rtol=1e-4, atol=1e-6)
+
+
 @each_model
 @pytest.mark.parametrize("small", [False, True])
 def test_threads_do_not_change_a_single_bit(model, small, monkeypatch):

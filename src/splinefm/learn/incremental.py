@@ -77,7 +77,7 @@ class Learner:
         batches = source.batches(STREAM_ROWS)
         for chunk in ahead(source.encode(batch, self.encoder, self.loss, self.training.threads) for batch in batches):
             order = self.rng.permutation(len(chunk.y))
-            for rows in in_groups(order, batch_size):
+            for rows in in_groups(order, batch_size, self.engine):
                 rates = np.full(-(-len(rows) // batch_size), self.engine.optimizer.learning_rate)
                 weight, loss, own_floor = train_on(self.engine, chunk, rows, rates, batch_size, self.loss)
                 losses, floor, weights = losses + loss, floor + own_floor, weights + weight

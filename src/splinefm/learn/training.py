@@ -28,8 +28,6 @@ _NUMBERS = int | float | np.integer | np.floating
 L2, SMOOTHNESS = 1e-4, 1e-2
 # Vectors shorter than this count as so long, which bounds their penalty.
 SHORTEST = 0.01
-# Rows between two looks at the terminal: progress is told, and Ctrl-C is noticed.
-GROUP_ROWS = 8192
 # A number for all fields, numbers by field (kept as pairs, sorted), or None: the default.
 Penalty = float | Mapping[str, float] | tuple[tuple[str, float], ...] | None
 
@@ -229,10 +227,9 @@ def train(
     end the run without changing the course of the learning rate.
 
     Returns the parameters of the best epoch by validation loss (of the last one without a validation part), and the
-    history. Ctrl-C ends training after at most a few thousand rows and keeps the best parameters so far.
+    history. Ctrl-C ends training within tenths of a second or 8,192 rows and keeps the best parameters so far.
     """
     rng = seeded(training.seed)
-    batch_size = training.rows_per_step(n_rows)
     engine = make_engine(model, layout, groups, loss, training, n_rows, rng, start)
     penalties = AdaptivePenalties(engine)
     best, best_loss, history, since, begin = None, math.inf, [], 0, time.perf_counter()
@@ -242,9 +239,7 @@ def train(
             progress.begin_epoch(epoch + 1, n_epochs, n_rows)
             started = time.perf_counter()
             rates = training.rates(epoch, n_rows)
-            train_loss, floor, seen, rate = _pass(
-                engine, _groups(chunks(epoch), batch_size, rng), loss, rates, progress
-            )
+            train_loss, floor, seen, rate = _pass(engine, _groups(chunks(epoch), engine, rng), loss, rates, progress)
             if not math.isfinite(train_loss):
                 raise Diverged(_divergence_message(training, epoch))
             params = engine.params(averaged=training.average)
@@ -366,17 +361,17 @@ def train_on(
 
 
 def _groups(
-    chunks: Iterable[Chunk], batch_size: int, rng: np.random.Generator
+    chunks: Iterable[Chunk], engine: CpuEngine, rng: np.random.Generator
 ) -> Iterator[tuple[Chunk, npt.NDArray[np.int64]]]:
     for chunk in chunks:
         order = rng.permutation(len(chunk.slots))
-        for rows in in_groups(order, batch_size):
+        for rows in in_groups(order, engine.batch_size, engine):
             yield chunk, rows
 
 
-def in_groups(order: npt.NDArray[np.int64], batch_size: int) -> Iterator[npt.NDArray[np.int64]]:
+def in_groups(order: npt.NDArray[np.int64], batch_size: int, engine: CpuEngine) -> Iterator[npt.NDArray[np.int64]]:
     """Whole batches, as many as the engine takes at a time: between groups progress is told and Ctrl-C is noticed."""
-    size = batch_size * max(1, GROUP_ROWS // batch_size)
+    size = batch_size * max(1, engine.rows_at_once // batch_size)
     for at in range(0, len(order), size):
         yield order[at : at + size]
 

@@ -17,6 +17,7 @@ class Shape(NamedTuple):
     unit_field: Int32
     unit_ptr: Int32
     window_ptr: Int32
+    row_ptr: Int32
     n_fields: int
     n_units: int
 
@@ -73,8 +74,7 @@ class Columns(NamedTuple):
 class Work(NamedTuple):
     """Derivatives of a block of rows, `room` numbers each, and gradients of the parameters between fields.
 
-    dR and dM have `n_dR` and `n_dM` numbers for each of `n_shards` shards; chain and starts have `chains` numbers for
-    each field.
+    dR and dM have `n_dR` and `n_dM` numbers for each of `n_shards` shards.
     """
 
     D: Float32
@@ -88,9 +88,14 @@ class Work(NamedTuple):
     n_shards: int
     shard: int
     block: int
-    chains: int
-    chain: Int32
-    starts: Int32
+
+
+class Sums(NamedTuple):
+    """Gradients of the table rows of a field with splines, and how much weight they got: see `scatter`."""
+
+    vectors: Float32
+    linear: Float32
+    weight: Float32
 
 
 class Scratch(NamedTuple):
@@ -102,6 +107,7 @@ class Scratch(NamedTuple):
     P: Float32
     Z: Float32
     A: Float32
+    sums: Sums
 
 
 class Touch(NamedTuple):
@@ -118,7 +124,6 @@ class Touch(NamedTuple):
     own: Float32
     place: Int32
     before: Int32
-    head: Int32
     ptr: Int64
     n_places: Int64
     width: int

@@ -33,6 +33,8 @@ from splinefm.model.workspace import (
 )
 
 TABLES = ("factors", "linear")
+# How much a call of the kernels gets to do, in numbers of unit vectors and in rows: see `rows_at_once`.
+NUMBERS_AT_ONCE, LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 25, 1 << 13, 1 << 16
 
 
 class CpuEngine:
@@ -108,6 +110,14 @@ class CpuEngine:
     def width(self) -> int:
         """Numbers in the vector of a table row."""
         return int(self.values["factors"].shape[1])
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows that a call of `steps` should get: enough that calling does not matter, done within tenths of a second.
+
+        It does not depend on the machine, since sums over what is done at once do not have the same bits as others.
+        """
+        return min(max(NUMBERS_AT_ONCE // (self.layout.n_units * self.width), LEAST_AT_ONCE), MOST_AT_ONCE)
 
     def _make_states(self, values: Params) -> dict[str, State]:
         n_rows = len(values["linear"])

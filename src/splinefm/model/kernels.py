@@ -81,7 +81,7 @@ def train_rows(spec: Any, places: Any, batch_places: Any, scratch_places: Any, c
             wait_for(counters, at + 1, n_shards)
             field = take(counters, at + 2)
             while field < n_fields:
-                scatter(spec, shape, weights, first - begin, n_rows, field, columns, work, touch)
+                scatter(spec, shape, weights, first - begin, n_rows, field, columns, work, touch, scratch.sums)
                 if first + n_rows == end:
                     update_field(spec.kt, field, memory, step)
                 take(counters, at + 3)

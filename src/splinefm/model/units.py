@@ -72,6 +72,18 @@ def start_of(columns: Any, i: int, w: int) -> Any:
 
 
 @merged
+def fetch_columns(columns: Any, i: int, w: int, j: int, n_weights: int) -> None:
+    """Every sixteen rows, ask for the columns of window w and its weights, two lines ahead.
+
+    The lines of a column are far from each other, so that the processor does not foresee them.
+    """
+    if i & 15 == 0:
+        fetch(columns.start, column(i + 32 + AHEAD, w, columns.n_windows))
+        for m in range(n_weights):
+            fetch(columns.weight, column(i + 32, j + m, columns.n_weights))
+
+
+@merged
 def long_vector(kt: Any, shape: Any, T: Any, width: int, c: int, columns: Any, i: int, u: int) -> Any:
     """Numbers c .. c + k - 1 of p_u of row i, for any windows."""
     p = fill(_ZERO, kt)
@@ -80,21 +92,6 @@ def long_vector(kt: Any, shape: Any, T: Any, width: int, c: int, columns: Any, i
         for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
             p = axpy(number(columns.weight, column(i, j, columns.n_weights)), load(T, at, kt), p)
             at += width
-    return p
-
-
-@merged
-def quick_vector(kt: Any, shape: Any, kind: int, T: Any, columns: Any, i: int, u: int) -> Any:
-    """p_u of row i."""
-    k, w = len(kt), shape.unit_ptr[u]
-    if kind == 0:
-        return long_vector(kt, shape, T, k, 0, columns, i, u)
-    at, x = start_of(columns, i, w) * k, column(i, shape.weight_ptr[w], columns.n_weights)
-    p = scale(number(columns.weight, x), load(T, at, kt))
-    if kind == 4:
-        p = axpy(number(columns.weight, x + 16), load(T, at + k, kt), p)
-        p = axpy(number(columns.weight, x + 32), load(T, at + 2 * k, kt), p)
-        p = axpy(number(columns.weight, x + 48), load(T, at + 3 * k, kt), p)
     return p
 
 
@@ -121,14 +118,25 @@ def category(kt: Any, weights: Any, columns: Any, i: int, end: int, w: int, j: i
 
 
 @merged
+def four_weights(columns: Any, i: int, j: int) -> Any:
+    """The weights of row i from weight j on, as those of a cubic spline."""
+    x, at = columns.weight, column(i, j, columns.n_weights)
+    return number(x, at), number(x, at + 16), number(x, at + 32), number(x, at + 48)
+
+
+@merged
+def four_rows(kt: Any, T: Any, at: int, x0: Any, x1: Any, x2: Any, x3: Any) -> Any:
+    """The sum of four neighboring table rows times their weights."""
+    k = len(kt)
+    p = axpy(x1, load(T, at + k, kt), scale(x0, load(T, at, kt)))
+    return axpy(x3, load(T, at + 3 * k, kt), axpy(x2, load(T, at + 2 * k, kt), p))
+
+
+@merged
 def spline(kt: Any, weights: Any, columns: Any, i: int, w: int, j: int) -> Any:
     """The same for a unit of kind 4, whose table rows are few and near."""
-    k, T, L, row, at = len(kt), weights.T, weights.L, start_of(columns, i, w), column(i, j, columns.n_weights)
-    x0, x1 = number(columns.weight, at), number(columns.weight, at + 16)
-    x2, x3 = number(columns.weight, at + 32), number(columns.weight, at + 48)
-    t = row * k
-    p = axpy(x1, load(T, t + k, kt), scale(x0, load(T, t, kt)))
-    p = axpy(x3, load(T, t + 3 * k, kt), axpy(x2, load(T, t + 2 * k, kt), p))
+    L, row, (x0, x1, x2, x3) = weights.L, start_of(columns, i, w), four_weights(columns, i, j)
+    p = four_rows(kt, weights.T, row * len(kt), x0, x1, x2, x3)
     linear = x0 * number(L, row) + x1 * number(L, row + 1)
     return p, linear + x2 * number(L, row + 2) + x3 * number(L, row + 3)
 

@@ -75,7 +75,8 @@ def _update_row(kt: Any, row: int, place: int, group: int, memory: Any, step: An
     T, L, touch, penalty, keep = memory.weights.T, memory.weights.L, memory.touch, memory.penalty, _ZERO
     if step.ema > 0.0:
         # While a row is not touched it does not change, and its average approaches it.
-        keep = np.float32(step.ema ** np.float64(step.number - 1 - memory.vectors.last[row]))
+        missed = step.number - 1 - memory.vectors.last[row]
+        keep = np.float32(step.ema ** np.float64(missed)) if missed > 0 else np.float32(1.0)
         memory.vectors.last[row] = step.number
     more = penalty.l2[group] - touch.own[place]
     for c in range(0, touch.width, len(kt)):
@@ -131,12 +132,20 @@ def _smooth_groups(kt: Any, T: Any, width: int, gradient: Any, field: int, touch
             for c in range(0, width, len(kt)):
                 difference = fill(_ZERO, kt)
                 for j in range(order + 1):
-                    row = begin + (i + j) % size
+                    row = _wrapped(begin + i + j, begin + size, size)
                     difference = axpy(penalty.signed[4 * group + j], load(T, row * width + c, kt), difference)
                 difference = scale(np.float32(2.0) * penalty.smoothness[group], difference)
                 for j in range(order + 1):
-                    at = touch.slot[begin + (i + j) % size] * width + c
+                    at = touch.slot[_wrapped(begin + i + j, begin + size, size)] * width + c
                     store(gradient, at, axpy(penalty.signed[4 * group + j], difference, load(gradient, at, kt)))
+
+
+@merged
+def _wrapped(row: int, end: int, size: int) -> int:
+    """The row, or the one that a periodic group has in its place; a division takes longer than the rest."""
+    while row >= end:
+        row -= size
+    return row
 
 
 @merged

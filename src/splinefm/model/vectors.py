@@ -262,6 +262,18 @@ def _fill(typing: Any, number: Any, kt: Any) -> Any:
     return Vector(k)(types.float32, kt), generate
 
 
+def _four(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """The vector of four numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.Constant(ir.VectorType(_FLOAT, 4), ir.Undefined)
+        for at, value in enumerate(arguments):
+            vector = builder.insert_element(vector, value, ir.Constant(ir.IntType(32), at))
+        return vector
+
+    return Vector(4)(*[types.float32] * 4), generate
+
+
 def _join(typing: Any, a: Any, b: Any) -> Any:
     """The numbers of a, then those of b."""
 
@@ -317,6 +329,16 @@ def _sqrt(typing: Any, a: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.VectorType(_FLOAT, a.k)
         return builder.call(_declare(builder, f"llvm.sqrt.v{a.k}f32", ir.FunctionType(kind, [kind])), arguments)
+
+    return a(a), generate
+
+
+def _absolute(typing: Any, a: Any) -> Any:
+    """|a|, number by number."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(_FLOAT, a.k)
+        return builder.call(_declare(builder, f"llvm.fabs.v{a.k}f32", ir.FunctionType(kind, [kind])), arguments)
 
     return a(a), generate
 
@@ -377,6 +399,7 @@ store = pair(_store_in_python, _store)
 column = pair(lambda i, w, n: ((i >> 4) * n + w) * 16 + (i & 15), _column)
 put = pair(_put_in_python, _put)
 fill = pair(lambda number, kt: np.full(len(kt), number, _F32), _fill)
+four = pair(lambda a, b, c, d: np.array([a, b, c, d], _F32), _four)
 join = pair(lambda a, b: np.concatenate([a, b]), _join)
 scale = pair(lambda number, a: _F32(number) * a, _scale)
 axpy = pair(lambda number, a, b: _F32(number) * a + b, _axpy)
@@ -386,5 +409,6 @@ subtract = pair(lambda a, b: a - b, _operator("fsub"))
 multiply = pair(lambda a, b: a * b, _operator("fmul"))
 divide = pair(lambda a, b: a / b, _operator("fdiv"))
 sqrt = pair(np.sqrt, _sqrt)
+absolute = pair(np.abs, _absolute)
 total = pair(lambda a: a.sum(dtype=_F32), _total)
 fetch = pair(lambda x, at: None, _fetch)

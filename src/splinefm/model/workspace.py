@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.slots import Layout, Slots
-from splinefm.model.bundles import Columns, Data, Dense, Penalty, Scratch, Shape, State, Touch, Weights, Work
+from splinefm.model.bundles import Columns, Data, Dense, Penalty, Scratch, Shape, State, Sums, Touch, Weights, Work
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 from splinefm.model.memory import Float32, Float64, Int64
 from splinefm.model.optimizers import Group, Optimizer
@@ -27,6 +27,7 @@ TILE = 64
 BLOCK_BYTES = 6 << 20
 # Below so many numbers in the unit vectors of a block, threads cost more than they bring.
 LARGE = 1 << 20
+NEAR = 2048  # table rows of a field whose gradients are summed in `Sums`
 LINE = 64  # bytes of a cache line
 LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
 MAX_ORDER = 3
@@ -54,7 +55,7 @@ def make_spec(model: AnyModel, n_fields: int, loss: str = "logistic") -> Any:
 def make_shape(layout: Layout) -> Shape:
     """The layout as arrays for the kernels."""
     unit_ptr = np.searchsorted(layout.window_unit, np.arange(layout.n_units + 1)).astype(np.int32)
-    pointers = (layout.weight_ptr, layout.window_unit, layout.unit_field, unit_ptr, layout.window_ptr)
+    pointers = (layout.weight_ptr, layout.window_unit, layout.unit_field, unit_ptr, layout.window_ptr, layout.row_ptr)
     return Shape(*pointers, len(layout.fields), layout.n_units)
 
 
@@ -206,7 +207,6 @@ def make_touch(model: AnyModel, layout: Layout, width: int, batch_size: int, pen
         own=np.zeros(ptr[-1], np.float32),
         place=np.zeros(layout.n_weights * lines(work.block) if isinstance(model, FFM) else 1, np.int32),
         before=np.full(ptr[-1], -1, np.int32),
-        head=np.full(layout.n_rows if isinstance(model, FM) else 1, -1, np.int32),
         ptr=ptr,
         n_places=np.zeros(16 * len(rows), np.int64),  # a cache line per field: threads write to them all the time
         width=width,
@@ -242,7 +242,6 @@ def make_work(model: AnyModel, spec: Any, layout: Layout, batch_size: int) -> Wo
     block = n_shards * shard
     weights = padded(layout.n_units) ** 2 * k if isinstance(model, FwFM | LowRankFwFM) else 1
     matrices = lines(layout.n_units * k) ** 2 if isinstance(model, FmFM) else 1
-    n_fields, chains = (len(layout.fields), lines(block) + 16) if isinstance(model, FM) else (1, 1)
     return Work(
         D=aligned(block * room),
         slopes=aligned(batch_size),
@@ -255,9 +254,6 @@ def make_work(model: AnyModel, spec: Any, layout: Layout, batch_size: int) -> Wo
         n_shards=n_shards,
         shard=shard,
         block=block,
-        chains=chains,
-        chain=np.zeros(n_fields * chains, np.int32),
-        starts=np.zeros(n_fields * chains, np.int32),
     )
 
 
@@ -273,7 +269,13 @@ def make_scratch(model: AnyModel, spec: Any, layout: Layout) -> Scratch:
     k, tile, n_units = len(spec.kt), spec.tile, layout.n_units
     if isinstance(model, FFM):
         n_fields = len(layout.fields)
-        return Scratch(aligned(n_fields**2 * k), aligned(1), aligned(n_units * k))
+        return Scratch(aligned(n_fields**2 * k), aligned(1), aligned(n_units * k), make_sums(layout, 0))
     n = tile * lines(padded(n_units) * k)
     A = np.zeros(tile * (n_units + 1) * (spec.order + 1) * k if spec.order else k, np.float32)
-    return Scratch(aligned(n), aligned(n), A)
+    return Scratch(aligned(n), aligned(n), A, make_sums(layout, k))
+
+
+def make_sums(layout: Layout, k: int) -> Sums:
+    """Zeros for the largest field with splines that is summed near by."""
+    n = max((field.n_rows for field in layout.fields if field.n_rows <= NEAR and 4 in field.widths), default=0)
+    return Sums(aligned(n * k), aligned(4 * n), aligned(4 * n))
