@@ -7,18 +7,25 @@ from hypothesis import strategies as st
 from numba import njit
 
 from splinefm.model.vectors import (
+    absolute,
     add,
+    add_to,
+    add_to_four,
     axpy,
+    column,
     divide,
     fetch,
     fill,
     fma,
+    four,
+    increase,
     load,
     multiply,
     scale,
     sqrt,
     store,
     subtract,
+    sum_four,
     total,
 )
 
@@ -147,3 +154,30 @@ def test_a_vector_lives_across_a_loop(k):
     expected = y + np.float32(0.5) * x.sum(axis=0)
     add_in_place((0,) * k, x.ravel(), y, np.float32(0.5))
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+@njit
+def four_at_a_time(kt, columns, i, j, n, T, at, d, G, linear):
+    """The weights of row i from column j on: their sum of vectors, and what is added to those and to `linear`."""
+    k, x = len(kt), four(columns, column(i, j, n))
+    store(d, k, sum_four(x, T, at, kt))
+    add_to_four(G, at, x, load(d, 0, kt))
+    add_to(linear, 1, np.float32(-2.5), x)
+    increase(linear, 0, np.float32(0.75))
+    store(linear, 5, absolute(x))
+
+
+@pytest.mark.parametrize("k", SIZES)
+@pytest.mark.parametrize(("i", "j"), [(0, 0), (5, 2), (15, 1), (16, 0), (31, 2)])
+def test_four_neighboring_vectors_at_a_time(k, i, j):
+    n, at, rng = 6, 3, np.random.default_rng(0)
+    table = rng.normal(size=(32, n)).astype(np.float32)
+    columns = table.reshape(2, 16, n).transpose(0, 2, 1).reshape(-1).copy()
+    T, G = rng.normal(size=(2, at + 4 * k + 5)).astype(np.float32)
+    d, linear, before = rng.normal(size=2 * k).astype(np.float32), np.zeros(10, np.float32), G.copy()
+    four_at_a_time((0,) * k, columns, i, j, n, T, at, d, G, linear)
+    x, rows = table[i, j : j + 4], slice(at, at + 4 * k)
+    np.testing.assert_allclose(d[k:], x @ T[rows].reshape(4, k), rtol=1e-5, atol=1e-5)
+    before[rows] += np.outer(x, d[:k]).reshape(-1)
+    np.testing.assert_allclose(G, before, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(linear, [0.75, *(-2.5 * x), *np.abs(x), 0.0], rtol=1e-6)

@@ -60,7 +60,7 @@ def _weight_gradients(kt: Any, shape: Any, work: Any, gradient: Any, field: int)
         if shape.unit_field[u] == field:
             for v in range(u + 1, shape.n_units):
                 at = field * shape.n_fields + shape.unit_field[v]
-                gradient[at] += total(load(work.dR, (u * units + v) * len(kt), kt))
+                gradient[at] += total(load(work.between, (u * units + v) * len(kt), kt))
 
 
 @merged
@@ -85,7 +85,7 @@ def _update_low_rank(
         for v in range(u + 1, shape.n_units):
             f, e = shape.unit_field[u], shape.unit_field[v]
             if f != e:
-                gradient = total(load(work.dR, (u * padded(shape.n_units) + v) * len(spec.kt), spec.kt))
+                gradient = total(load(work.between, (u * padded(shape.n_units) + v) * len(spec.kt), spec.kt))
                 between.gradient[G + f * n_fields + e] += gradient
                 between.gradient[G + e * n_fields + f] += gradient
     for r in range(rank):
@@ -120,7 +120,7 @@ def _update_matrices(
             for v in range(u + 1, shape.n_units):
                 at = (part * n_fields + shape.unit_field[v]) * k * k
                 for r in range(k):
-                    d = load(work.dM, (u * k + r) * lines(n) + v * k, kt)
+                    d = load(work.between, (u * k + r) * lines(n) + v * k, kt)
                     store(between.gradient, at + r * k, add(d, load(between.gradient, at + r * k, kt)))
     update_flat(between, first, end - first, without_decay(step))
     for u in range(shape.n_units):

@@ -74,17 +74,15 @@ class Columns(NamedTuple):
 class Work(NamedTuple):
     """Derivatives of a block of rows, `room` numbers each, and gradients of the parameters between fields.
 
-    dR and dM have `n_dR` and `n_dM` numbers for each of `n_shards` shards.
+    The latter are `n_between` numbers for each of `n_shards` shards: dR of weights, dM of matrices.
     """
 
     D: Float32
     slopes: Float32
     losses: Float64
-    dR: Float32
-    dM: Float32
+    between: Float32
     room: int
-    n_dR: int
-    n_dM: int
+    n_between: int
     n_shards: int
     shard: int
     block: int

@@ -16,7 +16,7 @@ import numpy as np
 
 from splinefm.model.rows import set_slope, turn
 from splinefm.model.threads import take, wait_for
-from splinefm.model.units import AHEAD, inlined, kind_of, linear_part, long_vector, merged, start_of
+from splinefm.model.units import AHEAD, inlined, kind_of, merged, start_of
 from splinefm.model.vectors import add, axpy, behind, column, fetch, fill, fma, join, load, number, scale, store, total
 
 # What `touch.place` has for a weight of zero, and, from there on downward, for a place that is new and to be cleared.
@@ -84,10 +84,10 @@ def score_row(kt: Any, shape: Any, weights: Any, columns: Any, i: int, scratch: 
         if kind == 1:
             _fetch_row(T, start_of(columns, i + 1, shape.unit_ptr[u]) * width, width)
             fetch(weights.L, start_of(columns, i + 1, shape.unit_ptr[u]))
-        linear += linear_part(shape, weights.L, columns, i, u)
+        linear += _linear_part(shape, weights.L, columns, i, u)
         is_first = u == 0 or shape.unit_field[u - 1] != field
         if not _only(shape, u):
-            own = long_vector(kt, shape, T, width, field * k, columns, i, u)
+            own = _part_of_unit(kt, shape, T, width, field * k, columns, i, u)
             store(scratch.A, u * k, own)
             if not is_first:
                 score = fma(own, load(S, field * (width + k), kt), score)
@@ -98,6 +98,29 @@ def score_row(kt: Any, shape: Any, weights: Any, columns: Any, i: int, scratch: 
         else:
             _add_unit(kt, shape, T, width, columns, i, u, behind(S, field * width), is_first)
     return linear + total(score) + _pairs(kt, n_fields, S)
+
+
+@merged
+def _part_of_unit(kt: Any, shape: Any, T: Any, width: int, c: int, columns: Any, i: int, u: int) -> Any:
+    """Numbers c .. c + k - 1 of p_u of row i, for any windows."""
+    p = fill(_ZERO, kt)
+    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
+        at = start_of(columns, i, w) * width + c
+        for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
+            p = axpy(number(columns.weight, column(i, j, columns.n_weights)), load(T, at, kt), p)
+            at += width
+    return p
+
+
+@merged
+def _linear_part(shape: Any, L: Any, columns: Any, i: int, u: int) -> Any:
+    """Σ weight · linear weight of unit u of row i."""
+    linear = _ZERO
+    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
+        row, x = start_of(columns, i, w), column(i, shape.weight_ptr[w], columns.n_weights)
+        for m in range(shape.weight_ptr[w + 1] - shape.weight_ptr[w]):
+            linear += number(columns.weight, x + 16 * m) * number(L, row + m)
+    return linear
 
 
 @merged

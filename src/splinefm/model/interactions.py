@@ -27,11 +27,10 @@ from splinefm.model.ffm import score_row
 from splinefm.model.units import (
     INSIDE,
     all_units,
+    any_unit,
     category,
     kind_of,
-    linear_part,
     lines,
-    long_vector,
     merged,
     padded,
     spline,
@@ -87,10 +86,10 @@ def _fm_scores(
             u += 1
         else:
             for i in range(n):
-                p = long_vector(kt, shape, weights.T, k, 0, columns, at + i, u)
+                p, linear = any_unit(kt, shape, weights, columns, at + i, u)
                 store(D, d + i * k, add(load(D, d + i * k, kt), p))
                 store(P, i * k, fma(p, p, load(P, i * k, kt)))
-                out[i] += linear_part(shape, weights.L, columns, at + i, u)
+                out[i] += linear
             u += 1
     for i in range(n):
         both = load(D, d + i * k, kt)
@@ -138,7 +137,7 @@ def _fwfm_pairs(
 ) -> None:
     """dR_uv += slope p_u p_v, number by number: summed up later. Two by two, so that loads are shared."""
     kt, k, n_units, P, Z = spec.kt, len(spec.kt), shape.n_units, scratch.P, scratch.Z
-    units, dR = padded(n_units), behind(work.dR, shard * work.n_dR)
+    units, dR = padded(n_units), behind(work.between, shard * work.n_between)
     _scale_rows(P, n, slopes, units * k, Z)
     for first in range(0, n, PAIR_ROWS):
         last = min(first + PAIR_ROWS, n)
@@ -192,7 +191,7 @@ def _fmfm_pairs(
 ) -> None:
     """dM_uv += slope p_u p_v' for u ≤ v (what is below is garbage), four by sixteen numbers in registers."""
     size, P, Z = shape.n_units * len(spec.kt), scratch.P, scratch.Z
-    length, dM = lines(size), behind(work.dM, shard * work.n_dM)
+    length, dM = lines(size), behind(work.between, shard * work.n_between)
     _scale_rows(P, n, slopes, length, Z)
     for r in range(0, size, 4):
         for c in range(r // 16 * 16, length, 16):

@@ -91,8 +91,7 @@ def train_rows(spec: Any, places: Any, batch_places: Any, scratch_places: Any, c
         part = take(counters, at)
         while part <= SUMS:
             if part < SUMS:
-                _sum_shards(work.dR, work.n_dR, work.n_shards, part)
-                _sum_shards(work.dM, work.n_dM, work.n_shards, part)
+                _sum_shards(work.between, work.n_between, work.n_shards, part)
             else:
                 course.loss[batch] = _finish(work, end - begin, course.total[batch], weights.bias, memory.bias, step)
             take(counters, at + 1)
@@ -151,17 +150,15 @@ def _finish(work: Any, n: int, total: float, bias: Any, state: Any, step: Any) -
 def _shard(
     spec: Any, data: Any, total_weight: float, first: int, place: int, n: int, part: int, memory: Any, scratch: Any
 ) -> None:
-    """Loss, slope and D of the rows of shard `part`, which has a dR and dM of its own.
+    """Loss, slope and D of the rows of shard `part`, which has gradients between fields of its own.
 
     The block has n rows: from row `first` of all, which is `place` in its batch, on.
     """
     shape, weights, columns, work = memory.shape, memory.weights, memory.columns, memory.work
     begin, end = part * work.shard, min((part + 1) * work.shard, n)
     if place == 0:
-        for i in range(work.n_dR):
-            work.dR[part * work.n_dR + i] = _ZERO
-        for i in range(work.n_dM):
-            work.dM[part * work.n_dM + i] = _ZERO
+        for i in range(part * work.n_between, (part + 1) * work.n_between):
+            work.between[i] = _ZERO
     for at in range(begin, end, spec.tile):
         n_rows, row = min(spec.tile, end - at), first + at
         fetch_tile(data, row + spec.tile, first + min(at + 2 * spec.tile, end))

@@ -11,27 +11,28 @@ from typing import Any
 import numpy as np
 
 from splinefm.model.interactions import KEPT, FMSpec, dispatched
-from splinefm.model.units import AHEAD, fetch_columns, four_rows, four_weights, kind_of, long_vector, merged, start_of
+from splinefm.model.units import AHEAD, any_unit, fetch_columns, kind_of, merged, start_of
 from splinefm.model.updates import place_of
 from splinefm.model.vectors import (
     absolute,
-    add,
-    axpy,
+    add_to,
+    add_to_four,
     column,
     fetch,
     fill,
     four,
+    increase,
     load,
     number,
     put,
     scale,
     store,
     subtract,
+    sum_four,
 )
 from splinefm.model.workspace import NEAR
 
-_ZERO = np.float32(0.0)
-_FOUR = (np.int64(0),) * 4
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 def scatter(
@@ -56,21 +57,23 @@ def _of_sums(
             _add_categories(kt, first, n, field, w, j, columns, work, touch)
         elif end - j == 4 and _is_near(shape, field):
             for i in range(n if kind == 4 else 0):
-                fetch_columns(columns, i, w, j, 4)
+                fetch_columns(columns, i, w, j, end)
                 row, slope = start_of(columns, i, w), number(work.slopes, first + i)
-                x0, x1, x2, x3 = four_weights(columns, i, j)
-                d = subtract(load(work.D, i * k, kt), four_rows(kt, T, row * k, x0, x1, x2, x3))
-                _add_four(kt, slope, d, row - base, x0, x1, x2, x3, sums)
+                x = four(columns.weight, column(i, j, columns.n_weights))
+                d = subtract(load(work.D, i * k, kt), sum_four(x, T, row * k, kt))
+                _add_four(kt, slope, d, row - base, x, sums)
             for i in range(n if kind != 4 else 0):
-                fetch_columns(columns, i, w, j, 4)
+                fetch_columns(columns, i, w, j, end)
                 row, slope = start_of(columns, i, w), number(work.slopes, first + i)
-                x0, x1, x2, x3 = four_weights(columns, i, j)
-                d = subtract(load(work.D, i * k, kt), long_vector(kt, shape, T, k, 0, columns, i, u))
-                _add_four(kt, slope, d, row - base, x0, x1, x2, x3, sums)
+                x = four(columns.weight, column(i, j, columns.n_weights))
+                p, _ = any_unit(kt, shape, weights, columns, i, u)
+                d = subtract(load(work.D, i * k, kt), p)
+                _add_four(kt, slope, d, row - base, x, sums)
             summed = True
         else:
             for i in range(n):
-                d = subtract(load(work.D, i * k, kt), long_vector(kt, shape, T, k, 0, columns, i, u))
+                p, _ = any_unit(kt, shape, weights, columns, i, u)
+                d = subtract(load(work.D, i * k, kt), p)
                 for m in range(end - j):
                     _add_one(kt, number(work.slopes, first + i), d, field, w, m, j + m, columns, i, touch)
     if summed:
@@ -88,16 +91,15 @@ def _add_categories(
     """
     k = len(kt)
     for i in range(n):
-        fetch_columns(columns, i, w, j, 1)
+        fetch_columns(columns, i, w, j, j + 1)
         if i + AHEAD < n:
             fetch(touch.slot, start_of(columns, i + AHEAD, w))
         x = number(columns.weight, column(i, j, columns.n_weights))
         if x != _ZERO:
             slope, place = x * number(work.slopes, first + i), place_of(kt, touch, field, start_of(columns, i, w))
-            gradient = axpy(slope, load(work.D, i * k, kt), load(touch.gradient, place * k, kt))
-            store(touch.gradient, place * k, gradient)
-            put(touch.linear, place, number(touch.linear, place) + slope)
-            put(touch.own, place, number(touch.own, place) + x * slope)
+            add_to(touch.gradient, place * k, slope, load(work.D, i * k, kt))
+            increase(touch.linear, place, slope)
+            increase(touch.own, place, x * slope)
 
 
 def _of_units(
@@ -109,16 +111,16 @@ def _of_units(
         at, j, end = shape.window_unit[w] * k, shape.weight_ptr[w], shape.weight_ptr[w + 1]
         if end - j == 4 and _is_near(shape, field):
             for i in range(n):
-                fetch_columns(columns, i, w, j, 4)
+                fetch_columns(columns, i, w, j, end)
                 fetch(work.D, (i + AHEAD) * room + at)
-                x0, x1, x2, x3 = four_weights(columns, i, j)
+                x = four(columns.weight, column(i, j, columns.n_weights))
                 d, row = load(work.D, i * room + at, kt), start_of(columns, i, w) - base
-                _add_four(kt, number(work.slopes, first + i), d, row, x0, x1, x2, x3, sums)
+                _add_four(kt, number(work.slopes, first + i), d, row, x, sums)
             summed = True
         else:
             for m in range(end - j):
                 for i in range(n):
-                    fetch_columns(columns, i, w, j + m, 1)
+                    fetch_columns(columns, i, w, j + m, j + m + 1)
                     if i + AHEAD < n:
                         fetch(touch.slot, start_of(columns, i + AHEAD, w))
                         fetch(work.D, (i + AHEAD) * room + at)
@@ -135,38 +137,25 @@ def _is_near(shape: Any, field: int) -> bool:
 
 
 @merged
-def _add_four(kt: Any, slope: Any, d: Any, row: int, x0: Any, x1: Any, x2: Any, x3: Any, sums: Any) -> None:
-    """Add weight slope d of a window of four weights: vectors, linear parts, and whether there is any weight."""
-    k, g, G, to = len(kt), scale(slope, d), sums.vectors, row * len(kt)
-    store(G, to, axpy(x0, g, load(G, to, kt)))
-    store(G, to + k, axpy(x1, g, load(G, to + k, kt)))
-    store(G, to + 2 * k, axpy(x2, g, load(G, to + 2 * k, kt)))
-    store(G, to + 3 * k, axpy(x3, g, load(G, to + 3 * k, kt)))
-    # By the first table row of the window, so that what one row of data writes the next reads as a whole or not at all.
-    x = four(x0, x1, x2, x3)
-    store(sums.linear, 4 * row, axpy(slope, x, load(sums.linear, 4 * row, _FOUR)))
-    store(sums.weight, 4 * row, add(absolute(x), load(sums.weight, 4 * row, _FOUR)))
+def _add_four(kt: Any, slope: Any, d: Any, row: int, x: Any, sums: Any) -> None:
+    """Add weight slope d of a window of four weights: vectors, linear parts, and how much weight there is."""
+    add_to_four(sums.vectors, row * len(kt), x, scale(slope, d))
+    add_to(sums.linear, row, slope, x)
+    add_to(sums.weight, row, _ONE, absolute(x))
 
 
 @merged
 def _place_sums(kt: Any, shape: Any, field: int, sums: Any, touch: Any) -> None:
     """Add the sums of a field to the gradients of its table rows, and clear them."""
     k, first = len(kt), shape.row_ptr[field]
-    n_rows = shape.row_ptr[field + 1] - first
-    for row in range(n_rows):
-        linear, weight = _ZERO, _ZERO
-        for m in range(min(4, row + 1)):
-            linear += number(sums.linear, 4 * (row - m) + m)
-            weight += number(sums.weight, 4 * (row - m) + m)
-        if weight > _ZERO:
+    for row in range(shape.row_ptr[field + 1] - first):
+        if number(sums.weight, row) > _ZERO:
             place = place_of(kt, touch, field, first + row)
-            gradient = add(load(sums.vectors, row * k, kt), load(touch.gradient, place * k, kt))
-            store(touch.gradient, place * k, gradient)
-            put(touch.linear, place, number(touch.linear, place) + linear)
-    for row in range(n_rows):
+            add_to(touch.gradient, place * k, _ONE, load(sums.vectors, row * k, kt))
+            increase(touch.linear, place, number(sums.linear, row))
         store(sums.vectors, row * k, fill(_ZERO, kt))
-        store(sums.linear, 4 * row, fill(_ZERO, _FOUR))
-        store(sums.weight, 4 * row, fill(_ZERO, _FOUR))
+        put(sums.linear, row, _ZERO)
+        put(sums.weight, row, _ZERO)
 
 
 @merged
@@ -175,8 +164,8 @@ def _add_one(kt: Any, slope: Any, d: Any, field: int, w: int, m: int, j: int, co
     k, x = len(kt), number(columns.weight, column(i, j, columns.n_weights))
     if x != _ZERO:
         factor, place = x * slope, place_of(kt, touch, field, start_of(columns, i, w) + m)
-        store(touch.gradient, place * k, axpy(factor, d, load(touch.gradient, place * k, kt)))
-        put(touch.linear, place, number(touch.linear, place) + factor)
+        add_to(touch.gradient, place * k, factor, d)
+        increase(touch.linear, place, factor)
 
 
 _SCATTERS: dict[Any, Any] = {FMSpec: _of_sums} | dict.fromkeys(KEPT, _of_units)

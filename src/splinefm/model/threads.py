@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from splinefm.model.units import merged
+from splinefm.model.units import inlined
 from splinefm.model.vectors import pair
 
 _SPINS = 256  # looks at a counter before a thread offers its core to others
@@ -60,7 +60,7 @@ read = pair(lambda counters, at: counters[at], _read)
 yield_core = pair(lambda: None, _yield_core)
 
 
-@merged
+@inlined
 def wait_for(counters: Any, at: int, n: int) -> None:
     """Until counters[at] is n."""
     looks = 0

@@ -12,7 +12,21 @@ import numpy as np
 from numba import njit
 
 from splinefm.encode.pipeline import Part, Short
-from splinefm.model.vectors import axpy, column, fetch, fill, load, number, scale, store
+from splinefm.model.vectors import (
+    add,
+    axpy,
+    column,
+    fetch,
+    fill,
+    four,
+    load,
+    multiply,
+    number,
+    scale,
+    store,
+    sum_four,
+    total,
+)
 
 # NaN and infinity keep their meaning, so that a diverging run is seen.
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
@@ -29,6 +43,7 @@ OPTIONS: dict[str, Any] = {
 INSIDE: dict[str, Any] = {**OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "pipeline_class": Part}
 AHEAD = 16  # how many rows of data ahead memory is asked for
 _ZERO = np.float32(0.0)
+FOUR = (np.int64(0),) * 4  # a 0 would have a type of its own, and everything would be compiled for it again
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -71,39 +86,16 @@ def start_of(columns: Any, i: int, w: int) -> Any:
     return columns.start[column(i, w, columns.n_windows)]
 
 
-@merged
-def fetch_columns(columns: Any, i: int, w: int, j: int, n_weights: int) -> None:
-    """Every sixteen rows, ask for the columns of window w and its weights, two lines ahead.
+@inlined
+def fetch_columns(columns: Any, i: int, w: int, j: int, end: int) -> None:
+    """Every sixteen rows, ask for the columns of window w and of weights j to end - 1, two lines ahead.
 
     The lines of a column are far from each other, so that the processor does not foresee them.
     """
     if i & 15 == 0:
         fetch(columns.start, column(i + 32 + AHEAD, w, columns.n_windows))
-        for m in range(n_weights):
-            fetch(columns.weight, column(i + 32, j + m, columns.n_weights))
-
-
-@merged
-def long_vector(kt: Any, shape: Any, T: Any, width: int, c: int, columns: Any, i: int, u: int) -> Any:
-    """Numbers c .. c + k - 1 of p_u of row i, for any windows."""
-    p = fill(_ZERO, kt)
-    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
-        at = start_of(columns, i, w) * width + c
-        for j in range(shape.weight_ptr[w], shape.weight_ptr[w + 1]):
-            p = axpy(number(columns.weight, column(i, j, columns.n_weights)), load(T, at, kt), p)
-            at += width
-    return p
-
-
-@merged
-def linear_part(shape: Any, L: Any, columns: Any, i: int, u: int) -> Any:
-    """Σ weight · linear weight of unit u of row i."""
-    linear = _ZERO
-    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
-        row, x = start_of(columns, i, w), column(i, shape.weight_ptr[w], columns.n_weights)
-        for m in range(shape.weight_ptr[w + 1] - shape.weight_ptr[w]):
-            linear += number(columns.weight, x + 16 * m) * number(L, row + m)
-    return linear
+        for m in range(j, end):
+            fetch(columns.weight, column(i + 32, m, columns.n_weights))
 
 
 @merged
@@ -118,27 +110,29 @@ def category(kt: Any, weights: Any, columns: Any, i: int, end: int, w: int, j: i
 
 
 @merged
-def four_weights(columns: Any, i: int, j: int) -> Any:
-    """The weights of row i from weight j on, as those of a cubic spline."""
-    x, at = columns.weight, column(i, j, columns.n_weights)
-    return number(x, at), number(x, at + 16), number(x, at + 32), number(x, at + 48)
-
-
-@merged
-def four_rows(kt: Any, T: Any, at: int, x0: Any, x1: Any, x2: Any, x3: Any) -> Any:
-    """The sum of four neighboring table rows times their weights."""
-    k = len(kt)
-    p = axpy(x1, load(T, at + k, kt), scale(x0, load(T, at, kt)))
-    return axpy(x3, load(T, at + 3 * k, kt), axpy(x2, load(T, at + 2 * k, kt), p))
-
-
-@merged
 def spline(kt: Any, weights: Any, columns: Any, i: int, w: int, j: int) -> Any:
     """The same for a unit of kind 4, whose table rows are few and near."""
-    L, row, (x0, x1, x2, x3) = weights.L, start_of(columns, i, w), four_weights(columns, i, j)
-    p = four_rows(kt, weights.T, row * len(kt), x0, x1, x2, x3)
-    linear = x0 * number(L, row) + x1 * number(L, row + 1)
-    return p, linear + x2 * number(L, row + 2) + x3 * number(L, row + 3)
+    row, x = start_of(columns, i, w), four(columns.weight, column(i, j, columns.n_weights))
+    return sum_four(x, weights.T, row * len(kt), kt), total(multiply(x, load(weights.L, row, FOUR)))
+
+
+@inlined
+def any_unit(kt: Any, shape: Any, weights: Any, columns: Any, i: int, u: int) -> Any:
+    """The same for a unit with any windows, as that of a spline of several resolutions."""
+    k, T, L, p, linear = len(kt), weights.T, weights.L, fill(_ZERO, kt), _ZERO
+    for w in range(shape.unit_ptr[u], shape.unit_ptr[u + 1]):
+        row, j, end = start_of(columns, i, w), shape.weight_ptr[w], shape.weight_ptr[w + 1]
+        at = column(i, j, columns.n_weights)
+        if end - j == 4:
+            x = four(columns.weight, at)
+            p = add(p, sum_four(x, T, row * k, kt))
+            linear += total(multiply(x, load(L, row, FOUR)))
+        else:
+            for m in range(end - j):
+                weight = number(columns.weight, at + 16 * m)
+                p = axpy(weight, load(T, (row + m) * k, kt), p)
+                linear += weight * number(L, row + m)
+    return p, linear
 
 
 @merged
@@ -162,5 +156,6 @@ def all_units(
                 scores[i] += linear
         else:
             for i in range(n):
-                store(P, i * length + to, long_vector(kt, shape, weights.T, k, 0, columns, at + i, u))
-                scores[i] += linear_part(shape, weights.L, columns, at + i, u)
+                p, linear = any_unit(kt, shape, weights, columns, at + i, u)
+                store(P, i * length + to, p)
+                scores[i] += linear

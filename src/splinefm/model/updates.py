@@ -15,11 +15,14 @@ from splinefm.model.optimizers import Step
 from splinefm.model.units import inlined, merged
 from splinefm.model.vectors import (
     add,
+    add_to,
     axpy,
+    behind,
     divide,
     fetch,
     fill,
     fma,
+    increase,
     load,
     multiply,
     scale,
@@ -35,7 +38,7 @@ _ONE, _MANY = (np.int64(0),), (np.int64(0),) * 16
 _FIRST = np.int64(0)
 
 
-@merged
+@inlined
 def place_of(kt: Any, touch: Any, field: int, row: int) -> Any:
     """The place of a table row; a new one has gradient zero."""
     place = touch.slot[row]
@@ -87,16 +90,43 @@ def _update_row(kt: Any, row: int, place: int, group: int, memory: Any, step: An
     _optimize(_ONE, L, row, g, keep, memory.linear, step)
 
 
-@merged
+@inlined
 def _smooth(kt: Any, field: int, memory: Any) -> None:
-    """Smoothed rows as a whole: places for those that no row of data touches, and the gradient of the penalty."""
+    """Smoothed groups as a whole: places for rows that no row of data touches, and the gradient of λ Σ |Δ^order v|²."""
     touch, penalty = memory.touch, memory.penalty
     for group in range(penalty.group_ptr[field], penalty.group_ptr[field + 1]):
         if penalty.smoothness[group] > 0.0:
-            for row in range(penalty.begin[group], penalty.end[group]):
+            begin, end, order = penalty.begin[group], penalty.end[group], penalty.order[group]
+            for row in range(begin, end):
                 place_of(kt, touch, field, row)
-    _smooth_groups(kt, memory.weights.T, touch.width, touch.gradient, field, touch, penalty)
-    _smooth_groups(_ONE, memory.weights.L, 1, touch.linear, field, touch, penalty)
+            for row in range(begin, end if penalty.periodic[group] != 0 else end - order):
+                _add_difference(kt, row, begin, end, order, group, memory)
+
+
+@merged
+def _add_difference(kt: Any, first: int, begin: int, end: int, order: int, group: int, memory: Any) -> None:
+    """The gradient of λ |Δ^order v|² at the rows from `first` on."""
+    T, L, touch, signed = memory.weights.T, memory.weights.L, memory.touch, behind(memory.penalty.signed, 4 * group)
+    width, twice, linear = touch.width, np.float32(2.0) * memory.penalty.smoothness[group], _ZERO
+    for j in range(order + 1):
+        linear += signed[j] * L[_wrapped(first + j, begin, end)]
+    for j in range(order + 1):
+        increase(touch.linear, touch.slot[_wrapped(first + j, begin, end)], twice * signed[j] * linear)
+    for c in range(0, width, len(kt)):
+        difference = fill(_ZERO, kt)
+        for j in range(order + 1):
+            difference = axpy(signed[j], load(T, _wrapped(first + j, begin, end) * width + c, kt), difference)
+        for j in range(order + 1):
+            place = touch.slot[_wrapped(first + j, begin, end)]
+            add_to(touch.gradient, place * width + c, twice * signed[j], difference)
+
+
+@merged
+def _wrapped(row: int, begin: int, end: int) -> int:
+    """The row, or the one in its place in a periodic group; a division would take longer than all the rest."""
+    while row >= end:
+        row -= end - begin
+    return row
 
 
 @merged
@@ -119,33 +149,6 @@ def _group_of(row: int, group: int, field: int, penalty: Any) -> int:
     while row >= penalty.end[group]:
         group += 1
     return group
-
-
-@inlined
-def _smooth_groups(kt: Any, T: Any, width: int, gradient: Any, field: int, touch: Any, penalty: Any) -> None:
-    """Add the gradient of λ Σ |Δ^order v|² of all groups of a field; a periodic group wraps around."""
-    for group in range(penalty.group_ptr[field], penalty.group_ptr[field + 1]):
-        if not penalty.smoothness[group] > 0.0:
-            continue
-        begin, size, order = penalty.begin[group], penalty.end[group] - penalty.begin[group], penalty.order[group]
-        for i in range(size if penalty.periodic[group] != 0 else size - order):
-            for c in range(0, width, len(kt)):
-                difference = fill(_ZERO, kt)
-                for j in range(order + 1):
-                    row = _wrapped(begin + i + j, begin + size, size)
-                    difference = axpy(penalty.signed[4 * group + j], load(T, row * width + c, kt), difference)
-                difference = scale(np.float32(2.0) * penalty.smoothness[group], difference)
-                for j in range(order + 1):
-                    at = touch.slot[_wrapped(begin + i + j, begin + size, size)] * width + c
-                    store(gradient, at, axpy(penalty.signed[4 * group + j], difference, load(gradient, at, kt)))
-
-
-@merged
-def _wrapped(row: int, end: int, size: int) -> int:
-    """The row, or the one that a periodic group has in its place; a division takes longer than the rest."""
-    while row >= end:
-        row -= size
-    return row
 
 
 @merged

@@ -262,16 +262,80 @@ def _fill(typing: Any, number: Any, kt: Any) -> Any:
     return Vector(k)(types.float32, kt), generate
 
 
-def _four(typing: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """The vector of four numbers."""
+def _add_to(typing: Any, x: Any, at: Any, number: Any, a: Any) -> Any:
+    """x[at : at + k] += number a."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _place(context, builder, signature.args[0], arguments[0], arguments[1], a.k)
+        _add_at(builder, place, arguments[2], arguments[3])
+        return context.get_dummy_value()
+
+    return types.none(x, types.int64, types.float32, a), generate
+
+
+def _add_at(builder: Any, place: Any, number: Any, vector: Any) -> None:
+    product = builder.fmul(_broadcast(builder, number, vector.type.count), vector, flags=_FAST)
+    builder.store(builder.fadd(product, builder.load(place, align=4), flags=_FAST), place, align=4)
+
+
+def _increase(typing: Any, x: Any, at: Any, value: Any) -> Any:
+    """x[at] += value."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.gep(_data(context, builder, signature.args[0], arguments[0]), [arguments[1]])
+        builder.store(builder.fadd(builder.load(place), arguments[2], flags=_FAST), place)
+        return context.get_dummy_value()
+
+    return types.none(x, types.int64, x.dtype), generate
+
+
+def _four(typing: Any, x: Any, at: Any) -> Any:
+    """The numbers of a row in four neighboring columns, the first of which is x[at]: see `column`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.Constant(ir.VectorType(_FLOAT, 4), ir.Undefined)
-        for at, value in enumerate(arguments):
-            vector = builder.insert_element(vector, value, ir.Constant(ir.IntType(32), at))
+        for m in range(4):
+            at = builder.add(arguments[1], ir.Constant(ir.IntType(64), 16 * m))
+            value = builder.load(builder.gep(_data(context, builder, signature.args[0], arguments[0]), [at]))
+            vector = builder.insert_element(vector, value, ir.Constant(ir.IntType(32), m))
         return vector
 
-    return Vector(4)(*[types.float32] * 4), generate
+    return Vector(4)(x, types.int64), generate
+
+
+def _rows(context: Any, builder: Any, kind: Any, T: Any, at: Any, k: int, weights: Any) -> Any:
+    """Places and weights of four vectors of k numbers, the first of which is at T[at]."""
+    for m in range(4):
+        first = builder.add(at, ir.Constant(ir.IntType(64), m * k))
+        weight = builder.extract_element(weights, ir.Constant(ir.IntType(32), m))
+        yield _place(context, builder, kind, T, first, k), weight
+
+
+def _sum_four(typing: Any, weights: Any, T: Any, at: Any, kt: Any) -> Any:
+    """The sum of four vectors of k numbers times their weights; the first is T[at : at + k]."""
+    k = len(kt)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, T, at, _ = arguments
+        total = None
+        for place, weight in _rows(context, builder, signature.args[1], T, at, k, x):
+            product = builder.fmul(_broadcast(builder, weight, k), builder.load(place, align=4), flags=_FAST)
+            total = product if total is None else builder.fadd(total, product, flags=_FAST)
+        return total
+
+    return Vector(k)(weights, T, types.int64, kt), generate
+
+
+def _add_to_four(typing: Any, T: Any, at: Any, weights: Any, a: Any) -> Any:
+    """Add a, times their weights, to four vectors of k numbers; the first is T[at : at + k]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        T, at, x, vector = arguments
+        for place, weight in _rows(context, builder, signature.args[0], T, at, a.k, x):
+            _add_at(builder, place, weight, vector)
+        return context.get_dummy_value()
+
+    return types.none(T, types.int64, weights, a), generate
 
 
 def _join(typing: Any, a: Any, b: Any) -> Any:
@@ -388,6 +452,18 @@ def _store_in_python(x: Any, at: int, a: Any) -> None:
     x[at : at + len(a)] = a
 
 
+def _add_to_in_python(x: Any, at: int, number: float, a: Any) -> None:
+    x[at : at + len(a)] += _F32(number) * a
+
+
+def _add_to_four_in_python(T: Any, at: int, weights: Any, a: Any) -> None:
+    T[at : at + 4 * len(a)] += np.outer(weights, a).reshape(-1)
+
+
+def _increase_in_python(x: Any, at: int, value: float) -> None:
+    x[at] += value
+
+
 def _put_in_python(x: Any, at: int, value: Any) -> None:
     x[at] = value
 
@@ -399,7 +475,11 @@ store = pair(_store_in_python, _store)
 column = pair(lambda i, w, n: ((i >> 4) * n + w) * 16 + (i & 15), _column)
 put = pair(_put_in_python, _put)
 fill = pair(lambda number, kt: np.full(len(kt), number, _F32), _fill)
-four = pair(lambda a, b, c, d: np.array([a, b, c, d], _F32), _four)
+four = pair(lambda x, at: x[at : at + 49 : 16].copy(), _four)
+sum_four = pair(lambda x, T, at, kt: x @ T[at : at + 4 * len(kt)].reshape(4, -1), _sum_four)
+add_to = pair(_add_to_in_python, _add_to)
+add_to_four = pair(_add_to_four_in_python, _add_to_four)
+increase = pair(_increase_in_python, _increase)
 join = pair(lambda a, b: np.concatenate([a, b]), _join)
 scale = pair(lambda number, a: _F32(number) * a, _scale)
 axpy = pair(lambda number, a, b: _F32(number) * a + b, _axpy)

@@ -240,17 +240,15 @@ def make_work(model: AnyModel, spec: Any, layout: Layout, batch_size: int) -> Wo
     shard = -(-min(longest, -(-block // n_shards)) // least) * least
     n_shards = -(-block // shard)
     block = n_shards * shard
-    weights = padded(layout.n_units) ** 2 * k if isinstance(model, FwFM | LowRankFwFM) else 1
-    matrices = lines(layout.n_units * k) ** 2 if isinstance(model, FmFM) else 1
+    between = padded(layout.n_units) ** 2 * k if isinstance(model, FwFM | LowRankFwFM) else 0
+    between = lines(layout.n_units * k) ** 2 if isinstance(model, FmFM) else between
     return Work(
         D=aligned(block * room),
         slopes=aligned(batch_size),
         losses=np.zeros(batch_size, np.float64),
-        dR=np.zeros(n_shards * weights, np.float32),
-        dM=np.zeros(n_shards * matrices, np.float32),
+        between=np.zeros(n_shards * between, np.float32),
         room=room,
-        n_dR=weights,
-        n_dM=matrices,
+        n_between=between,
         n_shards=n_shards,
         shard=shard,
         block=block,
@@ -278,4 +276,4 @@ def make_scratch(model: AnyModel, spec: Any, layout: Layout) -> Scratch:
 def make_sums(layout: Layout, k: int) -> Sums:
     """Zeros for the largest field with splines that is summed near by."""
     n = max((field.n_rows for field in layout.fields if field.n_rows <= NEAR and 4 in field.widths), default=0)
-    return Sums(aligned(n * k), aligned(4 * n), aligned(4 * n))
+    return Sums(aligned(n * k), aligned(n), aligned(n))
