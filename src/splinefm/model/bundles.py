@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from splinefm.model.memory import Float32, Float64, Int32, Int64
 
+NEAR = 2048  # table rows of a field whose gradients are summed in `Sums`
 COUNTERS = 8  # of the phases of a block of rows: see `threads`
 
 

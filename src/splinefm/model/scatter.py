@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from splinefm.model.bundles import NEAR
 from splinefm.model.interactions import KEPT, FMSpec, dispatched
 from splinefm.model.units import AHEAD, any_unit, fetch_columns, kind_of, merged, start_of
 from splinefm.model.updates import place_of
@@ -30,7 +31,6 @@ from splinefm.model.vectors import (
     subtract,
     sum_four,
 )
-from splinefm.model.workspace import NEAR
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 

@@ -11,7 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.slots import Layout, Slots
-from splinefm.model.bundles import Columns, Data, Dense, Penalty, Scratch, Shape, State, Sums, Touch, Weights, Work
+from splinefm.model.bundles import (
+    NEAR,
+    Columns,
+    Data,
+    Dense,
+    Penalty,
+    Scratch,
+    Shape,
+    State,
+    Sums,
+    Touch,
+    Weights,
+    Work,
+)
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 from splinefm.model.memory import Float32, Float64, Int64
 from splinefm.model.optimizers import Group, Optimizer
@@ -27,7 +40,6 @@ TILE = 64
 BLOCK_BYTES = 6 << 20
 # Below so many numbers in the unit vectors of a block, threads cost more than they bring.
 LARGE = 1 << 20
-NEAR = 2048  # table rows of a field whose gradients are summed in `Sums`
 LINE = 64  # bytes of a cache line
 LOSS_CODES = {"logistic": 0, "squared": 1, "poisson": 2}
 MAX_ORDER = 3
