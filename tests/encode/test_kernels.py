@@ -1,5 +1,6 @@
 """Compiled loops against plain Python; the file also runs with NUMBA_DISABLE_JIT=1."""
 
+import gc
 import subprocess
 import sys
 from collections import Counter
@@ -9,8 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import config, njit
+from numba.core.errors import TypingError
 
 from splinefm.encode import kernels
+from splinefm.encode.pipeline import Short
 from splinefm.encode.transforms import _make_guide
 from splinefm.encode.vocabulary import Vocabulary, _count
 
@@ -94,3 +98,30 @@ def test_private_parts_of_numba_are_used_with_a_known_version_alone():
         "from splinefm.encode import pipeline; assert pipeline.Part is pipeline.Short"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+@pytest.mark.parametrize("collects", [True, False])
+def test_compilation_leaves_the_collector_of_garbage_as_it_was(collects):
+    during = []
+
+    def known(x):
+        return x + 1
+
+    def unknown(x):
+        return x.no_such_thing
+
+    class Watched(Short):
+        def define_pipelines(self):
+            during.append(gc.isenabled())
+            return super().define_pipelines()
+
+    (gc.enable if collects else gc.disable)()
+    try:
+        assert njit(pipeline_class=Watched)(known)(2) == 3
+        assert gc.isenabled() == collects
+        with pytest.raises(TypingError):
+            njit(pipeline_class=Watched)(unknown)(2)
+        assert gc.isenabled() == collects and during and not any(during)
+    finally:
+        gc.enable()
