@@ -66,6 +66,7 @@ def test_kernels_import_nothing_of_ours_but_what_they_are_made_of():
         "bundles",
         "compiled",
         "ffm",
+        "pointers",
         "vectors",
         "units",
         "interactions",

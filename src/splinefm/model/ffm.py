@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from splinefm.model.pointers import behind
 from splinefm.model.rows import set_slope, turn
 from splinefm.model.threads import take, wait_for
 from splinefm.model.units import AHEAD, inlined, kind_of, merged, start_of
-from splinefm.model.vectors import add, axpy, behind, column, fetch, fill, fma, join, load, number, scale, store, total
+from splinefm.model.vectors import add, axpy, column, fetch, fill, fma, join, load, number, scale, store, total
 
 # What `touch.place` has for a weight of zero, and, from there on downward, for a place that is new and to be cleared.
 NONE, NEW = -1, -2

@@ -24,6 +24,7 @@ from numba import config
 from numba.extending import overload
 
 from splinefm.model.ffm import score_row
+from splinefm.model.pointers import behind
 from splinefm.model.units import (
     INSIDE,
     all_units,
@@ -38,7 +39,6 @@ from splinefm.model.units import (
 from splinefm.model.vectors import (
     add,
     axpy,
-    behind,
     fill,
     fma,
     load,

@@ -26,16 +26,18 @@ from splinefm.model.bundles import COUNTERS, Batches, Memory, Scoring, Scratch
 from splinefm.model.compiled import compiled
 from splinefm.model.ffm import prepare_batch, step_rows, sum_places
 from splinefm.model.interactions import pairs, scores
+from splinefm.model.pointers import behind, reader
 from splinefm.model.rows import fetch_tile, set_slope, turn
 from splinefm.model.scatter import scatter
 from splinefm.model.threads import take, wait_for
 from splinefm.model.units import OPTIONS, merged
 from splinefm.model.updates import step_of, update_bias, update_field
-from splinefm.model.vectors import behind, reader
 
 SUMS = 8  # parts in which the gradients of shards are summed
 _ZERO = np.float32(0.0)
-_SOURCES = "kernels between bundles ffm memory units interactions rows scatter threads updates vectors optimizers"
+_SOURCES = (
+    "kernels between bundles ffm memory pointers units interactions rows scatter threads updates vectors optimizers"
+)
 _compiled = compiled("encode/pipeline " + " ".join(f"model/{name}" for name in _SOURCES.split()), **OPTIONS)
 
 read_scoring, read_memory, read_batches = reader(Scoring), reader(Memory), reader(Batches)

@@ -12,8 +12,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from splinefm.model.pointers import pair
 from splinefm.model.units import inlined
-from splinefm.model.vectors import pair
 
 _SPINS = 256  # looks at a counter before a thread offers its core to others
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from splinefm.model.optimizers import Step
+from splinefm.model.pointers import behind
 from splinefm.model.units import inlined, merged
 from splinefm.model.vectors import (
     add,
     add_to,
     axpy,
-    behind,
     divide,
     fetch,
     fill,

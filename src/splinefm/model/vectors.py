@@ -4,7 +4,7 @@ A loop `for c in range(k): y[c] += a * x[c]` is compiled with checks whether x a
 sixteen additions. Here a vector is loaded as a whole, kept in a register across a loop, and stored as a whole. `kt` is
 a tuple of k numbers: its length is part of its type and so known when the code is compiled.
 
-Vectors are read from one-dimensional arrays or from *pointers*, of which only the address is known.
+Vectors are read from one-dimensional arrays or from `pointers`, of which only the address is known.
 
 With NUMBA_DISABLE_JIT=1 the same names work on NumPy arrays.
 """
@@ -13,24 +13,19 @@ With NUMBA_DISABLE_JIT=1 the same names work on NumPy arrays.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, from_dtype, types
+from numba import types
 from numba.core.datamodel import models
-from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, lower_getattr_generic, register_model
+from numba.extending import register_model
 
-from splinefm.model.memory import members
+from splinefm.model.pointers import data_of, pair
 
-_JIT_OFF: bool = config.DISABLE_JIT  # type: ignore[attr-defined]  # set at run time
 _FAST = ("nsz", "arcp", "contract", "afn", "reassoc")
 _FLOAT = ir.FloatType()
-# Numba asks what is for the CPU alone before the two dozen meanings that an operator has on any device.
-_FIRST = {"target": "cpu"}
 _F32 = np.float32
 
 
@@ -48,116 +43,8 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.k))
 
 
-class Pointer(types.Type):
-    """The address of numbers of one kind, which reads and writes like an array: `x[at]`, from 0 on.
-
-    Whole numbers come as int64, whatever they are in memory, since they are places in other arrays.
-    """
-
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
-        super().__init__(name=f"Pointer({dtype})")
-
-
-@register_model(Pointer)
-class _PointerModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Pointer) -> None:
-        super().__init__(manager, kind, manager[kind.dtype].get_data_type().as_pointer())
-
-
-class Bundle(types.Type):
-    """A bundle, as the place of its list of addresses: its members are read when they are asked for.
-
-    As a tuple of dozens of pointers it would be copied with every use of a member, and LLVM would have to find out that
-    nearly all of that is for nothing.
-    """
-
-    def __init__(self, kind: Any) -> None:
-        self.parts: dict[str, tuple[int, Any]] = {}  # the place in the list, and the type
-        at = 0
-        for name, part in zip(kind._fields, members(kind), strict=True):
-            is_bundle = part is not int and isinstance(part, type)
-            self.parts[name] = at, _part(part)
-            at += self.parts[name][1].size if is_bundle else 1
-        self.size = at
-        super().__init__(name=f"Bundle({kind.__module__}.{kind.__qualname__})")
-
-
-def _part(member: Any) -> Any:
-    """The type of a member of a bundle."""
-    if member is int:
-        return types.int64
-    return Bundle(member) if isinstance(member, type) else Pointer(from_dtype(member))
-
-
-@register_model(Bundle)
-class _BundleModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Bundle) -> None:
-        super().__init__(manager, kind, ir.IntType(64).as_pointer())
-
-
-@infer_getattr
-class _Members(AttributeTemplate):
-    key = Bundle
-
-    def generic_resolve(self, value: Bundle, attr: str) -> Any:  # type: ignore[override]  # there it is a value
-        return value.parts[attr][1] if attr in value.parts else None
-
-
-@lower_getattr_generic(Bundle)
-def _get_member(context: Any, builder: Any, kind: Bundle, value: Any, name: str) -> Any:
-    at, part = kind.parts[name]
-    place = builder.gep(value, [ir.Constant(ir.IntType(64), at)])
-    if isinstance(part, Bundle):
-        return place
-    number = builder.load(place)
-    number.set_metadata("invariant.load", builder.module.add_metadata([]))  # no kernel writes to the list
-    return builder.inttoptr(number, context.get_value_type(part)) if isinstance(part, Pointer) else number
-
-
-@infer_global(operator.getitem)
-class _GetItem(AbstractTemplate):
-    metadata = _FIRST
-
-    def generic(self, args: Any, kws: Any) -> Any:
-        x, at = args
-        if not _is_place(x, at):
-            return None
-        return signature(types.int64 if isinstance(x.dtype, types.Integer) else x.dtype, x, types.int64)
-
-
-@infer_global(operator.setitem)
-class _SetItem(AbstractTemplate):
-    metadata = _FIRST
-
-    def generic(self, args: Any, kws: Any) -> Any:
-        x, at, _ = args
-        return signature(types.none, x, types.int64, x.dtype) if _is_place(x, at) else None
-
-
-def _is_place(x: Any, at: Any) -> bool:
-    return isinstance(x, Pointer) and isinstance(at, types.Integer)
-
-
-@lower_builtin(operator.getitem, Pointer, types.int64)
-def _get(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-    value = builder.load(builder.gep(arguments[0], [arguments[1]]))
-    return builder.sext(value, ir.IntType(64)) if isinstance(sig.return_type, types.Integer) else value
-
-
-@lower_builtin(operator.setitem, Pointer, types.int64, types.Any)
-def _set(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-    builder.store(arguments[2], builder.gep(arguments[0], [arguments[1]]))
-    return context.get_dummy_value()
-
-
-def _data(context: Any, builder: Any, kind: Any, x: Any) -> Any:
-    """Where the numbers of an array or a pointer are."""
-    return x if isinstance(kind, Pointer) else context.make_array(kind)(context, builder, x).data
-
-
 def _place(context: Any, builder: Any, kind: Any, x: Any, at: Any, k: int) -> Any:
-    place = builder.gep(_data(context, builder, kind, x), [at])
+    place = builder.gep(data_of(context, builder, kind, x), [at])
     return builder.bitcast(place, ir.VectorType(_FLOAT, k).as_pointer())
 
 
@@ -170,32 +57,6 @@ def _broadcast(builder: Any, number: Any, k: int) -> Any:
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
     mask = ir.Constant(ir.VectorType(ir.IntType(32), k), [0] * k)
     return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
-
-
-def pair(python: Callable[..., Any], llvm: Callable[..., Any]) -> Any:
-    """The function for compiled code, or its meaning in Python where Numba is switched off."""
-    return python if _JIT_OFF else intrinsic(llvm)
-
-
-def reader(bundle: type) -> Any:
-    """The function that turns `memory.addresses` of such a bundle into the bundle."""
-
-    def read(typing: Any, places: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return _data(context, builder, signature.args[0], arguments[0])
-
-        return Bundle(bundle)(places), generate
-
-    return pair(lambda places: places, read)
-
-
-def _behind(typing: Any, x: Any, at: Any) -> Any:
-    """The pointer to x[at]."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.gep(arguments[0], [arguments[1]])
-
-    return x(x, types.int64), generate
 
 
 def _load(typing: Any, x: Any, at: Any, kt: Any) -> Any:
@@ -223,7 +84,7 @@ def _number(typing: Any, x: Any, at: Any) -> Any:
     """x[at], without the test for a negative index."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = _data(context, builder, signature.args[0], arguments[0])
+        data = data_of(context, builder, signature.args[0], arguments[0])
         return builder.load(builder.gep(data, [arguments[1]]))
 
     return x.dtype(x, types.int64), generate
@@ -233,7 +94,7 @@ def _put(typing: Any, x: Any, at: Any, value: Any) -> Any:
     """x[at] = value, without the test for a negative index."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = _data(context, builder, signature.args[0], arguments[0])
+        data = data_of(context, builder, signature.args[0], arguments[0])
         builder.store(arguments[2], builder.gep(data, [arguments[1]]))
         return context.get_dummy_value()
 
@@ -282,7 +143,7 @@ def _increase(typing: Any, x: Any, at: Any, value: Any) -> Any:
     """x[at] += value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.gep(_data(context, builder, signature.args[0], arguments[0]), [arguments[1]])
+        place = builder.gep(data_of(context, builder, signature.args[0], arguments[0]), [arguments[1]])
         builder.store(builder.fadd(builder.load(place), arguments[2], flags=_FAST), place)
         return context.get_dummy_value()
 
@@ -296,7 +157,7 @@ def _four(typing: Any, x: Any, at: Any) -> Any:
         vector = ir.Constant(ir.VectorType(_FLOAT, 4), ir.Undefined)
         for m in range(4):
             at = builder.add(arguments[1], ir.Constant(ir.IntType(64), 16 * m))
-            value = builder.load(builder.gep(_data(context, builder, signature.args[0], arguments[0]), [at]))
+            value = builder.load(builder.gep(data_of(context, builder, signature.args[0], arguments[0]), [at]))
             vector = builder.insert_element(vector, value, ir.Constant(ir.IntType(32), m))
         return vector
 
@@ -436,7 +297,7 @@ def _fetch(typing: Any, x: Any, at: Any) -> Any:
     """Ask for x[at] ahead of its use."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = _data(context, builder, signature.args[0], arguments[0])
+        data = data_of(context, builder, signature.args[0], arguments[0])
         byte = ir.IntType(8).as_pointer()
         place = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
         numbers = ir.IntType(32)
@@ -468,7 +329,6 @@ def _put_in_python(x: Any, at: int, value: Any) -> None:
     x[at] = value
 
 
-behind = pair(lambda x, at: x[at:], _behind)
 load = pair(lambda x, at, kt: x[at : at + len(kt)].copy(), _load)
 number = pair(lambda x, at: x[at], _number)
 store = pair(_store_in_python, _store)

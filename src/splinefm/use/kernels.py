@@ -23,7 +23,7 @@ FOUR = 4  # rows that share the loads of a matrix, and fields that share those o
 _ZERO = np.float32(0.0)
 _HALF = np.float32(0.5)
 _TWO = np.float32(2.0)
-_compiled = compiled("use/kernels model/units model/vectors", **OPTIONS)
+_compiled = compiled("use/kernels model/units model/pointers model/vectors", **OPTIONS)
 
 
 class Shape(NamedTuple):

@@ -24,7 +24,7 @@ FIRST, LAST, WIDTH, PLACE = range(4)  # of a window: effects, the largest place,
 TOGETHER = 8  # queries whose effects of a row are neighbors
 TILE = 512  # items that they share, as many as the first cache has room for
 _KT = (0,) * TOGETHER
-_compiled = compiled("use/ranking_effects_kernels use/ranking_kernels model/vectors", **OPTIONS)
+_compiled = compiled("use/ranking_effects_kernels use/ranking_kernels model/pointers model/vectors", **OPTIONS)
 _ZERO = np.float32(0.0)
 
 

@@ -52,7 +52,7 @@ LINKS = ("score", "logistic", "squared", "poisson")
 # No reference counts: nothing is allocated.
 _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "no_cfunc_wrapper": True}
 _INSIDE: dict[str, Any] = {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
-_compiled = compiled("use/scorer_kernels model/vectors encode/kernels", **_OPTIONS)
+_compiled = compiled("use/scorer_kernels model/pointers model/vectors encode/kernels", **_OPTIONS)
 _ALL = 1 << 40  # numbers of an array whose size nobody asks for
 _LINE = 16  # float32 numbers in a line of the cache
 _ZERO = np.float32(0.0)
