@@ -240,3 +240,30 @@ class TestInference:
     def test_bad_tables(self, columns, target, message):
         with pytest.raises(ValueError, match=message):
             self.schema(target=target, **columns)
+
+
+class CountedName(str):
+    """A name that counts how often it is compared."""
+
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_the_work_of_a_schema_grows_with_the_number_of_its_fields_and_not_with_its_square():
+    n = 2_000
+    names = [CountedName(f"x{i}") for i in range(n)]
+    schema = sf.Schema([sf.Numerical(name) for name in names])
+    schema.check_columns(names)
+    assert [schema[CountedName(f"x{i}")].name for i in range(n)] == names
+    str(schema)
+    assert CountedName.comparisons < 20 * n
+    assert schema.names is schema.names
+
+
+def test_every_column_that_is_named_twice_is_reported():
+    with pytest.raises(ValueError, match="names a column twice: 'a', 'b'"):
+        sf.Schema([sf.Numerical(name) for name in "bacba"])

@@ -6,8 +6,10 @@ import json
 import os
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +56,18 @@ class Schema:
                 raise ValueError(f"a schema takes sf.Numerical, sf.Categorical and sf.MultiValued; got {item!r}")
         if not self.fields:
             raise ValueError("a schema needs at least one field")
-        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(self.names).items() if count > 1)
         if twice:
             raise ValueError(f"the schema names a column twice: {', '.join(map(repr, twice))}")
 
-    @property
+    @cached_property  # tables have thousands of columns, and much asks for their names
     def names(self) -> tuple[str, ...]:
         """Names of the fields, which are the columns that they read."""
         return tuple(item.name for item in self.fields)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {item.name: item for item in self.fields}
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
@@ -71,17 +77,16 @@ class Schema:
 
     def __getitem__(self, name: str) -> Field:
         """The field of a name."""
-        for item in self.fields:
-            if item.name == name:
-                return item
-        raise ValueError(missing_column_message(name, self.names))
+        if name not in self._by_name:
+            raise ValueError(missing_column_message(name, self.names))
+        return self._by_name[name]
 
     def __str__(self) -> str:
         lines = [
             _brief(item) + (f"  # {self.reasons[item.name]}" if item.name in self.reasons else "")
             for item in self.fields
         ]
-        left_out = [f"# {name}: {why}" for name, why in self.reasons.items() if name not in self.names]
+        left_out = [f"# {name}: {why}" for name, why in self.reasons.items() if name not in self._by_name]
         return "\n".join(lines + left_out)
 
     def column_types(self) -> dict[str, pa.DataType]:
@@ -90,13 +95,14 @@ class Schema:
 
     def check_columns(self, names: Sequence[str], target: str | None = None) -> None:
         """Raise where a column is missing from the table or the target is a field."""
-        if target is not None and target in self.names:
+        if target is not None and target in self._by_name:
             raise ValueError(
                 f"the target {target!r} is a field of the schema: the model would be given the answer; "
                 "remove that field"
             )
+        present = set(names)
         for name in self.names:
-            if name not in names:
+            if name not in present:
                 raise ValueError(missing_column_message(name, names))
 
     @staticmethod
