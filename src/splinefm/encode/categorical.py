@@ -176,6 +176,16 @@ class Categorical:
         names = head + [f"= {name}" for name in self._fitted().names.to_pylist()]
         return names or ["no category"]
 
+    def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
+        """Positions in the vocabulary in the order to show them: numbers by size, days, months, dates; else as given.
+
+        Examples
+        --------
+        >>> Categorical("code", vocabulary=["10", "9", "-1"]).display_order([0, 1])
+        array([1, 0])
+        """
+        return self._fitted().display_order(positions)
+
     def row_counts(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> FloatArray:
         """Training rows that touch each table row."""
         counts = np.zeros(self.layout.n_rows)
@@ -325,6 +335,10 @@ class MultiValued:
     def row_names(self) -> list[str]:
         """What each table row stands for."""
         return self._elements.row_names()
+
+    def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
+        """Positions in the vocabulary in the order to show them; see `Categorical.display_order`."""
+        return self._elements.display_order(positions)
 
     def row_counts(self, statistics: MultiValuedStatistics) -> FloatArray:
         """Elements of the training rows that touch each table row."""

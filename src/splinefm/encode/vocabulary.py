@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from splinefm.encode.arrow import scalar, to_arrow, to_numpy
+from splinefm.encode.category_order import natural_ranks
 from splinefm.encode.columns import Categories, one_array, text_buffers
 from splinefm.encode.scratch import scratch
 
@@ -118,6 +119,15 @@ class Vocabulary:
         out = np.empty(len(names), np.int32)
         find(*text_buffers(names), *text_buffers(self.names), self._index, out)
         return out
+
+    def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
+        """Positions in the order to show them: of numbers, days, .. (see `natural_ranks`), or else as given."""
+        given = np.asarray(positions, np.intp)
+        return given if self._ranks is None else given[np.argsort(self._ranks[given], kind="stable")]
+
+    @cached_property
+    def _ranks(self) -> npt.NDArray[np.intp] | None:
+        return natural_ranks(self.names)
 
     @cached_property
     def _index(self) -> IntArray:
