@@ -143,7 +143,7 @@ class PaperArm:
                 smoothness=0.0,
                 average=False,
                 patience=None,
-                refit=False,
+                refit_on_all=False,
                 seed=seed,
                 threads=threads,
             ),

@@ -83,11 +83,11 @@ def test_a_loss_that_is_given_is_taken(run, data):
 
 
 def test_a_second_run_can_be_left_out(run, data):
-    def refined(*options):
+    def selected(*options):
         fit(run, data, "click", "--ignore", "id", *options)
-        return sf.load("new.sfm").training.refine
+        return sf.load("new.sfm").training.select_resolutions
 
-    assert refined() and refined("--refine") and not refined("--no-refine")
+    assert selected() and selected("--select-resolutions") and not selected("--no-select-resolutions")
 
 
 def test_models_and_sizes(monkeypatch):

@@ -77,7 +77,7 @@ def test_defaults_are_those_of_training(kind):
 
 def test_settings_reach_the_training():
     settings = {"epochs": 3, "batch_size": 50, "learning_rate": 0.03, "l2": 0.1, "smoothness": 0.2, "seed": 7}
-    more = {"smoothness_order": 1, "optimizer": "adagrad", "average": False, "patience": 2, "refit": False}
+    more = {"smoothness_order": 1, "optimizer": "adagrad", "average": False, "patience": 2, "refit_on_all": False}
     training = classifier(**settings, **more).fit(TABLE, CLICK).fitted_.training
     assert {name: getattr(training, name) for name in (settings | more)} == settings | more
     assert training.threads == 1

@@ -921,6 +921,18 @@ class TestGolden:
         old.save(tmp_path / "m.sfm")
         assert same_fitted(old, sf.load(tmp_path / "m.sfm"))
 
+    def test_settings_that_have_a_new_name_by_now_are_read(self, tmp_path):
+        description, header, payload = unpack((GOLDEN / "format2-fm.sfm").read_bytes())
+        assert description["training"]["refit"] and "refit_on_all" not in description["training"]
+        description["training"] |= {"refit": False, "refine": False}
+        (tmp_path / "m.sfm").write_bytes(pack(description, header, payload))
+        training = sf.load(tmp_path / "m.sfm").training
+        assert (training.refit_on_all, training.select_resolutions) == (False, False)
+        description["training"]["refit_on_all"] = True
+        (tmp_path / "m.sfm").write_bytes(pack(description, header, payload))
+        with pytest.raises(sf.ModelFileError, match="refit_on_all twice"):
+            sf.load(tmp_path / "m.sfm")
+
     def test_there_is_one_of_every_model_for_every_format(self):
         found = {path.stem for path in GOLDEN.glob("*.sfm")}
         assert found == {f"format{number}-{name}" for number in range(1, modelfile.FORMAT + 1) for name in MODELS}

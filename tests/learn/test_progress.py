@@ -16,7 +16,7 @@ from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
 from splinefm.learn.training import Epoch
 
-TRAINING = sf.Training(refine=False, epochs=3, batch_size=64, threads=1, l2=1e-4, smoothness=3e-4)
+TRAINING = sf.Training(select_resolutions=False, epochs=3, batch_size=64, threads=1, l2=1e-4, smoothness=3e-4)
 
 
 class Clock:

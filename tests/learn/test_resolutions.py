@@ -51,7 +51,7 @@ def best(fitted):
 
 
 def test_columns_get_the_resolutions_that_they_need():
-    plain, refined = fit(replace(TRAINING, refine=False)), fit()
+    plain, refined = fit(replace(TRAINING, select_resolutions=False)), fit()
     assert segments(plain) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
     found = segments(refined)
     assert found["slow"] == 8 and found["fast"][-1] >= 128
@@ -134,7 +134,7 @@ def test_a_coarser_resolution_takes_over_all_that_it_can_express(seed, degree):
 
 
 def test_a_model_that_explains_nothing_suggests_nothing():
-    fitted = fit(replace(TRAINING, epochs=1, refine=False))
+    fitted = fit(replace(TRAINING, epochs=1, select_resolutions=False))
     levels = levels_of(fitted.encoder, ["fast", "slow"])
     zeros = {name: np.zeros_like(values) for name, values in fitted.params.items()}
     y = fitted.loss.standardize(TABLE["y"])
@@ -151,6 +151,6 @@ def test_tuning_starts_with_resolutions_by_column():
     estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=8, learning_rate=0.02, threads=1)
     tuned = sf.tune(estimator, TABLE, "y", trials=1, space={"k": None, "batch_size": None})
     assert tuned.history["segments"] == ["by column"]
-    assert segments(tuned.estimator.fitted_) == segments(fit()) and tuned.estimator.refine is False
+    assert segments(tuned.estimator.fitted_) == segments(fit()) and tuned.estimator.select_resolutions is False
     again = fit()
     np.testing.assert_array_equal(tuned.estimator.fitted_.params["factors"], again.params["factors"])

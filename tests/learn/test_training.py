@@ -26,7 +26,15 @@ MODELS = [
     sf.HigherOrderFM(k=3, order=3),
 ]
 QUICK = sf.Training(
-    epochs=3, batch_size=64, seed=1, threads=1, learning_rate=0.01, l2=1e-4, smoothness=3e-4, refit=False, refine=False
+    epochs=3,
+    batch_size=64,
+    seed=1,
+    threads=1,
+    learning_rate=0.01,
+    l2=1e-4,
+    smoothness=3e-4,
+    refit_on_all=False,
+    select_resolutions=False,
 )
 
 
@@ -139,7 +147,7 @@ def test_history_and_early_stopping():
     table = waves(600)
     seen = []
     noise = table.set_column(2, "y", pa.array(np.random.default_rng(0).normal(size=600)))
-    training = sf.Training(epochs=50, patience=2, threads=1, refine=False)
+    training = sf.Training(epochs=50, patience=2, threads=1, select_resolutions=False)
     fitted = sf.fit_model(noise, "y", loss="squared", training=training, report=seen.append)
     assert list(fitted.history) == seen and 3 <= len(seen) < 50
     best = min(range(len(seen)), key=lambda i: seen[i].validation_loss)
@@ -308,15 +316,15 @@ def test_noise_is_residual_variance_or_deviance():
 def test_the_last_run_uses_all_rows():
     table = waves(1000)
     apart, whole = (
-        sf.fit_model(table, "y", loss="squared", training=replace(QUICK, refit=refit)) for refit in (False, True)
+        sf.fit_model(table, "y", loss="squared", training=replace(QUICK, refit_on_all=again)) for again in (False, True)
     )
     assert apart.history[-1].validation_loss == whole.history[-1].validation_loss
     assert not same_params(apart, whole)
     # With the validation rows in a table of their own there is nothing to be won.
     valid = waves(200, seed=1)
     given = [
-        sf.fit_model(table, "y", loss="squared", validation=valid, training=replace(QUICK, refit=refit))
-        for refit in (False, True)
+        sf.fit_model(table, "y", loss="squared", validation=valid, training=replace(QUICK, refit_on_all=again))
+        for again in (False, True)
     ]
     assert same_params(*given)
 
@@ -332,7 +340,7 @@ def test_ctrl_c_keeps_what_there_is(monkeypatch, at):
         return trained._replace(interrupted=len(runs) == at)
 
     monkeypatch.setattr(fitting, "train", interrupted)
-    fitted = sf.fit_model(waves(500), "y", loss="squared", training=replace(QUICK, refit=True))
+    fitted = sf.fit_model(waves(500), "y", loss="squared", training=replace(QUICK, refit_on_all=True))
     assert len(runs) == at
     assert fitted.params is runs[0].params
 
@@ -406,7 +414,7 @@ def test_scores_of_a_folder_come_chunk_by_chunk_in_its_order(tmp_path, monkeypat
     table = pa.table({"x": rng.random(5000), "c": rng.choice(["a", "b"], 5000), "y": rng.random(5000)})
     for part in range(3):
         pq.write_table(table.slice(part * 2000, 2000), tmp_path / f"{part}.parquet")
-    training = sf.Training(epochs=1, threads=1, refit=False, refine=False)
+    training = sf.Training(epochs=1, threads=1, refit_on_all=False, select_resolutions=False)
     fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=training)
     sizes = []
     chunks = fitted.encoder.encode_chunks

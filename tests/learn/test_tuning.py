@@ -148,7 +148,7 @@ class TestTables:
         monkeypatch.setattr(trials, "make_chunks", lambda *args: made.append(1) or make(*args))
         monkeypatch.setattr(trials, "MEMORY_BYTES", 1)
         space = {**RATES, "learning_rate": None, "segments": ["schema", "8"]}
-        segments = sf.tune(regressor(refine=False), NUMBERS, "y", trials=6, space=space).history["segments"]
+        segments = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=6, space=space).history["segments"]
         changes = sum(one != other for one, other in pairwise(segments))
         assert len(made) == 1 + changes > 2
 
@@ -222,7 +222,7 @@ class TestEndings:
             return Trained(*train(*args)[:2], interrupted=len(calls) == 2)
 
         monkeypatch.setattr(trials, "train_part", interrupted)
-        tuned = sf.tune(regressor(refine=False), NUMBERS, "y", trials=9, space=KEEP_K)
+        tuned = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=9, space=KEEP_K)
         assert tuned.history["state"] == ["complete", "failed"]
 
     def test_ctrl_c_before_anything_is_done_is_raised(self, monkeypatch):

@@ -105,7 +105,7 @@ def fit(
     learning_rate: opt.LearningRate = None,
     l2: opt.L2 = None,
     smoothness: opt.Smoothness = None,
-    refine: opt.Refine = None,
+    select_resolutions: opt.SelectResolutions = None,
     seed: opt.Seed = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
@@ -125,7 +125,7 @@ def fit(
         learning_rate=learning_rate,
         l2=l2,
         smoothness=smoothness,
-        refine=refine,
+        select_resolutions=select_resolutions,
         seed=seed,
         threads=threads,
     )

@@ -125,10 +125,10 @@ Rank = Annotated[int | None, _count("For low-rank-fwfm: rank of the weights betw
 Order = Annotated[int | None, _count("For higher-order-fm: most columns in one product.", _MODEL, least=2)]
 LossOption = Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)]
 Epochs = Annotated[int | None, _count("Passes over the data, at most.", _TRAINING)]
-Refine = Annotated[
+SelectResolutions = Annotated[
     bool | None,
     typer.Option(
-        "--refine/--no-refine",
+        "--select-resolutions/--no-select-resolutions",
         help="Whether to train a second time with resolutions by column, as is done for up to 200,000 rows.",
         show_default=False,
         rich_help_panel=_TRAINING,

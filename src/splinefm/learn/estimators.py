@@ -81,8 +81,8 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         optimizer: str = Training.optimizer,
         average: bool = Training.average,
         patience: int | None = Training.patience,
-        refit: bool = Training.refit,
-        refine: bool = Training.refine,
+        refit_on_all: bool = Training.refit_on_all,
+        select_resolutions: bool = Training.select_resolutions,
         validation: object = _VALIDATION,
         threads: int | None = Training.threads,
         seed: int = Training.seed,
@@ -99,8 +99,8 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         self.optimizer = optimizer
         self.average = average
         self.patience = patience
-        self.refit = refit
-        self.refine = refine
+        self.refit_on_all = refit_on_all
+        self.select_resolutions = select_resolutions
         self.validation = validation
         self.threads = threads
         self.seed = seed
@@ -282,9 +282,9 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
         Use a moving average of the weights.
     patience : int, optional
         Stop after so many epochs without a better validation loss.
-    refit : bool
+    refit_on_all : bool
         Train again on all rows, for as many epochs as were best on the validation rows.
-    refine : bool
+    select_resolutions : bool
         Train a second time with resolutions by column, where the schema is inferred, and take what is better on the
         validation rows.
     validation : float, tuple or table
@@ -460,9 +460,9 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         Use a moving average of the weights.
     patience : int, optional
         Stop after so many epochs without a better validation loss.
-    refit : bool
+    refit_on_all : bool
         Train again on all rows, for as many epochs as were best on the validation rows.
-    refine : bool
+    select_resolutions : bool
         Train a second time with resolutions by column, where the schema is inferred, and take what is better on the
         validation rows.
     validation : float, tuple or table
@@ -517,8 +517,8 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         optimizer: str = Training.optimizer,
         average: bool = Training.average,
         patience: int | None = Training.patience,
-        refit: bool = Training.refit,
-        refine: bool = Training.refine,
+        refit_on_all: bool = Training.refit_on_all,
+        select_resolutions: bool = Training.select_resolutions,
         validation: object = _VALIDATION,
         threads: int | None = Training.threads,
         seed: int = Training.seed,
@@ -536,8 +536,8 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
             optimizer=optimizer,
             average=average,
             patience=patience,
-            refit=refit,
-            refine=refine,
+            refit_on_all=refit_on_all,
+            select_resolutions=select_resolutions,
             validation=validation,
             threads=threads,
             seed=seed,

@@ -77,8 +77,8 @@ def fit_model(
         chunks = make_chunks(Source(schema, target, sample_weight, table), loss, validation, training, progress)
         chosen = model or DEFAULT_MODEL
         trained = train_part(chosen, chunks, training, report, progress)
-        chunks, trained = refined(chosen, chunks, trained, training, validation, report, progress)
-        params, history = _refit(chosen, chunks, trained, training, progress)
+        chunks, trained = select_resolutions(chosen, chunks, trained, training, validation, report, progress)
+        params, history = _refit_on_all(chosen, chunks, trained, training, progress)
     return Fitted(chunks.encoder, chosen, params, chunks.loss, tuple(history), training)
 
 
@@ -102,7 +102,7 @@ def train_part(
     return _run(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
 
 
-def refined(
+def select_resolutions(
     model: AnyModel,
     chunks: Chunks,
     first: Trained,
@@ -118,7 +118,7 @@ def refined(
     """
     source, names = chunks.source, free_columns(chunks.source.schema)
     is_small = chunks.kept is not None and chunks.n_rows <= MOST_ROWS
-    if not (training.refine and names and is_small) or chunks.validation is None or first.interrupted:
+    if not (training.select_resolutions and names and is_small) or chunks.validation is None or first.interrupted:
         return chunks, first
     levels = levels_of(chunks.encoder, names)
     chosen = choose_resolutions(levels, model, first.params, chunks.validation, chunks.loss, chunks.start)
@@ -143,11 +143,11 @@ def best_epoch(trained: Trained) -> Epoch:
     return min(trained.history, key=lambda epoch: epoch.validation_loss)
 
 
-def _refit(
+def _refit_on_all(
     model: AnyModel, chunks: Chunks, first: Trained, training: Training, progress: Progress
 ) -> tuple[Params, list[Epoch]]:
     """Train on all rows, if that is wanted and possible."""
-    if first.interrupted or not training.refit or (whole := chunks.whole()) is None:
+    if first.interrupted or not training.refit_on_all or (whole := chunks.whole()) is None:
         return first.params, first.history
     every = [whole]
     with progress.within("all rows"):

@@ -51,6 +51,8 @@ _FIELD_KINDS = (Numerical, Categorical, MultiValued, *TRANSFORMS, *BASES)
 _KINDS: dict[str, type] = {
     kind.__name__: kind for kind in (*_FIELD_KINDS, *_MODELS, Loss, Training, StudySummary, TrialSummary)
 }
+# What settings were called when files were written.
+_RENAMED = {"Training": {"refit": "refit_on_all", "refine": "select_resolutions"}}
 _PARTS = {"encoder", "model", "loss", "training", "history"}  # and "study", where the settings were searched
 _MAPPED = ("params/factors", "params/linear")  # those that grow with the number of categories
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
@@ -347,9 +349,11 @@ def _restore_kind(settings: dict[str, Any], tensors: dict[str, Array], where: st
         raise ModelFileError(f"{where} is of the unknown kind {name!r}; upgrade splinefm, a newer one may know it")
     # Without its cuts this class would make as many as its count says.
     demand(kind is not Bins or settings.get("cuts") is not None, f"{where} is not fitted")
-    hints = _hints(name)
-    values = {}
-    for key, setting in settings.items():
+    hints, renamed = _hints(name), _RENAMED.get(name, {})
+    values: dict[str, Any] = {}
+    for old, setting in settings.items():
+        key = renamed.get(old, old)
+        demand(key not in values, f"{where}: {name} has {key} twice")
         if key not in hints:
             raise ModelFileError(f"{where}: {name} has no setting {key!r} in this version of splinefm; upgrade it")
         value = values[key] = _restore(setting, tensors, f"{where}/{key}")

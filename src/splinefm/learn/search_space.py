@@ -35,7 +35,7 @@ Params = Mapping[str, Any]
 AS_IS = "schema"
 """The value of `segments` that leaves every basis as the schema has it."""
 BY_COLUMN = "by column"
-"""The value of `segments` that stands for what `refine` finds."""
+"""The value of `segments` that stands for what `select_resolutions` finds."""
 TRANSFORMS: dict[str, Transform] = {
     "quantile": Quantile(atom_share=ATOM_SHARE),
     "minmax": MinMax(),
@@ -54,7 +54,9 @@ SMALLEST_BATCH, LARGEST_BATCH = 16, 16_384
 
 OF_FIELDS = ("segments", "degree", "transform")
 _OF_TRAINING = tuple(
-    item.name for item in fields(Training) if item.name not in ("warmup", "refit", "refine", "seed", "threads")
+    item.name
+    for item in fields(Training)
+    if item.name not in ("warmup", "refit_on_all", "select_resolutions", "seed", "threads")
 )
 
 
@@ -78,7 +80,7 @@ class Base:
     n_rows : int
         Rows to train on.
     resolutions : callable
-        Tells the resolutions by column that `refine` finds.
+        Tells the resolutions by column that `select_resolutions` finds.
 
     Examples
     --------
@@ -108,12 +110,12 @@ class Base:
         own["batch_size"] = training.rows_per_step(self.n_rows)
         own["l2"] = L2 if training.l2 is None else training.l2
         own["smoothness"] = SMOOTHNESS if training.smoothness is None else training.smoothness
-        segments = BY_COLUMN if self._may_refine else AS_IS
+        segments = BY_COLUMN if self._may_select else AS_IS
         return own | {"segments": segments, "degree": BSpline.degree, "transform": "auto"}
 
     @property
-    def _may_refine(self) -> bool:
-        return self.settings.training.refine and bool(free_columns(self.settings.schema))
+    def _may_select(self) -> bool:
+        return self.settings.training.select_resolutions and bool(free_columns(self.settings.schema))
 
     def space(self) -> dict[str, Entry]:
         """The default search space; what is a mapping by field or zero stays as it is."""
@@ -128,7 +130,7 @@ class Base:
             if isinstance(own, float) and own > 0.0:
                 space[name] = Range(min(entry.low, own), max(entry.high, own))
         if any(_has_free_basis(item) for item in items):
-            by_column = (BY_COLUMN,) if self._may_refine else ()
+            by_column = (BY_COLUMN,) if self._may_select else ()
             space |= {"segments": (*by_column, *SEGMENTS), "degree": DEGREES}
         if any(_has_free_transform(item) for item in items):
             space["transform"] = ("auto", "quantile", "minmax")

@@ -91,10 +91,10 @@ class Training:
         Keep a moving average of the weights, over about half an epoch, and use it.
     patience : int, optional
         Stop after so many epochs without a better validation loss.
-    refit : bool
+    refit_on_all : bool
         Train again on all rows, those of the validation part included, for as many epochs as were best. Only where the
         validation part was cut from a table that is kept in memory.
-    refine : bool
+    select_resolutions : bool
         Train a second time with resolutions by column, and take what is better on the validation part: resolutions
         that the first run made little use of are dropped, finer ones are added where the finest was of much use. Only
         for columns with several resolutions that were inferred, and tables of up to 200,000 rows that are kept in
@@ -122,8 +122,8 @@ class Training:
     warmup: float = 0.05
     average: bool = True
     patience: int | None = 5
-    refit: bool = True
-    refine: bool = True
+    refit_on_all: bool = True
+    select_resolutions: bool = True
     seed: int = 0
     threads: int | None = None
 

@@ -15,7 +15,7 @@ import numpy as np
 from splinefm.learn import metrics
 from splinefm.learn.chunks import MEMORY_BYTES, Chunks, Source
 from splinefm.learn.estimators import Task
-from splinefm.learn.fitting import DEFAULT_MODEL, make_chunks, refined, train_part
+from splinefm.learn.fitting import DEFAULT_MODEL, make_chunks, select_resolutions, train_part
 from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.resolutions import Resolutions, free_columns, resolutions_of
 from splinefm.learn.search_space import OF_FIELDS, Base, Settings
@@ -116,10 +116,10 @@ class Experiment:
 
     @cached_property
     def _resolutions(self) -> Resolutions:
-        """What `refine` finds; trials that go on elsewhere, or later, find the same."""
+        """What `select_resolutions` finds; trials that go on elsewhere, or later, find the same."""
         settings, task = self.base.settings, self.task
         first = train_part(settings.model, self.chunks, settings.training)
-        chunks, chosen = refined(settings.model, self.chunks, first, settings.training, task.validation)
+        chunks, chosen = select_resolutions(settings.model, self.chunks, first, settings.training, task.validation)
         if chosen.interrupted:
             raise KeyboardInterrupt
         return resolutions_of(chunks.encoder, free_columns(task.schema))
@@ -176,7 +176,7 @@ def changed_settings(base: Base, params: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model": settings.model,
         "schema": settings.schema,
-        "refine": False,  # the resolutions are those of the schema
+        "select_resolutions": False,  # the resolutions are those of the schema
         **{name: getattr(settings.training, name) for name in params if name in names},
     }
 
