@@ -613,8 +613,11 @@ def test_types_of_files_are_widened(write, tmp_path):
     write(pa.table({"a": [1, 2], "b": pa.nulls(2)}), tmp_path / "x")
     write(pa.table({"b": ["u", "v"], "a": [0.5, 1.5]}), tmp_path / "y")
     assert content(tmp_path) == {"a": [1.0, 2.0, 0.5, 1.5], "b": [None, None, "u", "v"]}
-    write(pa.table({"b": ["u"], "a": ["text"]}), tmp_path / "z")
-    with pytest.raises(ValueError, match=r"disagree on a column: .*Field a .*types={"):
+
+
+def test_parquet_files_that_disagree_are_refused(tmp_path):
+    to_parquet(pa.table({"a": [1]}), tmp_path / "x"), to_parquet(pa.table({"a": ["text"]}), tmp_path / "y")
+    with pytest.raises(ValueError, match=r"disagree on a column: .*Field a .*one type"):
         open_table(tmp_path)
 
 
@@ -675,20 +678,79 @@ def test_fractions_after_a_megabyte_of_integers_are_read(tmp_path):
     assert list(table.chunks())[-1].column("n")[-1].as_py() == 3.5
 
 
-@pytest.mark.parametrize("value", ["3.5", "text"])
-def test_a_value_that_does_not_fit_is_named_with_the_way_out(value, tmp_path, monkeypatch):
+@pytest.mark.parametrize("value", ["3.5", "text", "Zürich"])
+def test_a_value_that_does_not_fit_is_named_with_its_line_and_the_way_out(value, tmp_path, monkeypatch):
     monkeypatch.setattr(files_module, "_CSV_BLOCK", 1 << 10)
     path = tmp_path / "x.csv"
-    path.write_text("id,n\n" + "7,1\n" * 1000 + f"7,{value}\n")
-    with pytest.raises(ValueError, match=rf"x\.csv': column 'n': .*int64: .*'{value}'; declare .* types={{"):
-        list(open_table(path).chunks(["n"]))
-    assert content(path, types={"n": pa.string()})["n"][-1] == value
+    path.write_text("id,n\n" + "7,1\n" * 1000 + '\n"a ""b"",\nc",1\n' + f"7,{value}\n")
+    with pytest.raises(
+        ValueError, match=rf"x\.csv': column 'n' .*int64 .*'{value}' in line 1005; .*types={{'n': pyarrow"
+    ):
+        list(open_table(path, types={"id": pa.string()}).chunks(["n"]))
+    assert content(path, types={"id": pa.string(), "n": pa.large_string()})["n"][-1] == value
 
 
 def test_a_value_that_does_not_fit_the_given_type_is_named(tmp_path):
     (tmp_path / "x.csv").write_text("id,n\n1,2\n1,x\n")
-    with pytest.raises(ValueError, match=r"x\.csv': column 'n': .*double: invalid value 'x'"):
-        open_table(tmp_path / "x.csv", types={"n": pa.float64()})
+    with pytest.raises(ValueError, match=r"x\.csv': column 'n' is read as int8 but has 'x' in line 3"):
+        open_table(tmp_path / "x.csv", types={"n": pa.int8()})
+
+
+NOT_NUMBERS = {
+    "stray": ["1.5", "x"],
+    "comma": ['"1,234"', "2"],
+    "percent": ["5%", "6%"],
+    "date": ["2024-01-01", "2024-01-02"],
+    "time": ["10:00:00", "11:00:00"],
+    "stamp": ["2024-01-01 10:00:00", "2024-01-01T11:00:00"],
+    "truth": ["true", "false"],
+}
+
+
+@pytest.mark.parametrize("cells", NOT_NUMBERS.values(), ids=NOT_NUMBERS)
+def test_numbers_are_a_wish_that_text_does_not_fulfill(cells, tmp_path):
+    (tmp_path / "x.csv").write_text("n,m,none\n" + "".join(f"{cell},3,\n" for cell in cells))
+    wish = dict.fromkeys(["n", "m", "none"], pa.float64())
+    table = open_table(tmp_path / "x.csv", types=wish)
+    assert table.schema.types == [pa.large_string(), pa.float64(), pa.float64()]
+    assert content(table)["n"] == [cell.strip('"') for cell in cells]
+    text = open_table(tmp_path / "x.csv", types=dict.fromkeys(wish, pa.large_string()))
+    assert text.schema.types == [pa.large_string()] * 3
+
+
+def test_dates_and_times_are_recognized(tmp_path):
+    (tmp_path / "x.csv").write_text("d,t,z\n2024-01-01,2024-01-01 10:00:00,2024-01-01T10:00:00Z\n")
+    assert open_table(tmp_path / "x.csv").schema.types == [pa.date32(), pa.timestamp("s"), pa.timestamp("s", "UTC")]
+
+
+MIXTURES = {
+    "numbers": (["1"], ["0.5"], pa.float64()),
+    "numbers and text": (["1"], ["x"], pa.large_string()),
+    "truth values and numbers": (["true"], ["1"], pa.large_string()),
+    "truth values and text": (["true"], ["yes"], pa.large_string()),
+    "nothing and truth values": (["NA"], ["true"], pa.bool_()),
+    "nothing": (["NA"], ["NA"], pa.large_string()),
+    "days and times": (["2024-01-01"], ["2024-01-01 10:00:00"], pa.timestamp("s")),
+    "fractions of seconds": (["2024-01-01 10:00:00"], ["2024-01-01 10:00:00.5"], pa.timestamp("ns")),
+    "times with a zone and days": (["2024-01-01T10:00:00Z"], ["2024-01-01"], pa.large_string()),
+    "times with and without a zone": (["2024-01-01T10:00:00Z"], ["2024-01-01 10:00:00"], pa.large_string()),
+    "days and numbers": (["2024-01-01"], ["20240101"], pa.large_string()),
+    "times of the day and days": (["10:00:00"], ["2024-01-01"], pa.large_string()),
+}
+
+
+@pytest.mark.parametrize("kind", MIXTURES)
+def test_text_files_that_disagree_have_a_common_type(kind, tmp_path):
+    *parts, expected = MIXTURES[kind]
+    for name, part in zip(["x.csv", "y.csv"], parts, strict=True):
+        (tmp_path / name).write_text("n,a\n" + "".join(f"1,{cell}\n" for cell in part))
+    for paths in (["x.csv", "y.csv"], ["y.csv", "x.csv"]):
+        table = open_table([tmp_path / path for path in paths])
+        assert table.schema.field("a").type == expected
+        values = content(table)["a"]
+        assert len(values) == 2
+        if expected == pa.large_string() and kind != "nothing":
+            assert sorted(values) == sorted(parts[0] + parts[1])
 
 
 # Datasets

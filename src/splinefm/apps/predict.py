@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,15 +43,26 @@ def predict_file(
     require_columns(table, [*schema.names, *ids])
     columns = _output_schema(table, ids, prediction_name(fitted), format_name)
     rows = 0
-    with make_progress(verbose) as progress, _destination(out) as file, _writer(file, columns, format_name) as writer:
+    with make_progress(verbose) as progress:
         progress.begin("predicting", table.n_rows)
-        for batch in table.chunks([*schema.names, *ids], ROWS):
-            predictions = pa.array(fitted.predict(batch, threads=threads))
-            kept = [_decoded(batch.column(name)) for name in ids]
-            writer.write_batch(pa.RecordBatch.from_arrays([*kept, predictions], schema=columns))
-            rows += batch.num_rows
-            progress.advance(batch.num_rows)
+        batches = _predictions(fitted, table, ids, columns, threads)
+        # What is wrong with a table shows in the first rows most often: then nothing is written, not even a header.
+        first = list(islice(batches, 1))
+        with _destination(out) as file, _writer(file, columns, format_name) as writer:
+            for batch in chain(first, batches):
+                writer.write_batch(batch)
+                rows += batch.num_rows
+                progress.advance(batch.num_rows)
     return fitted, rows
+
+
+def _predictions(
+    fitted: Fitted, table: Table, ids: Sequence[str], columns: pa.Schema, threads: int | None
+) -> Iterator[pa.RecordBatch]:
+    for batch in table.chunks([*fitted.encoder.schema.names, *ids], ROWS):
+        predictions = pa.array(fitted.predict(batch, threads=threads))
+        kept = [_decoded(batch.column(name)) for name in ids]
+        yield pa.RecordBatch.from_arrays([*kept, predictions], schema=columns)
 
 
 def prediction_name(fitted: Fitted) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from splinefm.encode.lines import find_value
 from splinefm.encode.table import Piece, Table, check_names, make_table, quoted, unnamed_index
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _COMPRESSIONS = (".gz", ".bz2", ".zst")
-_TYPE_ADVICE = "declare the column in a schema or pass its type, such as types={'name': pyarrow.float64()}"
 
 # The spellings that pandas.read_csv reads as missing by default.
 _NULLS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
@@ -136,13 +136,16 @@ def _open_parquet(path: Path, buffer_size: int = _PARQUET_BUFFER) -> pa.parquet.
 
 
 def _from_csv(paths: list[Path], types: Mapping[str, pa.DataType]) -> Table:
+    orders = {name: kind for name, kind in types.items() if not _is_wish(kind)}
     schemas = []
     for path in paths:
-        with _naming(path), _open_csv(path, types) as reader:
+        with _naming(path), _open_csv(path, orders) as reader:
             schemas.append(reader.schema)
             _check_utf8(path, reader.schema)
-    schema = _common_schema(paths, schemas)
-    known = {column.name: column.type for column in schema}
+    _check_columns(paths, schemas)
+    known = {
+        name: _text_type([schema.field(name).type for schema in schemas], types.get(name)) for name in schemas[0].names
+    }
 
     def read_file(path: Path, small: bool, names: list[str]) -> Iterator[pa.RecordBatch]:
         with _naming(path), _open_csv(path, known, names, small) as reader:
@@ -153,7 +156,38 @@ def _from_csv(paths: list[Path], types: Mapping[str, pa.DataType]) -> Table:
             yield from read_file(path, False, names)
 
     pieces = [Piece(partial(read_file, path, True)) for path in paths]
-    return make_table(schema, None, read, pieces=lambda: pieces)
+    return make_table(pa.schema(known), None, read, pieces=lambda: pieces)
+
+
+def _is_wish(kind: pa.DataType) -> bool:
+    # Whoever asks for numbers can do with text, and says in the user's words which of it is no number.
+    return bool(pa.types.is_float64(kind))
+
+
+def _text_type(found: Sequence[pa.DataType], wanted: pa.DataType | None) -> pa.DataType:
+    """The type to read a column of text files with, from what the beginnings of the files look like."""
+    if wanted is not None and not _is_wish(wanted):
+        return wanted
+    kinds = {kind for kind in found if not pa.types.is_null(kind)}
+    are_numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
+    if wanted is not None:
+        return wanted if are_numbers else pa.large_string()
+    if len(kinds) == 1:
+        return kinds.pop()
+    if kinds and are_numbers:
+        return pa.float64()
+    if kinds and all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in kinds):
+        return _time_type(kinds)
+    # Nothing has been seen of a column that is empty in the beginning: text takes whatever comes.
+    return pa.large_string()
+
+
+def _time_type(kinds: Set[pa.DataType]) -> pa.DataType:
+    """A type for dates and times; those of a zone and those of none cannot be compared and stay text."""
+    times = [kind for kind in kinds if pa.types.is_timestamp(kind)]
+    if len({kind.tz for kind in times}) > 1 or (times[0].tz and len(times) < len(kinds)):
+        return pa.large_string()
+    return max(times, key=lambda kind: ["s", "ms", "us", "ns"].index(kind.unit))
 
 
 def _open_csv(
@@ -161,14 +195,17 @@ def _open_csv(
 ) -> pa.RecordBatchReader:
     from pyarrow import csv
 
-    delimiter = "\t" if _format(path) == "tsv" else ","
     nulls = {"null_values": _NULL_SPELLINGS, "strings_can_be_null": True}
     return csv.open_csv(
         str(path),
         read_options=csv.ReadOptions(block_size=_CSV_SMALL_BLOCK if small else _CSV_BLOCK),
-        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        parse_options=csv.ParseOptions(delimiter=_separator(path), newlines_in_values=True),
         convert_options=csv.ConvertOptions(column_types=types, include_columns=names, **nulls),
     )
+
+
+def _separator(path: Path) -> str:
+    return "\t" if _format(path) == "tsv" else ","
 
 
 def _check_utf8(path: Path, schema: pa.Schema) -> None:
@@ -180,16 +217,20 @@ def _check_utf8(path: Path, schema: pa.Schema) -> None:
 
 def _common_schema(paths: list[Path], schemas: list[pa.Schema]) -> pa.Schema:
     """The columns of files, each with a type that fits all of them, such as double for int64 and double."""
+    _check_columns(paths, schemas)
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise ValueError(f"files disagree on a column: {error}; write them with one type per column") from error
+
+
+def _check_columns(paths: list[Path], schemas: list[pa.Schema]) -> None:
     for path, schema in zip(paths, schemas, strict=True):
         check_names(schema.names)
         differing = sorted(set(schema.names) ^ set(schemas[0].names))
         if differing:
             files = quoted([str(paths[0]), str(path)])
             raise ValueError(f"files must have the same columns; {files} differ in {quoted(differing)}")
-    try:
-        return pa.unify_schemas(schemas, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise ValueError(f"files disagree on a column: {error}; {_TYPE_ADVICE}") from error
 
 
 @contextmanager
@@ -207,8 +248,23 @@ def _detail(path: Path, error: Exception) -> str:
     text = str(error)
     column = re.match(r"In CSV column #(\d+): ", text)
     if column:
-        with _open_csv(path, {}) as reader:
-            text = f"column {reader.schema.names[int(column[1])]!r}: {text[column.end() :]}"
+        text = _misfit(path, int(column[1]), text[column.end() :])
     if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text:
         return f"{text}; convert the file to UTF-8"
-    return f"{text}; {_TYPE_ADVICE}" if "conversion error" in text else text
+    return text
+
+
+def _misfit(path: Path, column: int, problem: str) -> str:
+    """What to tell about a value that cannot be read with the type of its column."""
+    with _open_csv(path, {}) as reader:
+        name = reader.schema.names[column]
+    found = re.match(r"CSV conversion error to ([^:]*): invalid value '(.*)'$", problem, re.DOTALL)
+    if not found:
+        return f"column {name!r}: {problem}"
+    kind, value = found.groups()
+    line = find_value(path, _separator(path), 2 * _CSV_BLOCK, column, value)
+    where = "" if line is None else f" in line {line}"
+    return (
+        f"column {name!r} is read as {kind} but has {value!r}{where}; correct the value, or read the column as "
+        f"text with sf.open_table(path, types={{{name!r}: pyarrow.large_string()}})"
+    )

@@ -162,7 +162,8 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
         DataFrame is not a column.
     types : mapping of str to pyarrow.DataType, optional
         CSV only: the types to read columns with. Other columns have the type that the first 8 MB of each file
-        suggest; names that are not in the file are ignored.
+        suggest, text where files disagree; names that are not in the file are ignored. `pyarrow.float64()` is a
+        wish: a column whose first 8 MB are not numbers alone is handed over as text.
 
     Examples
     --------
