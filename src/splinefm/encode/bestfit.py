@@ -141,6 +141,9 @@ def _nudge_inside(z: Float, support: Support) -> Float:
 
 
 def _maximize_likelihood(family: Family, z: Float, weight: Float) -> Params:
+    found = family.maximum(z, weight)
+    if found is not None and np.isfinite(found).all():
+        return _full_params(family.support, np.array(found))
     start = np.array(family.start(z, weight))
     if family.exact or not np.isfinite(start).all():
         return _full_params(family.support, start)

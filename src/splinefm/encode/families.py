@@ -13,6 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # loads scipy.special only when a function below first touches it
 
+from splinefm.encode.likelihood import (
+    cauchy_maximum,
+    gamma_maximum,
+    gumbel_maximum,
+    log_logistic_maximum,
+    logistic_maximum,
+    lomax_maximum,
+    weibull_maximum,
+)
 from splinefm.encode.points import LARGEST, Float, weighted_quantile
 
 Params: TypeAlias = tuple[float, ...]
@@ -35,6 +44,9 @@ class Family(NamedTuple):
         Whether the start already maximizes the likelihood.
     log_density, cdf, ppf
         Of z (or u) and the shapes.
+    maximum
+        Of standardized points and weights: the free parameters that maximize the likelihood, by equations of the
+        family's own; None where it has none or they do not settle.
 
     Examples
     --------
@@ -51,6 +63,7 @@ class Family(NamedTuple):
     log_density: Callable[..., Any]
     cdf: Callable[..., Any]
     ppf: Callable[..., Any]
+    maximum: Callable[[Float, Float], Params | None] = lambda z, weight: None
 
 
 # NumPy floats, so that a start value divided by a spread of zero is infinite instead of an exception.
@@ -124,6 +137,7 @@ _ALL = (
         log_density=_logistic_log_density,
         cdf=lambda z: scipy.special.expit(z),
         ppf=lambda u: scipy.special.logit(u),
+        maximum=logistic_maximum,
     ),
     Family(
         name="laplace",
@@ -142,6 +156,7 @@ _ALL = (
         log_density=lambda z: -z - np.exp(-z),
         cdf=lambda z: np.exp(-np.exp(-z)),
         ppf=lambda u: -np.log(-np.log(u)),
+        maximum=gumbel_maximum,
     ),
     Family(
         name="cauchy",
@@ -151,6 +166,7 @@ _ALL = (
         log_density=lambda z: -np.log(np.pi) - np.log1p(z**2),
         cdf=lambda z: 0.5 + np.arctan(z) / np.pi,
         ppf=lambda u: np.tan(np.pi * (u - 0.5)),
+        maximum=cauchy_maximum,
     ),
     Family(
         name="exponential",
@@ -178,6 +194,7 @@ _ALL = (
         log_density=lambda z, c: np.log(c) + (c - 1) * np.log(z) - z**c,
         cdf=lambda z, c: -np.expm1(-(z**c)),
         ppf=lambda u, c: (-np.log1p(-u)) ** (1 / c),
+        maximum=weibull_maximum,
     ),
     Family(
         name="gamma",
@@ -187,6 +204,7 @@ _ALL = (
         log_density=lambda z, a: (a - 1) * np.log(z) - z - scipy.special.gammaln(a),
         cdf=lambda z, a: scipy.special.gammainc(a, z),
         ppf=lambda u, a: scipy.special.gammaincinv(a, u),
+        maximum=gamma_maximum,
     ),
     Family(
         name="lognormal",
@@ -205,6 +223,7 @@ _ALL = (
         log_density=lambda z, c: np.log(c / z) + _logistic_log_density(c * np.log(z)),
         cdf=lambda z, c: scipy.special.expit(c * np.log(z)),
         ppf=lambda u, c: np.exp(scipy.special.logit(u) / c),
+        maximum=log_logistic_maximum,
     ),
     Family(
         name="lomax",
@@ -214,6 +233,7 @@ _ALL = (
         log_density=lambda z, a: np.log(a) - (a + 1) * np.log1p(z),
         cdf=lambda z, a: -np.expm1(-a * np.log1p(z)),
         ppf=lambda u, a: np.expm1(-np.log1p(-u) / a),
+        maximum=lomax_maximum,
     ),
     Family(
         name="beta",
