@@ -128,10 +128,10 @@ def test_bad_input_is_a_message(run, model, table, write, tmp_path, arguments, m
 @pytest.mark.parametrize(
     ("stdin", "message"),
     [
-        ("", "Empty CSV file"),
+        ("", "standard input: it is empty"),
         ("price\n1\n", "no column 'city'"),
         ("price,city\n1,Rome\ncheap,Oslo\n", "column 'price'"),
-        ("price,city\n1\n", "Expected 2 columns"),
+        ("price,city\n1\n", "line 2 has 1 column instead of 2"),
         (b"price,city\n1,\xff\xfe\n", "column 'city'"),
         ("price,price,city\n1,1,Rome\n", "duplicate column names: 'price'"),
     ],

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from splinefm.encode import delimited
 from splinefm.encode import files as files_module
 from splinefm.encode import table as table_module
 from splinefm.encode.table import missing_column_message, open_table
@@ -574,9 +575,9 @@ def test_formats_must_not_be_mixed(tmp_path):
 UNREADABLE = {
     "bad.parquet": (b"PAR1 not really PAR1", "[Pp]arquet"),
     "empty.parquet": (b"", "0 bytes"),
-    "empty.csv": (b"", "Empty CSV"),
-    "blank.csv": (b"\n", "Empty CSV"),
-    "ragged.csv": (b"a,b\n1,2\n1,2,3\n", "Expected 2 columns, got 3: 1,2,3"),
+    "empty.csv": (b"", "it is empty"),
+    "blank.csv": (b"\n", "it is empty"),
+    "ragged.csv": (b"a,b\n1,2\n1,2,3\n", "line 3 has 3 columns instead of 2, .* ',': '1,2,3'"),
     "latin.csv": ("a,b\n1,Zürich\n".encode("latin-1"), "column 'b' is not UTF-8; convert"),
     "header.csv": ("a,ü\n1,2\n".encode("latin-1"), "convert the file to UTF-8"),
     "not.csv.gz": (b"a,b\n1,2\n", "zlib"),
@@ -665,7 +666,7 @@ def test_quoted_line_breaks_belong_to_the_value(tmp_path):
 
 
 def test_line_breaks_in_values_survive_block_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(files_module, "_CSV_BLOCK", 64)
+    monkeypatch.setattr(delimited, "BLOCK", 64)
     (tmp_path / "x.csv").write_text("a,b\n" + '"one\n\ntwo",1\n' * 50)
     assert content(tmp_path / "x.csv") == {"a": ["one\n\ntwo"] * 50, "b": [1] * 50}
 
@@ -680,7 +681,7 @@ def test_fractions_after_a_megabyte_of_integers_are_read(tmp_path):
 
 @pytest.mark.parametrize("value", ["3.5", "text", "Zürich"])
 def test_a_value_that_does_not_fit_is_named_with_its_line_and_the_way_out(value, tmp_path, monkeypatch):
-    monkeypatch.setattr(files_module, "_CSV_BLOCK", 1 << 10)
+    monkeypatch.setattr(delimited, "BLOCK", 1 << 10)
     path = tmp_path / "x.csv"
     path.write_text("id,n\n" + "7,1\n" * 1000 + '\n"a ""b"",\nc",1\n' + f"7,{value}\n")
     with pytest.raises(

@@ -1,20 +1,18 @@
-"""The records of a CSV file as text with their line numbers, which Arrow does not tell."""
+"""The text of CSV files: what separates the columns, and in which line a row is, which Arrow does not tell."""
 
 from __future__ import annotations
 
-import csv
 import io
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import BinaryIO, NamedTuple
 
-import pyarrow as pa
-
-# That some programs put at the beginning of UTF-8.
-_MARK = b"\xef\xbb\xbf".decode("latin-1")
+_MARK = b"\xef\xbb\xbf"  # that some programs put at the beginning of UTF-8
+_SEPARATORS = ",\t;|"
 # The rest of a quoted value; in it a quote is written twice.
 _IN_QUOTES = re.compile(r'[^"]*(?:""[^"]*)*')
+_LOOK_AT = 1000  # records
 
 
 class Record(NamedTuple):
@@ -23,61 +21,118 @@ class Record(NamedTuple):
     line: int
     text: str
     """With a character per byte: Latin-1 decodes any file, and separators, quotes and line ends look the same."""
+    is_open: bool
+    """Whether the text ends within quotes."""
 
 
-def read_records(path: Path, separator: str, longest: int) -> Iterator[Record]:
+def read_records(stream: BinaryIO, separator: str, longest: int) -> Iterator[Record]:
     """The records of a file, the header first; empty lines are left out, as by Arrow.
 
     A record longer than `longest` bytes is cut there and is the last one.
 
     Examples
     --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "x.csv"
-    >>> _ = path.write_text('a,b\\n"one\\ntwo",1\\n\\nthree,2\\n')
-    >>> [record.line for record in read_records(path, ",", 1000)]
+    >>> text = io.BytesIO(b'a,b\\n"one\\ntwo",1\\n\\nthree,2\\n')
+    >>> [record.line for record in read_records(text, ",", 1000)]
     [1, 2, 5]
     """
-    with pa.input_stream(str(path), compression="detect", buffer_size=1 << 16) as stream:
-        lines = io.TextIOWrapper(stream, "latin-1", newline="")
-        begin, record, inside = 1, "", False
-        number = 0
-        while line := lines.readline(longest + 1):
-            number += 1
-            line = line.removeprefix(_MARK) if number == 1 else line
-            if not record and not line.strip("\r\n"):
-                continue
-            begin, record = begin if record else number, record + line
-            inside = _ends_in_quotes(line, separator, inside)
-            if len(record) > longest:
-                break
-            if not inside:
-                yield Record(begin, record.rstrip("\r\n"))
-                record = ""
-        if record:
-            yield Record(begin, record)
-
-
-def find_value(path: Path, separator: str, longest: int, column: int, value: str) -> int | None:
-    """The line of the first record with a value in a column, counted from 0; None where it is not found."""
-    wanted = value.encode().decode("latin-1")
-    for line, text in read_records(path, separator, longest):
-        if wanted in text:
-            cells = cut(text, separator)
-            if column < len(cells) and cells[column] == wanted:
-                return line
-    return None
+    lines = io.TextIOWrapper(stream, "latin-1", newline="")
+    begin, record, is_open = 1, "", False
+    number = 0
+    while line := lines.readline(longest + 1):
+        number += 1
+        line = line.removeprefix(_MARK.decode("latin-1")) if number == 1 else line
+        if not record and not line.strip("\r\n"):
+            continue
+        begin, record = begin if record else number, record + line
+        is_open = _ends_in_quotes(line, separator, is_open)
+        if len(record) > longest:
+            break
+        if not is_open:
+            yield Record(begin, record.rstrip("\r\n"), False)
+            record = ""
+    if record:
+        yield Record(begin, record, is_open)
 
 
 def cut(record: str, separator: str) -> list[str]:
-    """The cells of a record.
+    """The cells of a record, quoted ones without their quotes.
 
     Examples
     --------
-    >>> cut('"one;two";3', ";")
-    ['one;two', '3']
+    >>> cut('"a;b";3', ";")
+    ['a;b', '3']
     """
-    return next(csv.reader([record], delimiter=separator))
+    if '"' not in record:
+        return record.split(separator)
+    cells, at = [], 0
+    while at <= len(record):
+        end, text = at, ""
+        if record.startswith('"', at):
+            end = _end_of_quotes(record, at + 1)
+            text = record[at + 1 : end].replace('""', '"')
+            end += 1
+        after = record.find(separator, end)
+        after = len(record) if after < 0 else after
+        cells.append(text + record[end:after])
+        at = after + 1
+    return cells
+
+
+def find_separator(head: bytes, whole: bool) -> str:
+    """What separates the columns of a file: a comma, tab, semicolon or bar.
+
+    It is in the header, and the rows have as many of it as the header, outside quotes; where that is true of several,
+    the one that makes most columns. A comma where none is in the header, as in a file of one column.
+
+    Parameters
+    ----------
+    head : bytes
+        The beginning of the file.
+    whole : bool
+        Whether that is all of it; otherwise its last record may be cut.
+
+    Examples
+    --------
+    >>> find_separator(b"price;city\\n3,50;Rome\\n4,25;Oslo\\n", True)
+    ';'
+    """
+    best, most = ",", (0.0, 1)
+    for separator in _SEPARATORS:
+        records = list(islice(read_records(io.BytesIO(head), separator, len(head)), _LOOK_AT))
+        counts = [len(cut(record.text, separator)) for record in records]
+        rows = counts[1:] if whole or len(counts) < 3 else counts[1:-1]
+        if not counts or counts[0] < 2:
+            continue
+        alike = sum(count == counts[0] for count in rows) / len(rows) if rows else 1.0
+        if (alike, counts[0]) > most:
+            best, most = separator, (alike, counts[0])
+    return best
+
+
+def find_value(records: Iterable[Record], separator: str, column: int, value: str) -> Record | None:
+    """The first record with a value in a column, which is counted from 0."""
+    wanted = value.encode().decode("latin-1")
+    for record in records:
+        if wanted in record.text and wanted in cut(record.text, separator)[column : column + 1]:
+            return record
+    return None
+
+
+def find_ragged(records: Iterable[Record], separator: str) -> tuple[Record, int, int] | None:
+    """The first record that has not as many cells as the header; how many it and the header have."""
+    wanted = 0
+    for record in records:
+        n = len(cut(record.text, separator))
+        if wanted and n != wanted:
+            return record, n, wanted
+        wanted = n
+    return None
+
+
+def find_longer(records: Iterable[Record], length: int) -> Record | None:
+    """The first record of more than `length` bytes."""
+    return next((record for record in records if len(record.text) > length), None)
 
 
 def _ends_in_quotes(line: str, separator: str, inside: bool) -> bool:
@@ -87,12 +142,16 @@ def _ends_in_quotes(line: str, separator: str, inside: bool) -> bool:
     at = 0
     while True:
         if inside or line.startswith('"', at):
-            closing = _IN_QUOTES.match(line, at + (not inside))
-            assert closing is not None  # the pattern matches nothing, too
-            if closing.end() == len(line):
+            at = _end_of_quotes(line, at + (not inside)) + 1
+            if at > len(line):
                 return True
-            at = closing.end() + 1
         inside = False
         at = line.find(separator, at) + 1
         if at == 0:
             return False
+
+
+def _end_of_quotes(text: str, at: int) -> int:
+    """The place of the quote that ends a value; the length of the text where there is none."""
+    match = _IN_QUOTES.match(text, at)
+    return match.end() if match else at  # the pattern matches the empty text, too

@@ -1,5 +1,7 @@
 """Anything tabular, in memory or in files, as Arrow record batches of an exact size."""
 
+from __future__ import annotations
+
 import difflib
 import json
 import os
@@ -63,6 +65,7 @@ class Table:
     n_rows: int | None
     _read: _Read = field(repr=False)
     _pieces: Callable[[], Sequence[Piece]] | None = field(default=None, repr=False)
+    _retype: Callable[[Mapping[str, pa.DataType]], Table] | None = field(default=None, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -148,7 +151,7 @@ class Table:
         return list(dict.fromkeys(columns))
 
 
-def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None) -> Table:
+def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None, sep: str | None = None) -> Table:
     """Open anything tabular for reading in batches; what is open already is handed back.
 
     Parameters
@@ -163,7 +166,11 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     types : mapping of str to pyarrow.DataType, optional
         CSV only: the types to read columns with. Other columns have the type that the first 8 MB of each file
         suggest, text where files disagree; names that are not in the file are ignored. `pyarrow.float64()` is a
-        wish: a column whose first 8 MB are not numbers alone is handed over as text.
+        wish: a column whose first 8 MB are not numbers alone is handed over as text. Functions that are given an
+        open table add the types that they need; those given here stay.
+    sep : str, optional
+        CSV only: the character between the columns. By default it is found: the comma, tab, semicolon or bar of which
+        the header and the rows have the same number; in TSV files the tab.
 
     Examples
     --------
@@ -172,12 +179,13 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     ('x0', 'x1')
     """
     if isinstance(source, Table):
-        return source
+        return source._retype(types) if types and source._retype is not None else source
+    _check_separator(sep)
     paths = [source] if isinstance(source, str | os.PathLike) else source
     if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | os.PathLike) for path in paths):
         from splinefm.encode.files import open_files
 
-        return open_files(paths, types or {})
+        return open_files(paths, types or {}, sep)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
@@ -191,6 +199,11 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     if _is_dataset(source):
         return _from_dataset(source)
     return _from_stream(source)
+
+
+def _check_separator(sep: str | None) -> None:
+    if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or not sep.isascii() or sep in '"\r\n'):
+        raise ValueError(f"sep must be one character, such as ',', ';', '|' or a tab, got {sep!r}")
 
 
 def missing_column_message(name: str, names: Sequence[str]) -> str:
@@ -287,12 +300,13 @@ def make_table(
     read: _Read,
     index: Set[str] = frozenset(),
     pieces: Callable[[], Sequence[Piece]] | None = None,
+    retype: Callable[[Mapping[str, pa.DataType]], Table] | None = None,
 ) -> Table:
     check_names(schema.names)
     fields = [pa.field(f.name, _plain(f.type)) for f in schema if f.name not in index]
     if not fields:
         raise ValueError("the table has no columns")
-    return Table(pa.schema(fields), n_rows, read, pieces)
+    return Table(pa.schema(fields), n_rows, read, pieces, retype)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
