@@ -8,6 +8,7 @@ import pytest
 
 import splinefm as sf
 from splinefm.apps import fit as module
+from splinefm.encode.table import open_table
 
 # Kernels are compiled for each model and k: one is enough here.
 SMALL = ("--model", "fm", "--k", "2", "--epochs", "2", "--threads", "1")
@@ -74,7 +75,7 @@ def test_the_target_decides_the_loss(run, write, tmp_path, values, loss, classes
 def test_a_dictionary_of_two_values_is_two_values(run, write, tmp_path):
     labels = pa.array(["a", "b", None] * 20).dictionary_encode()
     write(pa.table({"x": np.arange(60.0), "y": labels}), tmp_path / "d.parquet")
-    assert module.choose_loss(str(tmp_path / "d.parquet"), "y").loss == "logistic"
+    assert module.choose_loss(open_table(tmp_path / "d.parquet"), "y").loss == "logistic"
 
 
 def test_a_loss_that_is_given_is_taken(run, data):

@@ -67,6 +67,7 @@ def schema(
     data: opt.DataOrStandard,
     target: opt.SchemaTarget = None,
     ignore: opt.Ignore = None,
+    sep: opt.Sep = None,
     out: opt.SchemaOut = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -74,7 +75,7 @@ def schema(
     from splinefm.apps.sources import open_data, refuse_overwriting, without
     from splinefm.encode.inference import infer_schema
 
-    inferred = without(infer_schema(open_data(data), target=target), ignore or [])
+    inferred = without(infer_schema(open_data(data, sep=sep), target=target), ignore or [])
     if out is not None:
         refuse_overwriting(out, data)
         inferred.save(out)
@@ -94,6 +95,7 @@ def fit(
     ignore: opt.Ignore = None,
     weight: opt.Weight = None,
     validation: opt.Validation = None,
+    sep: opt.Sep = None,
     model: opt.ModelOption = None,
     k: opt.K = None,
     rank: opt.Rank = None,
@@ -130,7 +132,7 @@ def fit(
         threads=threads,
     )
     sizes = _given(k=k, rank=rank, order=order)
-    request = _fit_request(data, target, out, schema, ignore, weight, validation, model, sizes, loss, training)
+    request = _fit_request(data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep)
     summary = fit_file(request, _remarks(quiet), not quiet)
     return print_json(summary) if as_json else print_fit(summary)
 
@@ -151,6 +153,7 @@ def tune(
     ignore: opt.Ignore = None,
     weight: opt.Weight = None,
     validation: opt.Validation = None,
+    sep: opt.Sep = None,
     model: opt.ModelOption = None,
     k: opt.K = None,
     rank: opt.Rank = None,
@@ -186,7 +189,7 @@ def tune(
         threads=threads,
     )
     sizes = _given(k=k, rank=rank, order=order)
-    wanted = _fit_request(data, target, out, schema, ignore, weight, validation, model, sizes, loss, training)
+    wanted = _fit_request(data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep)
     request = TuneRequest(wanted, trials, timeout, storage, study_name, metric.value, prune, plot)
     summary = tune_file(request, _remarks(quiet), not quiet)
     return print_json(summary) if as_json else print_tuning(summary)
@@ -199,6 +202,7 @@ def evaluate(
     target: opt.EvaluateTarget = None,
     by: opt.By = None,
     weight: opt.Weight = None,
+    sep: opt.Sep = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
@@ -206,7 +210,7 @@ def evaluate(
     """Measure how well a model predicts a table."""
     from splinefm.apps.evaluate import evaluate_file
 
-    evaluation = evaluate_file(model, data, target, by, weight, threads, not quiet)
+    evaluation = evaluate_file(model, data, target, by, weight, threads, not quiet, sep)
     return print_json(evaluation.to_dict()) if as_json else print_evaluation(evaluation)
 
 
@@ -216,6 +220,7 @@ def predict(
     data: opt.DataOrStandard,
     out: opt.PredictOut = "-",
     ids: opt.Ids = None,
+    sep: opt.Sep = None,
     format_name: opt.FormatOption = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
@@ -235,7 +240,7 @@ def predict(
     if out == STANDARD and format_name is opt.FormatName.PARQUET and sys.stdout.isatty():
         raise typer.BadParameter("Parquet is not for a terminal; add --out FILE", param_hint="--format")
     chosen = None if format_name is None else format_name.value
-    fitted, rows = predict_file(model, data, out, ids or [], chosen, threads, not quiet)
+    fitted, rows = predict_file(model, data, out, ids or [], chosen, threads, not quiet, sep)
     column, meaning = prediction_name(fitted), predicted_thing(fitted)
     if as_json:
         return print_json({"file": out, "rows": rows, "column": column, "meaning": meaning})
@@ -258,6 +263,7 @@ def view(
     segment: opt.SegmentValues = None,
     each: opt.Each = None,
     data: opt.Background = None,
+    sep: opt.Sep = None,
     link: opt.Link = True,
     out: opt.ViewOut = None,
     quiet: opt.Quiet = False,
@@ -275,7 +281,7 @@ def view(
     for text in segment or []:
         if "=" not in text:
             raise typer.BadParameter(f"{text!r} is not of the form FIELD=VALUE", param_hint="--segment")
-    seen = view_file(ViewRequest(model, along, segment or [], each, data, link, out), not quiet)
+    seen = view_file(ViewRequest(model, along, segment or [], each, data, link, out, sep), not quiet)
     for remark in seen.segments.remarks:
         _remarks(quiet)(remark)
     if as_json:
@@ -291,6 +297,7 @@ def explain(
     target: opt.ExplainTarget = None,
     weight: opt.ExplainWeight = None,
     sample: opt.SampleRows = 10_000,
+    sep: opt.Sep = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
@@ -306,7 +313,7 @@ def explain(
         raise typer.BadParameter("where to? Give a folder, such as --out report", param_hint="--out")
     if weight is not None and target is None:
         raise typer.BadParameter("weights are for metrics; add --target COLUMN", param_hint="--weight")
-    facts = explain_file(ExplainRequest(model, data, out, target, weight, sample, threads), not quiet)
+    facts = explain_file(ExplainRequest(model, data, out, target, weight, sample, threads, sep), not quiet)
     return print_json(facts) if as_json else print_explanation(facts)
 
 
@@ -319,6 +326,7 @@ def discretize(
     field: opt.BinnedFields = None,
     spacing: opt.Spacing = opt.SpacingName.U,
     data: opt.BinsData = None,
+    sep: opt.Sep = None,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -332,7 +340,7 @@ def discretize(
         raise typer.BadParameter("give either --bins or --max-error", param_hint="--bins")
     if field and max_error is None:
         raise typer.BadParameter("goes with --max-error; with --bins write FIELD=N", param_hint="--field")
-    request = DiscretizeRequest(model, out, bins or [], field or [], spacing.value, max_error, data)
+    request = DiscretizeRequest(model, out, bins or [], field or [], spacing.value, max_error, data, sep)
     report = discretize_file(request, not quiet)
     return print_json(report_facts(report, out)) if as_json else print_report(report, out)
 
@@ -347,6 +355,7 @@ def export(
     rows: opt.ExportRows = None,
     rows_out: opt.ExportRowsOut = None,
     target: opt.RowsTarget = None,
+    sep: opt.Sep = None,
     as_json: opt.Json = False,
 ) -> None:
     """Write a model in a form that other systems read: a libffm model, an ONNX graph, or plain tables."""
@@ -358,7 +367,7 @@ def export(
             raise typer.BadParameter(f"is for --to {kind}", param_hint=name)
     if (rows is None) != (rows_out is None):
         raise typer.BadParameter("--rows and --rows-out go together", param_hint="--rows")
-    written = export_file(ExportRequest(model, out, to.value, csv, raw, rows, rows_out, target))
+    written = export_file(ExportRequest(model, out, to.value, csv, raw, rows, rows_out, target, sep))
     if as_json:
         return print_json(written)
     print_facts((kind, ", ".join(what) if isinstance(what, list) else what) for kind, what in written.items())
@@ -372,6 +381,7 @@ def rank(
     k: opt.TopK = 20,
     ids: opt.ItemIds = None,
     exclude: opt.Excluded = None,
+    sep: opt.Sep = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
@@ -382,7 +392,7 @@ def rank(
     """
     from splinefm.apps.rank import RankRequest, print_ranking, rank_file
 
-    found = rank_file(RankRequest(model, items, context, k, ids, exclude or [], threads), not quiet)
+    found = rank_file(RankRequest(model, items, context, k, ids, exclude or [], threads, sep), not quiet)
     if as_json:
         return print_json({"contexts": found})
     print_ranking(found)
@@ -428,6 +438,7 @@ def _fit_request(
     sizes: dict[str, Any],
     loss: opt.LossName,
     training: dict[str, Any],
+    sep: str | None,
 ) -> FitRequest:
     from splinefm.apps.fit import FitRequest
 
@@ -443,6 +454,7 @@ def _fit_request(
         weight=weight,
         validation=_share_or_file(validation),
         training=training,
+        sep=sep,
     )
 
 

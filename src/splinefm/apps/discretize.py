@@ -25,6 +25,7 @@ class DiscretizeRequest(NamedTuple):
     spacing: Literal["u", "uniform", "geometric", "quantile"] = "u"
     max_error: float | None = None
     data: str | None = None
+    sep: str | None = None
 
 
 def discretize_file(request: DiscretizeRequest, verbose: bool = False) -> DiscretizationReport:
@@ -32,7 +33,8 @@ def discretize_file(request: DiscretizeRequest, verbose: bool = False) -> Discre
     refuse_overwriting(request.out, request.model, request.data or request.model)
     check_destination(request.out)
     fitted = load(request.model)
-    data = None if request.data is None else open_table(request.data, types=fitted.encoder.schema.column_types())
+    types = fitted.encoder.schema.column_types()
+    data = None if request.data is None else open_table(request.data, types=types, sep=request.sep)
     with make_progress(verbose) as progress:
         progress.say("choosing bins")
         binned = discretize(fitted, _fields(request), spacing=request.spacing, max_error=request.max_error, data=data)

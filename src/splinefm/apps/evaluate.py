@@ -68,10 +68,11 @@ def evaluate_file(
     weight: str | None = None,
     threads: int | None = None,
     verbose: bool = False,
+    sep: str | None = None,
 ) -> Evaluation:
     """Measure a model; scores and targets are kept, the table is not."""
     fitted = load(model)
-    table = open_data(data, _types(fitted, target, weight))
+    table = open_data(data, _types(fitted, target, weight), sep)
     target = target or _find_target(data, table, fitted, {by, weight})
     require_columns(table, [name for name in (*fitted.encoder.schema.names, target, by, weight) if name is not None])
     groups = _Groups(by) if by is not None else None

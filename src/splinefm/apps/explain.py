@@ -43,6 +43,8 @@ class ExplainRequest:
         Rows to explain, at most.
     threads : int, optional
         All cores by default.
+    sep : str, optional
+        What separates the columns of CSV.
     """
 
     model: Path
@@ -52,6 +54,7 @@ class ExplainRequest:
     weight: str | None = None
     sample: int = 10_000
     threads: int | None = None
+    sep: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +173,9 @@ def make_explanation(request: ExplainRequest, progress: Progress) -> Explanation
     """Everything that can be told, computed."""
     progress.begin("reading the model")
     fitted = load(request.model)
-    found = survey(fitted, request.data, request.target, request.weight, request.sample, request.threads, progress)
+    found = survey(
+        fitted, request.data, request.target, request.weight, request.sample, request.threads, progress, request.sep
+    )
     metrics, deviating, n_groups = [], [], 0
     if found.y is not None:
         metrics = list(measure(fitted.loss, found.y, found.scores, found.weight))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from splinefm.apps.sources import refuse_overwriting
+from splinefm.encode.table import open_table
 from splinefm.learn.modelfile import load
 
 
@@ -20,6 +21,7 @@ class ExportRequest(NamedTuple):
     rows: str | None = None
     rows_out: Path | None = None
     target: str | None = None
+    sep: str | None = None
 
 
 def export_file(request: ExportRequest) -> dict[str, Any]:
@@ -42,6 +44,6 @@ def export_file(request: ExportRequest) -> dict[str, Any]:
     written = {"libffm": str(request.out), "features": f"{request.out}.json"}
     if request.rows is not None and request.rows_out is not None:
         refuse_overwriting(request.rows_out, request.model, request.rows)
-        export_libffm_rows(fitted, request.rows, request.rows_out, target=request.target)
+        export_libffm_rows(fitted, open_table(request.rows, sep=request.sep), request.rows_out, target=request.target)
         written["rows"] = str(request.rows_out)
     return written

@@ -17,6 +17,7 @@ from splinefm.encode.columns import is_text
 from splinefm.encode.inference import LOOK_AT, infer_schema
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Schema
+from splinefm.encode.table import Table
 from splinefm.learn.container import check_destination
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, fit_model
@@ -66,6 +67,8 @@ class FitRequest:
         A share of the rows, or a file.
     training : dict
         Settings of `Training` that were given.
+    sep : str, optional
+        What separates the columns of CSV.
     """
 
     data: str
@@ -79,6 +82,19 @@ class FitRequest:
     weight: str | None = None
     validation: float | str | None = None
     training: dict[str, Any] = field(default_factory=dict)
+    sep: str | None = None
+
+    def open(self) -> Table:
+        """The table."""
+        return open_data(self.data, sep=self.sep)
+
+    def open_validation(self) -> float | Table | None:
+        """The share of the rows, or the table of rows that choose the best epoch; it must have the target."""
+        if not isinstance(self.validation, str):
+            return self.validation
+        table = open_data(self.validation, sep=self.sep)
+        require_columns(table, [self.target])
+        return table
 
 
 def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> dict[str, Any]:
@@ -87,16 +103,15 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
     check_destination(request.out)  # before an hour of training, not after it
     refuse_overwriting(request.out, request.data, *(path for path in (request.schema,) if path is not None))
     training = replace(Training(), **request.training)
-    if isinstance(request.validation, str):
-        require_columns(open_data(request.validation), [request.target])
-    choice = choose_loss(request.data, request.target, request.loss)
+    table, validation = request.open(), request.open_validation()
+    choice = choose_loss(table, request.target, request.loss)
     say(f"loss: {choice.loss} ({choice.why})")
-    schema = find_schema(request, say, verbose)
+    schema = find_schema(request, table, say, verbose)
     model = make_model(request)
     say(f"model: {model}")
-    given: dict[str, Any] = {} if request.validation is None else {"validation": request.validation}
+    given: dict[str, Any] = {} if validation is None else {"validation": validation}
     fitted = fit_model(
-        request.data,
+        table,
         request.target,
         schema=schema,
         model=model,
@@ -110,9 +125,9 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
     return _summary(fitted, request, choice, time.perf_counter() - begin)
 
 
-def choose_loss(data: str, target: str, given: LossName | None = None) -> Choice:
+def choose_loss(table: Table, target: str, given: LossName | None = None) -> Choice:
     """The loss that suits a target, if none is given: logistic for two values, squared for numbers."""
-    values, kind, whole = _look_at(data, target)
+    values, kind, whole = _look_at(table, target)
     if not values:
         raise ValueError(f"the target {target!r} has no values")
     shown = ", ".join(sorted(map(repr, values))[:5])
@@ -132,9 +147,8 @@ def choose_loss(data: str, target: str, given: LossName | None = None) -> Choice
     )
 
 
-def _look_at(data: str, target: str) -> tuple[set[object], pa.DataType, bool]:
+def _look_at(table: Table, target: str) -> tuple[set[object], pa.DataType, bool]:
     """Up to three or a few more values of a column, its type, and whether all rows were looked at."""
-    table = open_data(data)
     require_columns(table, [target])
     values: set[object] = set()
     rows = 0
@@ -149,13 +163,13 @@ def _look_at(data: str, target: str) -> tuple[set[object], pa.DataType, bool]:
     return values, kind.value_type if pa.types.is_dictionary(kind) else kind, rows < LOOK_AT
 
 
-def find_schema(request: FitRequest, say: Callable[[str], None], verbose: bool) -> Schema:
+def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], verbose: bool) -> Schema:
     """The schema that is given, or one that is inferred."""
     if request.schema is not None:
         return without(Schema.load(request.schema), request.ignored)
     with make_progress(verbose) as progress:
         progress.begin("looking at the columns")
-        inferred = infer_schema(request.data, target=request.target)
+        inferred = infer_schema(table, target=request.target)
     schema = without(inferred, [*request.ignored, *([request.weight] if request.weight is not None else [])])
     numerical = sum(isinstance(item, Numerical) for item in schema)
     say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")

@@ -75,6 +75,20 @@ def _amount(text: str, panel: str, *names: str) -> Any:
     return typer.Option(*names, metavar="NUMBER", min=0.0, help=text, rich_help_panel=panel)
 
 
+def _parse_separator(text: str | None) -> str | None:
+    if text is None:
+        return None
+    from splinefm.encode.table import check_separator
+
+    sep = "\t" if text == r"\t" else text
+    try:
+        check_separator(sep)
+    except ValueError:
+        message = f"one character, such as ';', or '\\t' for a tab; got {text!r}"
+        raise typer.BadParameter(message, param_hint="--sep") from None
+    return sep
+
+
 _MODEL, _TRAINING, _SEARCH = "Model", "Training", "Search"
 _FILES = "A CSV, TSV or Parquet file, a folder of such files, or a pattern such as 'logs/*.parquet'"
 _LOSSES = (
@@ -85,6 +99,14 @@ _LOSSES = (
 Data = Annotated[str, typer.Argument(metavar="DATA", help=f"{_FILES}.", show_default=False)]
 DataOrStandard = Annotated[
     str, typer.Argument(metavar="DATA", help=f"{_FILES}; - for CSV on the standard input.", show_default=False)
+]
+Sep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHARACTER",
+        callback=_parse_separator,
+        help="What separates the columns of CSV, such as ';' or '\\t' for a tab; by default it is found.",
+    ),
 ]
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model file, as 'splinefm fit' writes it.", show_default=False)

@@ -32,6 +32,7 @@ def predict_file(
     format_name: str | None = None,
     threads: int | None = None,
     verbose: bool = False,
+    sep: str | None = None,
 ) -> tuple[Fitted, int]:
     """Write the predictions of a model for a table; the model and the number of rows."""
     format_name, ids = format_name or output_format(out), list(dict.fromkeys(ids))
@@ -39,7 +40,7 @@ def predict_file(
     fitted = load(model)
     schema = fitted.encoder.schema
     # Identifiers are copied as they stand in a text file: "007" must not become 7.
-    table = open_data(data, {**dict.fromkeys(ids, pa.large_string()), **schema.column_types()})
+    table = open_data(data, {**dict.fromkeys(ids, pa.large_string()), **schema.column_types()}, sep)
     require_columns(table, [*schema.names, *ids])
     columns = _output_schema(table, ids, prediction_name(fitted), format_name)
     rows = 0

@@ -30,13 +30,14 @@ class RankRequest(NamedTuple):
     ids: str | None = None
     excluded: Sequence[str] = ()
     threads: int | None = None
+    sep: str | None = None
 
 
 def rank_file(request: RankRequest, verbose: bool = False) -> list[list[dict[str, Any]]]:
     """For each context its best items: id, score and prediction."""
     contexts = read_contexts(request.context)
     fitted = load(request.model)
-    table = open_table(request.items, types=fitted.encoder.schema.column_types())
+    table = open_table(request.items, types=fitted.encoder.schema.column_types(), sep=request.sep)
     with make_progress(verbose) as progress:
         progress.say("folding the items")
         ids: Any = request.ids

@@ -206,10 +206,11 @@ def survey(
     sample_rows: int,
     threads: int | None,
     progress: Progress,
+    sep: str | None = None,
 ) -> Survey:
     """Read the data once."""
     schema = fitted.encoder.schema
-    table = open_data(data, target_types(fitted, target, weight))
+    table = open_data(data, target_types(fitted, target, weight), sep)
     names = list(dict.fromkeys([*schema.names, *(name for name in (target, weight) if name is not None)]))
     require_columns(table, names)
     if target in schema.names:

@@ -13,7 +13,9 @@ from splinefm.apps.info import describe_study
 from splinefm.apps.output import in_bytes, print_facts
 from splinefm.apps.pictures import FORMATS, import_plots, picture_bytes
 from splinefm.apps.reports import study_line
-from splinefm.apps.sources import open_data, refuse_overwriting, require_columns
+from splinefm.apps.sources import refuse_overwriting
+from splinefm.encode.schema import Schema
+from splinefm.encode.table import Table
 from splinefm.learn.container import check_destination, replacing
 from splinefm.learn.study import StudySummary
 from splinefm.learn.training import Training
@@ -48,15 +50,16 @@ def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -
     begin = time.perf_counter()
     _check_files(request)
     fit = request.fit
-    choice = choose_loss(fit.data, fit.target, fit.loss)
+    table, validation = fit.open(), fit.open_validation()
+    choice = choose_loss(table, fit.target, fit.loss)
     say(f"loss: {choice.loss} ({choice.why})")
-    estimator = _estimator(fit, choice.loss, say, verbose)
+    estimator = _estimator(fit, find_schema(fit, table, say, verbose), validation, choice.loss)
     say(f"model: {type(estimator.model).__name__}")
     given = {**fit.sizes, **fit.training}
     searched = ("k", "batch_size", "learning_rate", "l2", "smoothness")
     tuned = _tune(
         estimator,
-        fit.data,
+        table,
         fit.target,
         sample_weight=fit.weight,
         trials=request.trials,
@@ -111,17 +114,14 @@ def _check_files(request: TuneRequest) -> None:
             raise ValueError(f"--plot {str(plot)!r} must end in {', '.join(FORMATS)}")
         check_destination(plot)
         import_plots()
-    if isinstance(fit.validation, str):
-        require_columns(open_data(fit.validation), [fit.target])
 
 
-def _estimator(fit: FitRequest, loss: str, say: Callable[[str], None], verbose: bool) -> Any:
+def _estimator(fit: FitRequest, schema: Schema, validation: float | Table | None, loss: str) -> Any:
     from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor
 
-    schema = find_schema(fit, say, verbose)
     settings = {item.name: fit.training[item.name] for item in fields(Training) if item.name in fit.training}
-    if fit.validation is not None:
-        settings["validation"] = fit.validation
+    if validation is not None:
+        settings["validation"] = validation
     model = make_model(fit)
     if loss == "logistic":
         return SplineFMClassifier(model, schema=schema, **settings)

@@ -15,6 +15,7 @@ from splinefm.apps.samples import read_sample
 from splinefm.apps.segments import Segments, parse_segments, unknown_field
 from splinefm.apps.sources import open_data, require_columns
 from splinefm.apps.values import View, bar_values, column_values, curve_values, side_grid, surface_values, value_grid
+from splinefm.encode.table import Table
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.modelfile import load
 from splinefm.learn.progress import make_progress
@@ -50,6 +51,8 @@ class ViewRequest:
         Show predictions; otherwise scores.
     out : Path, optional
         A picture or a file of values to write.
+    sep : str, optional
+        What separates the columns of CSV.
     """
 
     model: Path
@@ -59,6 +62,7 @@ class ViewRequest:
     data: str | None = None
     link: bool = True
     out: Path | None = None
+    sep: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,13 +154,13 @@ def make_view(request: ViewRequest, verbose: bool = False) -> Seen:
     averaged = [name for name in schema.names if name not in (*request.along, *chosen.fields)]
     rows, sample = None, None
     if request.data is not None:
-        rows, sample = _read_background(fitted, request.data, [*request.along, *averaged], verbose)
+        table = open_data(request.data, schema.column_types(), request.sep)
+        rows, sample = _read_background(table, request.data, [*request.along, *averaged], verbose)
     view = _make_view(fitted, request.along, chosen, sample if averaged else None)
     return Seen(fitted, view, chosen, averaged, rows, sample, request.link)
 
 
-def _read_background(fitted: Fitted, data: str, names: list[str], verbose: bool) -> tuple[int, pa.Table]:
-    table = open_data(data, fitted.encoder.schema.column_types())
+def _read_background(table: Table, data: str, names: list[str], verbose: bool) -> tuple[int, pa.Table]:
     require_columns(table, names)
     with make_progress(verbose) as progress:
         sample = read_sample(table, names, BACKGROUND_ROWS, progress)

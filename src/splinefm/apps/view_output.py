@@ -134,10 +134,10 @@ def print_view(seen: Seen, out: Path | None) -> None:
         facts.append(("averaged", f"{', '.join(seen.averaged)}: each on its own, over {_rows_averaged(seen)}"))
     if out is not None:
         facts.append(("file", str(out)))
+    printed = seen.printed() if out is None else []  # before anything is printed: the data may not be as they should
     print_facts(facts)
-    if out is None:
+    if printed:
         print()
-        printed = seen.printed()
         _print_surface(seen, printed[0]) if "y" in printed[0] else _print_lines(seen, printed)
 
 

@@ -180,7 +180,7 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     """
     if isinstance(source, Table):
         return source._retype(types) if types and source._retype is not None else source
-    _check_separator(sep)
+    check_separator(sep)
     paths = [source] if isinstance(source, str | os.PathLike) else source
     if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | os.PathLike) for path in paths):
         from splinefm.encode.files import open_files
@@ -201,7 +201,8 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     return _from_stream(source)
 
 
-def _check_separator(sep: str | None) -> None:
+def check_separator(sep: str | None) -> None:
+    """Raise where it is no character that can separate columns."""
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or not sep.isascii() or sep in '"\r\n'):
         raise ValueError(f"sep must be one character, such as ',', ';', '|' or a tab, got {sep!r}")
 
