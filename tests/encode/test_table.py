@@ -437,7 +437,7 @@ def test_the_pandas_index_is_not_a_column(tmp_path):
 @pytest.mark.parametrize("values", [[1, "x"], ["x", 1]])
 def test_mixed_types_in_pandas_name_the_column(values):
     pd = pytest.importorskip("pandas")
-    with pytest.raises(ValueError, match=r"failed for column odd .*give each column one type"):
+    with pytest.raises(ValueError, match=r"column 'odd' holds values of several types, .*give it one type"):
         open_table(pd.DataFrame({"fine": [1, 2], "odd": pd.Series(values, dtype=object)}))
 
 
@@ -485,7 +485,7 @@ def test_numpy_must_have_two_dimensions(shape):
 
 
 def test_mixed_types_in_numpy_name_the_column():
-    with pytest.raises(ValueError, match=r"cannot convert column 'x1' .*values of one type"):
+    with pytest.raises(ValueError, match=r"column 'x1' holds values of several types, .*give it one type"):
         open_table(np.array([[1, 1], [2, "x"]], dtype=object))
 
 

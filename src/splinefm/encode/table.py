@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.arrow import to_arrow
+from splinefm.encode.conversion import convert_column, plain_column, plain_type, refuse_types_of_polars
 
 _ACCEPTED = (
     "a pandas or polars DataFrame, a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a dict of "
@@ -246,7 +246,7 @@ def _rechunk(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) ->
 
 def _arrays(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
     columns = [batch.column(name) for name in schema.names]
-    return [c if c.type == t else c.cast(t) for c, t in zip(columns, schema.types, strict=True)]
+    return list(map(plain_column, columns, schema.types))
 
 
 def _join(parts: list[list[pa.Array]], schema: pa.Schema) -> pa.RecordBatch:
@@ -304,21 +304,10 @@ def make_table(
     retype: Callable[[Mapping[str, pa.DataType]], Table] | None = None,
 ) -> Table:
     check_names(schema.names)
-    fields = [pa.field(f.name, _plain(f.type)) for f in schema if f.name not in index]
+    fields = [pa.field(f.name, plain_type(f.type)) for f in schema if f.name not in index]
     if not fields:
         raise ValueError("the table has no columns")
     return Table(pa.schema(fields), n_rows, read, pieces, retype)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    # polars hands out string views, which many Arrow functions do not take.
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _plain(kind.value_type), kind.ordered)
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_plain(kind.value_type))
-    return kind
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -370,23 +359,31 @@ def _from_reader(reader: pa.RecordBatchReader) -> Table:
 
 def _from_stream(source: object) -> Table:
     _refuse_unless_stream(source)
+    if _is_of("polars", source):
+        refuse_types_of_polars(source)
     try:
         reader = _stream(source)
         # What has a length is held in memory; a stream that has none may be consumed by reading it.
         if hasattr(source, "__arrow_c_stream__") and not hasattr(source, "__len__"):
             return _from_reader(reader)
         table = reader.read_all()
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
+        if _is_of("pandas", source):  # column by column, to convert more or to tell which of them is the problem
+            return _from_dict({str(name): source.iloc[:, i] for i, name in enumerate(source.columns)})  # type: ignore[attr-defined]
         detail = ": ".join(map(str, error.args[::-1]))
         kind = type(source).__name__
         raise ValueError(f"cannot convert the {kind} to Arrow: {detail}; give each column one type") from error
     return _from_arrow(table, _index_columns(table.schema))
 
 
+def _is_of(package: str, source: object) -> bool:
+    return type(source).__module__.startswith(package)
+
+
 def _stream(source: object) -> pa.RecordBatchReader:
     if not hasattr(source, "__arrow_c_stream__"):
         return pa.Table.from_batches([pa.record_batch(source)]).to_reader()
-    if type(source).__module__.startswith("pandas"):
+    if _is_of("pandas", source):
         check_names([str(name) for name in source.columns])  # type: ignore[attr-defined]  # a DataFrame
     with warnings.catch_warnings():
         # Names of several types become strings, which is all that is needed here.
@@ -407,7 +404,7 @@ def _refuse_unless_stream(source: object) -> None:
 def _from_dict(source: Mapping[object, object]) -> Table:
     names = [str(name) for name in source]
     check_names(names)
-    arrays = [_array(name, values) for name, values in zip(names, source.values(), strict=True)]
+    arrays = [convert_column(name, values) for name, values in zip(names, source.values(), strict=True)]
     if len({len(array) for array in arrays}) > 1:
         lengths = ", ".join(f"{name!r}: {len(array)}" for name, array in zip(names, arrays, strict=True))
         raise ValueError(f"columns must have the same length, got {lengths}")
@@ -421,29 +418,6 @@ def _from_numpy(array: np.ndarray) -> Table:
             "reshape it, such as x.reshape(-1, 1) for one column"
         )
     return _from_dict({f"x{i}": array[:, i] for i in range(array.shape[1])})
-
-
-def _array(name: str, values: object) -> pa.Array | pa.ChunkedArray:
-    _check_one_dimensional(name, values)
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values
-    try:
-        if hasattr(values, "__arrow_c_stream__"):
-            return pa.chunked_array(values)
-        if isinstance(values, np.ndarray):
-            return to_arrow(values, from_pandas=True)
-        return pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ValueError(f"cannot convert column {name!r} to Arrow: {error}; give it values of one type") from error
-
-
-def _check_one_dimensional(name: str, values: object) -> None:
-    shape = getattr(values, "shape", (1,))
-    if isinstance(values, str | bytes | Mapping | Set) or not hasattr(values, "__len__") or shape == ():
-        kind = type(values).__name__
-        raise ValueError(f"column {name!r} must be a list or an array, got {kind} {values!r}; wrap one value in a list")
-    if len(shape) != 1:
-        raise ValueError(f"column {name!r} must have one dimension, got shape {shape}; split it into columns")
 
 
 def _is_dataset(source: object) -> bool:
