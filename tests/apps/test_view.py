@@ -13,7 +13,7 @@ import pytest
 import splinefm as sf
 from splinefm.apps import samples, view
 from splinefm.apps.samples import RowSample
-from splinefm.apps.segments import parse_segments
+from splinefm.apps.segments import category_counts, parse_segments
 from splinefm.apps.values import value_grid
 from splinefm.encode.table import open_table
 
@@ -82,9 +82,6 @@ def test_a_curve_is_that_of_the_library(run, model, fitted):
     rows = {"price": curve["x"], "city": ["Rome"] * len(curve["x"])}
     assert np.allclose(curve["predictions"], fitted.predict(rows), atol=1e-6)
     assert np.allclose(curve["scores"], fitted.scores(rows), atol=1e-5)
-    assert curve["tokens"]["missing"]["score"] == pytest.approx(
-        fitted.scores({"price": [None], "city": ["Rome"]})[0], abs=1e-5
-    )
     assert curve["maximum"]["prediction"] >= max(curve["predictions"]) - 1e-9
     assert curve["minimum"]["prediction"] <= min(curve["predictions"]) + 1e-9
 
@@ -169,7 +166,7 @@ def test_each_says_what_it_leaves_out(run, fitted, tmp_path):
 def test_bars_and_surfaces(run, rich_model, rich, rich_table):
     bars = seen(run, rich_model, "--along", "city", "--data", "rich.parquet")["views"][0]
     expected = rich.segment({}, "city", rest="mean", background=rich_table)
-    assert np.allclose(bars["scores"], expected(bars["categories"])) and set(bars["tokens"]) == {"missing", "rare"}
+    assert np.allclose(bars["scores"], expected(bars["categories"])) and bars["tokens"] == {}
     for pair in (("recency", "age"), ("city", "age"), ("tags", "city")):
         along = [part for name in pair for part in ("--along", name)]
         found = seen(run, rich_model, *along, "--data", "rich.parquet")["views"][0]
@@ -183,10 +180,48 @@ def test_bars_and_surfaces(run, rich_model, rich, rich_table):
 def test_scores_or_predictions_are_printed(run, model, fitted):
     link = run("view", model, "--along", "price", "--segment", "city=Rome").stdout
     score = run("view", model, "--along", "price", "--segment", "city=Rome", "--score").stdout
-    missing = {"price": [None], "city": ["Rome"]}
-    assert f"(missing)       {fitted.predict(missing)[0]:.5g}" in link and "probability of 'yes' along price" in link
-    assert f"{fitted.scores(missing)[0]:.4g}" in score and "score along price" in score
+    for text, measure in ((link, fitted.predict), (score, fitted.scores)):
+        price, value = map(float, text.split("\n")[8].split())
+        assert value == pytest.approx(measure({"price": [price], "city": ["Rome"]})[0], abs=1e-4)
+    assert "probability of 'yes' along price" in link and "score along price" in score
     assert "maximum" in link and "minimum" in link
+
+
+def test_tokens_that_training_never_met_are_not_shown(run, rich_model, rich, rich_table):
+    """Ages were missing in training, recencies were 0 and never missing, cities neither missing nor rare."""
+    for name, met in (("age", ["missing"]), ("recency", ["= 0"]), ("city", [])):
+        assert list(seen(run, rich_model, "--along", name)["views"][0]["tokens"]) == met
+        printed = run("view", rich_model, "--along", name).stdout
+        assert "(rare)" not in printed and ("(missing)" in printed) == (name == "age")
+    shown = seen(run, rich_model, "--along", "age")["views"][0]["tokens"]["missing"]["score"]
+    assert shown == pytest.approx(rich.segment({}, "age", rest="mean")([None])[0])
+    asked = seen(run, rich_model, "--along", "age", "--segment", "city=")  # asked for, it is told
+    assert asked["views"][0]["segment"] == {"city": None}
+
+
+def test_categories_that_are_numbers_keep_their_order(run, tmp_path):
+    rng = np.random.default_rng(0)
+    code = rng.choice(["10", "9", "100", "1", "2"], 500, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+    day = rng.choice(["Sun", "Mon", "Fri"], 500, p=[0.5, 0.3, 0.2])
+    table = {"code": code.tolist(), "day": day.tolist(), "y": rng.normal(size=500)}
+    schema = sf.Schema([sf.Categorical("code"), sf.Categorical("day")])
+    fitted = sf.fit_model(
+        table, "y", loss="squared", schema=schema, model=sf.FM(k=2), training=sf.Training(epochs=1, threads=1)
+    )
+    assert fitted.encoder.schema["code"].vocabulary.names.to_pylist() == ["10", "9", "100", "1", "2"]
+    fitted.save(tmp_path / "m.sfm")
+    bars = seen(run, "m.sfm", "--along", "code")["views"][0]
+    assert bars["categories"] == ["1", "2", "9", "10", "100"]
+    assert np.allclose(bars["scores"], fitted.segment({}, "code", rest="mean")(bars["categories"]))
+    assert bars["training_counts"] == [int((code == name).sum()) for name in bars["categories"]]
+    surface = seen(run, "m.sfm", "--along", "code", "--along", "day")["views"][0]
+    assert (surface["x"], surface["y"]) == (["1", "2", "9", "10", "100"], ["Mon", "Fri", "Sun"])
+    assert category_counts(fitted, "code", 3)[0] == ["9", "10", "100"], "chosen by frequency, then in order"
+    each = seen(run, "m.sfm", "--along", "code", "--each", "day")["views"]
+    assert [one["segment"]["day"] for one in each] == ["Mon", "Fri", "Sun"]
+    printed = run("view", "m.sfm", "--along", "code").stdout
+    places = [printed.index(f"\n{name} ") for name in ("1", "2", "9", "10", "100")]
+    assert places == sorted(places)
 
 
 def test_the_grid_stays_inside_of_the_data(run, model, table, write, tmp_path):
@@ -290,7 +325,7 @@ def test_values_as_csv(run, rich_model, tmp_path):
     assert values["score"] == pytest.approx(
         [s for one in found for s in [*one["scores"], *(t["score"] for t in one["tokens"].values())]]
     )
-    assert values["tags"][0] == "a|b" and values["token"][-1] == "missing" and values["recency"][-1] is None
+    assert values["tags"][0] == "a|b" and values["token"][-1] == "= 0" and values["recency"][-1] is None
     run("view", rich_model, "--along", "city", "--along", "age", "--out", "surface.csv")
     surface = pa.csv.read_csv(tmp_path / "surface.csv")
     assert surface.column_names == ["city", "age", "score", "probability"] and surface.num_rows == 4 * 51

@@ -94,6 +94,11 @@ def view(along, fitted=None, **values):
     return (fitted or fitted_of()).segment(segment, along)
 
 
+def with_all_tokens(view):
+    """As if training had met every token."""
+    return replace(view, counts=None)
+
+
 def family(n=4, along="x"):
     rows = {name: [value] * n for name, value in SEGMENT.items() if name != along}
     return sf.segments(fitted_of(), rows | {"y": np.linspace(0.0, 6.0, n)}, along)
@@ -222,7 +227,7 @@ def test_several_models_are_a_mean_and_a_band(n):
 
 
 def test_special_and_missing_values_stand_beside_the_curve():
-    curve = view("x")
+    curve = with_all_tokens(view("x"))
     tokens = strip(sf.plots.plot_curve(curve, link=True), "tokens")
     assert labels(tokens.xaxis) == ["= 0", ">= 999", "missing"]
     marks = [line.get_ydata()[0] for line in tokens.get_lines()]
@@ -231,9 +236,10 @@ def test_special_and_missing_values_stand_beside_the_curve():
     assert labels(seen.xaxis) == ["= 0, 10 %"]
     assert seen.get_lines()[0].get_ydata()[0] == curve.tokens["= 0"]
     assert strip(sf.plots.plot_curve(curve, marks=False), "tokens") is None
-    several = strip(sf.plots.plot_curve(family(3)), "tokens")
+    three = with_all_tokens(family(3))
+    several = strip(sf.plots.plot_curve(three), "tokens")
     assert [line.get_ydata()[0] for line in several.get_lines()] == [
-        value for values in family(3).tokens.values() for value in values
+        value for values in three.tokens.values() for value in values
     ]
     models = [view("x", fitted_of(seed=seed)) for seed in range(3)]
     bar, mark = strip(sf.plots.plot_curve(models), "tokens").get_lines()[:2]
@@ -249,8 +255,8 @@ def test_a_second_call_adds_to_the_picture():
     assert [line.get_color() for line in ax.get_lines()] == list(PALETTE[:2])
     assert len(ax.child_axes) == 2, "strips are shared"
     assert labels(strip(ax, "tokens").xaxis) == ["= 0, 10 %", "> 40, 0.3 %"]
-    ax = sf.plots.plot_curve(view("x", fitted_of(special=("> 40",))))
-    sf.plots.plot_curve(view("x"), ax)
+    ax = sf.plots.plot_curve(with_all_tokens(view("x", fitted_of(special=("> 40",)))))
+    sf.plots.plot_curve(with_all_tokens(view("x")), ax)
     assert labels(strip(ax, "tokens").xaxis) == ["> 40", "missing", "= 0", ">= 999"]
 
 
@@ -380,7 +386,7 @@ def test_captions_are_one_short_line(name):
 
 @pytest.mark.parametrize("link", [False, True])
 def test_bars_are_sorted_and_equal_the_scores(link):
-    bars = view("c")
+    bars = with_all_tokens(view("c"))
     ax = sf.plots.plot_bars(bars, link=link)
     ends = [bar.get_x() + bar.get_width() for bar in ax.patches]
     values = dict(zip(bars.names, bars.predictions if link else bars.scores, strict=True))
@@ -396,7 +402,7 @@ def test_bars_are_sorted_and_equal_the_scores(link):
 
 
 def test_bars_of_the_most_frequent_categories_with_a_note_on_the_rest():
-    bars = view("c")
+    bars = with_all_tokens(view("c"))
     ax = sf.plots.plot_bars(bars, most=2)
     assert set(labels(ax.yaxis)[:2]) == set(bars.names[:2]) and len(ax.patches) == 4
     assert "3 rarer not shown" in ax.get_xlabel()
@@ -667,8 +673,31 @@ def test_plots_draw_on_the_given_axes_or_make_their_own(name):
         draw("ax")
 
 
+def corners(text, renderer):
+    """The four corners of a text in pixels, turned as it is."""
+    angle = np.deg2rad(text.get_rotation() if text.get_rotation_mode() == "anchor" else 0.0)
+    if angle:
+        text.set_rotation(0)
+    box = text.get_window_extent(renderer)
+    if angle:
+        text.set_rotation(np.rad2deg(angle))
+    points = np.array([[box.x0, box.y0], [box.x1, box.y0], [box.x1, box.y1], [box.x0, box.y1]])
+    anchor = text.get_transform().transform(text.get_position())
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    return (points - anchor) @ turn + anchor if angle else points
+
+
+def overlap(one, other):
+    """By how many pixels two rectangles lie on each other: a line between them would be along a side of one."""
+    sides = np.concatenate([np.diff(points[:3], axis=0) for points in (one, other)])
+    normals = sides / np.linalg.norm(sides, axis=1, keepdims=True)
+    ends = [(points @ normals.T).min(axis=0) for points in (one, other)]
+    tops = [(points @ normals.T).max(axis=0) for points in (one, other)]
+    return float((np.minimum(*tops) - np.maximum(*ends)).min())
+
+
 def drawn_texts(figure):
-    """Every text that can be seen, with its box in pixels."""
+    """Every text that can be seen, with its corners in pixels."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     found = []
@@ -682,7 +711,7 @@ def drawn_texts(figure):
             texts += [text for place, text in ticks if low - 1e-9 <= place <= high + 1e-9]
         found += [text for text in texts if text.get_text() and text.get_visible()]
     renderer = canvas.get_renderer()
-    return [(text.get_text(), text.get_window_extent(renderer)) for text in found]
+    return [(text.get_text(), corners(text, renderer)) for text in found]
 
 
 @cache
@@ -720,7 +749,41 @@ def draw_long_names():
     return sf.plots.plot_importance(sf.Importance(tuple(NASTY[:40]), ones, ones, np.ones((40, 40)) - np.eye(40)))
 
 
+def draw_study():
+    rng = np.random.default_rng(0)
+    choices = {
+        "segments": ["by column", "schema", "8", "20", "50", "8+32", "16+64+256"],
+        "batch_size": [256, 512, 1024, 2048, 4096, 16384],
+        "transform": ["auto", "quantile", "minmax", "arcsinh-square"],
+        "l2": np.geomspace(1e-6, 1e-2, 40).tolist(),
+        "epochs": list(range(3, 60)),
+    }
+    trials = [
+        sf.TrialSummary(
+            i, "complete", rng.gamma(2.0), 9, 0.1, tuple((name, rng.choice(of).item()) for name, of in choices.items())
+        )
+        for i in range(60)
+    ]
+    best = min(trials, key=lambda trial: trial.value).number
+    return sf.plots.plot_study(sf.StudySummary("s", "RMSE", False, best, tuple(trials)))[0]
+
+
+def draw_categories(first, second, figsize=None):
+    rng = np.random.default_rng(0)
+    fields = [sf.Categorical("c", vocabulary=first), sf.Categorical("d", vocabulary=second)]
+    rows = [rng.normal(size=(item.layout.n_rows, 2)) for item in fields]
+    surface = sf.Surface(tuple(fields), (rows[0][:, 0], rows[1][:, 0]), tuple(rows), np.ones(2), 0.0, Loss())
+    ax = Figure(figsize=figsize, layout="constrained").subplots() if figsize else None
+    return sf.plots.plot_surface(surface, ax, link=True)
+
+
+FAMILY = ["Married-civ-spouse", "Never-married", "Divorced", "Separated", "Widowed", "Married-spouse-absent"]
 NASTY_PICTURES = {
+    "study": draw_study,
+    "short names": lambda: draw_categories(["US", "FR"], ["phone", "tablet"]),
+    "longer names": lambda: draw_categories(FAMILY, FAMILY),
+    "long names": lambda: draw_categories(NASTY[:20], NASTY[:20]),
+    "numbers": lambda: draw_categories(list(map(str, range(0, 90_000, 777))), FAMILY, (5.6, 4.1)),
     "curve": lambda: sf.plots.plot_curve(nasty_views()[1][0], data=nasty_views()[0], link=True),
     "family": lambda: sf.plots.plot_curve(nasty_views()[1], names=NASTY[:14], data=nasty_views()[0]),
     "bars": lambda: sf.plots.plot_bars(nasty_views()[2]),
@@ -739,12 +802,9 @@ def test_no_text_lies_on_another_or_leaves_the_picture(name):
     assert len(texts) > 8
     width, height = figure.bbox.width, figure.bbox.height
     for i, (text, box) in enumerate(texts):
-        assert box.x0 > -1 and box.y0 > -1 and box.x1 < width + 1 and box.y1 < height + 1, (
-            f"{text!r} leaves the picture"
-        )
+        assert (box > -1).all() and (box < [width + 1, height + 1]).all(), f"{text!r} leaves the picture"
         for other, place in texts[i + 1 :]:
-            shared = min(box.x1, place.x1) - max(box.x0, place.x0), min(box.y1, place.y1) - max(box.y0, place.y0)
-            assert min(shared) < 1.5, f"{text!r} lies on {other!r}"
+            assert overlap(box, place) < 1.5, f"{text!r} lies on {other!r}"
 
 
 # Bad input

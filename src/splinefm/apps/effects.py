@@ -213,12 +213,17 @@ def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background |
 def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Background | None) -> dict[str, Any]:
     item = fitted.encoder.schema[name]
     rows = sample.take(pa.array(_spread_out(sample.num_rows, _FEW_ROWS)))
-    places: list[Any] = side_grid(fitted, name, _GRID, _CATEGORIES, column_values(fitted, sample, name))
+    along: dict[str, Any] = {}
+    if isinstance(item, Numerical):
+        along["x"] = places = side_grid(fitted, name, _GRID, _CATEGORIES, column_values(fitted, sample, name))
+    else:
+        places, counts = category_counts(fitted, name, _CATEGORIES)
+        along |= {"categories": places, "training_counts": counts}
     grid = [[place] for place in places] if isinstance(item, MultiValued) else places
     scores = partial_dependence(fitted, name, grid, rows if background is None else background)
     return {
         "along": [name],
-        "x" if isinstance(item, Numerical) else "categories": places,
+        **along,
         "scores": numbers(scores),
         "predictions": numbers(fitted.loss.predict(scores)),
         "tokens": {},
@@ -261,7 +266,7 @@ def _sides(fitted: Fitted, pair: tuple[str, str]) -> tuple[str, str]:
 
     def length(name: str) -> int:
         item = fitted.encoder.schema[name]
-        names = [] if isinstance(item, Numerical) else category_counts(fitted, name)[0][:_SIDE_CATEGORIES]
+        names = [] if isinstance(item, Numerical) else category_counts(fitted, name, _SIDE_CATEGORIES)[0]
         return sum(min(len(category), _SIDE_CATEGORIES) for category in names)
 
     one, other = sorted(pair, key=length)

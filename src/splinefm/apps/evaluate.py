@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.apps.sources import STANDARD, open_data, require_columns
+from splinefm.encode.arrow import from_strings
+from splinefm.encode.category_order import natural_ranks
 from splinefm.encode.columns import as_numbers
 from splinefm.encode.table import Table, quoted
 from splinefm.learn import metrics
@@ -157,18 +159,17 @@ class _Groups:
             self.sums[values[code]] = self.sums.get(values[code], np.zeros(3)) + sums[code]
 
     def calibration(self) -> list[GroupCalibration]:
-        """In the order of the values, numbers as numbers even if they were read as text."""
+        """In the order of the values: numbers as numbers even if they were read as text, days and months in theirs."""
         rows = [(name, total, p / total, y / total) for name, (total, p, y) in self.sums.items() if total > 0.0]
         names, total, p, y = zip(*rows, strict=True)
         return sorted(metrics.calibration_by(names, y, p, total), key=_place(names))
 
 
-def _place(names: tuple[object, ...]) -> Callable[[GroupCalibration], tuple[bool, float]]:
-    try:
-        place = {name: float(str(name)) for name in names if name is not None}
-    except ValueError:
-        place = {}
-    return lambda group: (group.group is None, place.get(group.group, 0.0))
+def _place(names: tuple[object, ...]) -> Callable[[GroupCalibration], tuple[bool, int]]:
+    known = [name for name in names if name is not None]
+    ranks = natural_ranks(from_strings(list(map(str, known))))
+    place = {} if ranks is None else dict(zip(known, ranks.tolist(), strict=True))
+    return lambda group: (group.group is None, place.get(group.group, 0))
 
 
 def measure(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) -> Iterator[Measured]:

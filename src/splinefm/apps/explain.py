@@ -14,7 +14,7 @@ from splinefm.apps.info import describe_fields, describe_validation, predicted_t
 from splinefm.apps.output import in_bytes, print_facts
 from splinefm.apps.pictures import import_plots
 from splinefm.apps.sources import refuse_overwriting
-from splinefm.apps.survey import FEWEST_ROWS, NOTHING, Group, Survey, survey
+from splinefm.apps.survey import FEWEST_ROWS, NOTHING, Group, Survey, largest, survey
 from splinefm.apps.values import number_or_none, numbers
 from splinefm.learn.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
@@ -23,8 +23,8 @@ from splinefm.learn.progress import Progress, make_progress
 from splinefm.use.draw_reports import calibration_bins
 
 PAGE = "index.html"
-CALIBRATION_BINS, MOST_GROUPS = 10, 15
-"""Bins of the prediction, and groups that deviate."""
+CALIBRATION_BINS, MOST_GROUPS, MOST_BY_COLUMN = 10, 15, 100
+"""Bins of the prediction, groups that deviate, and groups of each column."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,7 @@ class Explanation:
 
     def _groups(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         for tally in self.survey.tallies:
-            heavy = sorted(tally.groups(), key=lambda group: -group.rows)[:100]
-            yield tally.item.name, [_group(group) for group in heavy]
+            yield tally.item.name, [_group(group) for group in largest(tally.groups(), MOST_BY_COLUMN)]
 
     def _starved(self) -> dict[str, int]:
         counts: dict[str, int] = {}

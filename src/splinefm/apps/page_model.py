@@ -9,7 +9,7 @@ from splinefm.apps.markup import Html, joined, table, tag
 from splinefm.apps.page_parts import Section, make_figure, make_tiles, named, percent_text, prediction_text, short
 from splinefm.apps.page_pictures import Pictures
 from splinefm.apps.reports import number
-from splinefm.learn.losses import Loss
+from splinefm.use.axis_formats import axis_format
 
 if TYPE_CHECKING:
     from splinefm.apps.effects import Effect
@@ -142,7 +142,12 @@ def curves_section(explanation: Explanation, pictures: Pictures) -> Section:
     effects = explanation.effects
     loss = explanation.fitted.loss
     cards = [
-        tag("div", tag("h3", named(effect.names[0])), make_figure(picture, _curve_text(effect, loss)), class_="card")
+        tag(
+            "div",
+            tag("h3", named(effect.names[0])),
+            make_figure(picture, _curve_text(effect, explanation)),
+            class_="card",
+        )
         for effect, picture in zip(effects.curves, pictures.curves(), strict=True)
     ]
     n_fields = len(explanation.fitted.encoder.fields)
@@ -161,12 +166,13 @@ def curves_section(explanation: Explanation, pictures: Pictures) -> Section:
     return Section("curves", "Curves", joined([tag("p", lead, class_="lead"), tag("div", *cards, class_="grid")]))
 
 
-def _curve_text(effect: Effect, loss: Loss) -> str:
-    values = effect.values
+def _curve_text(effect: Effect, explanation: Explanation) -> str:
+    values, loss = effect.values, explanation.fitted.loss
+    style = axis_format(explanation.fitted.encoder.schema[effect.names[0]])
     ends = [
-        f"{word} {prediction_text(values[which]['prediction'], loss)} at {number(values[which]['at'], '.3g')}"
+        f"{word} {prediction_text(values[which]['prediction'], loss)} at {style.text(values[which]['at'], 3)}"
         for word, which in (("highest", "maximum"), ("lowest", "minimum"))
-        if values.get(which)
+        if values.get(which) and values[which]["at"] is not None
     ]
     if "x" not in values:
         p = values["predictions"]

@@ -96,8 +96,9 @@ class Pictures:
             item: Any = self.fitted.encoder.schema[effect.names[0]]
             assert not isinstance(item, Numerical)
             known = replace(item, vocabulary=effect.values["categories"])
-            view = Bars(known, np.array(effect.values["scores"]), 0.0, self.fitted.loss)
-        rows = min(len(view.names), MOST_BARS) + 3  # with missing and rare ones, and the space before them
+            scores, counts = (np.array(effect.values[which]) for which in ("scores", "training_counts"))
+            view = Bars(known, scores, 0.0, self.fitted.loss, counts)
+        rows = min(len(view.names), MOST_BARS) + len(view.shown_tokens) + 1  # with the space before tokens
         ax = make_axes((_SIZE[0], max(2.4, 0.8 + 0.23 * rows)))
         return self.plots.plot_bars(view, ax, link=True, most=MOST_BARS)
 

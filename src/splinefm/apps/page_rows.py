@@ -8,7 +8,7 @@ from splinefm.apps.markup import Html, escaped, joined, table, tag
 from splinefm.apps.page_parts import Section, make_figure, measured_text, named, prediction_text
 from splinefm.apps.page_pictures import Pictures
 from splinefm.apps.reports import number
-from splinefm.apps.survey import FEWEST_ROWS
+from splinefm.apps.survey import FEWEST_ROWS, largest
 from splinefm.learn.losses import Loss
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def calibration_section(explanation: Explanation, pictures: Pictures) -> Section
 
 
 def _by_column(name: str, groups: list[Group], loss: Loss) -> Html:
-    heaviest = sorted(groups, key=lambda group: -group.rows)[:MOST_BY_COLUMN]
-    least = heaviest[-1].rows if heaviest else 0
-    kept = [group for group in groups if group.rows >= least][:MOST_BY_COLUMN]
+    kept = largest(groups, MOST_BY_COLUMN)
     heads = ["Values", ">Rows", ">Predicted", ">Measured", ">Error", ">Deviation"]
     more = f"The {len(kept)} largest of {len(groups):,} groups." if len(groups) > len(kept) else ""
     content = table(heads, [_group(group, loss) for group in kept], sortable=True)

@@ -10,11 +10,13 @@ from itertools import product
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm.encode.arrow import to_arrow
 from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.table import missing_column_message, quoted
 from splinefm.learn.fitted import Fitted
+from splinefm.use.values import frequent_positions
 
 MOST_EACH, MOST_SEGMENTS = 5, 20
 _LOOKED_AT = 10_000  # categories among which similar names are looked for
@@ -116,16 +118,15 @@ def text_of(value: Value) -> str:
     return value if isinstance(value, str) else f"{value:.6g}"
 
 
-def category_counts(fitted: Fitted, name: str) -> tuple[list[str], list[float]]:
-    """The categories of a field and how often training met them, the most frequent first."""
+def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], list[float]]:
+    """The most frequent categories of a field, in the order to show them, and how often training met them."""
     schema = fitted.encoder.schema
     item = schema[name]
     assert not isinstance(item, Numerical)
-    names: list[str] = _vocabulary(item).to_pylist()
     counts = fitted.encoder.row_counts[schema.names.index(name)]
-    counts = counts[len(counts) - len(names) :]
-    order = (-counts).argsort(kind="stable")
-    return [names[i] for i in order], counts[order].tolist()
+    shown = frequent_positions(item, counts, most)
+    names: list[str] = _vocabulary(item).take(to_arrow(shown)).to_pylist()
+    return names, counts[len(counts) - len(_vocabulary(item)) :][shown].tolist()
 
 
 def unknown_field(name: str, schema: Schema) -> str:
@@ -195,12 +196,12 @@ def _most_frequent(fitted: Fitted, name: str, along: Sequence[str], remarks: lis
             f"--each {name}: {name!r} is numerical and has no categories; "
             f"choose values: --segment {name}=1 --segment {name}=2"
         )
-    names, _ = category_counts(fitted, name)
+    names, _ = category_counts(fitted, name, MOST_EACH)
     if not names:
         raise ValueError(f"--each {name}: {name!r} has no categories in this model")
-    if len(names) > MOST_EACH:
-        remarks.append(f"the {MOST_EACH} most frequent of the {len(names):,} categories of {name!r}")
-    return [[one] if isinstance(item, MultiValued) else one for one in names[:MOST_EACH]]
+    if (in_all := len(_vocabulary(item))) > MOST_EACH:
+        remarks.append(f"the {MOST_EACH} most frequent of the {in_all:,} categories of {name!r}")
+    return [[one] if isinstance(item, MultiValued) else one for one in names]
 
 
 def _check_free(option: str, name: str, along: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
+from splinefm.use.axis_formats import NUMBERS, axis_format
 
 FINE, MOST_CATEGORIES = 256, 1000
 """Intervals of u, and frequent categories, that rows are first counted in."""
@@ -101,13 +102,14 @@ class Tally:
             total += np.bincount(code, part[rows], len(self.names))
 
     def groups(self) -> list[Group]:
-        """The groups that have rows: tokens, then intervals in order or categories, the most frequent first."""
-        counts = self.sums[0]
-        if not isinstance(self.item, Numerical):
-            return [self._group(self.names[i], [i]) for i in np.flatnonzero(counts)]
-        first = len(self.tokens)
+        """The groups that have rows: tokens, then intervals or categories in their order, at last all others."""
+        counts, first = self.sums[0], len(self.tokens)
         tokens = [self._group(self.names[i], [i]) for i in np.flatnonzero(counts[:first])]
-        return tokens + [self._group(self._interval(part), part) for part in _joined(counts, first)]
+        if isinstance(self.item, Numerical):
+            return tokens + [self._group(self._interval(part), part) for part in _joined(counts, first)]
+        known = first + self.item.display_order(np.arange(len(counts) - first - 2))
+        places = [i for i in (*known, len(counts) - 2, len(counts) - 1) if counts[i]]
+        return tokens + [self._group(self.names[i], [i]) for i in places]
 
     def token_rows(self) -> dict[str, int]:
         """Rows that have each token, and those without a known category."""
@@ -137,14 +139,21 @@ class Tally:
         return np.arange(len(x)), code if token is None else np.where(ordinary, code, token)
 
     def _interval(self, part: list[int]) -> str:
-        low, high = self.low[part].min(), self.high[part].max()
-        return _brief(low) if low == high else f"{_brief(low)} to {_brief(high)}"
+        ends = np.unique([self.low[part].min(), self.high[part].max()])
+        style = axis_format(self.item)
+        return " to ".join(map(_brief, ends) if style is NUMBERS else style.texts(ends))
 
     def _group(self, name: str, part: list[int] | list[np.intp]) -> Group:
         rows, weight, p, y, variance = self.sums[:, part].sum(axis=1).tolist()
         mean_p, mean_y = (p / weight, y / weight) if weight else (np.nan, np.nan)
         known = variance > 0.0 and y == y
         return Group(self.item.name, name, int(rows), weight, mean_p, mean_y, (p - y) / variance**0.5 if known else 0.0)
+
+
+def largest(groups: list[Group], most: int) -> list[Group]:
+    """At most so many groups, those with the most rows, in their order."""
+    kept = set(sorted(range(len(groups)), key=lambda i: -groups[i].rows)[:most])
+    return [group for i, group in enumerate(groups) if i in kept]
 
 
 def _brief(value: float) -> str:

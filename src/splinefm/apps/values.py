@@ -27,6 +27,8 @@ View = Curve | Bars | Surface
 def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> FloatArray:
     """Ordinary values of a numerical field, in raw units and in increasing order, evenly spread over u = T(z).
 
+    Days of the week are whole numbers, and are never between two.
+
     Parameters
     ----------
     item : Numerical
@@ -45,11 +47,20 @@ def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> Flo
     ordinary = None if values is None else split_tokens(item, values)[0]
     axis = RawAxis.of([item], ordinary)
     low, high = (axis.low, axis.high) if ordinary is None or not len(ordinary) else _overlap(axis, ordinary)
+    grid = _whole(low, high) if axis.format.whole else _spread(item, low, high, n)
+    return split_tokens(item, grid)[0] if len(split_tokens(item, grid)[0]) else grid
+
+
+def _spread(item: Numerical, low: float, high: float, n: int) -> FloatArray:
     transform: Any = item.transform
     first, last = transform(np.array([low, high]))
     inner = np.asarray(transform.inverse(np.linspace(first, last, n)[1:-1]), np.float64)
     grid: FloatArray = np.unique(np.concatenate([[low], np.clip(inner, low, high), [high]]))
-    return split_tokens(item, grid)[0] if len(split_tokens(item, grid)[0]) else grid
+    return grid
+
+
+def _whole(low: float, high: float) -> FloatArray:
+    return np.arange(np.ceil(low), np.floor(high) + 1)
 
 
 def _overlap(axis: RawAxis, values: FloatArray) -> tuple[float, float]:
@@ -89,15 +100,15 @@ def curve_values(curve: Curve, x: FloatArray) -> dict[str, Any]:
 
 
 def bar_values(fitted: Fitted, bars: Bars, most: int) -> dict[str, Any]:
-    """The most frequent categories, and the tokens."""
-    names, counts = category_counts(fitted, bars.field.name)
+    """The most frequent categories, in the order to show them, and the tokens."""
+    names, counts = category_counts(fitted, bars.field.name, most)
     place = {name: i for i, name in enumerate(bars.names)}
-    chosen = [place[name] for name in names[:most]]
+    chosen = [place[name] for name in names]
     return {
         "along": [bars.field.name],
-        "categories": names[:most],
-        "categories_in_all": len(names),
-        "training_counts": counts[:most],
+        "categories": names,
+        "categories_in_all": len(place),
+        "training_counts": counts,
         **_both(bars.loss, bars.scores[chosen]),
         "tokens": _tokens(bars),
     }
@@ -124,11 +135,11 @@ def surface_scores(surface: Surface, x: Sequence[Any], y: Sequence[Any]) -> Floa
 
 
 def side_grid(fitted: Fitted, name: str, n: int, most: int, values: FloatArray | None = None) -> list[Any]:
-    """Values of a field for one side of a surface: a grid, or the most frequent categories."""
+    """Values of a field for one side of a surface: a grid, or the most frequent categories in their order."""
     item = fitted.encoder.schema[name]
     if isinstance(item, Numerical):
         return list(value_grid(item, n, values).tolist())
-    return category_counts(fitted, name)[0][:most]
+    return category_counts(fitted, name, most)[0]
 
 
 def _both(loss: Loss, scores: FloatArray) -> dict[str, Any]:
@@ -136,7 +147,8 @@ def _both(loss: Loss, scores: FloatArray) -> dict[str, Any]:
 
 
 def _tokens(view: Curve | Bars) -> dict[str, Any]:
-    return {name: {"score": score, "prediction": _prediction(view.loss, score)} for name, score in view.tokens.items()}
+    scores = view.met_tokens.items()
+    return {name: {"score": score, "prediction": _prediction(view.loss, score)} for name, score in scores}
 
 
 def _extremum(curve: Curve, which: str, x: FloatArray) -> dict[str, Any] | None:

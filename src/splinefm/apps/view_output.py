@@ -17,7 +17,9 @@ from splinefm.apps.reports import number
 from splinefm.apps.segments import text_of
 from splinefm.apps.sources import refuse_overwriting
 from splinefm.apps.view import Seen, ViewRequest, make_view
+from splinefm.encode.numerical import Numerical
 from splinefm.learn.container import check_destination, replacing
+from splinefm.use.axis_formats import axis_format
 from splinefm.use.captions import caption
 from splinefm.use.curves import Curve
 from splinefm.use.surfaces import Surface
@@ -152,7 +154,7 @@ def _print_lines(seen: Seen, printed: list[dict[str, Any]]) -> None:
     """A line per value or category, a column per segment."""
     what, one = ("predictions", "prediction") if seen.link else ("scores", "score")
     first = printed[0]
-    names = [text_of(value) for value in _places(first)]
+    names = _side_texts(seen, 0, _places(first))
     cells = [[number(value) for value in values] for values in zip(*(each[what] for each in printed), strict=True)]
     lines = [[name, *row] for name, row in zip(names, cells, strict=True)]
     tokens = [name for name in first["tokens"] if not name.startswith("bucket ")]
@@ -165,13 +167,24 @@ def _print_lines(seen: Seen, printed: list[dict[str, Any]]) -> None:
     for head, each in zip(heads, printed, strict=True):
         found = [(which, each[which]) for which in ("maximum", "minimum") if each.get(which)]
         if found:
-            ends = ", ".join(f"{which} {number(end[one])} at {number(end['at'])}" for which, end in found)
+            ends = ", ".join(f"{which} {number(end[one])} at {_place_text(seen, end['at'])}" for which, end in found)
             print(f"{head}: {ends}" if len(printed) > 1 else ends)
 
 
 def _print_surface(seen: Seen, values: dict[str, Any]) -> None:
     rows = values["predictions" if seen.link else "scores"]
-    lines = [[text_of(x), *map(number, row)] for x, row in zip(values["x"], rows, strict=True)]
+    sides = [_side_texts(seen, side, values[name]) for side, name in enumerate("xy")]
+    lines = [[x, *map(number, row)] for x, row in zip(sides[0], rows, strict=True)]
     first, second = seen.along
-    columns = [f">{escape(text_of(y))}" for y in values["y"]]
+    columns = [f">{escape(y)}" for y in sides[1]]
     print_table([escape(first), *columns], lines, escape(f"{seen.shown}; columns: {second}"))
+
+
+def _side_texts(seen: Seen, side: int, values: Sequence[Any]) -> list[str]:
+    """Values of one of the fields that vary, as people read them."""
+    item = seen.fitted.encoder.schema[seen.along[side]]
+    return axis_format(item).texts(values) if isinstance(item, Numerical) else [text_of(value) for value in values]
+
+
+def _place_text(seen: Seen, at: float | None) -> str:
+    return "-" if at is None else axis_format(seen.fitted.encoder.schema[seen.along[0]]).text(at, 5)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import count
 
 from splinefm.learn.losses import Loss
 
-LONGEST = 24
+LONGEST, _LEGEND = 24, 32
 _SCORES = {
     "logistic": "score (log-odds)",
     "squared": "score (standardized target)",
@@ -24,9 +26,73 @@ def caption(name: object, longest: int = LONGEST) -> str:
     >>> caption("US$")
     'US\\\\$'
     """
-    text = " ".join(str(name).split()) or "(empty)"
-    if len(text) > longest:
-        text = f"{text[: longest // 2]}…{text[len(text) - (longest - 1) // 2 :]}"
+    return _escaped(_cut(_one_line(name), longest, longest // 2))
+
+
+def captions(names: Iterable[object], longest: int = LONGEST) -> list[str]:
+    """Names that stand beside each other, each on one line, shortened so that they still differ.
+
+    Where leaving out the middle makes some alike, they are a little longer or cut elsewhere, or else numbered.
+
+    Examples
+    --------
+    >>> captions(["Married-civ-spouse", "Married-AF-spouse", "Married-spouse-absent"], 16)
+    ['Married-civ-spouse', 'Married-AF-spouse', 'Married-…-absent']
+    >>> captions(["Married-civ-spouse", "Married-AF-spouse"], 12)
+    ['Married-c…se', 'Married-A…se']
+    """
+    listed = [str(name) for name in names]
+    different = list(dict.fromkeys(listed))
+    lines = [_one_line(name) for name in different]
+    texts = [_cut(line, longest, longest // 2) for line in lines]
+    for alike in _alike(texts):
+        others = set(texts) - {texts[i] for i in alike}
+        found = _told_apart([lines[i] for i in alike], longest, others)
+        for i, text in zip(alike, found, strict=True):
+            texts[i] = text
+    shown = dict(zip(different, map(_escaped, texts), strict=True))
+    return [shown[name] for name in listed]
+
+
+def _one_line(name: object) -> str:
+    return " ".join(str(name).split()) or "(empty)"
+
+
+def _cut(line: str, longest: int, head: int) -> str:
+    """A line without its middle where it is too long: the beginning, and as much of the end as fits."""
+    if len(line) <= longest:
+        return line
+    return f"{line[:head]}…{line[len(line) - (longest - 1 - head) :]}"
+
+
+def _alike(texts: list[str]) -> list[list[int]]:
+    """Places of the texts that occur more than once, group by group."""
+    return [[i for i, other in enumerate(texts) if other == text] for text, n in Counter(texts).items() if n > 1]
+
+
+def _told_apart(lines: list[str], longest: int, others: set[str]) -> list[str]:
+    """Lines that would be alike, shortened otherwise."""
+    longer = longest + longest // 4
+    cuts = [(length, head) for length in (longest, longer) for head in range(length)]
+    cuts.sort(key=lambda cut: (cut[0], abs(cut[1] - cut[0] // 2), -cut[1]))  # as near to the middle as can be
+    for length, head in [(longer, longer // 2), *cuts]:
+        texts = [_cut(line, length, head) for line in lines]
+        if len(set(texts)) == len(lines) and not others.intersection(texts):
+            return texts
+    return _numbered(lines, longest, others)
+
+
+def _numbered(lines: list[str], longest: int, others: set[str]) -> list[str]:
+    numbers, texts = count(1), []
+    for line in lines:
+        ends = (f" ({number})" for number in numbers)
+        cut = (_cut(line, longest - len(end), longest // 2) + end for end in ends)
+        texts.append(next(text for text in cut if text not in others))
+    return texts
+
+
+def _escaped(text: str) -> str:
+    """Without formulas of matplotlib."""
     return text.replace("$", r"\$")
 
 
@@ -92,7 +158,10 @@ def legend_name(name: object) -> str:
     >>> legend_name("_hidden")
     ' _hidden'
     """
-    text = caption(name, 32)
+    return _visible(caption(name, _LEGEND))
+
+
+def _visible(text: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
@@ -102,4 +171,4 @@ def legend_names(names: Sequence[object] | None, n: int, what: str) -> list[str]
         return None
     if isinstance(names, str) or not hasattr(names, "__len__") or len(names) != n:
         raise ValueError(f"names must have one name for each of the {n} {what}, got {names!r}")
-    return [legend_name(name) for name in names]
+    return [_visible(text) for text in captions(names, _LEGEND)]

@@ -44,6 +44,7 @@ class _View:
     rows: FloatArray = dataclasses.field(repr=False)
     intercept: Any
     loss: Loss = dataclasses.field(repr=False)
+    counts: FloatArray | None = dataclasses.field(default=None, repr=False)
 
     def __call__(self, values: object, *, link: bool = False) -> FloatArray:
         """Scores at raw values; `link=True`: predictions (probability, mean or rate).
@@ -77,6 +78,17 @@ class _View:
         """Scores at the values that have a row of their own: special values ("= 0"), "missing", "rare"."""
         return {name: plain(self.intercept + self.rows[..., i]) for i, name in enumerate(self._token_names())}
 
+    @property
+    def met_tokens(self) -> dict[str, Any]:
+        """`tokens` without those that no training row had, where that is known: the model never learned them."""
+        met = np.ones(self.rows.shape[-1]) if self.counts is None else self.counts
+        return {name: scores for (name, scores), n in zip(self.tokens.items(), met, strict=False) if n > 0}
+
+    @property
+    def shown_tokens(self) -> dict[str, Any]:
+        """`met_tokens` without the buckets of hashed categories, which stand for no value that has a name."""
+        return {name: scores for name, scores in self.met_tokens.items() if not name.startswith("bucket ")}
+
     def _token_names(self) -> list[str]:
         raise NotImplementedError
 
@@ -99,6 +111,8 @@ class Curve(_View):
         β, the score without the field.
     loss : Loss
         Says what a prediction is.
+    counts : array, optional
+        Training rows that touch each table row of the field.
 
     Examples
     --------
@@ -221,6 +235,8 @@ class Bars(_View):
         The score without the field.
     loss : Loss
         Says what a prediction is.
+    counts : array, optional
+        Training rows that touch each table row of the field.
 
     Examples
     --------
@@ -232,7 +248,7 @@ class Bars(_View):
 
     @property
     def names(self) -> list[str]:
-        """The categories, the most frequent first."""
+        """The categories, in the order of the vocabulary: the most frequent first."""
         names: list[str] = self.field.vocabulary.names.to_pylist()
         return names
 

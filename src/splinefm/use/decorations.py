@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.learn.losses import Loss
-from splinefm.use.captions import caption, number, percent, row_share, shown
+from splinefm.use.captions import caption, captions, number, percent, row_share, shown
 from splinefm.use.raw_axes import SYMLOG_WIDTH, RawAxis
 
 FloatArray = npt.NDArray[np.float64]
@@ -23,6 +23,7 @@ RED, GRAY, LIGHT = PALETTE[4], "#666666", "#C8C8C8"
 # Strips beside and below an axes, as parts of it.
 _GAP, _HEIGHT, _TOKEN_WIDTH = 0.03, 0.12, 0.05
 _CELL_WIDTH, _CELL_HEIGHT = 0.45, 0.2  # inches
+_LETTER_WIDTH, _LETTER_HEIGHT = 0.085, 0.15  # inches, of ten points
 _BESIDE = 4  # names from which on a legend stands beside the axes
 
 
@@ -32,13 +33,8 @@ def set_raw_axis(ax: Any, side: str, axis: RawAxis, name: str, keep: bool = Fals
     if keep:
         before = getattr(ax, f"get_{side}lim")()
         low, high = min(low, before[0]), max(high, before[1])
-    elif axis.scale.kind == "linear":
-        set_linear_ticks(ax, side, low, high)
     else:
-        symlog = {"linthresh": axis.scale.threshold, "linscale": SYMLOG_WIDTH} if axis.scale.kind == "symlog" else {}
-        getattr(ax, f"set_{side}scale")(axis.scale.kind, **symlog)
-        getattr(ax, f"set_{side}ticks")(*axis.ticks(tick_room(ax, side)))
-        getattr(ax, f"set_{side}ticks")([], minor=True)
+        set_ticks(ax, side, axis)
     getattr(ax, f"set_{side}lim")(low, high)
     getattr(ax, f"set_{side}label")(axis_name(ax, side, name))
 
@@ -58,7 +54,20 @@ def tick_room(ax: Any, side: str) -> int:
     return int(np.clip(inches(ax, side) / (0.7 if side == "x" else 0.35), 2, 7))
 
 
-def set_linear_ticks(ax: Any, side: str, low: float, high: float) -> None:
+def set_ticks(ax: Any, side: str, axis: RawAxis) -> None:
+    """Scale and ticks of the axis of a column."""
+    ticks = axis.ticks(tick_room(ax, side))
+    if axis.scale.kind != "linear":
+        symlog = {"linthresh": axis.scale.threshold, "linscale": SYMLOG_WIDTH} if axis.scale.kind == "symlog" else {}
+        getattr(ax, f"set_{side}scale")(axis.scale.kind, **symlog)
+    if ticks is None:
+        _set_linear_ticks(ax, side, axis.low, axis.high)
+        return
+    getattr(ax, f"set_{side}ticks")(*ticks)
+    getattr(ax, f"set_{side}ticks")([], minor=True)
+
+
+def _set_linear_ticks(ax: Any, side: str, low: float, high: float) -> None:
     """Fewer ticks in a small picture, and thousands as 20k."""
     if inches(ax, side) < 3.0:
         ax.locator_params(axis=side, nbins=tick_room(ax, side))
@@ -118,8 +127,9 @@ def token_strip(ax: Any, names: Sequence[str], share: Sequence[float] | None) ->
         strip.splinefm_tokens = {}
     known = strip.splinefm_tokens
     for i, name in enumerate(names):
-        known.setdefault(name, caption(name, 14) + ("" if share is None else f", {row_share(share[i])}"))
-    strip.set_xticks(range(len(known)), list(known.values()), rotation=90, fontsize="small", color=GRAY)
+        known.setdefault(name, "" if share is None else f", {row_share(share[i])}")
+    texts = [text + end for text, end in zip(captions(known, 14), known.values(), strict=True)]
+    strip.set_xticks(range(len(known)), texts, rotation=90, fontsize="small", color=GRAY)
     strip.set_xlim(-0.6, len(known) - 0.4)
     return strip, {name: place for place, name in enumerate(known)}
 
@@ -147,6 +157,17 @@ def name_rows(ax: Any, places: npt.ArrayLike, names: Sequence[str]) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
+def name_columns(ax: Any, names: Sequence[str]) -> None:
+    """Names side by side below an axes: level where there is room, else turned, at last in small letters."""
+    room = inches(ax, "x") / max(len(names), 1)
+    style: dict[str, Any] = {}
+    if _LETTER_WIDTH * (1 + max(map(len, names), default=0)) > room:
+        turned = room > 1.5 * _LETTER_HEIGHT
+        style = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if turned else {"rotation": 90}
+        style["fontsize"] = float(np.clip(10.0 * room / _LETTER_HEIGHT, 3.0, 10.0))
+    ax.set_xticks(range(len(names)), names, **style)
+
+
 def write_cells(ax: Any, values: FloatArray, write: Callable[[float], str], *, dark_is_low: bool) -> None:
     """The number of each cell of a table, in black or white, whichever can be read on its color, if there is room."""
     if inches(ax, "x") / values.shape[1] < _CELL_WIDTH or inches(ax, "y") / values.shape[0] < _CELL_HEIGHT:
@@ -159,6 +180,19 @@ def write_cells(ax: Any, values: FloatArray, write: Callable[[float], str], *, d
         dark = part < 0.6 if dark_is_low else part > 0.6
         color = "white" if dark else "black"
         ax.text(column, row, write(float(value)), ha="center", va="center", fontsize="small", color=color)
+
+
+def percents(values: FloatArray) -> Callable[[float], str]:
+    """How to write shares next to each other as per cent, the largest with three digits or more.
+
+    Examples
+    --------
+    >>> write = percents(np.array([0.0206, 0.5649]))
+    >>> write(0.0206), write(0.11)
+    ('2.1 %', '11.0 %')
+    """
+    write = two_digits(10.0 * values)
+    return lambda value: f"{write(100.0 * value)} %"
 
 
 def two_digits(values: FloatArray) -> Callable[[float], str]:

@@ -15,8 +15,9 @@ from splinefm.encode.starvation import STARVED
 from splinefm.encode.table import quoted
 from splinefm.encode.transforms import Transform
 from splinefm.learn.fitted import Fitted
+from splinefm.use.axis_formats import axis_format
 from splinefm.use.captions import caption
-from splinefm.use.decorations import GRAY, LIGHT, PALETTE, RED, axis_name, set_linear_ticks, set_raw_axis, use_percent
+from splinefm.use.decorations import GRAY, LIGHT, PALETTE, RED, axis_name, set_raw_axis, set_ticks, use_percent
 from splinefm.use.raw_axes import BARS, RawAxis, Scale, column_values, fitted_transform, split_tokens
 
 FloatArray = npt.NDArray[np.float64]
@@ -25,9 +26,9 @@ _MANY_FUNCTIONS = 40
 
 
 class Column(NamedTuple):
-    """A column, its ordinary values, and transforms that were fitted to it."""
+    """A field, its ordinary values, and transforms that were fitted to it."""
 
-    name: str
+    item: Numerical
     values: FloatArray
     transforms: list[Transform]
 
@@ -69,15 +70,15 @@ def _column(item: Numerical, data: object, transforms: list[Transform]) -> Colum
     values, _ = split_tokens(item, column_values(data, item))
     if not len(values):
         raise ValueError(f"all values of {item.name!r} are special or missing: there is nothing to draw")
-    return Column(item.name, values, transforms)
+    return Column(item, values, transforms)
 
 
 def draw_raw(ax: Any, column: Column) -> None:
     """A histogram of the values of a column."""
     low, high = float(column.values.min()), float(column.values.max())
-    axis = RawAxis(low, high if high > low else low + 1.0, Scale())
+    axis = RawAxis(low, high if high > low else low + 1.0, Scale(), axis_format(column.item))
     _draw_shares(ax, axis, column.values)
-    ax.set_xlabel(axis_name(ax, "x", column.name))
+    ax.set_xlabel(axis_name(ax, "x", column.item.name))
     ax.set_ylabel("rows")
 
 
@@ -94,7 +95,7 @@ def _draw_shares(ax: Any, axis: RawAxis, values: FloatArray) -> None:
     ax.stairs(share, edges, fill=True, color=PALETTE[0])
     ax.set_xlim(min(axis.low, edges[0]), max(axis.high, edges[-1]))
     ax.set_ylim(bottom=0.0)
-    set_linear_ticks(ax, "x", axis.low, axis.high)
+    set_ticks(ax, "x", axis)
     ax.locator_params(axis="y", nbins=4)
     use_percent(ax.yaxis)
     ax.spines[["top", "right"]].set_visible(False)

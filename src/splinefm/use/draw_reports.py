@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.training import Epoch
-from splinefm.use.captions import caption
+from splinefm.use.captions import captions
 from splinefm.use.decorations import (
     GRAY,
     PALETTE,
@@ -39,7 +39,7 @@ def draw_importance(ax: Any, importance: Importance, *, most: int) -> None:
     drawn, rest = ranked[:most], ranked[most:]
     place = np.arange(len(drawn))
     ax.barh(place, [value for _, value in drawn], color=PALETTE[0], height=0.75)
-    name_rows(ax, place, [caption(name) for name, _ in drawn])
+    name_rows(ax, place, captions(name for name, _ in drawn))
     note = f"\n{len(rest)} more fields, each at most {rest[0][1]:.2g}" if rest else ""
     ax.set_xlabel("mean |Shapley value|, in units of the score" + note)
 
@@ -52,7 +52,7 @@ def draw_pairs(ax: Any, importance: Importance, *, most: int) -> None:
     order = np.argsort(-importance.pairs.sum(axis=1), kind="stable")[:most]
     values = np.where(np.tri(len(order), k=-1, dtype=bool), importance.pairs[np.ix_(order, order)], np.nan)[1:, :-1]
     mesh = ax.imshow(values, cmap="Blues", vmin=0.0, vmax=float(np.nanmax(values)) or 1.0, aspect="auto")
-    names = [caption(importance.fields[f], 18) for f in order]
+    names = captions((importance.fields[f] for f in order), 18)
     ax.set_xticks(range(len(order) - 1), names[:-1], rotation=45, ha="right", rotation_mode="anchor")
     ax.set_yticks(range(len(order) - 1), names[1:])
     ax.tick_params(length=0)

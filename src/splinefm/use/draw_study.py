@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.learn.study import StudySummary, Value
-from splinefm.use.captions import caption
-from splinefm.use.decorations import GRAY, PALETTE, RED
+from splinefm.use.captions import caption, captions
+from splinefm.use.decorations import GRAY, PALETTE, RED, name_columns, set_ticks
+from splinefm.use.raw_axes import RawAxis, Scale
 
 FloatArray = npt.NDArray[np.float64]
 # Trials worse than this share of all are drawn at the edge, or the good ones could not be told apart.
@@ -75,16 +76,24 @@ def _place(ax: Any, settings: Sequence[Value]) -> FloatArray:
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in distinct)
     if numbers and len(distinct) > _FEW_VALUES:
         places = np.array(settings, np.float64)
-        if places.min() > 0.0 and places.max() > _LOGARITHMIC * places.min():
-            ax.set_xscale("log")
-            ax.tick_params(axis="x", which="minor", labelbottom=False)
+        low, high = float(places.min()), float(places.max())
+        set_ticks(ax, "x", RawAxis(low, high, Scale("log" if low > 0.0 and high > _LOGARITHMIC * low else "linear")))
         return places
-    order: list[Any] = sorted(distinct) if numbers else sorted(distinct, key=str)
-    ax.set_xticks(range(len(order)), [caption(str(value), 12) for value in order], rotation=30 if not numbers else 0)
+    order: list[Any] = sorted(distinct, key=_sort_key)
+    name_columns(ax, captions((f"{value:g}" if isinstance(value, float) else value for value in order), 12))
     ax.set_xlim(-0.5, len(order) - 0.5)
     # Beside each other, by turns, since many share a setting.
     turns = np.array([settings[:i].count(value) for i, value in enumerate(settings)], np.float64)
     return np.array([order.index(value) for value in settings]) + 0.3 * np.sin(2.4 * turns)
+
+
+def _sort_key(value: Value) -> tuple[bool, list[float], str]:
+    """Numbers by size, then "8+32" by its numbers, then other text."""
+    parts = str(value).split("+")
+    try:
+        return False, [len(parts), *map(float, parts)], ""
+    except ValueError:
+        return True, [], str(value)
 
 
 def _draw_points(ax: Any, x: FloatArray, y: FloatArray, limits: tuple[float, float], **style: Any) -> None:

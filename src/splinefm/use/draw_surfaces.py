@@ -10,10 +10,20 @@ import numpy.typing as npt
 from splinefm.encode.categorical import MultiValued
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field
-from splinefm.use.captions import caption, number, percent, shown
-from splinefm.use.decorations import axis_name, set_raw_axis, two_digits, use_percent, write_cells
+from splinefm.use.captions import captions, number, percent, shown
+from splinefm.use.decorations import (
+    axis_name,
+    inches,
+    name_columns,
+    percents,
+    set_raw_axis,
+    two_digits,
+    use_percent,
+    write_cells,
+)
 from splinefm.use.raw_axes import RawAxis, column_values, has_steps, special_values
 from splinefm.use.surfaces import Surface
+from splinefm.use.values import frequent_positions
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -24,19 +34,21 @@ _MOST_CATEGORIES, _MOST_NUMBERS, _MOST_DOTS = 20, 100, 800
 
 
 class _Side(NamedTuple):
-    """One field of a surface: values in the middle of cells, the borders of the cells, and all names of categories."""
+    """One field of a surface: values in the middle of cells, the borders of the cells, and what is not shown."""
 
     name: str
     points: list[Any]
     edges: FloatArray
     axis: RawAxis | None = None
     categories: tuple[str, ...] = ()
+    n_hidden: int = 0
 
 
 def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None:
     """A map with a color bar; contours where both fields are numerical, numbers where both are categorical."""
     columns = {} if data is None else _read(surface, data)
-    first, second = (_side(item, columns.get(item.name)) for item in surface.fields)
+    both = zip(surface.fields, surface.counts, strict=True)
+    first, second = (_side(item, columns.get(item.name), counts) for item, counts in both)
     n, m = len(first.points), len(second.points)
     pairs = [x for x in first.points for _ in range(m)], second.points * n
     values = surface(*pairs, link=link).reshape(n, m).T
@@ -52,7 +64,13 @@ def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None
             _draw_contours(ax, first, second, values, shares)
         _draw_rows(ax, list(columns.values()))
     elif first.axis is None and second.axis is None and n * m <= _MOST_NUMBERS:
-        write_cells(ax, values, percent if shares else two_digits(values), dark_is_low=True)
+        write_cells(ax, values, percents(values) if shares else two_digits(values), dark_is_low=True)
+
+
+def rows_of_names(surface: Surface) -> int:
+    """Lines of text that the side of a picture holds, with some for names below it."""
+    second = surface.fields[1]
+    return 0 if isinstance(second, Numerical) else min(len(second.vocabulary or ()), _MOST_CATEGORIES) + 5
 
 
 def _read(surface: Surface, data: object) -> dict[str, FloatArray]:
@@ -65,27 +83,30 @@ def _read(surface: Surface, data: object) -> dict[str, FloatArray]:
     return columns
 
 
-def _side(item: Field, column: FloatArray | None) -> _Side:
+def _side(item: Field, column: FloatArray | None, counts: FloatArray | None) -> _Side:
     if isinstance(item, Numerical):
         axis = RawAxis.of([item], None if column is None else column[~np.isnan(column)])
         return _Side(item.name, axis.middles(item, _CELLS).tolist(), axis.cells(_CELLS), axis)
     categories: list[str] = [] if item.vocabulary is None else item.vocabulary.names.to_pylist()
     if not categories:
         raise ValueError(f"{item.name!r} has no categories to draw")
-    drawn: list[Any] = categories[:_MOST_CATEGORIES]
+    drawn: list[Any] = [categories[i] for i in frequent_positions(item, counts, _MOST_CATEGORIES)]
     points = [[name] for name in drawn] if isinstance(item, MultiValued) else drawn
-    return _Side(item.name, points, np.arange(-0.5, len(drawn)), None, tuple(categories))
+    hidden = len(categories) - len(drawn)
+    return _Side(item.name, points, np.arange(-0.5, len(drawn)), None, tuple(drawn), hidden)
 
 
 def _set_side(ax: Any, letter: str, side: _Side) -> None:
     if side.axis is not None:
         set_raw_axis(ax, letter, side.axis, side.name)
         return
-    texts = [caption(name, 16) for name in side.categories[: len(side.points)]]
-    turned = letter == "x" and sum(map(len, texts)) > 40
-    getattr(ax, f"set_{letter}ticks")(range(len(texts)), texts, rotation=90 if turned else 0)
-    more = len(side.categories) - len(texts)
-    note = f"\n{more:,} rarer not shown" if more else ""
+    texts = captions(side.categories, 16)
+    if letter == "x":
+        name_columns(ax, texts)
+    else:
+        height = 72.0 * inches(ax, "y") / len(texts)
+        ax.set_yticks(range(len(texts)), texts, fontsize=float(np.clip(0.7 * height, 3.0, 10.0)))
+    note = f"\n{side.n_hidden:,} rarer not shown" if side.n_hidden else ""
     getattr(ax, f"set_{letter}label")(axis_name(ax, letter, side.name) + note)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from splinefm.encode.numerical import Numerical
 from splinefm.learn.losses import Loss
-from splinefm.use.captions import caption, legend_name, legend_names
+from splinefm.use.captions import captions, legend_name, legend_names
 from splinefm.use.curves import Bars, Curve
 from splinefm.use.decorations import (
     GRAY,
@@ -25,6 +25,7 @@ from splinefm.use.decorations import (
     token_strip,
 )
 from splinefm.use.raw_axes import RawAxis, column_values, split_tokens
+from splinefm.use.values import frequent_positions
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -111,9 +112,9 @@ def _band(y: FloatArray) -> FloatArray:
 
 def _draw_tokens(ax: Any, curves: Sequence[Curve], link: bool, share: FloatArray | None, colors: list[str]) -> None:
     """Special values and missing ones beside the curve, with their names: they do not lie on it."""
-    known = [curve.tokens for curve in curves]
-    tokens = {name: i for i, name in enumerate(known[0]) if share is None or share[i] > 0}
-    tokens = {name: i for name, i in tokens.items() if all(name in others for others in known)}
+    known = [curve.met_tokens for curve in curves]
+    tokens = {name: i for i, name in enumerate(curves[0].field.row_names()) if all(name in others for others in known)}
+    tokens = {name: i for name, i in tokens.items() if share is None or share[i] > 0}
     if not tokens:
         return
     strip, places = token_strip(ax, list(tokens), None if share is None else [share[i] for i in tokens.values()])
@@ -139,15 +140,16 @@ def _as_shown(loss: Loss, scores: Any, link: bool) -> FloatArray:
 
 
 def draw_bars(ax: Any, bars: Bars, *, link: bool, most: int, names: Sequence[object] | None) -> None:
-    """A bar per category, the largest on top, below them the tokens; dots for a family."""
+    """A bar per category in its order, or else the largest on top, below them the tokens; dots for a family."""
     values = np.atleast_2d(bars.predictions if link else bars.scores)
     found = legend_names(names, len(values), "segments")
     if len(values) > len(PALETTE):
         raise ValueError(f"at most {len(PALETTE)} segments can be told apart, got {len(values)}; choose some of them")
     categories = bars.names
-    kept = min(most, len(categories))
-    order = np.argsort(-values[:, :kept].mean(axis=0), kind="stable")
-    tokens = {name: value for name, value in bars.tokens.items() if not name.startswith("bucket ")}
+    chosen = frequent_positions(bars.field, bars.counts, most)
+    kept = len(chosen)
+    order = bars.field.display_order(chosen[np.argsort(-values[:, chosen].mean(axis=0), kind="stable")])
+    tokens = bars.shown_tokens
     extra = [np.atleast_1d(_as_shown(bars.loss, scores, link)) for scores in tokens.values()]
     drawn = np.concatenate([values[:, order], np.stack(extra, axis=1)], axis=1) if extra else values[:, order]
     if not drawn.size:
@@ -163,7 +165,7 @@ def draw_bars(ax: Any, bars: Bars, *, link: bool, most: int, names: Sequence[obj
         ax.barh(place, drawn[0] - base, left=base, color=colors, height=0.75, label=found[0] if found else None)
         ax.axvline(base, color=GRAY, linewidth=0.8)
         notes = notes if shares else ["bars start at their mean", *notes]
-    name_rows(ax, place, [caption(categories[i]) for i in order] + [f"({name})" for name in tokens])
+    name_rows(ax, place, captions(categories[i] for i in order) + [f"({name})" for name in tokens])
     set_values_axis(ax, "x", bars.loss, link)
     ax.set_ylabel(axis_name(ax, "y", bars.field.name))
     ax.set_xlabel("\n".join([ax.get_xlabel(), *notes]))

@@ -37,7 +37,7 @@ from splinefm.use.draw_reports import (
     find_history,
 )
 from splinefm.use.draw_study import draw_slice, draw_trials, find_study, searched
-from splinefm.use.draw_surfaces import draw_surface
+from splinefm.use.draw_surfaces import draw_surface, rows_of_names
 from splinefm.use.draw_views import MOST_LINES, draw_bars, draw_curves
 from splinefm.use.importance import Importance
 from splinefm.use.surfaces import Surface
@@ -147,7 +147,9 @@ def plot_steps(
 def plot_bars(
     bars: Bars, ax: Axes | None = None, *, link: bool = False, most: int = 20, names: Sequence[object] | None = None
 ) -> Axes:
-    """The score of each category, the largest on top; missing and rare ones below.
+    """The score of each category, the largest on top; missing and rare ones below, where training met them.
+
+    Categories that are numbers, truth values, days, months or dates are in their own order instead.
 
     Parameters
     ----------
@@ -172,7 +174,7 @@ def plot_bars(
     """
     _check_kind("bars", bars, Bars, "made by fitted.segment along a categorical field")
     _check_count("most", most)
-    ax = _axes(ax, rows=min(most, len(bars.names)) + 2)
+    ax = _axes(ax, rows=min(most, len(bars.names)) + len(bars.shown_tokens))
     draw_bars(ax, bars, link=link, most=most, names=names)
     return ax
 
@@ -180,7 +182,8 @@ def plot_bars(
 def plot_surface(surface: Surface, ax: Axes | None = None, *, link: bool = False, data: object = None) -> Axes:
     """The score along two fields as a map of colors, with contours where both are numerical.
 
-    Special and missing values are left out; of a categorical field, the 20 most frequent categories are drawn.
+    Special and missing values are left out; of a categorical field, the 20 most frequent categories are drawn, numbers
+    and days of the week and the like in their own order.
 
     Parameters
     ----------
@@ -206,7 +209,7 @@ def plot_surface(surface: Surface, ax: Axes | None = None, *, link: bool = False
     _check_kind("surface", surface, Surface, "made by fitted.segment along two fields")
     if surface.scales.ndim > 1:
         raise ValueError(f"this is a family of {len(surface)} surfaces; choose one, such as surface[0]")
-    ax = _axes(ax)
+    ax = _axes(ax, rows=max(12, rows_of_names(surface)))
     draw_surface(ax, surface, link=link, data=data)
     return ax
 

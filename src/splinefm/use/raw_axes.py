@@ -20,6 +20,7 @@ from splinefm.encode.numerical import ORDINARY, Numerical
 from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.table import open_table
 from splinefm.encode.transforms import BestFitCDF, Transform
+from splinefm.use.axis_formats import NUMBERS, AxisFormat, axis_format
 from splinefm.use.captions import number
 from splinefm.use.splines import pieces, unit_range
 
@@ -84,20 +85,24 @@ class Scale:
 
 @dataclass(frozen=True)
 class RawAxis:
-    """The part of a column that is shown, and its scale."""
+    """The part of a column that is shown, its scale, and how its values are written."""
 
     low: float
     high: float
     scale: Scale
+    format: AxisFormat = NUMBERS
 
     @staticmethod
     def of(fields: Sequence[Numerical], data: FloatArray | None = None) -> RawAxis:
         """The axis for fitted fields that are called the same; data are ordinary values that are shown with them."""
         ends = np.array([_ends(item, data) for item in fields])
         low, high = _widened(float(ends[:, 0].min()), float(ends[:, 1].max()))
+        style = axis_format(fields[0])
+        if style.ticks(low, high, 2) is not None:  # a calendar and a clock are even
+            return RawAxis(low, high, Scale(), style)
         u = (np.arange(200) + 0.5) / 200
         x = np.concatenate([_inverse(item, u) for item in fields])
-        return RawAxis(low, high, choose_scale(np.clip(x, low, high), low, high))
+        return RawAxis(low, high, choose_scale(np.clip(x, low, high), low, high), style)
 
     def grid(self, fields: Sequence[Numerical]) -> FloatArray:
         """Ordinary values at which to draw curves, in increasing order."""
@@ -115,8 +120,14 @@ class RawAxis:
         """Ordinary values in the middle of n equal parts of the axis."""
         return self._ordinary([item], self.scale.between(self.low, self.high, 2 * n + 1)[1::2])
 
-    def ticks(self, most: int) -> tuple[FloatArray, list[str]]:
-        """Places and names of ticks of a scale that is not linear; matplotlib's own crowd, or are powers of ten."""
+    def ticks(self, most: int) -> tuple[FloatArray, list[str]] | None:
+        """Places and names of ticks: those of the format, or of a scale that is not linear.
+
+        On such scales matplotlib's own crowd, or are powers of ten; None leaves the ticks of a linear one to it.
+        """
+        own = self.format.ticks(self.low, self.high, most)
+        if own is not None or self.scale.kind == "linear":
+            return own
         places = _log_ticks(self.low, self.high, most) if self.scale.kind == "log" else self._symlog_ticks(most)
         return places, [number(place) for place in places]
 
@@ -317,9 +328,13 @@ def _own_edges(places: FloatArray, width: float) -> FloatArray | None:
 
 def _log_ticks(low: float, high: float, most: int) -> FloatArray:
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
+    places = np.empty(0)
     for digits in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
-        places = np.array([digit * 10.0**decade for decade in range(first, last + 1) for digit in digits])
-        places = places[(places >= low * (1 - 1e-9)) & (places <= high * (1 + 1e-9))]
+        fewer = np.array([digit * 10.0**decade for decade in range(first, last + 1) for digit in digits])
+        fewer = fewer[(fewer >= low * (1 - 1e-9)) & (fewer <= high * (1 + 1e-9))]
+        if len(fewer) < 2 < len(places):  # one says little: rather every second of those before
+            break
+        places = fewer
         if len(places) <= most:
             break
     return places[:: max(1, -(-len(places) // most))]

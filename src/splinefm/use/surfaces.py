@@ -36,6 +36,8 @@ class Surface:
         β, the score without the two fields.
     loss : Loss
         Says what a prediction is.
+    counts : pair of arrays, optional
+        Training rows that touch each table row of either field.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class Surface:
     scales: FloatArray = dataclasses.field(repr=False)
     intercept: Any
     loss: Loss = dataclasses.field(repr=False)
+    counts: tuple[FloatArray | None, FloatArray | None] = dataclasses.field(default=(None, None), repr=False)
 
     def __call__(self, first: object, second: object, *, link: bool = False) -> FloatArray:
         """Scores at raw values of the two fields, which broadcast: `surface(x[:, None], y)` is a grid.

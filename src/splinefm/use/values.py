@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.categorical import MultiValued
+from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.use.algebra import active_rows
@@ -21,6 +21,24 @@ def first_row(item: Field) -> int:
     if isinstance(item, Numerical):
         return item.n_tokens
     return item.layout.n_rows - len(item.vocabulary or ())
+
+
+def frequent_positions(item: Categorical | MultiValued, counts: FloatArray | None, most: int) -> npt.NDArray[np.intp]:
+    """Positions in the vocabulary of the most frequent categories, in the order to show them.
+
+    `counts` are the training rows of all table rows of the field; without them the vocabulary tells, the most frequent
+    first, unless it was extended. Categories without an order of their own (see `display_order`) stay in that of
+    frequency.
+
+    Examples
+    --------
+    >>> code = Categorical("code", vocabulary=["10", "9", "1", "5"])
+    >>> frequent_positions(code, None, 3), frequent_positions(code, np.array([0.0, 0, 4, 3, 2, 9]), 2)
+    (array([2, 1, 0]), array([3, 0]))
+    """
+    n = len(item.vocabulary or ())
+    order = np.arange(n) if counts is None else np.argsort(-counts[len(counts) - n :], kind="stable")
+    return item.display_order(order[:most])
 
 
 def as_column(item: Field, values: object) -> tuple[pa.Array, tuple[int, ...]]:

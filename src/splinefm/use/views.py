@@ -195,6 +195,7 @@ def _view(
         first, second = (fitted.encoder.fields[f] for f in along)
         scale = np.concatenate([part for part in scales if part is not None])
         factors = pair_factors(fitted, along[0], along[1])
-        return Surface((first, second), (rows[0], rows[1]), factors, scale, intercept, fitted.loss)
-    item = fitted.encoder.fields[along[0]]
-    return (Curve if isinstance(item, Numerical) else Bars)(item, rows[0], intercept, fitted.loss)
+        counts = fitted.encoder.row_counts[along[0]], fitted.encoder.row_counts[along[1]]
+        return Surface((first, second), (rows[0], rows[1]), factors, scale, intercept, fitted.loss, counts)
+    item, seen = fitted.encoder.fields[along[0]], fitted.encoder.row_counts[along[0]]
+    return (Curve if isinstance(item, Numerical) else Bars)(item, rows[0], intercept, fitted.loss, seen)
