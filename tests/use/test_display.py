@@ -171,6 +171,7 @@ def test_dates_have_no_more_detail_than_tells_them_apart():
     assert dates.texts([seconds(2024, 1, 1, 5)]) == ["2024-01-01 05:00"] and dates.texts([]) == []
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["trend", "hour", "weekday", "yearday"]), st.data(), st.integers(2, 9))
 def test_ticks_are_in_the_range_and_not_too_many(part, data, most):
     ends = {"trend": (-6e10, 2e11), "hour": (0.0, 24.0), "weekday": (-0.5, 6.5), "yearday": (1.0, 367.0)}[part]

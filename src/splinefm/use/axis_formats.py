@@ -24,7 +24,7 @@ _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 # Distances of ticks: seconds for those that divide a day, then days, then months.
 _SECONDS = [1.0, 5.0, 15.0, 30.0, *(_MINUTE * n for n in (1, 5, 15, 30)), *(_HOUR * n for n in (1, 3, 6, 12))]
 _WHOLE_DAYS = (1, 2, 7, 14)
-_WHOLE_MONTHS = (1, 2, 3, 6, *(12 * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)))
+_WHOLE_MONTHS = (1, 2, 3, 6, *(12 * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)))
 
 
 class AxisFormat:
@@ -189,7 +189,10 @@ def _day_ticks(low: float, high: float, days: int) -> Ticks:
 
 
 def _month_ticks(low: float, high: float, most: int) -> Ticks:
+    places = np.empty(0)
     for months in _WHOLE_MONTHS:
+        if (high - low) / (31 * _DAY * months) > most:
+            continue  # far too many to count them
         places = _months(low, high, months)
         if len(places) <= most:
             break
