@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.interpolate import BSpline as ScipyBSpline
 
 from splinefm import Bins, BSpline, CustomBasis, Fourier, MultiResolution, Polynomial, Powers
-from splinefm.encode.bases import supports
+from splinefm.encode.bases import smoothing, supports
 
 units = st.lists(st.floats(0, 1), min_size=1, max_size=20).map(np.array)
 degrees = st.integers(0, 5)
@@ -230,3 +230,77 @@ def test_a_custom_function_must_give_a_finite_value_per_u(function):
 def test_no_rows_is_fine(basis):
     start, weight = basis(np.zeros(0))
     assert start.shape == (0, len(basis.widths)) and weight.shape == (0, sum(basis.widths))
+
+
+# Smoothness
+
+
+def roughness(basis, values, order):
+    """The integral over u of the squared derivative of SciPy's spline, by quadrature on every segment."""
+    if basis.periodic:
+        values = values[np.arange(basis.segments + basis.degree) % basis.segments]
+    derivative = ScipyBSpline(basis.extended_knots, values, basis.degree).derivative(order)
+    at, weight = np.polynomial.legendre.leggauss(basis.degree + 1)
+    left = np.arange(basis.segments)[:, None] / basis.segments
+    points = left + (at + 1) / 2 / basis.segments
+    return float((derivative(points) ** 2 @ weight).sum() / 2 / basis.segments)
+
+
+def penalty(basis, values, order):
+    """What training adds to its objective for a smoothness of 1, in units of u instead of its twentieths."""
+    rows = values
+    for _ in range(order):
+        rows = np.roll(rows, -1) - rows if basis.periodic else np.diff(rows)
+    (weight,) = smoothing(basis, order)
+    return weight * (rows**2).sum() * 20.0 ** (2 * order - 1)
+
+
+@settings(deadline=None)
+@given(
+    segments=st.integers(4, 40),
+    degree=st.integers(1, 5),
+    order=st.integers(1, 3),
+    periodic=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_smoothness_penalty_bounds_the_integral_of_the_squared_derivative(segments, degree, order, periodic, seed):
+    basis, order = BSpline(segments, degree, periodic=periodic), min(order, degree)
+    values = np.random.default_rng(seed).normal(size=basis.sizes[0])
+    integral, found = roughness(basis, values, order), penalty(basis, values, order)
+    # Of the B-splines of the derivative, which sum to one, it takes every product for one of a function with itself.
+    assert integral <= found * (1 + 1e-9)
+    if degree == order:  # they are steps: nothing to neglect
+        assert found == pytest.approx(integral)
+    if (degree, order, periodic) == (3, 2, True):
+        assert found <= 3 * integral
+
+
+@settings(deadline=None, max_examples=30)
+@given(turns=st.integers(1, 2), phase=st.floats(0, 6), order=st.sampled_from([1, 2, 3]), periodic=st.booleans())
+def test_a_curve_has_the_same_smoothness_for_any_number_of_segments(turns, phase, order, periodic):
+    u = (np.arange(1000) + 0.5) / 1000
+    integral = (2 * np.pi * turns) ** (2 * order) / 2
+    for segments in (20, 39) if order == 3 else (20, 40, 80):
+        basis = BSpline(segments, periodic=periodic)
+        values = np.linalg.lstsq(dense(basis, u), np.sin(2 * np.pi * turns * u + phase))[0]
+        assert roughness(basis, values, order) == pytest.approx(integral, rel=0.05)
+        # Functions that reach beyond the ends of [0, 1] count in full; on a circle there are none.
+        error = 60 / segments**2 if periodic else 8 / segments
+        assert penalty(basis, values, order) == pytest.approx(integral, rel=error)
+
+
+def test_the_weight_of_smoothness_stops_growing_where_steps_could_not_follow():
+    assert BSpline(100).smoothing(2) == BSpline(5000).smoothing(2) == (125.0,)
+    assert BSpline(5000).smoothing(1) == (250.0,)
+    assert BSpline(39).smoothing(3) < BSpline(40).smoothing(3) == BSpline(5000).smoothing(3) == (31.25,)
+
+
+def test_every_resolution_is_as_smooth_as_twenty_segments():
+    for order in (1, 2, 3):
+        assert MultiResolution((8, 32, 128)).smoothing(order) == 3 * BSpline(20).smoothing(order) == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("basis", [*ALL[4:], BSpline(9, 0), MultiResolution((4, 8), 0)], ids=str)
+def test_bases_whose_neighbors_are_not_alike_are_not_smoothed(basis):
+    for order in (1, 2, 3):
+        assert smoothing(basis, order) == (0.0,) * len(basis.sizes)

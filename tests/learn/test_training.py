@@ -238,8 +238,57 @@ def test_order_of_smoothness():
     assert orders == [[2, 1, 1], [2, 3, 3]]
     periodic = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(3, 3, periodic=True))])
     encoder = sf.fit_encoder(periodic, waves(100))
-    for order, smooth in ((2, 1e-2), (3, 0.0)):  # three functions have no third differences
-        assert make_groups(encoder, sf.Training(smoothness_order=order))[0][-1].smoothness == smooth
+    for order, smooth in ((2, 1e-2 * 0.15**3), (3, 0.0)):  # three functions have no third differences
+        group = make_groups(encoder, sf.Training(smoothness_order=order))[0][-1]
+        assert group.smoothness == pytest.approx(smooth)
+
+
+@pytest.mark.parametrize(
+    ("basis", "order", "expected"),
+    [
+        (sf.BSpline(20), 2, 0.5),
+        (sf.BSpline(5), 2, 0.5 / 4**3),
+        (sf.BSpline(80), 2, 0.5 * 4**3),
+        (sf.BSpline(40, 1), 1, 0.5 * 2),
+        (sf.BSpline(30, periodic=True), 3, 0.5 * 1.5**5),
+        (sf.BSpline(20, 0), 2, 0.0),
+        (sf.Bins(20), 2, 0.0),
+        (sf.Fourier(4), 2, 0.0),
+        (sf.Polynomial(8), 2, 0.0),
+    ],
+    ids=str,
+)
+def test_smoothness_is_scaled_by_the_number_of_segments_and_for_splines_alone(basis, order, expected):
+    schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), basis)])
+    groups = make_groups(sf.fit_encoder(schema, waves(100)), sf.Training(smoothness=0.5, smoothness_order=order))
+    assert groups[0][-1].size == sum(basis.sizes)
+    assert groups[0][-1].smoothness == pytest.approx(expected)
+
+
+def fit_curve(basis, smoothness):
+    """Predictions on a grid of a model of one column."""
+    rng = np.random.default_rng(0)
+    x = rng.random(2000)
+    table = pa.table({"x": x, "y": np.sin(9 * x) + rng.normal(0, 0.3, 2000)})
+    schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), basis)])
+    training = sf.Training(epochs=15, learning_rate=0.02, l2=0.0, smoothness=smoothness, threads=1)
+    options = {"model": sf.FM(k=2), "validation": 0.0, "training": training}
+    return sf.fit_model(table, "y", schema=schema, loss="squared", **options).predict({"x": np.linspace(0, 1, 201)})
+
+
+def test_curves_are_equally_smooth_for_any_number_of_segments():
+    def bending(curve):
+        return np.sqrt(np.mean(np.diff(curve, 2) ** 2)) * 200**2
+
+    curves = [fit_curve(sf.BSpline(segments), 0.1) for segments in (5, 20, 80)]
+    assert bending(curves[0]) == pytest.approx(bending(curves[1]), rel=0.1)
+    assert bending(curves[2]) == pytest.approx(bending(curves[1]), rel=0.1)
+    assert np.abs(curves[2] - curves[1]).max() < 0.1
+    assert bending(curves[1]) < 0.97 * bending(fit_curve(sf.BSpline(20), 1e-3))  # it is smoothed at all
+
+
+def test_bins_are_not_smoothed():
+    np.testing.assert_array_equal(fit_curve(sf.Bins(12), 100.0), fit_curve(sf.Bins(12), 0.0))
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
@@ -248,7 +297,8 @@ def test_much_smoothness_leaves_a_polynomial_of_lower_degree(order):
     x = rng.random(2000)
     table = pa.table({"x": x, "y": 5 * x**2 + rng.normal(0, 1.5, 2000)})
     schema = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(10))])
-    training = sf.Training(epochs=30, learning_rate=0.03, l2=0.0, smoothness=100, smoothness_order=order, threads=1)
+    much = 100 * 2.0 ** (2 * order - 1)  # with 10 segments
+    training = sf.Training(epochs=30, learning_rate=0.03, l2=0.0, smoothness=much, smoothness_order=order, threads=1)
     fitted = sf.fit_model(
         table, "y", schema=schema, loss="squared", model=sf.FM(k=2), validation=0.0, training=training
     )

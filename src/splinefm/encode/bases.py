@@ -6,7 +6,8 @@ The functions that are not zero at a point form *windows* of neighboring rows. A
 - `sizes`: rows per block of neighboring functions; they add up to the number of functions,
 - `basis(u) -> (start, weight)`: arrays of shape (n, windows) and (n, sum of widths).
 
-Any object with these members is a basis. One that learns from data (`Bins`) has `fit` too.
+Any object with these members is a basis. One that learns from data (`Bins`) has `fit` too. One whose neighboring
+functions are alike (splines) has `smoothing(order)`: the weight of Σ |Δ^order v|² in the smoothness penalty, by block.
 """
 
 from __future__ import annotations
@@ -300,6 +301,12 @@ def supports(basis: Basis) -> FloatArray:
     """Where each function of a basis is not zero, in u; all of [0, 1] unless the basis knows better."""
     known = getattr(basis, "supports", None)
     return known() if known is not None else whole(sum(basis.sizes))
+
+
+def smoothing(basis: Basis, order: int) -> tuple[float, ...]:
+    """The weight of Σ |Δ^order v|² in the smoothness penalty, by block; 0 unless the basis knows better."""
+    known = getattr(basis, "smoothing", None)
+    return known(order) if known is not None else (0.0,) * len(basis.sizes)
 
 
 def _bernstein(u: FloatArray, degree: int) -> FloatArray:

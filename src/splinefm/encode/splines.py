@@ -12,6 +12,12 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 Windows = tuple[IntArray, FloatArray]
 MAX_DEGREE = 5
+# Derivatives are penalized by t = 20 u: the penalty on 20 segments is then the plain sum of squared differences, and
+# one number is a fair strength for all orders.
+UNIT_SEGMENTS = 20
+# The most that 4^order, the largest curvature of Σ |Δ^order v|² / 2, is multiplied by: steps could not follow more, and
+# curves would hardly be learned (see docs/decisions.md). It is reached with 10,000, 100 and 40 segments, by order.
+STIFFEST = 2000.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,21 @@ class BSpline:
             return rows.astype(np.int32), weight
         return start[:, None], weight
 
+    def smoothing(self, order: int) -> tuple[float, ...]:
+        """The weight of Σ |Δ^order v|² in the smoothness penalty, in a tuple.
+
+        With m segments the derivative of that order by u is m^order Σ_i (Δ^order v)_i B_i. The B_i are B-splines of a
+        lower degree and sum to one, so that the integral of its square is m^(2 order - 1) Σ |Δ^order v|², up to how
+        much neighboring differences differ. The unit of length is a twentieth of [0, 1]. Where the degree is below the
+        order, it is the same sum; steps have no derivative. Given knots are treated as equal segments.
+
+        Examples
+        --------
+        >>> BSpline(20).smoothing(2), BSpline(40).smoothing(2), BSpline(40, degree=0).smoothing(2)
+        ((1.0,), (8.0,), (0.0,))
+        """
+        return (smoothing_weight(self.segments, order) if self.degree > 0 else 0.0,)
+
     def supports(self) -> FloatArray:
         """The interval of u, clipped to [0, 1], where each function is not zero; shape (functions, 2)."""
         if self.periodic:
@@ -146,9 +167,22 @@ class MultiResolution:
         starts, weights = zip(*(level(u) for level in self.levels), strict=True)
         return np.concatenate(starts, axis=1) + first, np.concatenate(weights, axis=1)
 
+    def smoothing(self, order: int) -> tuple[float, ...]:
+        """The weight of Σ |Δ^order v|² in the smoothness penalty, by resolution: that of 20 segments for all of them.
+
+        Weights by the number of segments would forbid the finest resolution the very details that it is there for; the
+        coarse ones carry what is smooth.
+        """
+        return (smoothing_weight(UNIT_SEGMENTS, order) if self.degree > 0 else 0.0,) * len(self.segments)
+
     def supports(self) -> FloatArray:
         """The interval of u where each function is not zero."""
         return np.concatenate([level.supports() for level in self.levels])
+
+
+def smoothing_weight(segments: int, order: int) -> float:
+    """What Σ |Δ^order v|² of a spline is multiplied by to be the integral of its squared derivative by t."""
+    return float(min((segments / UNIT_SEGMENTS) ** (2 * order - 1), STIFFEST / 4**order))
 
 
 def cardinal_splines(u: FloatArray, segments: int, degree: int) -> tuple[IntArray, FloatArray]:

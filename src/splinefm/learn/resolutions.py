@@ -134,12 +134,8 @@ def resolutions_of(encoder: Encoder, names: list[str]) -> dict[str, tuple[int, .
     """The resolutions that some columns have."""
     found = {}
     for item in encoder.fields:
-        if item.name in names and isinstance(item, Numerical):
-            basis = item.basis
-            if isinstance(basis, MultiResolution):
-                found[item.name] = tuple(basis.segments)
-            elif isinstance(basis, BSpline):
-                found[item.name] = (basis.segments,)
+        if item.name in names and isinstance(item, Numerical) and isinstance(item.basis, MultiResolution):
+            found[item.name] = item.basis.segments
     return found
 
 
@@ -150,7 +146,7 @@ def with_resolutions(schema: Schema, resolutions: Resolutions) -> Schema:
     --------
     >>> schema = Schema([Numerical("x", basis=MultiResolution()), Numerical("y", basis=MultiResolution())])
     >>> [item.basis.segments for item in with_resolutions(schema, {"x": (8,), "y": (8, 32)})]
-    [8, (8, 32)]
+    [(8,), (8, 32)]
     """
     return Schema(tuple(_changed(item, resolutions) for item in schema), schema.reasons)
 
@@ -165,6 +161,5 @@ def with_bases(schema: Schema, encoder: Encoder) -> Schema:
 def _changed(item: Field, resolutions: Resolutions) -> Field:
     if item.name not in resolutions or not isinstance(item, Numerical) or not isinstance(item.basis, MultiResolution):
         return item
-    segments, degree = resolutions[item.name], item.basis.degree
-    basis = MultiResolution(segments, degree) if len(segments) > 1 else BSpline(segments[0], degree)
-    return replace(item, basis=basis)
+    # A single one stays a MultiResolution: what was learned with it was learned under the penalties of resolutions.
+    return replace(item, basis=replace(item.basis, segments=resolutions[item.name]))

@@ -124,7 +124,9 @@ class Base:
         if isinstance(self.start["k"], int):
             space["k"] = _with(_lengths(self.settings.model), self.start["k"])
         space["batch_size"] = self._batches()
-        ranges = {"learning_rate": LEARNING_RATES, "l2": L2S, **({"smoothness": SMOOTHNESSES} if items else {})}
+        ranges = {"learning_rate": LEARNING_RATES, "l2": L2S}
+        if any(hasattr(item.basis, "smoothing") for item in items):
+            ranges["smoothness"] = SMOOTHNESSES
         for name, entry in ranges.items():
             own = self.start[name]
             if isinstance(own, float) and own > 0.0:

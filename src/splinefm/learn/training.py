@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.bases import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.slots import Layout, Slots
@@ -80,10 +81,13 @@ class Training:
         towards zero, as with a group lasso. φ is the noise: residual variance (squared loss), deviance per row
         (Poisson) or 1 (logistic).
     smoothness : float or mapping of str to float, optional
-        Penalty φ smoothness on squared differences of neighboring basis functions' vectors and weights; 1e-2 by
-        default. Both penalties may be given by field name; fields that are not named get the default.
+        Penalty φ smoothness ∫ |s''(t)|² dt on the spline s of a column's vectors, and on that of its linear weights,
+        with t = 20 u, in the form (m / 20)³ Σ |Δ²v|² for m segments; 1e-2 by default. It means the same for any number
+        of segments; beyond 100 its weight stays that of 100. Every resolution of a `MultiResolution` has the penalty of
+        20 segments. Bases other than splines, such as bins, are not smoothed. Both penalties may be given by field
+        name; fields that are not named get the default.
     smoothness_order : {2, 1, 3}
-        Order of the differences: much smoothness makes a curve a constant (1), a straight line (2) or a parabola (3)
+        Order of the derivative: much smoothness makes a curve a constant (1), a straight line (2) or a parabola (3)
         in the transformed column.
     warmup : float
         Share of all steps over which the learning rate rises.
@@ -188,7 +192,7 @@ class Diverged(ValueError):
 
 
 def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
-    """Penalties of each field's rows: tokens and categories are shrunk, basis functions are smoothed as well."""
+    """Penalties of each field's rows: tokens and categories are shrunk, the functions of splines smoothed as well."""
     names, order = encoder.layout.names, training.smoothness_order
     training = training.with_penalties(names)
     groups: list[list[Group]] = []
@@ -199,10 +203,11 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
             groups.append([plain])
             continue
         own = [replace(plain, size=item.n_tokens)] if item.n_tokens else []
-        smooth = replace(
-            plain, smoothness=smoothness, order=order, periodic=bool(getattr(item.basis, "periodic", False))
-        )
-        own += [replace(smooth if size > order else plain, size=size) for size in item.basis.sizes]
+        smooth = replace(plain, order=order, periodic=bool(getattr(item.basis, "periodic", False)))
+        for size, weight in zip(item.basis.sizes, smoothing(item.basis, order), strict=True):
+            is_smooth = size > order and weight > 0.0
+            block = replace(smooth, smoothness=smoothness * weight) if is_smooth else plain
+            own.append(replace(block, size=size))
         groups.append(own)
     return groups
 
