@@ -134,5 +134,5 @@ def _estimator(basis: Any, settings: Json, seed: int, **options: Any) -> sf.Spli
     categories = [sf.Categorical(name) for name in FIELDS if name != "recency"]
     schema = sf.Schema((*categories, sf.Numerical("recency", basis=basis)))
     # No second training on all rows of the log, which would take as long again.
-    options |= {"epochs": settings["epochs"], "refit_on_all": False, "seed": seed, "threads": 1}
+    options |= {"epochs": settings["epochs"], "refit_on_all": False, "random_state": seed, "n_jobs": 1}
     return sf.SplineFMClassifier(sf.FwFM(k=settings["k"]), schema=schema, **options)

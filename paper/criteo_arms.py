@@ -10,7 +10,7 @@ import optuna
 import pyarrow as pa
 from criteo_data import INTEGERS, LABEL, Parts, largest
 from harness import Json
-from tabular_arms import ConstantRate, search
+from tabular_arms import search
 
 import splinefm as sf
 from splinefm.learn.training import Diverged, Epoch
@@ -84,7 +84,8 @@ def tune_and_test(arm: str, k: int, seed: int, parts: Parts, settings: Json, how
 
     def objective(trial: optuna.Trial) -> float:
         nonlocal best
-        training = ConstantRate(
+        training = sf.Training(
+            schedule="constant",
             epochs=how["epochs"],
             patience=how["patience"],
             batch_size=how["batch_size"],
@@ -120,7 +121,7 @@ def _fit(parts: Parts, schema: sf.Schema, k: int, training: sf.Training, trial: 
             model=sf.FwFM(k=k),
             validation=parts.validation,
             training=training,
-            report=report,
+            callbacks=[report],
         )
     except Diverged as error:
         raise optuna.TrialPruned from error

@@ -66,14 +66,6 @@ def search(objective: Callable[[optuna.Trial], float], trials: int) -> Json:
 
 
 @dataclass(frozen=True)
-class ConstantRate(sf.Training):
-    """Training as in the authors' code, which keeps the learning rate."""
-
-    def rate_at(self, step: float, n_steps: float) -> float:
-        return self.learning_rate
-
-
-@dataclass(frozen=True)
 class PaperArm:
     """Bins or splines as in the paper: one number of them for all columns, Adagrad, no penalties, no early stopping.
 
@@ -134,7 +126,8 @@ class PaperArm:
             model=self._model(train, params["k"]),
             loss=loss_name(about),
             validation=validation,
-            training=ConstantRate(
+            training=sf.Training(
+                schedule="constant",
                 optimizer="adagrad",
                 epochs=params["epochs"],
                 batch_size=params["batch_size"],
@@ -147,7 +140,7 @@ class PaperArm:
                 seed=seed,
                 threads=threads,
             ),
-            report=report,
+            callbacks=[report],
         )
 
     def _fields(self, about: About, params: Json, columns: pa.Schema) -> Iterator[sf.Numerical | sf.Categorical]:

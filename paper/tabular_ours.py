@@ -55,7 +55,7 @@ class Tuned(Defaults):
             train,
             about.target,
             trials=settings["trials"],
-            validation=held_out,
+            eval_set=held_out,
             seed=SAMPLER_SEED,
             space=settings.get("tune_space", {}) | ({"model": list(self.models)} if self.models else {}),
         )
@@ -78,12 +78,12 @@ def make_estimator(about: About, params: Json, seed: int, threads: int) -> Estim
         settings["model"] = getattr(sf, model.pop("kind"))(**model)
     if "schema" in settings:
         settings["schema"] = sf.Schema.from_dict(settings["schema"])
-    return kind(**settings, seed=seed, threads=threads)
+    return kind(**settings, random_state=seed, n_jobs=threads)
 
 
 def describe_estimator(estimator: Estimator) -> Json:
     """Its parameters as numbers and text, without what is given anew for every run."""
-    others = ("seed", "threads", "verbose", "validation")
+    others = ("random_state", "n_jobs", "verbose", "validation")
     params = {name: value for name, value in estimator.get_params(deep=False).items() if name not in others}
     if params["model"] is not None:
         params["model"] = {"kind": type(params["model"]).__name__, **asdict(params["model"])}
@@ -95,4 +95,4 @@ def describe_estimator(estimator: Estimator) -> Json:
 def fit_predict(about: About, estimator: Estimator, train: pa.Table, rows: pa.Table) -> FloatArray:
     """Predictions for rows: values, or probabilities of a 1."""
     estimator.fit(train, target=about.target)
-    return estimator.fitted_.predict(rows, threads=estimator.threads)
+    return estimator.fitted_.predict(rows, threads=estimator.n_jobs)

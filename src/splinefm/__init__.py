@@ -42,9 +42,21 @@ if TYPE_CHECKING:
     from splinefm.learn.fitted import Fitted as Fitted
     from splinefm.learn.fitting import fit_model as fit_model
     from splinefm.learn.incremental import Learner as Learner
+    from splinefm.learn.losses import Loss as Loss
+    from splinefm.learn.metrics import GroupCalibration as GroupCalibration
+    from splinefm.learn.metrics import auc as auc
+    from splinefm.learn.metrics import calibration_by as calibration_by
+    from splinefm.learn.metrics import calibration_error as calibration_error
+    from splinefm.learn.metrics import logloss as logloss
+    from splinefm.learn.metrics import mae as mae
+    from splinefm.learn.metrics import normalized_entropy as normalized_entropy
+    from splinefm.learn.metrics import r2 as r2
+    from splinefm.learn.metrics import rmse as rmse
     from splinefm.learn.modelfile import load as load
     from splinefm.learn.study import StudySummary as StudySummary
     from splinefm.learn.study import TrialSummary as TrialSummary
+    from splinefm.learn.training import Diverged as Diverged
+    from splinefm.learn.training import Epoch as Epoch
     from splinefm.learn.training import Training as Training
     from splinefm.learn.tuning import Tuned as Tuned
     from splinefm.learn.tuning import tune as tune
@@ -102,9 +114,11 @@ _HOME = {
     "learn.fitted": "Fitted",
     "learn.fitting": "fit_model",
     "learn.incremental": "Learner",
+    "learn.losses": "Loss",
+    "learn.metrics": "GroupCalibration auc calibration_by calibration_error logloss mae normalized_entropy r2 rmse",
     "learn.modelfile": "load",
     "learn.study": "StudySummary TrialSummary",
-    "learn.training": "Training",
+    "learn.training": "Diverged Epoch Training",
     "learn.tuning": "Tuned tune",
     "model.family": "FFM FM FmFM FwFM HigherOrderFM LowRankFwFM",
     "use.approximate": "ApproximateIndex",

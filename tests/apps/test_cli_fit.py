@@ -91,6 +91,15 @@ def test_a_second_run_can_be_left_out(run, data):
     assert selected() and selected("--select-resolutions") and not selected("--no-select-resolutions")
 
 
+def test_the_learning_rate_may_stay_as_it_is(run, data):
+    options = ("--ignore", "id", "--no-select-resolutions", "--learning-rate", "0.01", "--schedule")
+    fit(run, data, "click", *options, "constant")
+    constant = sf.load("new.sfm")
+    assert {epoch.learning_rate for epoch in constant.history} == {0.01} and constant.training.schedule == "constant"
+    fit(run, data, "click", *options, "cosine")
+    assert sf.load("new.sfm").training.schedule == "cosine"
+
+
 def test_models_and_sizes(monkeypatch):
     def make(**settings):
         return module.make_model(module.FitRequest("d.csv", "y", "m.sfm", **settings))

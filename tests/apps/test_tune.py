@@ -28,7 +28,7 @@ def test_a_model_with_its_study_is_written(run, data, table):
     result = tune(run, data, *options)
     summary, fitted = json.loads(result.stdout), sf.load("new.sfm")
     rows = table.select(["price", "city", "views", "click"])
-    estimator = sf.SplineFMClassifier(sf.FM(k=2), epochs=2, threads=1, seed=5)
+    estimator = sf.SplineFMClassifier(sf.FM(k=2), epochs=2, n_jobs=1, random_state=5)
     same = sf.tune(estimator, rows, "click", trials=3, space={"k": None})
     assert np.array_equal(fitted.scores(table), same.estimator.fitted_.scores(table))
     study = summary["study"]

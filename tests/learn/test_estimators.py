@@ -26,7 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import splinefm as sf
 
-QUICK = {"epochs": 4, "learning_rate": 0.02, "threads": 1, "validation": 0}
+QUICK = {"epochs": 4, "learning_rate": 0.02, "n_jobs": 1, "validation": 0}
 
 
 def classifier(**settings):
@@ -68,19 +68,22 @@ def test_the_rules_of_scikit_learn(estimator, check):
 @pytest.mark.parametrize("kind", [sf.SplineFMClassifier, sf.SplineFMRegressor])
 def test_defaults_are_those_of_training(kind):
     defaults = {name: item.default for name, item in inspect.signature(kind).parameters.items()}
+    renamed = {"seed": "random_state"}
     for item in fields(sf.Training):
-        if item.name != "warmup":
-            assert defaults[item.name] == item.default, item.name
+        if item.name not in ("warmup", "threads"):
+            assert defaults[renamed.get(item.name, item.name)] == item.default, item.name
+    assert defaults["n_jobs"] == -1
     assert defaults["validation"] == inspect.signature(sf.fit_model).parameters["validation"].default
     assert [p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.KEYWORD_ONLY] == ["model"]
 
 
 def test_settings_reach_the_training():
-    settings = {"epochs": 3, "batch_size": 50, "learning_rate": 0.03, "l2": 0.1, "smoothness": 0.2, "seed": 7}
+    settings = {"epochs": 3, "batch_size": 50, "learning_rate": 0.03, "l2": 0.1, "smoothness": 0.2}
     more = {"smoothness_order": 1, "optimizer": "adagrad", "average": False, "patience": 2, "refit_on_all": False}
-    training = classifier(**settings, **more).fit(TABLE, CLICK).fitted_.training
+    more |= {"schedule": "constant", "select_resolutions": False}
+    training = classifier(**settings, **more, random_state=7).fit(TABLE, CLICK).fitted_.training
     assert {name: getattr(training, name) for name in (settings | more)} == settings | more
-    assert training.threads == 1
+    assert training.threads == 1 and training.seed == 7
 
 
 def test_progress_is_told_where_it_is_wanted(capsys):
@@ -348,32 +351,50 @@ def test_other_weights_are_refused(weight, message):
 
 def test_validation_rows_may_be_given():
     held_out, y = clicks(200, seed=3)
-    model = classifier(validation=(held_out, np.where(y, "yes", "no"))).fit(TABLE, np.where(CLICK, "yes", "no"))
+    eval_set = (held_out, np.where(y, "yes", "no"))
+    model = classifier().fit(TABLE, np.where(CLICK, "yes", "no"), eval_set=eval_set)
     expected = log_loss(y, model.predict_proba(held_out)[:, 1])
     assert min(epoch.validation_loss for epoch in model.history_) == pytest.approx(expected, rel=1e-5)
-    streamed = classifier(validation=held_out.assign(label=y)).fit(TABLE.assign(label=CLICK), target="label")
+    streamed = classifier().fit(TABLE.assign(label=CLICK), target="label", eval_set=held_out.assign(label=y))
     assert [epoch.validation_loss for epoch in streamed.history_] == [epoch.validation_loss for epoch in model.history_]
     weight = np.where(y, 5.0, 1.0)
-    weighted = classifier(validation=(held_out, y, weight)).fit(TABLE, CLICK, sample_weight=np.ones(len(TABLE)))
+    weighted = classifier().fit(TABLE, CLICK, sample_weight=np.ones(len(TABLE)), eval_set=(held_out, y, weight))
     expected = log_loss(y, weighted.predict_proba(held_out)[:, 1], sample_weight=weight)
     assert min(epoch.validation_loss for epoch in weighted.history_) == pytest.approx(expected, rel=1e-5)
 
 
+def test_validation_rows_of_a_regressor_and_of_a_file(tmp_path):
+    held_out, _ = clicks(200, seed=3)
+    given = regressor(validation=0.5).fit(TABLE, TABLE["x"], eval_set=(held_out, held_out["x"]))
+    held_out.assign(t=held_out["x"]).to_parquet(tmp_path / "later.parquet")
+    streamed = regressor().fit(TABLE.assign(t=TABLE["x"]), target="t", eval_set=tmp_path / "later.parquet")
+    assert [epoch.validation_loss for epoch in given.history_] == [epoch.validation_loss for epoch in streamed.history_]
+
+
 @pytest.mark.parametrize(
-    ("validation", "message"),
+    ("eval_set", "message"),
     [
-        (TABLE, r"share of the rows, \(X, y\) or \(X, y, sample_weight\), got DataFrame"),
+        (TABLE, r"eval_set is \(X, y\) or \(X, y, sample_weight\), got DataFrame"),
         ((TABLE,), r"\(X, y\)"),
-        (1.0, "share from 0 to below 1"),
+        ([(TABLE, CLICK)], r"eval_set is \(X, y\) or \(X, y, sample_weight\), got list"),
         ((TABLE, CLICK, CLICK), "pass sample_weight to fit as well"),
         ((TABLE, CLICK[:-1]), "X has 600 rows, but y has 599"),
         ((TABLE, ["a"] * 600), "label 'a'; the classes are False, True"),
         (("t.csv", CLICK), "takes a table in memory"),
+        ((TABLE[["x"]], CLICK), "no column 'c' in the table"),
     ],
 )
-def test_other_validation_is_refused(validation, message):
+def test_other_validation_rows_are_refused(eval_set, message):
     with pytest.raises(ValueError, match=message):
-        classifier(validation=validation).fit(TABLE, CLICK)
+        classifier().fit(TABLE, CLICK, eval_set=eval_set)
+
+
+def test_validation_is_a_share():
+    with pytest.raises(ValueError, match="share from 0 to below 1"):
+        classifier(validation=1.0).fit(TABLE, CLICK)
+    for validation in ((TABLE, CLICK), "later.parquet", None):
+        with pytest.raises(ValueError, match=r"validation is a share of the rows.*eval_set="):
+            classifier(validation=validation).fit(TABLE, CLICK)
 
 
 # Regression
@@ -437,7 +458,7 @@ def test_transformers_that_give_polars_or_arrays():
 
 
 def test_pickle_keeps_every_bit():
-    model = classifier(threads=2).fit(TABLE, np.where(CLICK, "yes", "no"))
+    model = classifier(n_jobs=2).fit(TABLE, np.where(CLICK, "yes", "no"))
     model.partial_fit(TABLE, np.where(CLICK, "yes", "no"))
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.decision_function(TABLE), model.decision_function(TABLE))

@@ -72,6 +72,28 @@ def test_a_label_that_was_not_there_is_an_error(values, message):
         as_targets(pa.array(values), "t", ("no", "yes"))
 
 
+@pytest.mark.parametrize("kind", [pa.bool_(), pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.decimal128(21, 1)])
+@pytest.mark.parametrize("classes", [(False, True), (0, 1), (0.0, 1.0)], ids=str)
+def test_true_is_one_whatever_the_column_is_made_of(kind, classes):
+    column = pa.array([1, 0, None, 1]).cast(kind) if kind != pa.bool_() else pa.array([True, False, None, True])
+    np.testing.assert_array_equal(as_targets(column, "t", classes), [1.0, 0.0, np.nan, 1.0])
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int8(), pa.uint8(), pa.float64()])
+def test_labels_are_not_cut_to_whole_numbers(kind):
+    with pytest.raises(ValueError, match=r"'t' is 0\.5 or 1\.5, got 1"):
+        as_targets(pa.array([1, 1], kind), "t", (0.5, 1.5))
+    with pytest.raises(ValueError, match=r"'t' is -1 or 300, got 1"):  # which have no place in eight bits
+        as_targets(pa.array([None, 1], kind), "t", (-1, 300))
+
+
+def test_other_kinds_of_columns_are_refused_in_plain_words():
+    with pytest.raises(ValueError, match="the target 't' was a number or a truth value before, now it is date32"):
+        as_targets(pa.array([1], pa.date32()), "t", (False, True))
+    with pytest.raises(ValueError, match="the target 't' was False or True before, now it is string"):
+        as_targets(pa.array(["True"]), "t", (False, True))
+
+
 @pytest.mark.parametrize("labels", [("no", "yes"), (False, True), (1, 2), (-1.0, 1.0)])
 def test_a_model_is_the_same_whatever_the_labels_are_called(labels, tmp_path):
     rng = np.random.default_rng(0)

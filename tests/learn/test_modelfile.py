@@ -657,7 +657,7 @@ class TestHostileDescriptions:
 
         description, header, payload = unpack(path.read_bytes())
         change(description)
-        fewer = {**header, "history": {**header["history"], "shape": [0, 5]}}
+        fewer = {**header, "history": {**header["history"], "shape": [0, 6]}}
         path.write_bytes(pack(description, fewer, payload))
         again = sf.load(path)
         assert again.training == replace(TRAINING, smoothness=None) and again.encoder == small.encoder

@@ -75,21 +75,56 @@ def test_verbose_writes_plain_lines_to_a_stream_that_is_no_terminal(capsys, monk
     for number, (line, entry) in enumerate(zip(lines, fitted.history, strict=True), 1):
         rmse = fitted.loss.scale * math.sqrt(2 * entry.validation_loss)
         assert line.startswith(f"epoch {number}/3  loss {entry.train_loss:.5g}  validation rmse {rmse:.5g}  ")
-        assert re.search(r"  [\d,]+ rows/s  0:00 (left|in all)$", line)
+        assert re.search(r"  [\d,]+ rows/s(  0:00 (left|in all))?$", line)
 
 
-def test_report_and_verbose_go_together(capsys):
+def test_callbacks_and_verbose_go_together(capsys):
     seen = []
-    sf.fit_model(waves(), "y", loss="squared", training=TRAINING, verbose=True, report=seen.append)
-    assert len(seen) == 3 and len(capsys.readouterr().err.splitlines()) == 3
+    sf.fit_model(waves(), "y", loss="squared", training=TRAINING, verbose=True, callbacks=[seen.append])
+    assert [epoch.run for epoch in seen] == ["first"] * 3 + ["all rows"] * 3
+    assert len(capsys.readouterr().err.splitlines()) == 3
 
 
 def test_a_stop_is_explained(capsys):
     noise = waves().set_column(1, "y", pa.array(np.random.default_rng(1).normal(size=500)))
-    training = sf.Training(epochs=40, patience=2, threads=1, l2=0.0, smoothness=0.0)
+    training = sf.Training(epochs=40, patience=2, threads=1, l2=0.0, smoothness=0.0, select_resolutions=False)
     fitted = sf.fit_model(noise, "y", loss="squared", training=training, verbose=True)
     best = min(fitted.history, key=lambda entry: entry.validation_loss).epoch
-    assert capsys.readouterr().err.splitlines()[-1] == f"stopped: no better validation loss since epoch {best}"
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told == f"first run stopped: no better validation loss since epoch {best}"
+
+
+def test_a_stop_says_of_which_run(capsys):
+    rng = np.random.default_rng(0)
+    x = rng.random(2000)
+    table = {"x": x, "y": np.sin(40 * x) + rng.normal(size=2000)}
+    training = sf.Training(epochs=40, patience=1, learning_rate=0.05, threads=1, l2=0.0, smoothness=0.0)
+    sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=training, verbose=True)
+    stops = [line.split(":")[0] for line in capsys.readouterr().err.splitlines() if "stopped" in line]
+    assert stops == ["first run stopped", "run with resolutions by column stopped"]
+
+
+def test_a_callback_that_stops_is_told(capsys):
+    sf.fit_model(waves(), "y", loss="squared", training=TRAINING, verbose=True, callbacks=[lambda epoch: True])
+    assert capsys.readouterr().err.splitlines()[-1] == "first run stopped by a callback; the best epoch is kept"
+
+
+def test_the_time_left_does_not_count_the_start(stream, clock):
+    """The first steps of all compile: what they take says nothing of the others."""
+    with plain(stream) as progress:
+        progress.begin_epoch(1, 4, 1000)
+        clock.now += 40
+        progress.advance(500, 0.5)
+        clock.now += 5
+        progress.advance(500, 0.25)
+        progress.end_epoch(epoch(), Loss("logistic"))
+        progress.begin_epoch(2, 4, 1000)
+        clock.now += 10
+        progress.advance(1000, 0.25)
+        progress.end_epoch(epoch(2), Loss("logistic"))
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "epoch 1/4  500 of 1,000 rows  loss 0.5  12 rows/s"  # nothing is known yet
+    assert lines[1].endswith("0:30 left") and lines[2].endswith("0:20 left")
 
 
 def test_ctrl_c_is_confirmed(capsys):
@@ -97,15 +132,16 @@ def test_ctrl_c_is_confirmed(capsys):
         if entry.epoch == 2:
             raise KeyboardInterrupt
 
-    sf.fit_model(waves(), "y", loss="squared", training=TRAINING, verbose=True, report=stop)
+    sf.fit_model(waves(), "y", loss="squared", training=TRAINING, verbose=True, callbacks=[stop])
     assert capsys.readouterr().err.splitlines()[-1] == "stopped by Ctrl-C; the best epoch is kept"
 
 
 def test_an_epoch_leaves_a_line_with_the_time_that_is_left(stream, clock):
     with plain(stream) as progress:
         progress.begin_epoch(1, 4, 1000)
-        progress.advance(1000, 0.25)
-        clock.now += 20
+        progress.advance(500, 0.25)
+        clock.now += 10
+        progress.advance(500, 0.25)
         progress.end_epoch(epoch(), Loss("logistic"))
         progress.begin_epoch(4, 4, 1000)
         progress.advance(1000, 0.25)
@@ -188,16 +224,16 @@ def screen(stream):
 
 def test_the_line_of_a_terminal_moves_inside_an_epoch(stream, clock):
     with terminal(stream) as progress:
-        progress.begin_epoch(1, 2, 100_000)
+        progress.begin_epoch(2, 3, 100_000)
         progress.advance(10_000, 0.5)
         clock.now += 10
-        assert drawn(stream, "epoch 1/2  10,000 of 100,000 rows  loss 0.5  1,000 rows/s  3:10 left")
+        assert drawn(stream, "epoch 2/3  10,000 of 100,000 rows  loss 0.5  1,000 rows/s  3:10 left")
         progress.advance(10_000, 0.25)
         clock.now += 10
-        assert drawn(stream, "epoch 1/2  20,000 of 100,000 rows  loss 0.25  1,000 rows/s  3:00 left")
-        progress.end_epoch(epoch(), Loss("logistic"))
-        assert screen(stream) == ["epoch 1/2  loss 0.25  validation logloss 0.5  2,000 rows/s  3:00 left"]
-    assert screen(stream) == ["epoch 1/2  loss 0.25  validation logloss 0.5  2,000 rows/s  3:00 left"]
+        assert drawn(stream, "epoch 2/3  20,000 of 100,000 rows  loss 0.25  1,000 rows/s  3:00 left")
+        progress.end_epoch(epoch(2), Loss("logistic"))
+        assert screen(stream) == ["epoch 2/3  loss 0.25  validation logloss 0.5  2,000 rows/s  3:00 left"]
+    assert screen(stream) == ["epoch 2/3  loss 0.25  validation logloss 0.5  2,000 rows/s  3:00 left"]
 
 
 def test_a_terminal_shows_stages_without_rows_after_a_second(stream, clock):

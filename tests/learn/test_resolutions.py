@@ -59,7 +59,7 @@ def test_columns_get_the_resolutions_that_they_need():
 
 
 def test_the_estimator_tells_the_resolutions_in_use():
-    estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=8, learning_rate=0.02, threads=1).fit(TABLE, target="y")
+    estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=8, learning_rate=0.02, n_jobs=1).fit(TABLE, target="y")
     assert {item.name: item.basis.segments for item in estimator.schema_} == segments(estimator.fitted_)
     assert segments(estimator.fitted_) == segments(fit())
 
@@ -148,7 +148,7 @@ def test_other_fields_are_left_alone():
 
 
 def test_tuning_starts_with_resolutions_by_column():
-    estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=8, learning_rate=0.02, threads=1)
+    estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=8, learning_rate=0.02, n_jobs=1)
     tuned = sf.tune(estimator, TABLE, "y", trials=1, space={"k": None, "batch_size": None})
     assert tuned.history["segments"] == ["by column"]
     assert segments(tuned.estimator.fitted_) == segments(fit()) and tuned.estimator.select_resolutions is False

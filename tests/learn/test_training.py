@@ -147,8 +147,8 @@ def test_history_and_early_stopping():
     table = waves(600)
     seen = []
     noise = table.set_column(2, "y", pa.array(np.random.default_rng(0).normal(size=600)))
-    training = sf.Training(epochs=50, patience=2, threads=1, select_resolutions=False)
-    fitted = sf.fit_model(noise, "y", loss="squared", training=training, report=seen.append)
+    training = sf.Training(epochs=50, patience=2, threads=1, select_resolutions=False, refit_on_all=False)
+    fitted = sf.fit_model(noise, "y", loss="squared", training=training, callbacks=[seen.append])
     assert list(fitted.history) == seen and 3 <= len(seen) < 50
     best = min(range(len(seen)), key=lambda i: seen[i].validation_loss)
     assert best == len(seen) - 3
@@ -175,7 +175,7 @@ def test_ctrl_c_keeps_the_best_so_far():
         if epoch.epoch == 2:
             raise KeyboardInterrupt
 
-    fitted = sf.fit_model(waves(500), "y", loss="squared", training=sf.Training(epochs=50, threads=1), report=stop)
+    fitted = sf.fit_model(waves(500), "y", loss="squared", training=sf.Training(epochs=50, threads=1), callbacks=[stop])
     assert len(fitted.history) == 2 and np.isfinite(fitted.predict(waves(10))).all()
 
 
@@ -183,6 +183,30 @@ def test_divergence_says_what_to_lower():
     training = sf.Training(epochs=20, learning_rate=1e25, optimizer="adagrad", warmup=0.0, threads=1)
     with pytest.raises(Diverged, match="lower learning_rate"), np.errstate(all="ignore"):
         sf.fit_model(waves(500), "y", model=sf.FFM(k=3), loss="squared", training=training)
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"l2": 1e300}, r"lower l2 \(now 1e\+300; the default is 0\.0001\)$"),
+        ({"smoothness": 1e300}, r"lower smoothness \(now 1e\+300; the default is 0\.01\)$"),
+        ({"smoothness": {"x": 1e300}}, r"lower smoothness of 'x' \(now 1e\+300"),
+        ({"l2": 1e300, "learning_rate": 1.0}, r"lower learning_rate \(now 1; .*\) and l2 \(now 1e\+300"),
+    ],
+    ids=str,
+)
+def test_divergence_says_which_penalty_to_lower(settings, advice):
+    training = replace(QUICK, **settings)
+    with pytest.raises(Diverged, match=advice), np.errstate(all="ignore"):
+        sf.fit_model(waves(500), "y", loss="squared", model=sf.FM(k=2), training=training)
+
+
+def test_divergence_with_usual_settings_names_all_that_helps():
+    advice = training_module.divergence_advice(sf.Training(l2={"x": 1e-3}))
+    assert advice == (
+        "lower learning_rate (now 0.005; the default is 0.005), or raise l2 of 'x' (now 0.001; the default is 0.0001) "
+        "or smoothness (now 0.01; the default is 0.01)"
+    )
 
 
 def test_a_diverging_epoch_is_not_finished():

@@ -34,11 +34,11 @@ LABELS = {name: TABLE[name] for name in ("x", "c", "label")}
 
 
 def regressor(**settings):
-    return sf.SplineFMRegressor(sf.FM(k=2), **{"epochs": 3, "threads": 1, **settings})
+    return sf.SplineFMRegressor(sf.FM(k=2), **{"epochs": 3, "n_jobs": 1, **settings})
 
 
 def classifier(**settings):
-    return sf.SplineFMClassifier(sf.FM(k=2), **{"epochs": 3, "threads": 1, **settings})
+    return sf.SplineFMClassifier(sf.FM(k=2), **{"epochs": 3, "n_jobs": 1, **settings})
 
 
 def rmse_of(estimator):
@@ -49,7 +49,7 @@ def rmse_of(estimator):
 
 class TestResult:
     def test_the_first_trial_is_the_estimator_as_it_is(self):
-        own = regressor(learning_rate=0.011, l2=3e-5, seed=4)
+        own = regressor(learning_rate=0.011, l2=3e-5, random_state=4)
         tuned = sf.tune(own, NUMBERS, "y", trials=1, space=KEEP_K)
         assert tuned.value == rmse_of(own.fit(NUMBERS, target="y"))
         assert (tuned.params["learning_rate"], tuned.params["l2"]) == (0.011, 3e-5)
@@ -120,7 +120,7 @@ class TestTables:
     def test_validation_is_a_table_of_ones_own(self):
         other = make_table(200, seed=1)
         own = {name: other[name] for name in ("x", "c", "y")}
-        tuned = sf.tune(regressor(), NUMBERS, "y", trials=2, space=KEEP_K, validation=own)
+        tuned = sf.tune(regressor(), NUMBERS, "y", trials=2, space=KEEP_K, eval_set=own)
         error = tuned.estimator.predict(own) - own["y"]
         assert tuned.value == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-5)
         assert tuned.estimator.fitted_.encoder.n_rows == 300
@@ -136,7 +136,7 @@ class TestTables:
 
     def test_a_schema_is_encoded_once(self, monkeypatch):
         made, make = [], trials.make_chunks
-        monkeypatch.setattr(trials, "make_chunks", lambda *args: made.append(1) or make(*args))
+        monkeypatch.setattr(trials, "make_chunks", lambda *args, **more: made.append(1) or make(*args, **more))
         tuned = sf.tune(
             regressor(), NUMBERS, "y", trials=8, space={**KEEP_K, "degree": [3], "segments": ["schema", "8"]}
         )
@@ -145,7 +145,7 @@ class TestTables:
 
     def test_what_does_not_fit_in_memory_is_encoded_again(self, monkeypatch):
         made, make = [], trials.make_chunks
-        monkeypatch.setattr(trials, "make_chunks", lambda *args: made.append(1) or make(*args))
+        monkeypatch.setattr(trials, "make_chunks", lambda *args, **more: made.append(1) or make(*args, **more))
         monkeypatch.setattr(trials, "MEMORY_BYTES", 1)
         space = {**RATES, "learning_rate": None, "segments": ["schema", "8"]}
         segments = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=6, space=space).history["segments"]
@@ -158,7 +158,7 @@ class TestMetrics:
         rows = make_table(200, seed=1)
         held_out = ({name: rows[name] for name in ("x", "c")}, rows["label"])
         X, y = {name: TABLE[name] for name in ("x", "c")}, TABLE["label"]
-        tuned = sf.tune(classifier(), X, y, trials=4, space=KEEP_K, metric="auc", validation=held_out)
+        tuned = sf.tune(classifier(), X, y, trials=4, space=KEEP_K, metric="auc", eval_set=held_out)
         assert tuned.value == max(tuned.history["value"]) and tuned.summary.maximize
         predicted = tuned.estimator.predict_proba(held_out[0])[:, 1]
         assert tuned.value == pytest.approx(metrics.auc(held_out[1] == "yes", predicted), rel=1e-5)
@@ -168,7 +168,7 @@ class TestMetrics:
         shifted = {**NUMBERS, "y": 100.0 + 10.0 * TABLE["y"]}
         own = make_table(200, seed=1)
         held_out = {"x": own["x"], "c": own["c"], "y": 100.0 + 10.0 * own["y"]}
-        tuned = sf.tune(regressor(), shifted, "y", trials=1, space=KEEP_K, metric=metric, validation=held_out)
+        tuned = sf.tune(regressor(), shifted, "y", trials=1, space=KEEP_K, metric=metric, eval_set=held_out)
         expected = getattr(metrics, metric)(held_out["y"], tuned.estimator.predict(held_out))
         assert tuned.value == pytest.approx(expected, rel=1e-4)
 

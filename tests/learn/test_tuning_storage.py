@@ -21,7 +21,7 @@ TABLE = {"x": ROWS, "y": np.sin(2 * ROWS)}
 
 
 def tune(storage, number, estimator=None, table=TABLE, **settings):
-    estimator = estimator or sf.SplineFMRegressor(sf.FM(k=2), epochs=2, threads=1)
+    estimator = estimator or sf.SplineFMRegressor(sf.FM(k=2), epochs=2, n_jobs=1)
     return sf.tune(estimator, table, "y", trials=number, storage=storage, **{"space": KEEP_K, **settings})
 
 
@@ -88,8 +88,8 @@ class TestOtherTasks:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"estimator": sf.SplineFMRegressor(sf.FM(k=2), epochs=3, threads=1)}, "epochs was 2, now it is 3"),
-            ({"estimator": sf.SplineFMRegressor(sf.FM(k=2), epochs=2, seed=1)}, "validation rows was|seed was"),
+            ({"estimator": sf.SplineFMRegressor(sf.FM(k=2), epochs=3, n_jobs=1)}, "epochs was 2, now it is 3"),
+            ({"estimator": sf.SplineFMRegressor(sf.FM(k=2), epochs=2, random_state=1)}, "validation rows was|seed was"),
             ({"table": {"x": ROWS[:150], "y": TABLE["y"][:150]}}, "rows was 200, now it is 150"),
             ({"table": {"x": ROWS, "y": 1.0 + TABLE["y"]}}, "targets? .*was"),
             ({"table": {**TABLE, "z": ROWS}}, "field 'z' is new"),
@@ -208,7 +208,7 @@ class TestOthersAtWork:
             import numpy as np
             import splinefm as sf
             x = np.random.default_rng(0).normal(size=200)
-            estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=2, threads=1)
+            estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=2, n_jobs=1)
             table = {"x": x, "y": np.sin(2 * x)}
             for name in ("study.journal", "study.db"):
                 print(sf.tune(estimator, table, "y", trials=4, storage=name, space={"k": None}).value)

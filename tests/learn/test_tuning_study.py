@@ -16,7 +16,7 @@ TABLE = {"x": ROWS, "y": np.sin(2 * ROWS)}
 
 @pytest.fixture(scope="module")
 def tuned():
-    estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=2, threads=1)
+    estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=2, n_jobs=1)
     return sf.tune(estimator, TABLE, "y", trials=7, space={"k": None})
 
 

@@ -115,11 +115,13 @@ class TestLightGBM:
 class TestOurs:
     def test_parameters_survive_the_results_file(self) -> None:
         schema = sf.Schema([sf.Numerical("age", basis=sf.BSpline(8, 1)), sf.Categorical("sex")])
-        given = sf.SplineFMClassifier(sf.FM(k=2), schema=schema, l2={"age": 1e-3}, epochs=3, seed=7, validation=0.2)
+        given = sf.SplineFMClassifier(
+            sf.FM(k=2), schema=schema, l2={"age": 1e-3}, epochs=3, random_state=7, validation=0.2
+        )
         again = make_estimator(ADULT, describe_estimator(given), seed=1, threads=1)
         assert again.schema == schema and again.model == sf.FM(k=2) and again.epochs == 3
         assert again._training().l2 == given._training().l2
-        assert again.seed == 1 and again.validation == sf.SplineFMClassifier().validation
+        assert again.random_state == 1 and again.validation == sf.SplineFMClassifier().validation
 
     def test_regression_has_a_regressor(self) -> None:
         assert isinstance(make_estimator(SETS["california"], {}, 0, 1), sf.SplineFMRegressor)
@@ -141,7 +143,7 @@ class TestOurs:
 
         monkeypatch.setattr(sf, "tune", spy)
         found = Tuned().tune(ADULT, TRAIN, TEST, SETTINGS)
-        assert seen["trials"] == 3 and seen["validation"] is TEST
+        assert seen["trials"] == 3 and seen["eval_set"] is TEST
         assert found["params"]["model"]["kind"] == "FM" and 0.0 < found["value"] < 1.0
         assert len(Tuned().predict(ADULT, found["params"], TRAIN, TEST, 0, 1)) == TEST.num_rows
         assert seen["space"] == {}

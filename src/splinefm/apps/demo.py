@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from splinefm.learn.fitting import fit_model
 from splinefm.learn.metrics import logloss
 from splinefm.learn.modelfile import load
 from splinefm.learn.progress import Progress, make_progress
-from splinefm.learn.training import Training
+from splinefm.learn.training import Epoch, Training
 from splinefm.model.family import FFM, AnyModel
 
 FloatArray = npt.NDArray[np.float64]
@@ -160,7 +161,7 @@ def _run_arm(
             schema=schema,
             model=model,
             training=training,
-            report=lambda epoch: progress.begin(f"epoch {epoch.epoch}, validation loss {epoch.validation_loss:.5f}"),
+            callbacks=[lambda epoch: progress.begin(_told(epoch))],
         )
         progress.begin("testing")
         test_loss = logloss(test["click"].to_numpy(), fitted.predict(test))
@@ -200,3 +201,8 @@ def _write_csv(table: pa.Table, path: Path) -> None:
     from pyarrow.csv import write_csv
 
     write_csv(table, path)
+
+
+def _told(epoch: Epoch) -> str:
+    measured = "" if math.isnan(epoch.validation_loss) else f", validation loss {epoch.validation_loss:.5f}"
+    return f"epoch {epoch.epoch}{measured}"

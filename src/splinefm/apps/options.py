@@ -20,6 +20,13 @@ class ModelName(StrEnum):
     HIGHER_ORDER_FM = "higher-order-fm"
 
 
+class ScheduleName(StrEnum):
+    """Courses of the learning rate."""
+
+    COSINE = "cosine"
+    CONSTANT = "constant"
+
+
 class LossName(StrEnum):
     """The losses, and the choice by the target."""
 
@@ -159,6 +166,14 @@ SelectResolutions = Annotated[
 Patience = Annotated[int | None, _count("Stop after so many epochs without a better validation loss.", _TRAINING)]
 BatchSize = Annotated[int | None, _count("Rows per step.", _TRAINING)]
 LearningRate = Annotated[float | None, _amount("Size of the steps, at most.", _TRAINING)]
+Schedule = Annotated[
+    ScheduleName | None,
+    typer.Option(
+        help="The course of the learning rate; by default cosine: up for a while, then down.",
+        show_default=False,
+        rich_help_panel=_TRAINING,
+    ),
+]
 L2 = Annotated[float | None, _amount("Penalty on the size of weights and vectors.", _TRAINING, "--l2")]
 Smoothness = Annotated[float | None, _amount("Penalty on the roughness of curves.", _TRAINING)]
 Seed = Annotated[int | None, _count("The same seed gives the same model.", _TRAINING, least=0)]

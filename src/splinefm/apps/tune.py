@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.table import Table
 from splinefm.learn.container import check_destination, replacing
 from splinefm.learn.study import StudySummary
-from splinefm.learn.training import Training
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -
         table,
         fit.target,
         sample_weight=fit.weight,
+        eval_set=validation if isinstance(validation, Table) else None,
         trials=request.trials,
         timeout=request.timeout,
         storage=request.storage,
@@ -119,8 +119,9 @@ def _check_files(request: TuneRequest) -> None:
 def _estimator(fit: FitRequest, schema: Schema, validation: float | Table | None, loss: str) -> Any:
     from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor
 
-    settings = {item.name: fit.training[item.name] for item in fields(Training) if item.name in fit.training}
-    if validation is not None:
+    renamed = {"seed": "random_state", "threads": "n_jobs"}
+    settings = {renamed.get(name, name): value for name, value in fit.training.items()}
+    if isinstance(validation, float):
         settings["validation"] = validation
     model = make_model(fit)
     if loss == "logistic":

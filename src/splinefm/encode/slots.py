@@ -153,6 +153,12 @@ class Slots:
         """Slots of some rows; a slice shares memory."""
         return Slots(self.start[rows], self.weight[rows], self.layout)
 
+    def grown(self, layout: Layout) -> Slots:
+        """The same rows for a layout whose fields have more table rows at their ends."""
+        windows = np.diff(self.layout.window_ptr)
+        moved = np.repeat(layout.row_ptr[:-1] - self.layout.row_ptr[:-1], windows)
+        return Slots(self.start + moved, self.weight, layout)
+
     def matrix(self) -> scipy.sparse.csr_array:
         """The encoding as a sparse matrix, shape (n, table rows), for models from elsewhere."""
         from scipy.sparse import csr_array

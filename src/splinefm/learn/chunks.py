@@ -17,9 +17,17 @@ from splinefm.encode.arrow import to_arrow
 from splinefm.encode.columns import as_numbers
 from splinefm.encode.encoder import CHUNK, Encoder, Statistics
 from splinefm.encode.schema import Schema
-from splinefm.encode.slots import Layout, concatenate_slots, empty_slots
+from splinefm.encode.slots import Layout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.table import Table, missing_column_message, open_table
-from splinefm.learn.labels import Classes, as_targets, find_classes
+from splinefm.learn.labels import (
+    BALANCED,
+    Classes,
+    ClassWeight,
+    as_targets,
+    balanced_weights,
+    class_weights,
+    find_classes,
+)
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.training import Chunk, FloatArray, Training, seeded
@@ -30,6 +38,9 @@ STREAM_ROWS, STREAM_BYTES = 131_072, 1 << 26
 MOST_VALIDATION_ROWS, VALIDATION_BYTES = 200_000, 1 << 27
 # Encoded tables up to this size stay in memory from one epoch to the next.
 MEMORY_BYTES = 1 << 30
+
+# Of a sample of encoded rows, where rows are wide.
+SAMPLE_BYTES, FEWEST_SAMPLED = 1 << 24, 50
 
 _Item = TypeVar("_Item")
 
@@ -43,6 +54,7 @@ class Source:
     sample_weight: str | None
     table: object
     classes: Classes | None = None
+    class_weights: tuple[float, float] | None = None
 
     def with_classes(self) -> Source:
         """The same for a classifier: the labels of the target are looked up, if it is not numbers from 0 to 1."""
@@ -51,6 +63,20 @@ class Source:
             raise ValueError(missing_column_message(self.target, table.names))
         columns = (batch.column(0) for batch in table.chunks([self.target], STREAM_ROWS))
         return replace(self, classes=find_classes(columns, self.target))
+
+    def find_class_weights(self, given: ClassWeight) -> tuple[float, float] | None:
+        """What the rows of both classes count; for "balanced" targets and weights are read."""
+        if given is None:
+            return None
+        if given != BALANCED:
+            return class_weights(given, self.classes or (0, 1))
+        names = [self.target, *([self.sample_weight] if self.sample_weight else [])]
+        totals = np.zeros(2)
+        for batch in self.opened.chunks(names, STREAM_ROWS):
+            y, weight = self.targets(batch)
+            known = np.isfinite(y)  # a missing target is an error soon
+            totals += weight[known] @ (1.0 - y[known]), weight[known] @ y[known]
+        return balanced_weights(*totals.tolist())
 
     @cached_property
     def opened(self) -> Table:
@@ -75,14 +101,22 @@ class Source:
         return self.opened.chunks(self.names, rows)
 
     def targets(self, batch: pa.RecordBatch) -> tuple[FloatArray, FloatArray]:
-        """Targets as they are in the table, and weights."""
+        """Targets, and weights of the rows."""
         y = as_targets(batch.column(self.target), self.target, self.classes)
         if self.sample_weight is None:
-            return y, np.ones(len(y))
+            return self._weigh(y, np.ones(len(y)))
         weight = as_numbers(batch.column(self.sample_weight), self.sample_weight)
         if not (np.isfinite(weight).all() and (weight >= 0).all()):
             raise ValueError(f"the weights in column {self.sample_weight!r} must be numbers of at least 0")
-        return y, weight
+        return self._weigh(y, weight)
+
+    def _weigh(self, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Targets and weights by class: a share y is y rows of the second class and 1 - y of the first."""
+        if self.class_weights is None:
+            return y, weight
+        first, second = self.class_weights[0] * (1.0 - y), self.class_weights[1] * y
+        both = first + second
+        return np.divide(second, both, out=y.copy(), where=both > 0.0), weight * both
 
     def encode(self, batch: pa.RecordBatch, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk:
         """Slots, standardized targets and weights of a batch."""
@@ -311,6 +345,12 @@ class Chunks:
         slots = concatenate_slots([self.kept.slots, self.validation.slots])
         y, weight = (np.concatenate(pair) for pair in zip(self.kept[1:], self.validation[1:], strict=True))
         return Chunk(slots, y, weight)
+
+    def sample(self, most: int) -> Slots:
+        """A copy of some of the encoded rows, spread over the table where they are in memory."""
+        own = self.kept or self.validation or next(iter(self.epoch(0)))
+        most = min(most, max(FEWEST_SAMPLED, SAMPLE_BYTES // _bytes_per_row(self.encoder.layout)))
+        return own.slots[np.arange(0, len(own.slots), -(-len(own.slots) // most))]
 
     def _read(self, number: int) -> Iterator[Chunk]:
         rng = seeded(self.training.seed, number)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
+import re
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from numbers import Real
+from numbers import Integral, Real
 from types import UnionType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from joblib import effective_n_jobs
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_array, check_is_fitted, column_or_1d
 
@@ -25,17 +29,24 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
 from splinefm.encode.table import Table, open_table, quoted
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.fitting import fit_model
+from splinefm.learn.fitting import DEFAULT_MODEL, check_callbacks, fit_chunks, fit_model
 from splinefm.learn.incremental import Learner
-from splinefm.learn.labels import Label
-from splinefm.learn.losses import LossName
+from splinefm.learn.labels import ClassWeight, Label, class_weights
+from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.modelfile import load
 from splinefm.learn.resolutions import with_bases
 from splinefm.learn.training import Epoch, Penalty, Training
-from splinefm.model.family import AnyModel
+from splinefm.model.family import AnyModel, HigherOrderFM, check_size
 
 FloatArray = npt.NDArray[np.float64]
 Labels = npt.NDArray[Any]
 _Source = Table | Slots | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+RandomState = int | np.random.RandomState | np.random.Generator | None
+_MOST_SEEDS = 2**31 - 1
+MOST_ROWS = 1000
+"""Encoded rows that an estimator keeps to tell what its columns matter."""
+_OF_MODEL = "model__"
+_NOT_KEPT = ("_learner", "_importances")  # by pickle
 _VALIDATION: float = (fit_model.__kwdefaults__ or {})["validation"]
 
 
@@ -55,6 +66,7 @@ class Task(NamedTuple):
     loss: LossName
     validation: object
     training: Training
+    class_weight: ClassWeight
 
 
 class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -66,6 +78,7 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
     _learner: Learner | None
+    _rows: Slots
 
     def __init__(
         self,
@@ -75,6 +88,7 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         epochs: int = Training.epochs,
         batch_size: int | None = Training.batch_size,
         learning_rate: float = Training.learning_rate,
+        schedule: str = Training.schedule,
         l2: Penalty = Training.l2,
         smoothness: Penalty = Training.smoothness,
         smoothness_order: int = Training.smoothness_order,
@@ -83,9 +97,9 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         patience: int | None = Training.patience,
         refit_on_all: bool = Training.refit_on_all,
         select_resolutions: bool = Training.select_resolutions,
-        validation: object = _VALIDATION,
-        threads: int | None = Training.threads,
-        seed: int = Training.seed,
+        validation: float = _VALIDATION,
+        n_jobs: int | None = -1,
+        random_state: RandomState = Training.seed,
         verbose: bool = False,
     ) -> None:
         self.model = model
@@ -93,6 +107,7 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.schedule = schedule
         self.l2 = l2
         self.smoothness = smoothness
         self.smoothness_order = smoothness_order
@@ -102,8 +117,8 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         self.refit_on_all = refit_on_all
         self.select_resolutions = select_resolutions
         self.validation = validation
-        self.threads = threads
-        self.seed = seed
+        self.n_jobs = n_jobs
+        self.random_state = random_state
         self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
@@ -113,9 +128,110 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         tags.target_tags.required = True
         return tags
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; `model__k=8` puts a copy of the model with this k in its place.
+
+        A `model` of None stands for the default one, which `model__k` then changes.
+        """
+        own = {name: value for name, value in params.items() if not name.startswith(_OF_MODEL)}
+        nested = {name.removeprefix(_OF_MODEL): params[name] for name in params if name not in own}
+        super().set_params(**own)
+        if nested:
+            _check_kind("model", self.model, AnyModel, "sf.FFM(k=8)")
+            self.model = (self.model or DEFAULT_MODEL).set_params(**nested)
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file, without code; `load` and `sf.load` read it.
+
+        Parameters
+        ----------
+        path : path
+            Where to; the usual ending is ".sfm".
+        """
+        check_is_fitted(self, "fitted_")
+        self.fitted_.save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> Self:
+        """An estimator with the model of a file, ready to predict or for `partial_fit`.
+
+        The file may come from `save`, `sf.Fitted.save` or the command line. Parameters are those that the model was
+        trained with; its fields are in `schema_`, and a new `fit` would infer them anew.
+
+        Parameters
+        ----------
+        path : path
+            A model file.
+        mmap : bool
+            As in `sf.load`.
+
+        Raises
+        ------
+        ValueError
+            If the model is none of this kind: one of labels for a regressor, or of numbers for a classifier.
+        """
+        fitted = load(path, mmap=mmap)
+        if not cls._predicts(fitted.loss):
+            other = "SplineFMRegressor" if cls is SplineFMClassifier else "SplineFMClassifier"
+            raise ValueError(
+                f"{str(path)!r} holds a model of the {fitted.loss.name} loss, which is none for {cls.__name__}; "
+                f"use sf.{other}.load"
+            )
+        estimator = cls(fitted.model, **_settings_of(fitted), **cls._own_settings(fitted.loss))
+        estimator._take(fitted)
+        return estimator
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """How much each column moves the score, as shares; see the attributes of the class."""
+        check_is_fitted(self, "fitted_")
+        known = getattr(self, "_importances", None)
+        if known is None or known[0] is not self.fitted_:
+            known = self._importances = (self.fitted_, self._find_importances())
+        return known[1].copy()
+
+    @staticmethod
+    def _predicts(loss: Loss) -> bool:
+        """Whether this is an estimator for models of a loss."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _own_settings(loss: Loss) -> dict[str, Any]:
+        """The parameters of this estimator that a loss tells."""
+        raise NotImplementedError
+
+    def _take(self, fitted: Fitted) -> None:
+        """Become the estimator of a model from a file, which knows the columns of its fields only."""
+        self.fitted_, self.schema_ = fitted, fitted.encoder.schema
+        self.history_, self._learner = list(fitted.history), None
+        names = _columns_of(fitted)
+        places = [int(name[1:]) for name in names if re.fullmatch(r"x(0|[1-9]\d*)", name)]
+        if len(places) == len(names):  # of an array
+            self.n_features_in_ = max(places) + 1
+        else:
+            self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
+
+    def _find_importances(self) -> FloatArray:
+        # Against the order of the folders, when asked for: see `Fitted.segment`.
+        from splinefm.use.shapley import shapley_values
+
+        fitted, rows = self.fitted_, getattr(self, "_rows", None)
+        if rows is None or isinstance(fitted.model, HigherOrderFM):
+            why = "rows of the training table, which a model file has not" if rows is None else "another model"
+            raise AttributeError(f"feature_importances_ needs {why}; use sf.importance(estimator.fitted_, table)")
+        rows = rows.grown(fitted.encoder.layout)
+        values = np.abs(shapley_values(fitted, rows, rows, threads=self._threads()).values).mean(axis=0)
+        names = getattr(self, "feature_names_in_", _positions(self.n_features_in_))
+        shares = dict.fromkeys(names, 0.0)
+        for column, value in zip(_columns_of(fitted, distinct=False), values, strict=True):
+            shares[column] += value
+        total = sum(shares.values())
+        return np.array(list(shares.values())) / (total if total > 0.0 else 1.0)
+
     def __getstate__(self) -> dict[str, Any]:
         # A learner has threads and scratch memory; the next `partial_fit` makes another one of `fitted_`.
-        return {name: value for name, value in super().__getstate__().items() if name != "_learner"}
+        return {name: value for name, value in super().__getstate__().items() if name not in _NOT_KEPT}
 
     def _loss(self) -> LossName:
         raise NotImplementedError
@@ -128,26 +244,47 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         """Numbers as `fitted_` expects its target."""
         return pa.array(numbers)
 
+    def _class_weight(self, classes: Labels | None) -> ClassWeight:
+        """What rows count by class, in terms of the target that is learned."""
+        return None
+
     def _fit(
-        self, X: object, y: object, sample_weight: object, target: str | None, classes: Labels | None = None
+        self,
+        X: object,
+        y: object,
+        sample_weight: object,
+        target: str | None,
+        eval_set: object = None,
+        callbacks: object = None,
+        classes: Labels | None = None,
     ) -> None:
-        task = self._task(X, y, sample_weight, target, classes)
-        self.fitted_ = fit_model(
+        called = check_callbacks(callbacks)
+        task = self._task(X, y, sample_weight, target, eval_set, classes)
+        self.fitted_, chunks = fit_chunks(
             task.rows.table,
             task.rows.target,
-            schema=task.schema,
-            model=self.model,
-            loss=task.loss,
-            sample_weight=task.rows.sample_weight,
-            validation=task.validation,
-            training=task.training,
-            verbose=bool(self.verbose),
+            task.schema,
+            self.model,
+            task.loss,
+            task.rows.sample_weight,
+            task.validation,
+            task.training,
+            task.class_weight,
+            called,
+            bool(self.verbose),
         )
+        self._rows = chunks.sample(MOST_ROWS)
         self.schema_ = with_bases(task.schema, self.fitted_.encoder)
         self.history_, self._learner = list(self.fitted_.history), None
 
     def _task(
-        self, X: object, y: object, sample_weight: object, target: str | None, classes: Labels | None = None
+        self,
+        X: object,
+        y: object,
+        sample_weight: object,
+        target: str | None,
+        eval_set: object = None,
+        classes: Labels | None = None,
     ) -> Task:
         """Check the settings, open the tables and remember their columns."""
         training, loss = self._training(), self._loss()
@@ -157,19 +294,20 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         if isinstance(table, Table) and table.n_rows == 1:
             raise ValueError("X has 1 sample; a model is fitted to two or more")
         if target is None:
-            rows = self._attach(table, pa.array(self._numbers(y, classes)), sample_weight)
+            rows = _attach(table, pa.array(self._numbers(y, classes)), sample_weight, self.schema)
         else:
             rows = _check_rows(table, target, sample_weight)
         self._remember_columns(table, named, rows if target else None)
         schema = self.schema or _infer(rows)
-        return Task(rows, schema, loss, self._open_validation(rows, target, classes), training)
+        validation = self._open_validation(rows, schema, target, eval_set, classes)
+        return Task(rows, schema, loss, validation, training, self._class_weight(classes))
 
     def _update(self, X: object, y: object, sample_weight: object, target: str | None) -> None:
         """One pass over new rows."""
         table = self._by_name(X)
         if target is None:
             column = self._column(self._numbers(y, getattr(self, "classes_", None)))
-            rows = self._attach(table, column, sample_weight)
+            rows = _attach(table, column, sample_weight, self.fitted_.encoder.schema)
         else:
             rows = _check_rows(table, target, sample_weight)
         learner = getattr(self, "_learner", None) or Learner(self.fitted_)
@@ -179,47 +317,55 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         seconds = time.perf_counter() - began
         n_rows, rate = learner.encoder.n_rows - before, learner.engine.optimizer.learning_rate
         total = self.history_[-1].seconds + seconds
-        epoch = Epoch(len(self.history_) + 1, loss, math.nan, rate, n_rows / seconds, total)
+        epoch = Epoch(len(self.history_) + 1, loss, math.nan, rate, n_rows / seconds, total, "update")
         self.history_ = [*self.history_, epoch]
         self.fitted_ = replace(learner.fitted(), history=tuple(self.history_))
         self._learner = learner
 
     def _scores(self, X: object) -> npt.NDArray[np.float32]:
         check_is_fitted(self, "fitted_")
-        return self.fitted_.scores(self._by_name(X), threads=self.threads)
+        return self.fitted_.scores(self._by_name(X), threads=self._threads())
 
     def _predict(self, X: object) -> FloatArray:
         check_is_fitted(self, "fitted_")
-        return self.fitted_.predict(self._by_name(X), threads=self.threads)
+        return self.fitted_.predict(self._by_name(X), threads=self._threads())
 
     def _training(self) -> Training:
         given = self.get_params(deep=False)
-        return Training(**{item.name: given[item.name] for item in fields(Training) if item.name in given})
+        named = {item.name: given[item.name] for item in fields(Training) if item.name in given}
+        return Training(**named, seed=draw_seed(self.random_state), threads=self._threads())
 
-    def _attach(self, table: _Source, y: pa.Array, sample_weight: object) -> _Rows:
-        """A table in memory with y and the weights as columns, under names that are free."""
-        if not isinstance(table, Table) or table.n_rows is None:
-            raise ValueError('y goes with a table in memory; for files and datasets name the column: target="..."')
-        taken = {*table.names, *(self.schema.names if self.schema else ())}
-        rows = _Rows(table, _free("y", taken), None if sample_weight is None else _free("sample_weight", taken))
-        return rows._replace(table=_with_columns(table, rows, y, sample_weight))
+    def _threads(self) -> int | None:
+        """Threads to use; None is all cores, whatever machine it is."""
+        given: Any = self.n_jobs
+        if given is not None and (isinstance(given, bool) or not isinstance(given, Integral) or given == 0):
+            raise ValueError(f"n_jobs must be None, -1 for all cores, or a number of threads, got {given!r}")
+        return None if given == -1 else int(effective_n_jobs(given))
 
-    def _open_validation(self, rows: _Rows, target: str | None, classes: Labels | None) -> object:
-        given: Any = self.validation
-        if isinstance(given, Real):
-            return float(given)
-        if target is not None:
-            return given
+    def _open_validation(
+        self, rows: _Rows, schema: Schema, target: str | None, eval_set: object, classes: Labels | None
+    ) -> object:
+        """A share of the rows, or the table that was given."""
+        share: Any = self.validation
+        if isinstance(share, bool) or not isinstance(share, Real):
+            raise ValueError(
+                f"validation is a share of the rows, such as 0.1, got {type(share).__name__}; "
+                "a table goes to fit: fit(X, y, eval_set=(X_other, y_other))"
+            )
+        if eval_set is None or target is not None:
+            return float(share) if eval_set is None else eval_set
+        given: Any = eval_set
         if not isinstance(given, tuple) or len(given) not in (2, 3):
             raise ValueError(
-                "for fit(X, y) validation is a share of the rows, (X, y) or (X, y, sample_weight), "
-                f"got {type(given).__name__}; a table that has its target goes with fit(table, target=...)"
+                f"for fit(X, y) eval_set is (X, y) or (X, y, sample_weight), got {type(given).__name__}; "
+                "a table that has its target goes with fit(table, target=...)"
             )
         if len(given) == 3 and rows.sample_weight is None:
-            raise ValueError("validation has sample weights but fit has none; pass sample_weight to fit as well")
+            raise ValueError("eval_set has sample weights but fit has none; pass sample_weight to fit as well")
         table = self._by_name(given[0])
         if not isinstance(table, Table) or table.n_rows is None:
-            raise ValueError("validation=(X, y) takes a table in memory as X")
+            raise ValueError("eval_set=(X, y) takes a table in memory as X")
+        schema.check_columns(table.names)
         weight = given[2] if len(given) == 3 else np.ones(table.n_rows)
         return _with_columns(table, rows, pa.array(self._numbers(given[1], classes)), weight)
 
@@ -271,6 +417,8 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
         Rows per step; chosen by the size of the table by default.
     learning_rate : float
         Its highest value.
+    schedule : {"cosine", "constant"}
+        The course of the learning rate: up for a while and then down along half a cosine; or the same in all steps.
     l2, smoothness : float or mapping of str to float, optional
         Penalties on the size of all weights and on the roughness of curves; a number for all fields, or numbers by
         field.
@@ -287,15 +435,19 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
     select_resolutions : bool
         Train a second time with resolutions by column, where the schema is inferred, and take what is better on the
         validation rows.
-    validation : float, tuple or table
-        What chooses the best epoch: a share of the rows (0: none); for `fit(X, y)` also `(X, y)` or
-        `(X, y, sample_weight)`; for `fit(table, target=...)` also a table, path or dataset.
-    threads : int, optional
-        All cores by default; the result does not depend on it.
-    seed : int
-        For start values, validation rows and the order of the rows.
+    validation : float
+        The share of the rows that chooses the best epoch (0: none), unless `fit` gets an `eval_set`.
+    n_jobs : int, optional
+        Threads: -1 for all cores, -2 for all but one; None is 1, unless a `joblib.parallel_config` says otherwise. The
+        result does not depend on it.
+    random_state : int, RandomState, Generator or None
+        For start values, validation rows and the order of the rows: the same number gives the same model. With None, or
+        a generator of NumPy, every fit draws another number, which `fitted_.training.seed` tells.
     verbose : bool
         Tell the progress on the standard error stream.
+    class_weight : "balanced" or dict of labels to numbers, optional
+        What the rows of a class count, in training and validation, on top of their weights; 1 for a class that is not
+        named. "balanced" makes both classes count the same in all, which shifts probabilities towards the rare one.
 
     Attributes
     ----------
@@ -307,6 +459,9 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
         The fields as given or inferred; `print` tells why each one is as it is.
     history_ : list of Epoch
         Losses of every epoch, and of every `partial_fit`.
+    feature_importances_ : array of shape (n_features_in_,)
+        How much each column moves the score: mean absolute Shapley values of up to 1,000 rows of the fit, divided by
+        their sum. Exact, and worked out when it is first asked for. Not for a `HigherOrderFM`.
     n_features_in_ : int
         Columns of X in `fit`.
     feature_names_in_ : array of str
@@ -321,19 +476,73 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
     >>> import splinefm as sf
     >>> X = {"recency": [0.5, 1.0, 20.0, 40.0] * 50, "country": ["US", "FR"] * 100}
     >>> y = ["yes", "yes", "no", "no"] * 50
-    >>> model = sf.SplineFMClassifier(sf.FM(k=2), epochs=5, threads=1).fit(X, y)
+    >>> model = sf.SplineFMClassifier(sf.FM(k=2), epochs=5, n_jobs=1).fit(X, y)
     >>> model.predict({"recency": [0.7, 35.0], "country": ["US", "FR"]})
     array(['yes', 'no'], dtype='<U3')
     """
 
     classes_: Labels
 
+    def __init__(
+        self,
+        model: AnyModel | None = None,
+        *,
+        schema: Schema | None = None,
+        epochs: int = Training.epochs,
+        batch_size: int | None = Training.batch_size,
+        learning_rate: float = Training.learning_rate,
+        schedule: str = Training.schedule,
+        l2: Penalty = Training.l2,
+        smoothness: Penalty = Training.smoothness,
+        smoothness_order: int = Training.smoothness_order,
+        optimizer: str = Training.optimizer,
+        average: bool = Training.average,
+        patience: int | None = Training.patience,
+        refit_on_all: bool = Training.refit_on_all,
+        select_resolutions: bool = Training.select_resolutions,
+        validation: float = _VALIDATION,
+        n_jobs: int | None = -1,
+        random_state: RandomState = Training.seed,
+        verbose: bool = False,
+        class_weight: ClassWeight = None,
+    ) -> None:
+        super().__init__(
+            model,
+            schema=schema,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            schedule=schedule,
+            l2=l2,
+            smoothness=smoothness,
+            smoothness_order=smoothness_order,
+            optimizer=optimizer,
+            average=average,
+            patience=patience,
+            refit_on_all=refit_on_all,
+            select_resolutions=select_resolutions,
+            validation=validation,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 
-    def fit(self, X: object, y: object = None, sample_weight: object = None, *, target: str | None = None) -> Self:
+    def fit(
+        self,
+        X: object,
+        y: object = None,
+        sample_weight: object = None,
+        *,
+        target: str | None = None,
+        eval_set: object = None,
+        callbacks: object = None,
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -347,14 +556,20 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
             A weight for each row; with `target` the name of a column.
         target : str, optional
             The column of X to predict, instead of y: two labels, or shares between 0 and 1.
+        eval_set : tuple or table, optional
+            Rows that choose the best epoch, instead of a share of X: `(X, y)` or `(X, y, sample_weight)`; with
+            `target` a table, path or dataset that has this column, and that of the weights.
+        callbacks : list of callable, optional
+            Each is called with the `sf.Epoch` after every epoch, in all runs of the fit. One that returns True ends
+            the fit: the best epoch so far is the model, and no other run begins.
         """
         _check_one_target(self, y, target)
         if target is not None:
-            self._fit(X, None, sample_weight, target)
+            self._fit(X, None, sample_weight, target, eval_set, callbacks)
             self.classes_ = np.array(self.fitted_.classes or (0, 1))
         else:
             labels = _read_labels(y)
-            self._fit_labels(X, labels, _two_classes(labels), sample_weight)
+            self._fit_labels(X, labels, _two_classes(labels), sample_weight, eval_set, callbacks)
         return self
 
     def partial_fit(
@@ -398,13 +613,45 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
         second = self._predict(X)
         return np.column_stack([1.0 - second, second])
 
+    def predict_log_proba(self, X: object) -> FloatArray:
+        """Logarithms of the probabilities of both classes; finite where a probability is too close to 0 to be told."""
+        scores = self._scores(X).astype(np.float64)
+        return -np.column_stack([np.logaddexp(0.0, scores), np.logaddexp(0.0, -scores)])
+
     def predict(self, X: object) -> Labels:
         """The more probable label of each row."""
         scores = self._scores(X)
         return self.classes_[(scores > 0.0).astype(np.intp)]
 
-    def _fit_labels(self, X: object, labels: Labels, classes: Labels, sample_weight: object) -> None:
-        self._fit(X, labels, sample_weight, None, classes)
+    @staticmethod
+    def _predicts(loss: Loss) -> bool:
+        return loss.name == "logistic"
+
+    @staticmethod
+    def _own_settings(loss: Loss) -> dict[str, Any]:
+        weights = loss.class_weights
+        return {"class_weight": None if weights is None else dict(zip(loss.classes or (0, 1), weights, strict=True))}
+
+    def _take(self, fitted: Fitted) -> None:
+        super()._take(fitted)
+        self.classes_ = np.array(fitted.classes or (0, 1))
+
+    def _class_weight(self, classes: Labels | None) -> ClassWeight:
+        if classes is None or not isinstance(self.class_weight, Mapping):
+            return self.class_weight
+        first, second = classes.tolist()
+        return dict(enumerate(class_weights(self.class_weight, (first, second))))
+
+    def _fit_labels(
+        self,
+        X: object,
+        labels: Labels,
+        classes: Labels,
+        sample_weight: object,
+        eval_set: object = None,
+        callbacks: object = None,
+    ) -> None:
+        self._fit(X, labels, sample_weight, None, eval_set, callbacks, classes)
         self.fitted_ = replace(self.fitted_, loss=replace(self.fitted_.loss, classes=_plain(classes)))
         self.classes_ = classes
 
@@ -421,9 +668,10 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
     def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
         labels = _read_labels(y)
         assert classes is not None
-        unknown = labels[~np.isin(labels, classes)]
-        if len(unknown):
-            raise ValueError(f"y has the label {unknown.tolist()[0]!r}; the classes are {quoted(classes.tolist())}")
+        known = classes.tolist()
+        unknown = [label for label in np.unique(labels).tolist() if label not in known]  # NumPy takes "1" for 1
+        if unknown:
+            raise ValueError(f"y has the label {unknown[0]!r}; the classes are {quoted(known)}")
         return np.asarray(labels == classes[1], np.float64)
 
     def _column(self, numbers: FloatArray) -> pa.Array:
@@ -449,6 +697,8 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         Rows per step; chosen by the size of the table by default.
     learning_rate : float
         Its highest value.
+    schedule : {"cosine", "constant"}
+        The course of the learning rate: up for a while and then down along half a cosine; or the same in all steps.
     l2, smoothness : float or mapping of str to float, optional
         Penalties on the size of all weights and on the roughness of curves; a number for all fields, or numbers by
         field.
@@ -465,13 +715,14 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
     select_resolutions : bool
         Train a second time with resolutions by column, where the schema is inferred, and take what is better on the
         validation rows.
-    validation : float, tuple or table
-        What chooses the best epoch: a share of the rows (0: none); for `fit(X, y)` also `(X, y)` or
-        `(X, y, sample_weight)`; for `fit(table, target=...)` also a table, path or dataset.
-    threads : int, optional
-        All cores by default; the result does not depend on it.
-    seed : int
-        For start values, validation rows and the order of the rows.
+    validation : float
+        The share of the rows that chooses the best epoch (0: none), unless `fit` gets an `eval_set`.
+    n_jobs : int, optional
+        Threads: -1 for all cores, -2 for all but one; None is 1, unless a `joblib.parallel_config` says otherwise. The
+        result does not depend on it.
+    random_state : int, RandomState, Generator or None
+        For start values, validation rows and the order of the rows: the same number gives the same model. With None, or
+        a generator of NumPy, every fit draws another number, which `fitted_.training.seed` tells.
     verbose : bool
         Tell the progress on the standard error stream.
 
@@ -483,6 +734,9 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         The fields as given or inferred; `print` tells why each one is as it is.
     history_ : list of Epoch
         Losses of every epoch, and of every `partial_fit`.
+    feature_importances_ : array of shape (n_features_in_,)
+        How much each column moves the score: mean absolute Shapley values of up to 1,000 rows of the fit, divided by
+        their sum. Exact, and worked out when it is first asked for. Not for a `HigherOrderFM`.
     n_features_in_ : int
         Columns of X in `fit`.
     feature_names_in_ : array of str
@@ -497,7 +751,7 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
     >>> import splinefm as sf
     >>> X = {"hour": [0.0, 6.0, 12.0, 18.0] * 50, "day": ["Mon", "Sun"] * 100}
     >>> y = [10.0, 40.0, 90.0, 60.0] * 50
-    >>> model = sf.SplineFMRegressor(sf.FM(k=2), epochs=5, threads=1).fit(X, y)
+    >>> model = sf.SplineFMRegressor(sf.FM(k=2), epochs=5, n_jobs=1).fit(X, y)
     >>> model.predict({"hour": [12.0], "day": ["Mon"]}).shape
     (1,)
     """
@@ -511,6 +765,7 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         epochs: int = Training.epochs,
         batch_size: int | None = Training.batch_size,
         learning_rate: float = Training.learning_rate,
+        schedule: str = Training.schedule,
         l2: Penalty = Training.l2,
         smoothness: Penalty = Training.smoothness,
         smoothness_order: int = Training.smoothness_order,
@@ -519,9 +774,9 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         patience: int | None = Training.patience,
         refit_on_all: bool = Training.refit_on_all,
         select_resolutions: bool = Training.select_resolutions,
-        validation: object = _VALIDATION,
-        threads: int | None = Training.threads,
-        seed: int = Training.seed,
+        validation: float = _VALIDATION,
+        n_jobs: int | None = -1,
+        random_state: RandomState = Training.seed,
         verbose: bool = False,
     ) -> None:
         super().__init__(
@@ -530,6 +785,7 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,
+            schedule=schedule,
             l2=l2,
             smoothness=smoothness,
             smoothness_order=smoothness_order,
@@ -539,8 +795,8 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
             refit_on_all=refit_on_all,
             select_resolutions=select_resolutions,
             validation=validation,
-            threads=threads,
-            seed=seed,
+            n_jobs=n_jobs,
+            random_state=random_state,
             verbose=verbose,
         )
         self.loss = loss
@@ -550,7 +806,16 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         tags.target_tags.positive_only = self.loss == "poisson"
         return tags
 
-    def fit(self, X: object, y: object = None, sample_weight: object = None, *, target: str | None = None) -> Self:
+    def fit(
+        self,
+        X: object,
+        y: object = None,
+        sample_weight: object = None,
+        *,
+        target: str | None = None,
+        eval_set: object = None,
+        callbacks: object = None,
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -564,9 +829,15 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
             A weight for each row; with `target` the name of a column.
         target : str, optional
             The column of X to predict, instead of y.
+        eval_set : tuple or table, optional
+            Rows that choose the best epoch, instead of a share of X: `(X, y)` or `(X, y, sample_weight)`; with
+            `target` a table, path or dataset that has this column, and that of the weights.
+        callbacks : list of callable, optional
+            Each is called with the `sf.Epoch` after every epoch, in all runs of the fit. One that returns True ends
+            the fit: the best epoch so far is the model, and no other run begins.
         """
         _check_one_target(self, y, target)
-        self._fit(X, y, sample_weight, target)
+        self._fit(X, y, sample_weight, target, eval_set, callbacks)
         return self
 
     def partial_fit(
@@ -588,6 +859,14 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
         self._update(X, y, sample_weight, target)
         return self
 
+    @staticmethod
+    def _predicts(loss: Loss) -> bool:
+        return loss.name != "logistic"
+
+    @staticmethod
+    def _own_settings(loss: Loss) -> dict[str, Any]:
+        return {"loss": loss.name}
+
     def predict(self, X: object) -> FloatArray:
         """The expected target of each row."""
         return self._predict(X)
@@ -607,13 +886,43 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
 
 
 def open_task(
-    estimator: SplineFMClassifier | SplineFMRegressor, X: object, y: object, sample_weight: object, target: str | None
+    estimator: SplineFMClassifier | SplineFMRegressor,
+    X: object,
+    y: object,
+    sample_weight: object,
+    target: str | None,
+    eval_set: object,
 ) -> Task:
     """What `estimator.fit` with these arguments would learn; the estimator remembers the columns."""
     _check_one_target(estimator, y, target)
     labeled = y is not None and isinstance(estimator, SplineFMClassifier)
     classes = _two_classes(_read_labels(y)) if labeled else None
-    return estimator._task(X, y, sample_weight, target, classes)
+    return estimator._task(X, y, sample_weight, target, eval_set, classes)
+
+
+def draw_seed(random_state: RandomState) -> int:
+    """A random state as one number: itself if it is one, otherwise drawn, as scikit-learn does it."""
+    given: Any = random_state
+    if isinstance(given, np.random.Generator):
+        return int(given.integers(_MOST_SEEDS))
+    if given is None or isinstance(given, np.random.RandomState):
+        return int(check_random_state(given).randint(_MOST_SEEDS))
+    check_size("random_state", given, 0)
+    return int(given)
+
+
+def _settings_of(fitted: Fitted) -> dict[str, Any]:
+    """The parameters of an estimator that would train as a model was trained."""
+    known, training = inspect.signature(_SplineFM).parameters, fitted.training
+    named = {item.name: getattr(training, item.name) for item in fields(Training) if item.name in known}
+    named = {name: dict(value) if isinstance(value, tuple) else value for name, value in named.items()}
+    return {**named, "random_state": training.seed, "n_jobs": -1 if training.threads is None else training.threads}
+
+
+def _columns_of(fitted: Fitted, distinct: bool = True) -> list[str]:
+    """The columns that the fields of a model read, several fields from one column perhaps."""
+    names = [item.name for item in fitted.encoder.fields]
+    return list(dict.fromkeys(names)) if distinct else names
 
 
 def _open(X: object, min_rows: int = 1) -> tuple[_Source, bool]:
@@ -648,6 +957,20 @@ def _is_array(X: object) -> bool:
 def _whole(table: Table) -> pa.Table:
     """All rows of a table."""
     return pa.Table.from_batches(list(table.chunks()), table.schema)
+
+
+def _attach(table: _Source, y: pa.Array, sample_weight: object, schema: Schema | None) -> _Rows:
+    """A table in memory with y and the weights as columns, under names that are free.
+
+    Columns that the schema needs are looked for before that: a message names those of the user.
+    """
+    if not isinstance(table, Table) or table.n_rows is None:
+        raise ValueError('y goes with a table in memory; for files and datasets name the column: target="..."')
+    if schema is not None:
+        schema.check_columns(table.names)
+    taken = set(table.names)
+    rows = _Rows(table, _free("y", taken), None if sample_weight is None else _free("sample_weight", taken))
+    return rows._replace(table=_with_columns(table, rows, y, sample_weight))
 
 
 def _with_columns(table: Table, rows: _Rows, y: pa.Array, sample_weight: object) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +10,11 @@ from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
+from splinefm.learn.labels import ClassWeight
 from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.resolutions import choose_resolutions, free_columns, levels_of, with_resolutions
-from splinefm.learn.training import Chunk, Diverged, Epoch, Trained, Training, make_groups, train
+from splinefm.learn.training import Callback, Chunk, Diverged, Epoch, Run, Trained, Training, make_groups, train
 from splinefm.model.family import AnyModel, FwFM, Params
 
 # Where none is given: see docs/decisions.md.
@@ -32,7 +33,8 @@ def fit_model(
     sample_weight: str | None = None,
     validation: float | object = 0.1,
     training: Training | None = None,
-    report: Callable[[Epoch], None] = lambda epoch: None,
+    class_weight: ClassWeight = None,
+    callbacks: Sequence[Callback] = (),
     verbose: bool = False,
 ) -> Fitted:
     """Fit a model to a table; one that does not fit in memory is read and encoded anew for every epoch.
@@ -56,8 +58,13 @@ def fit_model(
         of encoded ones, spread over the whole table; the rows that a share does not take are trained on.
     training : Training, optional
         How to train.
-    report : callable, optional
-        Called with every `Epoch`.
+    class_weight : "balanced" or mapping of labels to numbers, optional
+        For the logistic loss: what the rows of a class count, in training and validation, on top of their weights. A
+        class that is not named counts 1. "balanced" makes both count the same in all. The target may be shares: then
+        0 and 1 are the labels.
+    callbacks : list of callable, optional
+        Each is called with the `Epoch` after every epoch, in all runs. One that returns True ends the fit: the best
+        epoch so far is the model, and no other run begins.
     verbose : bool
         Tell the progress on the standard error stream: a live line on a terminal, plain lines elsewhere.
 
@@ -69,36 +76,78 @@ def fit_model(
     >>> len(fitted.history)
     2
     """
-    training = training or Training()
+    return fit_chunks(
+        table, target, schema, model, loss, sample_weight, validation, training, class_weight, callbacks, verbose
+    )[0]
+
+
+def fit_chunks(
+    table: object,
+    target: str,
+    schema: Schema | None,
+    model: AnyModel | None,
+    loss: LossName,
+    sample_weight: str | None,
+    validation: float | object,
+    training: Training | None,
+    class_weight: ClassWeight,
+    callbacks: Sequence[Callback],
+    verbose: bool,
+) -> tuple[Fitted, Chunks]:
+    """What `fit_model` does, with the encoded rows that the model was fitted to."""
+    training, callbacks = training or Training(), check_callbacks(callbacks)
     with make_progress(verbose) as progress:
         progress.begin("looking at the columns")
         schema = schema or _without(infer_schema(table, target=target), sample_weight)
         training = training.with_penalties(schema.names)
-        chunks = make_chunks(Source(schema, target, sample_weight, table), loss, validation, training, progress)
+        source = Source(schema, target, sample_weight, table)
+        chunks = make_chunks(source, loss, validation, training, progress, class_weight)
         chosen = model or DEFAULT_MODEL
-        trained = train_part(chosen, chunks, training, report, progress)
-        chunks, trained = select_resolutions(chosen, chunks, trained, training, validation, report, progress)
-        params, history = _refit_on_all(chosen, chunks, trained, training, progress)
-    return Fitted(chunks.encoder, chosen, params, chunks.loss, tuple(history), training)
+        trained = train_part(chosen, chunks, training, callbacks, progress)
+        chunks, trained = select_resolutions(chosen, chunks, trained, training, validation, callbacks, progress)
+        params, history = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
+    return Fitted(chunks.encoder, chosen, params, chunks.loss, tuple(history), training), chunks
+
+
+def check_callbacks(callbacks: object) -> Sequence[Callback]:
+    """The callbacks, if that is what they are."""
+    given: Any = callbacks
+    if given is None:
+        return ()
+    if not isinstance(given, list | tuple) or not all(map(callable, given)):
+        raise ValueError(f"callbacks must be a list of functions that take an Epoch, got {given!r}")
+    return given
 
 
 def make_chunks(
-    source: Source, loss: LossName, validation: float | object, training: Training, progress: Progress = SILENT
+    source: Source,
+    loss: LossName,
+    validation: float | object,
+    training: Training,
+    progress: Progress = SILENT,
+    class_weight: ClassWeight = None,
 ) -> Chunks:
     """Everything that training needs of a table, for a loss by its name."""
+    if loss != "logistic" and class_weight is not None:
+        raise ValueError(f"class_weight is for the logistic loss, and the loss is {loss}; use sample_weight")
     source = source.with_classes() if loss == "logistic" else source
-    return prepare_chunks(source, Loss(loss, classes=source.classes), validation, training, progress)
+    weights = source.find_class_weights(class_weight)
+    source = replace(source, class_weights=weights)
+    return prepare_chunks(
+        source, Loss(loss, classes=source.classes, class_weights=weights), validation, training, progress
+    )
 
 
 def train_part(
     model: AnyModel,
     chunks: Chunks,
     training: Training,
-    report: Callable[[Epoch], None] = lambda epoch: None,
+    callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
+    run: Run = "first",
 ) -> Trained:
     """Train on the rows that are not held out, and choose the best epoch by those that are."""
-    options = {"validation": chunks.validation, "report": report, "progress": progress}
+    options = {"validation": chunks.validation, "callbacks": callbacks, "progress": progress, "run": run}
     return _run(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
 
 
@@ -108,7 +157,7 @@ def select_resolutions(
     first: Trained,
     training: Training,
     validation: float | object,
-    report: Callable[[Epoch], None] = lambda epoch: None,
+    callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
 ) -> tuple[Chunks, Trained]:
     """Train once more with resolutions by column, as the first run suggests them; what is better of the two.
@@ -127,8 +176,9 @@ def select_resolutions(
         return chunks, first
     with progress.within("resolutions by column"):
         try:
-            other = make_chunks(replace(source, schema=schema), chunks.loss.name, validation, training, progress)
-            second = train_part(model, other, training, report, progress)
+            # Classes and their weights are those of the first run.
+            other = prepare_chunks(replace(source, schema=schema), chunks.loss, validation, training, progress)
+            second = train_part(model, other, training, callbacks, progress, "by column")
         except (KeyboardInterrupt, Diverged) as error:
             return chunks, first._replace(interrupted=isinstance(error, KeyboardInterrupt))
     if second.interrupted:
@@ -144,7 +194,12 @@ def best_epoch(trained: Trained) -> Epoch:
 
 
 def _refit_on_all(
-    model: AnyModel, chunks: Chunks, first: Trained, training: Training, progress: Progress
+    model: AnyModel,
+    chunks: Chunks,
+    first: Trained,
+    training: Training,
+    callbacks: Sequence[Callback],
+    progress: Progress,
 ) -> tuple[Params, list[Epoch]]:
     """Train on all rows, if that is wanted and possible."""
     if first.interrupted or not training.refit_on_all or (whole := chunks.whole()) is None:
@@ -152,7 +207,8 @@ def _refit_on_all(
     every = [whole]
     with progress.within("all rows"):
         try:
-            options = {"progress": progress, "stop_after": best_epoch(first).epoch}
+            last = best_epoch(first).epoch
+            options = {"progress": progress, "stop_after": last, "callbacks": callbacks, "run": "all rows"}
             second = _run(model, chunks, training, len(whole.y), lambda epoch: every, **options)
         except KeyboardInterrupt:
             return first.params, first.history

@@ -11,6 +11,7 @@ from splinefm.learn.training import (
     AdaptivePenalties,
     Diverged,
     Training,
+    divergence_advice,
     in_groups,
     make_groups,
     seeded,
@@ -70,7 +71,8 @@ class Learner:
 
     def update(self, table: object, target: str, *, sample_weight: str | None = None) -> float:
         """One pass over new data; returns the mean loss of its rows, each scored before the model learned from it."""
-        source = Source(Schema(self.encoder.fields), target, sample_weight, table, self.loss.classes)
+        known = (self.loss.classes, self.loss.class_weights)
+        source = Source(Schema(self.encoder.fields), target, sample_weight, table, *known)
         self._meet(source)
         batch_size = self.training.batch_size or self.training.rows_per_step(source.opened.n_rows or STREAM_ROWS)
         losses = floor = weights = 0.0
@@ -82,7 +84,8 @@ class Learner:
                 weight, loss, own_floor = train_on(self.engine, chunk, rows, rates, batch_size, self.loss)
                 losses, floor, weights = losses + loss, floor + own_floor, weights + weight
         if not np.isfinite(losses):
-            raise Diverged("the update diverged; go back to the last fitted model and lower learning_rate")
+            advice = divergence_advice(self.training)
+            raise Diverged(f"the update diverged; go back to the last fitted model, and {advice}")
         if weights > 0.0:
             self.penalties.adapt(self.engine.values["factors"], self.loss.dispersion((losses - floor) / weights))
         return losses / max(weights, 1e-300)

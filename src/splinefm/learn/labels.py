@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from splinefm.encode.columns import as_numbers, is_text
 
 Label = str | bool | int | float
 Classes = tuple[Label, Label]
+# What the rows of a class count: by label, or both classes the same in all.
+ClassWeight = str | Mapping[Label, float] | None
+BALANCED = "balanced"
 SHOWN = 5
 _ONE_EACH = "fit one model per class, such as sklearn.multiclass.OneVsRestClassifier(SplineFMClassifier())"
 
@@ -67,7 +71,7 @@ def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDAr
         return np.full(len(column), np.nan)
     if isinstance(classes[0], str) != is_text(column.type):
         raise ValueError(f"the target {name!r} was {classes[0]!r} or {classes[1]!r} before, now it is {column.type}")
-    first, second = (pc.equal(column, _scalar(label, column.type)) for label in classes)
+    first, second = (_equals(column, label, name) for label in classes)
     known = pc.or_kleene(second, first)
     if not pc.all(known, min_count=0).as_py():
         other = pc.filter(column, pc.invert(pc.fill_null(known, True)))[0].as_py()
@@ -76,9 +80,58 @@ def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDAr
     return as_numbers(pc.if_else(known, second.cast(pa.float64()), pa.nulls(1, pa.float64())[0]), name)
 
 
-def _scalar(label: Label, kind: pa.DataType) -> pa.Scalar:
-    """`pa.scalar(label, kind)`, without pandas in the common cases; see `splinefm.encode.arrow`."""
+def _equals(column: pa.Array, label: Label, name: str) -> pa.BooleanArray:
+    """Where a column has a label, by value: True is 1 and 1.0, and 1.5 is no whole number.
+
+    Scalars are made without pandas; see `splinefm.encode.arrow`.
+    """
+    kind = column.type
     if isinstance(label, str):
-        return from_strings([label]).cast(kind)[0]
-    number = to_arrow(np.array([label]))
-    return number[0] if number.type == kind else pa.scalar(label, kind)
+        return pc.equal(column, from_strings([label]).cast(kind)[0])
+    if pa.types.is_boolean(kind):
+        column, kind = column.cast(pa.int8()), pa.int8()
+    if pa.types.is_decimal(kind):
+        column, kind = column.cast(pa.float64()), pa.float64()
+    if pa.types.is_floating(kind):
+        return pc.equal(column, to_arrow(np.array([label], kind.to_pandas_dtype()))[0])
+    if not pa.types.is_integer(kind):
+        raise ValueError(f"the target {name!r} was a number or a truth value before, now it is {kind}")
+    dtype = np.dtype(kind.to_pandas_dtype())
+    if label != math.floor(label) or not np.iinfo(dtype).min <= label <= np.iinfo(dtype).max:
+        return pc.not_equal(column, column)  # nowhere, and missing where the column is
+    return pc.equal(column, to_arrow(np.array([int(label)], dtype))[0])
+
+
+def class_weights(given: ClassWeight, classes: Classes) -> tuple[float, float]:
+    """What the rows of both classes count, by their labels; 1 where none is given.
+
+    Examples
+    --------
+    >>> class_weights({"yes": 5.0}, ("no", "yes"))
+    (1.0, 5.0)
+    """
+    shown = f"{classes[0]!r} and {classes[1]!r}"
+    if not isinstance(given, Mapping):
+        raise ValueError(f'class_weight must be None, "{BALANCED}" or numbers by label, got {given!r}')
+    for label, weight in given.items():
+        if label not in classes:
+            raise ValueError(f"class_weight has the label {label!r}; the classes are {shown}")
+        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0.0 <= weight < math.inf:
+            raise ValueError(f"class_weight of {label!r} must be a number of at least 0, got {weight!r}")
+    first, second = (float(given.get(label, 1.0)) for label in classes)
+    if first == second == 0.0:
+        raise ValueError("class_weight is 0 for both classes; there is nothing to learn from")
+    return first, second
+
+
+def balanced_weights(first: float, second: float) -> tuple[float, float]:
+    """The weights with which two classes of so much weight count the same, and as much in all as before.
+
+    Examples
+    --------
+    >>> balanced_weights(30.0, 10.0)
+    (0.6666666666666666, 2.0)
+    """
+    if not (first > 0.0 and second > 0.0):
+        raise ValueError(f'class_weight="{BALANCED}" needs rows of both classes; give a number for each instead')
+    return (first + second) / (2.0 * first), (first + second) / (2.0 * second)

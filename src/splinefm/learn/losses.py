@@ -36,6 +36,8 @@ class Loss:
         Of the target of the squared loss, so that scores are of size one in whatever unit the target is.
     classes : pair of labels, optional
         What a logistic target of 0 and of 1 is called in the table.
+    class_weights : pair of float, optional
+        What rows of both classes counted in training; probabilities are those of a table with so many times the rows.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class Loss:
     center: float = 0.0
     scale: float = 1.0
     classes: Classes | None = None
+    class_weights: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.name not in LOSSES:

@@ -39,7 +39,7 @@ from splinefm.learn.container import (
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
 from splinefm.learn.study import StudySummary, TrialSummary
-from splinefm.learn.training import Epoch, Training
+from splinefm.learn.training import RUNS, Epoch, Run, Training
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params
 
 FORMAT = 2
@@ -53,6 +53,7 @@ _KINDS: dict[str, type] = {
 }
 # What settings were called when files were written.
 _RENAMED = {"Training": {"refit": "refit_on_all", "refine": "select_resolutions"}}
+_RUNS = tuple(RUNS)  # the history has their places; new ones come last
 _PARTS = {"encoder", "model", "loss", "training", "history"}  # and "study", where the settings were searched
 _MAPPED = ("params/factors", "params/linear")  # those that grow with the number of categories
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
@@ -158,7 +159,8 @@ def _describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any
     weights = zip(encoder.fields, encoder.row_weights, strict=True)
     weighted = [rows for item, rows in weights if not isinstance(item, Categorical)]
     tensors["row_weights"] = np.concatenate([np.zeros(0), *weighted], dtype=np.float64)
-    tensors["history"] = np.array(fitted.history, np.float64).reshape(-1, len(Epoch._fields))
+    rows = [(*epoch[:-1], _RUNS.index(epoch.run)) for epoch in fitted.history]
+    tensors["history"] = np.array(rows, np.float64).reshape(-1, len(Epoch._fields))
     for name, values in fitted.params.items():
         tensors[f"params/{name}"] = np.asarray(values)
     notes = {str(name): str(note) for name, note in encoder.notes.items()}
@@ -316,7 +318,15 @@ def _restore_history(columns: Any, table: Array) -> tuple[Epoch, ...]:
     demand(table.shape[1] == len(set(columns)) == len(columns), "its history has a column too many or too few")
     empty = dict.fromkeys(Epoch._fields, math.nan)
     rows = [{**empty, **dict(zip(columns, row, strict=True))} for row in table.tolist()]
-    return tuple(Epoch(int(row.pop("epoch")), **row) for row in rows)
+    return tuple(Epoch(**{**row, "epoch": int(row["epoch"]), "run": _run(row["run"])}) for row in rows)
+
+
+def _run(number: float) -> Run:
+    """Files that do not tell the run, as it was before there were names for them, have that of the first."""
+    if math.isnan(number):
+        return "first"
+    demand(number in range(len(_RUNS)), f"its history has the unknown run {number:g}")
+    return _RUNS[int(number)]
 
 
 def _restore(description: Any, tensors: dict[str, Array], where: str) -> Any:

@@ -25,14 +25,26 @@ WORTH_A_LINE, BETWEEN_LINES = 1.0, 30.0
 
 @dataclass
 class _Stage:
-    """What is going on: rows done, of `rows` if known, with `later` more to come after this stage."""
+    """What is going on: rows done, of `rows` if known, with `later` more to come after this stage.
+
+    A cold stage begins with what is done once, such as compiling: its pace is that of the rows after the first ones.
+    """
 
     what: str
     rows: int | None
     later: int
     begun: float
+    cold: bool = False
     done: int = 0
     loss: float = math.nan
+    warm_since: float = math.nan
+    warm_from: int = 0
+
+    def advance(self, rows: int, loss: float, now: float) -> None:
+        if not self.done:
+            self.warm_since, self.warm_from = now, rows
+        self.done += rows
+        self.loss = loss
 
     def line(self, now: float) -> str:
         seconds = max(now - self.begun, 1e-9)
@@ -42,13 +54,15 @@ class _Stage:
         parts = [self.what, f"{self.done:,}{of} rows"]
         parts += [] if math.isnan(self.loss) else [f"loss {self.loss:.5g}"]
         parts += [f"{self.done / seconds:,.0f} rows/s"]
-        parts += [f"{self.left(now)} left"] if self.rows else []
-        return "  ".join(parts)
+        return "  ".join([*parts, *self.left(now)])
 
-    def left(self, now: float) -> str:
-        """The time that the rest of this stage and what comes later will take at the present speed."""
-        rest = max(0, (self.rows or 0) - self.done) + self.later
-        return _clock(rest * (now - self.begun) / max(1, self.done))
+    def left(self, now: float) -> list[str]:
+        """The time that the rest of this stage and what comes later will take at the present speed, if it is known."""
+        since, before = (self.warm_since, self.warm_from) if self.cold else (self.begun, 0)
+        if self.rows is None or self.done <= before:
+            return []
+        rest = max(0, self.rows - self.done) + self.later
+        return [f"{_clock(rest * (now - since) / (self.done - before))} left"]
 
 
 class Progress:
@@ -98,15 +112,17 @@ class Progress:
 
     def begin_epoch(self, number: int, epochs: int, rows: int) -> None:
         """An epoch begins, counted from 1, of so many rows."""
-        stage = _Stage(f"epoch {number}/{epochs}", rows, (epochs - number) * rows, time.perf_counter())
+        # Kernels are compiled or loaded in the first steps.
+        cold = number == 1
+        stage = _Stage(f"epoch {number}/{epochs}", rows, (epochs - number) * rows, time.perf_counter(), cold)
         self._begin(stage, WORTH_A_LINE if self._live is not None else BETWEEN_LINES)
 
     def advance(self, rows: int, loss: float = math.nan) -> None:
         """So many more rows are done; `loss` is the mean loss of the stage so far."""
-        self.stage.done += rows
-        self.stage.loss = loss
-        if self.console is not None and self._live is None and time.perf_counter() >= self._due:
-            self.say(self.stage.line(time.perf_counter()))
+        now = time.perf_counter()
+        self.stage.advance(rows, loss, now)
+        if self.console is not None and self._live is None and now >= self._due:
+            self.say(self.stage.line(now))
 
     def end_epoch(self, epoch: Epoch, loss: Loss) -> None:
         """The epoch is over, and this is what came out."""
@@ -116,7 +132,7 @@ class Progress:
         parts = [self.stage.what, f"loss {epoch.train_loss:.5g}"]
         parts += [] if math.isnan(epoch.validation_loss) else [f"validation {_metric(loss, epoch.validation_loss)}"]
         parts += [f"{epoch.rows_per_second:,.0f} rows/s"]
-        parts += [f"{self.stage.left(now)} left" if self.stage.later else f"{_clock(epoch.seconds)} in all"]
+        parts += self.stage.left(now) if self.stage.later else [f"{_clock(epoch.seconds)} in all"]
         self.say("  ".join(parts))
 
     def say(self, text: str) -> None:

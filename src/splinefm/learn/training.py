@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ FloatArray = npt.NDArray[np.float64]
 _NUMBERS = int | float | np.integer | np.floating
 # Where nothing is given: see docs/decisions.md.
 L2, SMOOTHNESS = 1e-4, 1e-2
+# Settings so many times their defaults are the first suspects where a run diverges.
+FAR = {"learning_rate": 20.0, "l2": 1e3, "smoothness": 1e3}
 # Vectors shorter than this count as so long, which bounds their penalty.
 SHORTEST = 0.01
 # A number for all fields, numbers by field (kept as pairs, sorted), or None: the default.
@@ -49,8 +51,44 @@ class Chunk(NamedTuple):
     sample_weight: FloatArray
 
 
+Run = Literal["first", "by column", "all rows", "update"]
+RUNS: dict[Run, str] = {
+    "first": "first run",
+    "by column": "run with resolutions by column",
+    "all rows": "run on all rows",
+    "update": "update",
+}
+
+
 class Epoch(NamedTuple):
-    """One row of the history."""
+    """What an epoch of training came to: one row of the history, and what callbacks are called with.
+
+    Parameters
+    ----------
+    epoch : int
+        Its number, counted from 1 in every run.
+    train_loss : float
+        Mean loss of the training rows, each before it was learned from.
+    validation_loss : float
+        Mean loss of the validation rows after the epoch; NaN where there are none.
+    learning_rate : float
+        That of the last step.
+    rows_per_second : float
+        The speed of training.
+    seconds : float
+        Since the run began.
+    run : {"first", "by column", "all rows", "update"}
+        Which of the runs of a fit: the first one, the one with resolutions by column, the last one on all rows; or a
+        `partial_fit`.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "click": [0, 0, 1, 1] * 50}
+    >>> fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
+    >>> [(epoch.epoch, epoch.run) for epoch in fitted.history]
+    [(1, 'first'), (2, 'first')]
+    """
 
     epoch: int
     train_loss: float
@@ -58,6 +96,10 @@ class Epoch(NamedTuple):
     learning_rate: float
     rows_per_second: float
     seconds: float
+    run: Run = "first"
+
+
+Callback = Callable[[Epoch], object]
 
 
 @dataclass(frozen=True)
@@ -71,7 +113,10 @@ class Training:
     batch_size : int, optional
         Rows per step; by default about 250 steps per epoch, with 32 to 4096 rows each.
     learning_rate : float
-        Its highest value: it rises over the first `warmup` of all steps and then falls along half a cosine.
+        Its highest value.
+    schedule : {"cosine", "constant"}
+        The course of the learning rate: it rises over the first `warmup` of all steps and then falls along half a
+        cosine; or it is the same in all steps.
     optimizer : {"adamw", "adagrad"}
         Lazy versions: a step changes only the rows that its batch touches.
     l2 : float or mapping of str to float, optional
@@ -90,7 +135,7 @@ class Training:
         Order of the derivative: much smoothness makes a curve a constant (1), a straight line (2) or a parabola (3)
         in the transformed column.
     warmup : float
-        Share of all steps over which the learning rate rises.
+        Share of all steps over which the learning rate rises, if it is not constant.
     average : bool
         Keep a moving average of the weights, over about half an epoch, and use it.
     patience : int, optional
@@ -119,6 +164,7 @@ class Training:
     epochs: int = 20
     batch_size: int | None = None
     learning_rate: float = 0.005
+    schedule: str = "cosine"
     optimizer: str = "adamw"
     l2: Penalty = None
     smoothness: Penalty = None
@@ -139,6 +185,8 @@ class Training:
         _checked_number("learning_rate", self.learning_rate)
         for name in ("l2", "smoothness"):
             object.__setattr__(self, name, _checked_penalty(name, getattr(self, name)))
+        if self.schedule not in ("cosine", "constant"):
+            raise ValueError(f'schedule must be "cosine" or "constant", got {self.schedule!r}')
         if self.smoothness_order not in (1, 2, 3):
             raise ValueError(f"smoothness_order must be 1, 2 or 3, got {self.smoothness_order}")
         if not 0.0 <= self.warmup <= 1.0:
@@ -168,6 +216,8 @@ class Training:
 
     def rate_at(self, step: float, n_steps: float) -> float:
         """The learning rate of a step, counted from 0."""
+        if self.schedule == "constant":
+            return self.learning_rate
         rising = self.warmup * n_steps
         if step < rising:
             return self.learning_rate * (step + 1) / (rising + 1)
@@ -188,7 +238,17 @@ def seeded(*seeds: int) -> np.random.Generator:
 
 
 class Diverged(ValueError):
-    """Training left the range of finite numbers."""
+    """Training left the range of finite numbers; the message says which setting to change.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "y": [0.0, 1.0, 4.0, 9.0] * 50}
+    >>> training = sf.Training(epochs=2, learning_rate=1e30, threads=1)
+    >>> sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=training)
+    Traceback (most recent call last):
+    splinefm.learn.training.Diverged: training diverged in epoch 1: ... lower learning_rate (now 1e+30; ...)
+    """
 
 
 def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
@@ -222,9 +282,10 @@ def train(
     training: Training,
     validation: Chunk | None = None,
     start: float = 0.0,
-    report: Callable[[Epoch], None] = lambda epoch: None,
+    callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
     stop_after: int | None = None,
+    run: Run = "first",
 ) -> Trained:
     """Train a model; `chunks(epoch)` gives the chunks of an epoch, counted from 0, with standardized targets.
 
@@ -232,7 +293,8 @@ def train(
     end the run without changing the course of the learning rate.
 
     Returns the parameters of the best epoch by validation loss (of the last one without a validation part), and the
-    history. Ctrl-C ends training within tenths of a second or 8,192 rows and keeps the best parameters so far.
+    history. Ctrl-C ends training within tenths of a second or 8,192 rows and keeps the best parameters so far; so does,
+    after an epoch, a callback that returns True.
     """
     rng = seeded(training.seed)
     engine = make_engine(model, layout, groups, loss, training, n_rows, rng, start)
@@ -251,16 +313,19 @@ def train(
             penalties.adapt(params["factors"], loss.dispersion(train_loss - floor))
             now = time.perf_counter()
             value = _validation_loss(engine, params, validation, loss) if validation is not None else math.nan
-            history.append(Epoch(epoch + 1, train_loss, value, rate, seen / (now - started), now - begin))
+            history.append(Epoch(epoch + 1, train_loss, value, rate, seen / (now - started), now - begin, run))
             progress.end_epoch(history[-1], loss)
-            report(history[-1])
             if validation is None or value < best_loss:
                 best, best_loss, since = params, value, 0
             else:
                 since += 1
-                if training.patience is not None and since >= training.patience:
-                    progress.say(f"stopped: no better validation loss since epoch {epoch + 1 - since}")
-                    break
+            if call_all(callbacks, history[-1]):
+                interrupted = True
+                progress.say(f"{RUNS[run]} stopped by a callback; the best epoch is kept")
+                break
+            if training.patience is not None and since >= training.patience:
+                progress.say(f"{RUNS[run]} stopped: no better validation loss since epoch {epoch + 1 - since}")
+                break
     except KeyboardInterrupt:
         if best is None:
             raise
@@ -269,6 +334,12 @@ def train(
     if best is None:
         raise Diverged(_divergence_message(training, len(history) - 1))
     return Trained(best, history, interrupted)
+
+
+def call_all(callbacks: Sequence[Callback], epoch: Epoch) -> bool:
+    """Call every callback; whether one of them asks to stop, which only True does: many functions return something."""
+    answers = [callback(epoch) for callback in callbacks]
+    return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
 
 class AdaptivePenalties:
@@ -387,12 +458,29 @@ def _validation_loss(engine: CpuEngine, params: Params, validation: Chunk, loss:
     return float(np.average(value, weights=validation.sample_weight))
 
 
+def divergence_advice(training: Training) -> str:
+    """What to change where the loss is no number any more: what is far from its default, otherwise the usual."""
+    defaults = {"learning_rate": Training.learning_rate, "l2": L2, "smoothness": SMOOTHNESS}
+    now = {name: _largest(name, getattr(training, name), default) for name, default in defaults.items()}
+    too_large = [name for name, (_, value) in now.items() if value > FAR[name] * defaults[name]]
+    told = {name: f"{label} (now {value:g}; the default is {defaults[name]:g})" for name, (label, value) in now.items()}
+    if too_large:
+        return "lower " + " and ".join(told[name] for name in too_large)
+    return f"lower {told['learning_rate']}, or raise {told['l2']} or {told['smoothness']}"
+
+
+def _largest(name: str, penalty: Penalty, default: float) -> tuple[str, float]:
+    """The largest value of a setting, and what it is called: with the field, where it is given by field."""
+    by_name = _by_name(penalty)
+    if not by_name:
+        return name, penalty if isinstance(penalty, float) else default
+    field = max(by_name, key=by_name.__getitem__)
+    return f"{name} of {field!r}", by_name[field]
+
+
 def _divergence_message(training: Training, epoch: int) -> str:
-    l2 = f" (now {training.l2:g})" if isinstance(training.l2, float) else ""
-    return (
-        f"training diverged in epoch {epoch + 1}: the loss is not a finite number; "
-        f"lower learning_rate (now {training.learning_rate:g}), or raise l2{l2}"
-    )
+    advice = divergence_advice(training)
+    return f"training diverged in epoch {epoch + 1}: the loss is not a finite number; {advice}"
 
 
 def _checked_penalty(name: str, value: Penalty) -> Penalty:

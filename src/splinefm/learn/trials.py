@@ -110,7 +110,7 @@ class Experiment:
         if self.chunks.validation is None:
             raise ValueError(
                 "trials are compared on validation rows, and there are none; "
-                "give validation a larger share, such as 0.2, or a table"
+                "give validation a larger share, such as 0.2, or pass an eval_set"
             )
         self.base = Base(settings, self.chunks.n_rows, lambda: self._resolutions)
 
@@ -128,7 +128,7 @@ class Experiment:
         """Train at a point of the space; `report` may raise to end it."""
         settings = self.base.at(params)
         chunks = self._chunks(settings)
-        trained = train_part(settings.model, chunks, settings.training, report)
+        trained = train_part(settings.model, chunks, settings.training, [report])
         if trained.interrupted:
             raise KeyboardInterrupt
         best = min(trained.history, key=lambda epoch: epoch.validation_loss)
@@ -147,6 +147,7 @@ class Experiment:
             "sample_weight": rows.sample_weight,
             "rows": self.chunks.encoder.n_rows,
             "validation rows": len(validation.y),
+            "class weights": self.chunks.loss.class_weights,
             "validation targets": _digest(validation.y.tobytes()),
             "target mean": f"{self.chunks.start:.6g}",
         }
@@ -162,7 +163,13 @@ class Experiment:
         if key not in self._encoded:
             rows = self.task.rows
             source = Source(settings.schema, rows.target, rows.sample_weight, rows.table)
-            self._encoded[key] = make_chunks(source, self.task.loss, self.task.validation, self.task.training)
+            self._encoded[key] = make_chunks(
+                source,
+                self.task.loss,
+                self.task.validation,
+                self.task.training,
+                class_weight=self.task.class_weight,
+            )
         self._encoded.move_to_end(key)
         while len(self._encoded) > 1 and sum(map(_bytes, self._encoded.values())) > MEMORY_BYTES:
             self._encoded.popitem(last=False)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor, Task, open_task
+from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor, Task, draw_seed, open_task
 from splinefm.learn.progress import make_progress
 from splinefm.learn.search_space import merge_spaces
 from splinefm.learn.study import StudySummary, Value
@@ -63,7 +63,8 @@ def tune(
     storage: str | os.PathLike[str] | object | None = None,
     study_name: str | None = None,
     space: Mapping[str, Any] | None = None,
-    validation: object = None,
+    validation: float | None = None,
+    eval_set: object = None,
     metric: str = "loss",
     prune: object = True,
     seed: int | None = None,
@@ -98,8 +99,10 @@ def tune(
     space : mapping, optional
         Changes to the default search space: a name and a list of values, a distribution of Optuna, or None to leave
         this setting as it is.
-    validation : float, tuple or table, optional
-        As in the estimator, whose own is the default.
+    validation : float, optional
+        The share of the rows to compare trials on; by default that of the estimator.
+    eval_set : tuple or table, optional
+        The rows to compare trials on, instead of a share; as in `fit`.
     metric : str
         What is compared: "loss" (told as the root mean squared error for the squared loss), or "auc", "logloss",
         "normalized_entropy" for a classifier, "rmse", "mae", "r2" for a regressor.
@@ -119,7 +122,7 @@ def tune(
     --------
     >>> import splinefm as sf
     >>> table = {"x": [0.1 * i for i in range(200)], "y": [0.01 * i * i for i in range(200)]}
-    >>> estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=3, threads=1)
+    >>> estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=3, n_jobs=1)
     >>> tuned = sf.tune(estimator, table, "y", trials=2, space={"k": None, "batch_size": None})
     >>> tuned.history["state"]
     ['complete', 'complete']
@@ -127,7 +130,7 @@ def tune(
     chosen = _checked(estimator, validation)
     deadline = _deadline(timeout)
     check_size("trials", trials)
-    seed = int(chosen.seed) if seed is None else seed
+    seed = draw_seed(chosen.random_state) if seed is None else seed
     check_size("seed", seed, 0)
     from splinefm.learn import optuna_study as studies
 
@@ -135,7 +138,7 @@ def tune(
     with make_progress(verbose) as progress, studies.quiet():
         progress.begin("reading the table")
         named = isinstance(target, str)
-        rows = _Rows(table, sample_weight, str(target) if named else None, None if named else target)
+        rows = _Rows(table, sample_weight, str(target) if named else None, None if named else target, eval_set)
         experiment = Experiment(rows.open(chosen), chosen.model, metric)
         base = experiment.base
         distributions = studies.make_distributions(merge_spaces(base.space(), space))
@@ -168,12 +171,13 @@ class _Rows(NamedTuple):
     sample_weight: object
     target: str | None
     y: object
+    eval_set: object
 
     def open(self, estimator: Estimator) -> Task:
-        return open_task(estimator, self.table, self.y, self.sample_weight, self.target)
+        return open_task(estimator, self.table, self.y, self.sample_weight, self.target, self.eval_set)
 
     def fit(self, estimator: Estimator) -> None:
-        estimator.fit(self.table, self.y, self.sample_weight, target=self.target)
+        estimator.fit(self.table, self.y, self.sample_weight, target=self.target, eval_set=self.eval_set)
 
 
 def _deadline(timeout: float | None) -> float:
@@ -190,6 +194,8 @@ def _checked(estimator: object, validation: object) -> Estimator:
         kind = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
         raise TypeError(f"estimator must be such as sf.SplineFMClassifier(), got {kind}")
     settings = estimator.get_params(deep=False)
+    # One number for all: trials hold back the same rows, and the last fit does as well.
+    settings["random_state"] = draw_seed(estimator.random_state)
     if validation is not None:
         settings["validation"] = validation
     return type(estimator)(**settings)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.slots import Layout, Slots
+from splinefm.model.settings import WithSettings
 
 FloatArray = npt.NDArray[np.float64]
 Params = dict[str, npt.NDArray[np.float32]]
@@ -37,7 +38,7 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True)
-class FM:
+class FM(WithSettings):
     """Factorization machine: M = I.
 
     Parameters
@@ -71,7 +72,7 @@ class FM:
 
 
 @dataclass(frozen=True)
-class FwFM:
+class FwFM(WithSettings):
     """Field-weighted factorization machine: M_fe = r_fe I.
 
     Parameters
@@ -105,7 +106,7 @@ class FwFM:
 
 
 @dataclass(frozen=True)
-class LowRankFwFM:
+class LowRankFwFM(WithSettings):
     """FwFM whose field weights are the off-diagonal part of U' diag(d) U.
 
     Parameters
@@ -150,7 +151,7 @@ class LowRankFwFM:
 
 
 @dataclass(frozen=True)
-class FmFM:
+class FmFM(WithSettings):
     """Field-matrixed factorization machine: M_fe is a full matrix.
 
     Parameters
@@ -202,7 +203,7 @@ class FmFM:
 
 
 @dataclass(frozen=True)
-class FFM:
+class FFM(WithSettings):
     """Field-aware factorization machine: a vector of length k for every field that it meets.
 
     Parameters
@@ -238,7 +239,7 @@ class FFM:
 
 
 @dataclass(frozen=True)
-class HigherOrderFM:
+class HigherOrderFM(WithSettings):
     """Products of up to `order` different unit vectors, coordinate by coordinate.
 
     Parameters
