@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _MOST_TEXT = 1 << 24  # bytes; pyarrow needs less memory on the way, and for so much text the import is not what counts
 _UTF_32 = {"little": "utf-32-le", "big": "utf-32-be"}[sys.byteorder]
@@ -75,6 +76,17 @@ def scalar(value: float, dtype: npt.DTypeLike) -> pa.Scalar:
     <pyarrow.Int32Scalar: -1>
     """
     return to_arrow(np.array([value], dtype))[0]
+
+
+def matches(text: pa.LargeStringArray, pattern: str) -> pa.BooleanArray:
+    """Whether each text fits a regular expression; a null does not.
+
+    Examples
+    --------
+    >>> matches(from_strings(["a1", "b"]), "^[a-z][0-9]$").to_pylist()
+    [True, False]
+    """
+    return pc.fill_null(pc.match_substring_regex(text, pattern=pattern), scalar(False, np.bool_))
 
 
 def from_strings(names: Sequence[str]) -> pa.LargeStringArray:

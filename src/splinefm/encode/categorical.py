@@ -12,10 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.arrow import from_strings, scalar, to_arrow, to_numpy
-from splinefm.encode.columns import as_categories, as_lists
+from splinefm.encode.columns import Categories, Lists, as_categories, as_lists
 from splinefm.encode.numerical import check_choice
 from splinefm.encode.sketch import FloatArray
 from splinefm.encode.slots import FieldLayout, IntArray
+from splinefm.encode.spelling import VALUES, Values, canonical, find_values
 from splinefm.encode.vocabulary import CategoryCounts, Vocabulary, hash_bucket
 
 LONGEST_LIST = 64
@@ -45,6 +46,12 @@ class Categorical:
         The same for a single category; here so that all fields have it.
     vocabulary : Vocabulary or sequence of str, optional
         The categories, in row order; learned from the data if not given.
+    values : {"text", "numbers", "booleans", "dates"}, optional
+        What the names spell; learned from the data if not given. Numbers, truth values and dates have one name each
+        however they are spelled, such as `2` and `2.0`, or `True`, `true` and `1`; with "text" every spelling is a
+        category of its own.
+    column : str, optional
+        The column of the table; the name by default. Several fields may read one column.
 
     Examples
     --------
@@ -59,9 +66,15 @@ class Categorical:
     buckets: int = 64
     reduction: Literal["sum", "identity"] = "sum"
     vocabulary: Vocabulary | None = None
+    values: Values | None = None
+    column: str = ""
 
     def __post_init__(self) -> None:
         check_choice("name of a field", self.name, None)
+        object.__setattr__(self, "column", self.column or self.name)
+        check_choice("column of a field", self.column, None)
+        if self.values is not None:
+            check_choice("values", self.values, VALUES)
         check_choice("unseen", self.unseen, ("rare", "neutral", "error", "hash"))
         check_choice("missing", self.missing, ("token", "error"))
         check_choice("reduction", self.reduction, ("sum", "identity"))
@@ -97,30 +110,41 @@ class Categorical:
         """The field with its vocabulary filled in, and what was kept."""
         if statistics.n_missing == statistics.n_rows:
             raise ValueError(
-                f"column {self.name!r} has no values: all {statistics.n_rows:,} rows are missing; "
+                f"column {self.column!r} has no values: all {statistics.n_rows:,} rows are missing; "
                 "leave it out of the schema"
             )
         if self.vocabulary is not None:
-            return self, f"{len(self.vocabulary):,} categories, as given"
-        every = statistics.counts
+            values = self.values or _values_of(self.vocabulary)
+            return replace(self, values=values), f"{len(self.vocabulary):,} categories, as given"
+        values = self.values or find_values(statistics.counts.every()[0])
+        every = statistics.counts.renamed(values)
         names, counts = every.frequent(self.min_count)
         rare = every.total() - int(counts.sum())
         why = f"{len(names):,} categories"
         if self.min_count > 1:
             why += f" with at least {self.min_count} rows; {rare:,} rows have a rarer one"
-        return replace(self, vocabulary=Vocabulary(names)), why
+        return replace(self, vocabulary=Vocabulary(names), values=values), why
 
     def extend(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> Categorical:
         """The field with the frequent new categories added at the end of its vocabulary."""
-        names, _ = statistics.counts.frequent(self.min_count)
+        names, _ = statistics.counts.renamed(self.spelling).frequent(self.min_count)
         new = names.filter(to_arrow(self._fitted().find(names) < 0))
         if self.unseen == "hash" or not len(new):
             return self  # hashed categories have a place already
         return replace(self, vocabulary=Vocabulary(pa.concat_arrays([self._fitted().names, new])))
 
+    @property
+    def spelling(self) -> Values:
+        """What the names of the fitted field spell."""
+        return self.values or "text"
+
+    def read(self, column: pa.Array) -> Categories:
+        """The names of a column, as they are spelled there."""
+        return as_categories(column, self.column, widened=self.values == "text")
+
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field, shape (n, 1), and weights, shape (n, 1)."""
-        names, codes = as_categories(column, self.name)
+        names, codes = self.read(column)
         row, weight = self.look_up(names)
         if codes is not None:
             if not len(names):
@@ -136,7 +160,7 @@ class Categorical:
 
     def look_up(self, names: pa.LargeStringArray) -> tuple[IntArray, FloatArray]:
         """Row and weight of each name; nulls get some row, to be overwritten."""
-        found = self._fitted().find(names)
+        found = self._fitted().find(names, self.spelling)
         row = found + np.int32(self.n_tokens)
         weight = np.ones(len(names))
         unknown = np.flatnonzero(found < 0)
@@ -156,18 +180,19 @@ class Categorical:
         unseen = names.take(to_arrow(at)).dictionary_encode()
         if self.unseen == "error" and len(unseen.dictionary):
             raise ValueError(
-                f"column {self.name!r} holds the unseen category {unseen.dictionary[0].as_py()!r}; "
+                f"column {self.column!r} holds the unseen category {unseen.dictionary[0].as_py()!r}; "
                 f'use sf.Categorical({self.name!r}, unseen="rare") to accept new categories'
             )
         if self.unseen == "hash":
-            bucket = [first + hash_bucket(name.as_py(), self.buckets) for name in unseen.dictionary]
+            known_as = canonical(unseen.dictionary, self.spelling)
+            bucket = [first + hash_bucket(name.as_py(), self.buckets) for name in known_as]
             codes = to_numpy(unseen.indices.fill_null(scalar(-1, np.int32)))
             row[at] = np.array([*bucket, 0], np.int32)[codes]
 
     def refuse_missing(self) -> None:
         """Raise if missing values are not allowed."""
         if self.missing == "error":
-            raise ValueError(f'column {self.name!r} has missing values; fill them, or use missing="token" in its field')
+            raise ValueError(f'column {self.column!r} has missing values; fill them, or use missing="token" in its field')
 
     def row_names(self) -> list[str]:
         """What each table row stands for."""
@@ -216,7 +241,7 @@ class CategoricalStatistics:
 
     def update(self, column: pa.Array) -> None:
         """Add the rows of a chunk."""
-        categories = as_categories(column, self.spec.name)
+        categories = self.spec.read(column)
         n_missing = categories.names.null_count if categories.codes is None else int((categories.codes < 0).sum())
         if n_missing:
             self.spec.refuse_missing()
@@ -245,7 +270,7 @@ class MultiValued:
         Sum or average the vectors of the elements into one, or keep one unit per element.
     max_length : int, optional
         Elements beyond it are left out. By default the longest list of the training data, at most 64.
-    min_count, unseen, missing, buckets, vocabulary
+    min_count, unseen, missing, buckets, vocabulary, values, column
         For the elements, as in `Categorical`. An empty list is the zero vector; a missing list has a row.
 
     Examples
@@ -263,6 +288,8 @@ class MultiValued:
     missing: Literal["token", "error"] = "token"
     buckets: int = 64
     vocabulary: Vocabulary | None = None
+    values: Values | None = None
+    column: str = ""
 
     def __post_init__(self) -> None:
         check_choice("reduction", self.reduction, ("sum", "mean", "identity"))
@@ -270,10 +297,11 @@ class MultiValued:
             check_choice("separator", self.separator, None)
         if self.max_length is not None:
             _check_positive("max_length", self.max_length)
-        object.__setattr__(self, "vocabulary", self._elements.vocabulary)
+        object.__setattr__(self, "vocabulary", self.elements.vocabulary)
+        object.__setattr__(self, "column", self.elements.column)
 
     @property
-    def _elements(self) -> Categorical:
+    def elements(self) -> Categorical:
         """The field of the elements: vocabulary and tokens work as in a categorical field."""
         return Categorical(
             self.name,
@@ -282,6 +310,8 @@ class MultiValued:
             missing=self.missing,
             buckets=self.buckets,
             vocabulary=self.vocabulary,
+            values=self.values,
+            column=self.column,
         )
 
     @property
@@ -289,7 +319,7 @@ class MultiValued:
         """Rows, windows and units of the fitted field."""
         length = self._fitted_length()
         units = tuple(range(length)) if self.reduction == "identity" else (0,) * length
-        return FieldLayout(self.name, self._elements.layout.n_rows, (1,) * length, units)
+        return FieldLayout(self.name, self.elements.layout.n_rows, (1,) * length, units)
 
     def collect(self) -> MultiValuedStatistics:
         """Empty statistics, to be updated chunk by chunk."""
@@ -297,20 +327,24 @@ class MultiValued:
 
     def fit(self, statistics: MultiValuedStatistics) -> tuple[MultiValued, str]:
         """The field with vocabulary and length filled in, and what was kept."""
-        elements, why = self._elements.fit(statistics)
+        elements, why = self.elements.fit(statistics)
         length = self.max_length or min(max(statistics.longest, 1), LONGEST_LIST)
         why += f"; lists of up to {length}"
         if statistics.longest > length:
             why += f" (the longest has {statistics.longest}; the rest is left out)"
-        return replace(self, vocabulary=elements.vocabulary, max_length=length), why
+        return replace(self, vocabulary=elements.vocabulary, values=elements.values, max_length=length), why
 
     def extend(self, statistics: MultiValuedStatistics) -> MultiValued:
         """The field with the frequent new categories added at the end of its vocabulary."""
-        return replace(self, vocabulary=self._elements.extend(statistics).vocabulary)
+        return replace(self, vocabulary=self.elements.extend(statistics).vocabulary)
+
+    def read(self, column: pa.Array) -> Lists:
+        """The elements of a column, as they are spelled there."""
+        return as_lists(column, self.column, self.separator)
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field and weights, both of shape (n, max_length); unused places weigh 0."""
-        names, offsets, missing = as_lists(column, self.name, self.separator)
+        names, offsets, missing = self.read(column)
         length = self._fitted_length()
         start = np.zeros((len(column), length), np.int32)
         weight = np.zeros((len(column), length))
@@ -318,23 +352,23 @@ class MultiValued:
         owner = np.repeat(np.arange(len(column)), count)
         place = np.arange(len(names)) - offsets[:-1][owner]
         kept = place < length
-        row, value = self._elements.look_up(names)
+        row, value = self.elements.look_up(names)
         start[owner[kept], place[kept]] = row[kept]
         weight[owner[kept], place[kept]] = value[kept]
         if self.reduction == "mean":
             weight /= np.clip(count, 1, length)[:, None]
         if missing.any():
-            self._elements.refuse_missing()
+            self.elements.refuse_missing()
             start[missing, 0], weight[missing, 0] = 0, 1.0
         return start, weight
 
     def refuse_missing(self) -> None:
         """Raise if missing values are not allowed."""
-        self._elements.refuse_missing()
+        self.elements.refuse_missing()
 
     def row_names(self) -> list[str]:
         """What each table row stands for."""
-        return self._elements.row_names()
+        return self.elements.row_names()
 
     def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
         """Positions in the vocabulary in the order to show them; see `Categorical.display_order`."""
@@ -342,11 +376,11 @@ class MultiValued:
 
     def row_counts(self, statistics: MultiValuedStatistics) -> FloatArray:
         """Elements of the training rows that touch each table row."""
-        return self._elements.row_counts(statistics)
+        return self.elements.row_counts(statistics)
 
     def row_weights(self, statistics: MultiValuedStatistics) -> FloatArray:
         """Sum of the weights of each table row over the training rows; exact."""
-        elements = self._elements
+        elements = self.elements
         weights = np.zeros(self.layout.n_rows)
         if self.missing == "token":
             weights[0] = statistics.n_missing
@@ -386,7 +420,7 @@ class MultiValuedStatistics:
 
     def update(self, column: pa.Array) -> None:
         """Add the rows of a chunk."""
-        names, offsets, missing = as_lists(column, self.spec.name, self.spec.separator)
+        names, offsets, missing = self.spec.read(column)
         if missing.any():
             self.spec.refuse_missing()
         self.n_rows += len(column)
@@ -395,7 +429,7 @@ class MultiValuedStatistics:
         self.longest = max(self.longest, int(lengths.max(initial=0)))
         for length, part in self._parts(names, lengths):
             counts = self.by_length.setdefault(length, CategoryCounts()) if length else self.left_out
-            counts.update(as_categories(part, self.spec.name))
+            counts.update(Categories(part, None))
 
     def _parts(self, names: pa.LargeStringArray, lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Array]]:
         """Elements with equal divisors, 0 for those that are left out."""
@@ -427,6 +461,12 @@ class MultiValuedStatistics:
 def _check_positive(name: str, value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _values_of(vocabulary: Vocabulary) -> Values:
+    """What given names spell: text, unless they are all as this package spells them."""
+    values = find_values(vocabulary.names)
+    return values if canonical(vocabulary.names, values).equals(vocabulary.names) else "text"
 
 
 def _as_vocabulary(names: Vocabulary | Iterable[str] | None, field_name: str) -> Vocabulary | None:

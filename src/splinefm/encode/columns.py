@@ -2,35 +2,111 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm.encode.arrow import from_strings, scalar, to_arrow, to_numpy
+from splinefm.encode.arrow import from_strings, matches, scalar, to_arrow, to_numpy
+from splinefm.encode.dates import ISO, parse_times, to_seconds
+from splinefm.encode.numbers import Decimal, parse_numbers
+from splinefm.encode.spelling import float_names
 
 FloatArray = npt.NDArray[np.float64]
+Stray = Literal["error", "missing"]
+"""What is done with text that is no number or no date."""
 
 
-def as_numbers(column: pa.Array, name: str) -> FloatArray:
+def as_numbers(column: pa.Array, name: str, *, text: Stray = "error", decimal: Decimal = ".") -> FloatArray:
     """Values as float64; missing (null or NaN) as NaN. Dates and times become seconds since 1970.
 
     The result may share memory with the column: do not write to it.
+
+    Parameters
+    ----------
+    column : array
+        Numbers, truth values, dates, times, durations, or text that holds numbers; see `parse_numbers`.
+    name : str
+        Name of the column, for messages.
+    text : {"error", "missing"}
+        Whether text that is no number is an error or a missing value.
+    decimal : {".", ","}
+        The decimal sign of text.
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return as_numbers(column.dictionary_decode(), name)
+        return as_numbers(column.dictionary_decode(), name, text=text, decimal=decimal)
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
-    if pa.types.is_temporal(kind):
-        column = _seconds(column, name)
-    elif not (_is_number(kind) or pa.types.is_boolean(kind)):
+    if is_text(kind):
+        values, stray = parse_numbers(column.cast(pa.large_string()), decimal)
+        if stray is not None and text == "error":
+            raise ValueError(_stray_number(column, stray, name))
+        return values
+    if is_date(kind):
+        return to_seconds(column)
+    if pa.types.is_duration(kind):
+        per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
+        return as_numbers(column.cast(pa.int64()), name) / per_second
+    if not (is_number(kind) or pa.types.is_boolean(kind)):
         raise ValueError(_not_numbers(column, name))
     if column.null_count:
         column = pc.fill_null(column.cast(pa.float64(), safe=False), scalar(np.nan, np.float64))
     return np.asarray(to_numpy(column), np.float64)
+
+
+def as_seconds(
+    column: pa.Array, name: str, *, text: Stray = "error", format: str | None = None, zone: str | None = None
+) -> FloatArray:
+    """Dates and times as seconds since 1970; missing ones as NaN.
+
+    Parameters
+    ----------
+    column : array
+        Dates, times, text that holds them, or numbers, which are such seconds already.
+    name : str
+        Name of the column, for messages.
+    text : {"error", "missing"}
+        Whether text that is no date is an error or a missing value.
+    format : str, optional
+        How text is written; ISO 8601 by default.
+    zone : str, optional
+        Times that have a zone become what a clock in this one shows; UTC by default.
+
+    Examples
+    --------
+    >>> as_seconds(pa.array(["1970-01-02", None]), "seen_at")
+    array([86400.,    nan])
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return as_seconds(column.dictionary_decode(), name, text=text, format=format, zone=zone)
+    if is_date(kind):
+        return to_seconds(column, zone)
+    if not is_text(kind):
+        return as_numbers(column, name)
+    times, stray = parse_times(column.cast(pa.large_string()), format, zone)
+    if text == "error" and stray.any():
+        raise ValueError(_stray_date(column, stray, name, format))
+    return to_seconds(times)
+
+
+def holds_dates(column: pa.Array) -> bool:
+    """Whether a column has dates and times: by its type, or because all of its text is written as ISO 8601 says.
+
+    Examples
+    --------
+    >>> holds_dates(pa.array(["2024-01-01", None])), holds_dates(pa.array(["2024"]))
+    (True, False)
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary
+    if not is_text(column.type):
+        return is_date(column.type)
+    text = column.cast(pa.large_string()).drop_null()
+    return bool(len(text)) and bool(pc.all(matches(text, ISO)).as_py())
 
 
 class Categories(NamedTuple):
@@ -41,8 +117,11 @@ class Categories(NamedTuple):
     """None where `names` has an entry per row, nulls included."""
 
 
-def as_categories(column: pa.Array, name: str) -> Categories:
-    """Names of the categories: text as it is, whole numbers without a decimal point, so that 3 and 3.0 agree."""
+def as_categories(column: pa.Array, name: str, *, widened: bool = False) -> Categories:
+    """Names of the categories: text as it is, whole numbers without a decimal point, so that 3 and 3.0 agree.
+
+    Numbers of 32 bits are named by the digits that tell them apart, or if they are to be `widened` those of 64 bits.
+    """
     kind = column.type
     if pa.types.is_nested(kind):
         raise ValueError(_nested(column, name))
@@ -53,7 +132,7 @@ def as_categories(column: pa.Array, name: str) -> Categories:
     if not pa.types.is_dictionary(kind):
         column = column.dictionary_encode()
     codes = to_numpy(pc.fill_null(column.indices.cast(pa.int32()), scalar(-1, np.int32)))
-    names = _names(column.dictionary, name)
+    names = _names(column.dictionary, name, widened)
     # The dictionary itself may hold a missing value, such as NaN.
     absent = np.flatnonzero(to_numpy(names.is_null()))
     return Categories(names, np.where(np.isin(codes, absent), np.int32(-1), codes) if len(absent) else codes)
@@ -106,6 +185,11 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def is_date(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a date, or a date with a time of day."""
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
 def text_buffers(strings: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """Offsets and bytes of an Arrow string array, without a copy."""
     _, offsets, text = strings.buffers()
@@ -127,11 +211,11 @@ def _every_name(values: pa.Array, name: str) -> pa.LargeStringArray:
     return names.take(pc.if_else(to_arrow(codes >= 0), to_arrow(codes), pa.nulls(1, pa.int32())[0]))
 
 
-def _names(values: pa.Array, name: str) -> pa.LargeStringArray:
+def _names(values: pa.Array, name: str, widened: bool) -> pa.LargeStringArray:
     """Canonical text of distinct values of any scalar type."""
     kind = values.type
     if pa.types.is_floating(kind):
-        return _float_names(values.cast(pa.float64()))
+        return float_names(values if pa.types.is_float32(kind) and not widened else values.cast(pa.float64()))
     if pa.types.is_nested(kind):
         raise ValueError(_nested(values, name))
     try:
@@ -142,24 +226,8 @@ def _names(values: pa.Array, name: str) -> pa.LargeStringArray:
         ) from error
 
 
-def _float_names(values: pa.DoubleArray) -> pa.LargeStringArray:
-    x = to_numpy(pc.fill_null(values, scalar(np.nan, np.float64)))
-    whole = (np.abs(x) < 2.0**53) & (x == np.floor(x))
-    as_int = to_arrow(np.where(whole, x, 0.0).astype(np.int64)).cast(pa.large_string())
-    names = pc.if_else(to_arrow(whole), as_int, values.cast(pa.large_string()))
-    return pc.if_else(to_arrow(np.isnan(x)), pa.nulls(1, pa.large_string())[0], names)
-
-
-def _seconds(column: pa.Array, name: str) -> pa.Array:
-    if pa.types.is_date(column.type):
-        column = column.cast(pa.timestamp("s"))
-    if not (pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type)):
-        raise ValueError(_not_numbers(column, name))
-    per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
-    return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), scalar(per_second, np.float64))
-
-
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a number."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
@@ -175,6 +243,28 @@ def _not_numbers(column: pa.Array, name: str) -> str:
     return (
         f"column {name!r} should hold numbers but is of type {column.type}{example}; "
         f"convert it, or use sf.Categorical({name!r})"
+    )
+
+
+def _stray_number(column: pa.Array, stray: npt.NDArray[np.bool_], name: str) -> str:
+    example = column[int(stray.argmax())].as_py()
+    if holds_dates(pa.array([example])):
+        return (
+            f"column {name!r} holds dates such as {example!r}, not numbers; use sf.Timestamp({name!r}), "
+            f'or sf.Numerical({name!r}, part="trend") for one of its parts'
+        )
+    return (
+        f"column {name!r} should hold numbers, but has {example!r}; mend it, count such text as missing: "
+        f'sf.Numerical({name!r}, text="missing"), or use sf.Categorical({name!r})'
+    )
+
+
+def _stray_date(column: pa.Array, stray: npt.NDArray[np.bool_], name: str, format: str | None) -> str:
+    example = column[int(stray.argmax())].as_py()
+    written = "as ISO 8601 says, such as 2024-05-28 or 2024-05-28T13:30" if format is None else f"as {format!r}"
+    return (
+        f"column {name!r} should hold dates written {written}, but has {example!r}; mend it, "
+        'tell the format in its field, such as format="%m/%d/%Y", or count such text as missing: text="missing"'
     )
 
 

@@ -12,13 +12,17 @@ import pyarrow as pa
 
 from splinefm.encode.auto import choose_transform
 from splinefm.encode.bases import Basis, supports
-from splinefm.encode.columns import as_numbers
+from splinefm.encode.arrow import to_arrow
+from splinefm.encode.columns import Stray, as_numbers, as_seconds, holds_dates, is_number, is_text
+from splinefm.encode.dates import PARTS, Part, find_zone, take_part
+from splinefm.encode.numbers import Decimal
 from splinefm.encode.sketch import FloatArray, QuantileSketch
 from splinefm.encode.slots import FieldLayout, IntArray
 from splinefm.encode.splines import BSpline
 from splinefm.encode.transforms import MinMax, Transform
 
 ORDINARY = -1
+EXAMPLES = 3
 _COMPARISONS: dict[str, Callable[[Any, float], Any]] = {
     "<=": np.less_equal,
     ">=": np.greater_equal,
@@ -50,11 +54,28 @@ class Numerical:
         Whether a missing value (null or NaN) has a row of its own or is an error.
     reduction : {"sum", "identity"}
         Sum the basis-weighted vectors into one (paper: sum reduction), or keep one unit per active function.
+    text : {"error", "missing"}
+        Whether text that is no number (or no date, for a `part`) is an error or a missing value. Numbers may be
+        written as text, such as `1,234`, `5%` or `$5`; see `splinefm.encode.numbers.parse_numbers`.
+    decimal : {".", ","}
+        The decimal sign of numbers that are written as text.
+    part : {"trend", "hour", "weekday", "yearday"}, optional
+        For a column of dates: the time itself in seconds since 1970, hours since midnight, days since Monday (0 to 6),
+        or the day of the year as a leap year counts (1 to 366). `sf.Timestamp` makes a field of each.
+    format : str, optional
+        How dates are written as text, such as "%m/%d/%Y"; as ISO 8601 says by default.
+    zone : str, optional
+        The time zone whose clock tells the parts of times that have a zone, such as "Europe/Paris"; UTC by default.
+    column : str, optional
+        The column of the table; the name by default. Several fields may read one column.
 
     Examples
     --------
     >>> Numerical("recency", basis=BSpline(segments=32), special=[0.0, "negative"]).special
     (0.0, 'negative')
+    >>> hour = Numerical("hour", MinMax(0, 24), BSpline(24, periodic=True), column="seen_at", part="hour")
+    >>> hour.read(pa.array(["2024-05-28T13:30", None]))
+    array([13.5,  nan])
     """
 
     name: str
@@ -63,9 +84,20 @@ class Numerical:
     special: tuple[float | str, ...] = ()
     missing: Literal["token", "error"] = "token"
     reduction: Literal["sum", "identity"] = "sum"
+    text: Stray = "error"
+    decimal: Decimal = "."
+    part: Part | None = None
+    format: str | None = None
+    zone: str | None = None
+    column: str = ""
 
     def __post_init__(self) -> None:
         check_choice("name of a field", self.name, None)
+        object.__setattr__(self, "column", self.column or self.name)
+        check_choice("column of a field", self.column, None)
+        check_choice("text", self.text, ("error", "missing"))
+        check_choice("decimal", self.decimal, (".", ","))
+        self._check_dates()
         check_choice("missing", self.missing, ("token", "error"))
         check_choice("reduction", self.reduction, ("sum", "identity"))
         object.__setattr__(self, "special", _checked_special(self.special))
@@ -76,6 +108,14 @@ class Numerical:
                 f"field {self.name!r}: a periodic basis needs the period in raw units; "
                 "give it, such as transform=sf.MinMax(low=0, high=24)"
             )
+
+    def _check_dates(self) -> None:
+        if self.part is not None:
+            check_choice("part", self.part, PARTS)
+        if self.zone is not None:
+            find_zone(self.zone)
+        if self.part is None and (self.format is not None or self.zone is not None):
+            raise ValueError(f'field {self.name!r}: format and zone are for dates; say which part, such as part="trend"')
 
     @property
     def n_tokens(self) -> int:
@@ -99,8 +139,8 @@ class Numerical:
         """The field with transform and basis filled in, and how the transform came about."""
         if statistics.n_missing == statistics.n_rows:
             raise ValueError(
-                f"column {self.name!r} has no values: all {statistics.n_rows:,} rows are missing; "
-                "leave it out of the schema"
+                f"column {self.column!r} has no values: all {statistics.n_rows:,} rows are missing"
+                f"{statistics.stray_words()}; leave it out of the schema"
             )
         x, weight = statistics.points()
         if self.transform == "auto":
@@ -113,7 +153,8 @@ class Numerical:
                 why += f"; {transform.report().splitlines()[0]}"
         fit = getattr(self.basis, "fit", None)
         basis = self.basis if fit is None else fit(x, weight, transform)
-        return replace(self, transform=transform, basis=basis), why
+        why += statistics.stray_words()
+        return replace(self, transform=transform, basis=basis, part=statistics.spec.part), why
 
     def extend(self, statistics: NumericalStatistics) -> Numerical:
         """The same field: transform and basis stay as they are when more data come in."""
@@ -121,7 +162,21 @@ class Numerical:
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field, shape (n, windows), and weights, shape (n, weights)."""
-        x = as_numbers(column, self.name)
+        return self.place(self.read(column))
+
+    def read(self, column: pa.Array) -> FloatArray:
+        """The numbers of a column of the table, NaN where missing; of dates, their part."""
+        if self.part is None:
+            return as_numbers(column, self.column, text=self.text, decimal=self.decimal)
+        seconds = as_seconds(column, self.column, text=self.text, format=self.format, zone=self.zone)
+        return take_part(seconds, self.part)
+
+    def on_axis(self, column: pa.Array) -> FloatArray:
+        """Values along the field's axis: numbers are values of the part, while dates have them."""
+        return as_numbers(column, self.name) if is_number(column.type) else self.read(column)
+
+    def place(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Rows inside the field and weights of numbers."""
         token = self.tokens(x)
         if token is not None:
             x = np.where(token == ORDINARY, x, 0.0)
@@ -150,13 +205,13 @@ class Numerical:
         token[missing] = len(self.special)
         if self.missing == "error" and missing.any():
             raise ValueError(
-                f"column {self.name!r} has missing values; fill them, "
+                f"column {self.column!r} has missing values; fill them, "
                 f'or use sf.Numerical({self.name!r}, missing="token")'
             )
         infinite = x[~finite & (token == ORDINARY)]
         if len(infinite):
             raise ValueError(
-                f"column {self.name!r} holds {infinite[0]}; remove it, or give it a row of its own: "
+                f"column {self.column!r} holds {infinite[0]}; remove it, or give it a row of its own: "
                 f'sf.Numerical({self.name!r}, special=[float("{infinite[0]}")])'
             )
         return None if (token == ORDINARY).all() else token
@@ -208,6 +263,9 @@ class NumericalStatistics:
     n_missing: int = 0
     special_rows: FloatArray = field(init=False)
     sketch: QuantileSketch = field(default_factory=QuantileSketch)
+    n_stray: int = 0
+    stray: tuple[str, ...] = ()
+    """Text that counts as missing: how many rows, and examples."""
 
     def __post_init__(self) -> None:
         self.special_rows = np.zeros(len(self.spec.special))
@@ -219,7 +277,10 @@ class NumericalStatistics:
 
     def update(self, column: pa.Array) -> None:
         """Add the rows of a chunk."""
-        x = as_numbers(column, self.spec.name)
+        if self.n_missing == self.n_rows and self.spec.part is None and holds_dates(column):
+            self.spec = replace(self.spec, part="trend")
+        x = self.spec.read(column)
+        self._count_stray(column, x)
         token = self.spec.tokens(x)
         self.n_rows += len(x)
         if token is not None:
@@ -232,10 +293,29 @@ class NumericalStatistics:
 
     def merge(self, other: NumericalStatistics) -> None:
         """Add the rows of other statistics of the same field."""
+        if other.n_missing < other.n_rows:
+            if self.n_missing < self.n_rows and self.spec.part != other.spec.part:
+                raise ValueError(f"column {self.spec.column!r} holds dates in some parts of the table and numbers in others")
+            self.spec = other.spec
         self.n_rows += other.n_rows
         self.n_missing += other.n_missing
         self.special_rows = self.special_rows + other.special_rows
         self.sketch.merge(other.sketch)
+        self.n_stray += other.n_stray
+        self.stray = tuple(dict.fromkeys(self.stray + other.stray))[:EXAMPLES]
+
+    def _count_stray(self, column: pa.Array, x: FloatArray) -> None:
+        if is_text(column.type) and self.spec.text == "missing":
+            stray = column.filter(to_arrow(np.isnan(x))).drop_null()
+            self.n_stray += len(stray)
+            self.stray = tuple(dict.fromkeys([*self.stray, *stray[:100].to_pylist()]))[:EXAMPLES]
+
+    def stray_words(self) -> str:
+        """What to tell of text that counts as missing."""
+        if not self.n_stray:
+            return ""
+        what = "no number" if self.spec.part is None else "no date"
+        return f"; {what}, hence missing: {self.n_stray:,} rows such as {', '.join(map(repr, self.stray))}"
 
     def points(self) -> tuple[FloatArray, FloatArray]:
         """Values with the rows that each stands for; without ordinary values, a column counts as constant."""

@@ -15,6 +15,7 @@ from splinefm.encode.arrow import scalar, to_arrow, to_numpy
 from splinefm.encode.category_order import natural_ranks
 from splinefm.encode.columns import Categories, one_array, text_buffers
 from splinefm.encode.scratch import scratch
+from splinefm.encode.spelling import Values, canonical
 
 IntArray = npt.NDArray[np.int32]
 # Below this many pending entries a merge is not worth its overhead.
@@ -63,6 +64,13 @@ class CategoryCounts:
         whole = self._merged()
         return one_array(whole["name"]), to_numpy(one_array(whole["count"]))
 
+    def renamed(self, values: Values) -> CategoryCounts:
+        """The counts under one name per category, however it was spelled."""
+        if values == "text":
+            return self
+        names, counts = self.every()
+        return CategoryCounts([_sum_by_name(canonical(names, values), counts)])
+
     def total(self) -> int:
         """Rows that were counted."""
         return int(sum(pc.sum(piece["count"]).as_py() or 0 for piece in self.pieces))
@@ -84,10 +92,7 @@ class CategoryCounts:
             return pa.table({"name": pa.nulls(0, pa.large_string()), "count": pa.nulls(0, pa.int64())})
         if len(self.pieces) > 1:
             whole = pa.concat_tables(self.pieces)
-            coded = one_array(whole["name"]).dictionary_encode()
-            # Counts as weights are exact up to 2**53 rows.
-            count = np.bincount(to_numpy(coded.indices), to_numpy(one_array(whole["count"])), len(coded.dictionary))
-            self.pieces = [pa.table({"name": coded.dictionary, "count": to_arrow(count.astype(np.int64))})]
+            self.pieces = [_sum_by_name(one_array(whole["name"]), to_numpy(one_array(whole["count"])))]
         self._pending = 0
         return self.pieces[0]
 
@@ -112,8 +117,20 @@ class Vocabulary:
 
     __hash__ = None  # type: ignore[assignment]  # equality is by content, which may be millions of names
 
-    def find(self, names: pa.LargeStringArray) -> IntArray:
-        """Position of each name, -1 where it is not known (an absent name is looked up as "")."""
+    def find(self, names: pa.LargeStringArray, values: Values = "text") -> IntArray:
+        """Position of each name, -1 where it is not known (an absent name is looked up as "").
+
+        With `values` the names of the vocabulary are canonical, and names are looked up in any spelling.
+        """
+        found = self._find(names)
+        unknown = np.flatnonzero(found < 0)
+        if values != "text" and len(unknown):
+            coded = names.take(to_arrow(unknown)).dictionary_encode()
+            again = np.append(self._find(canonical(coded.dictionary, values)), np.int32(-1))
+            found[unknown] = again[to_numpy(coded.indices.fill_null(scalar(-1, np.int32)))]
+        return found
+
+    def _find(self, names: pa.LargeStringArray) -> IntArray:
         from splinefm.encode.kernels import find
 
         out = np.empty(len(names), np.int32)
@@ -136,6 +153,14 @@ class Vocabulary:
         table = np.full(1 << max(3, (2 * len(self.names)).bit_length()), -1, np.int32)
         build_index(*text_buffers(self.names), table)
         return table
+
+
+def _sum_by_name(names: pa.LargeStringArray, counts: npt.NDArray[np.int64]) -> pa.Table:
+    """Distinct names with the sum of their counts."""
+    coded = names.dictionary_encode()
+    # Counts as weights are exact up to 2**53 rows.
+    total = np.bincount(to_numpy(coded.indices), counts, len(coded.dictionary))
+    return pa.table({"name": coded.dictionary, "count": to_arrow(total.astype(np.int64))})
 
 
 def _count(names: pa.LargeStringArray) -> tuple[pa.LargeStringArray, pa.Array]:
