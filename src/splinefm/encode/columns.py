@@ -185,6 +185,11 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def as_text(column: pa.Array) -> pa.LargeStringArray:
+    """A column of text, in any of its layouts, in one layout."""
+    return (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).cast(pa.large_string())
+
+
 def is_date(kind: pa.DataType) -> bool:
     """Whether an Arrow type is a date, or a date with a time of day."""
     return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))

@@ -69,10 +69,10 @@ class Statistics:
         source = _open(self.schema, table, target)
         with ThreadPoolExecutor(count_threads(self.threads)) as pool:
             working: list[Future[None]] = []
-            for chunk in source.chunks(self.schema.names, CHUNK):  # read while the chunk before is worked on
+            for chunk in source.chunks(self.schema.columns, CHUNK):  # read while the chunk before is worked on
                 _finish(working)
                 self.n_rows += chunk.num_rows
-                work = zip(self.fields, chunk.columns, strict=True)
+                work = zip(self.fields, _by_field(self.schema, chunk), strict=True)
                 working = [pool.submit(statistics.update, column) for statistics, column in work]
             _finish(working)
 
@@ -189,7 +189,7 @@ class Encoder:
 
     def encode_chunks(self, table: object, *, rows: int = CHUNK, threads: int | None = None) -> Iterator[Slots]:
         """Slots of a table in chunks of `rows` rows, for tables that do not fit in memory."""
-        for chunk in _open(self.schema, table).chunks(self.schema.names, rows):
+        for chunk in _open(self.schema, table).chunks(self.schema.columns, rows):
             slots = empty_slots(chunk.num_rows, self.layout)
             self._fill(slots, _cut(chunk), threads)
             yield slots
@@ -217,7 +217,7 @@ class Encoder:
         return Starvation.of(self.fields, self.row_counts, self.n_rows)
 
     def _blocks(self, source: Table) -> Iterator[pa.RecordBatch]:
-        for chunk in source.chunks(self.schema.names, CHUNK):
+        for chunk in source.chunks(self.schema.columns, CHUNK):
             yield from _cut(chunk)
 
     def _fill(self, slots: Slots, blocks: Iterable[pa.RecordBatch], threads: int | None) -> None:
@@ -235,7 +235,7 @@ class Encoder:
         block, slots, at = task
         rows = slice(at, at + block.num_rows)
         layout = self.layout
-        for f, (item, column) in enumerate(zip(self.fields, block.columns, strict=True)):
+        for f, (item, column) in enumerate(zip(self.fields, _by_field(self.schema, block), strict=True)):
             first, last = layout.window_ptr[f], layout.window_ptr[f + 1]
             start, weight = item.encode(column)
             np.add(start, layout.row_ptr[f], out=slots.start[rows, first:last])
@@ -274,6 +274,12 @@ def _open(schema: Schema, table: object, target: str | None = None) -> Table:
     source = open_table(table, types=schema.column_types())
     schema.check_columns(source.names, target)
     return source
+
+
+def _by_field(schema: Schema, batch: pa.RecordBatch) -> list[pa.Array]:
+    """The column of each field, from a batch of the schema's columns."""
+    columns = batch.columns
+    return [columns[place] for place in schema.places]
 
 
 def _finish(working: list[Future[None]]) -> None:

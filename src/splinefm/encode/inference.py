@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from splinefm.encode.arrow import matches, to_arrow
 from splinefm.encode.auto import FEW_VALUES as SPREAD_BY_RANK
 from splinefm.encode.categorical import Categorical, MultiValued
-from splinefm.encode.columns import as_categories, as_lists, as_numbers, is_text, one_array
+from splinefm.encode.columns import (
+    Stray,
+    as_categories,
+    as_lists,
+    as_numbers,
+    as_seconds,
+    as_text,
+    is_date,
+    is_number,
+    is_text,
+    one_array,
+)
+from splinefm.encode.dates import DAY, find_format, parse_times, to_seconds, to_times
+from splinefm.encode.numbers import Decimal, find_decimal, parse_numbers
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
+from splinefm.encode.spelling import find_values
 from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.table import missing_column_message, open_table
+from splinefm.encode.timestamps import Timestamp
 from splinefm.encode.vocabulary import CategoryCounts
 
 FloatArray = npt.NDArray[np.float64]
@@ -27,21 +45,38 @@ FEW_VALUES = 10
 ATOM = 0.1
 MOST_ATOMS = 3
 MANY_CATEGORIES, MIN_COUNT = 1_000, 10
-# Few values in a wide range, far apart next to the closest two, each with several rows: amounts that recur exactly.
-MOST_AMOUNTS, GAP, ROWS_PER_AMOUNT = 256, 4.0, 10
+# Few values in a wide range, far apart next to the closest two, so that a new row hardly ever has another one: amounts
+# that recur exactly. Both the number of values and the share of rows with a known one are estimates for the whole of
+# which the table is a sample, so that a larger sample comes to the same conclusion.
+MOST_AMOUNTS, GAP, KNOWN = 256, 10.0, 0.9
+# Text is numbers or dates if nearly all of it is, or if what is not has few spellings, such as "?".
+NEARLY_ALL, MOSTLY, FEW_SPELLINGS = 0.99, 0.8, 3
+EXAMPLES = 3
 # With more distinct values than this, splines of several resolutions find the detail that the data support.
 FINE = 128
+_ONE_PER_ROW = "nearly one per row: an identifier? It cannot help on new rows; consider leaving it out"
 
 
 def infer_schema(table: object, *, target: str | None = None) -> Schema:
     """A schema that suits a table.
 
-    The rules, in this order: lists become multi-valued fields; text, booleans and whole numbers with at most 10
-    distinct values become categories (with `min_count=10` where there are more than 1,000 of them), and so do up to 256
-    distinct numbers that recur (ten rows each or more) and lie on no grid, such as tariffs; other numbers, dates and
-    times become numerical fields with `transform="auto"`, with splines of three resolutions where there are
-    more than 128 distinct values; a value that makes up a tenth of the rows or more is special. Columns without any
-    value or without a name are left out. The first 500,000 rows are looked at.
+    The rules, in this order:
+
+    1. Columns without any value or without a name are left out.
+    2. Lists become multi-valued fields.
+    3. Dates and times, also as text, become a numerical field for each part that the range of the data bears: the
+       trend always, the hour if there are times of day on two days or more, the day of the week from two weeks on, the
+       day of the year from two years on. Text is dates if 99 % of it is written as ISO 8601 says, or all of it in another
+       common way that has one meaning: 5/28/2011, but not 5/6/2011.
+    4. Text becomes numbers if 99 % of it is numbers, or 80 % and the rest has at most three spellings, such as `?`; what
+       is no number counts as missing. Whole numbers that a typed table has as text stay text.
+    5. Other text, booleans and whole numbers with at most 10 distinct values become categories (with `min_count=10`
+       where there are more than 1,000 of them), and so do about 256 distinct numbers at most that recur and lie far
+       apart on no grid, such as tariffs.
+    6. Other numbers become numerical fields with `transform="auto"`, with splines of three resolutions where there are
+       more than 128 distinct values; a value that makes up a tenth of the rows or more is special.
+
+    The first 500,000 rows are looked at.
 
     Parameters
     ----------
@@ -61,7 +96,7 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     >>> print(schema.reasons["sex"])
     text with 2 distinct values
     """
-    source = open_table(table)
+    source = open_table(table).as_text()
     if target is not None and target not in source.names:
         raise ValueError(missing_column_message(target, source.names))
     names = [name for name in source.names if name != target]
@@ -70,11 +105,11 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     head = _head(source.chunks(names), source.schema, names)
     if not head.num_rows:
         raise ValueError("the table has no rows; a schema is inferred from at least one")
-    choices = {name: _choose(name, one_array(head[name])) for name in names}
-    fields = tuple(field for field, _ in choices.values() if field is not None)
+    choices = [_choose(name, one_array(head[name]), source.untyped) for name in names]
+    fields = tuple(field for chosen, _ in choices for field in chosen)
     if not fields:
         raise ValueError("no column is left to make a field of: all are empty")
-    return Schema(fields, {name: reason for name, (_, reason) in choices.items()})
+    return Schema(fields, {name: reason for _, reasons in choices for name, reason in reasons.items()})
 
 
 def _head(chunks: Any, schema: pa.Schema, names: list[str]) -> pa.Table:
@@ -89,32 +124,199 @@ def _head(chunks: Any, schema: pa.Schema, names: list[str]) -> pa.Table:
     return pa.Table.from_batches(batches, batches[0].schema if batches else wanted)
 
 
-def _choose(name: str, column: pa.Array) -> tuple[Field | None, str]:
+_Choice = tuple[list[Field], dict[str, str]]
+"""The fields of a column, and a reason for each of them, or for leaving the column out."""
+
+
+def _choose(name: str, column: pa.Array, untyped: bool) -> _Choice:
     kind = column.type
     if not name:
-        return None, "left out: it has no name, as the index has in a text file that pandas wrote"
+        return _left_out(name, "it has no name, as the index has in a text file that pandas wrote")
     if column.null_count == len(column):
-        return None, "left out: it has no values"
+        return _left_out(name, "it has no values")
     if pa.types.is_nested(kind):
         longest = int(np.diff(as_lists(column, name, None).offsets).max(initial=0))
-        return MultiValued(name), f"lists of up to {longest} values"
-    if is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_dictionary(kind):
-        return _categorical(name, column, "truth values" if pa.types.is_boolean(kind) else "text")
-    if not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) or pa.types.is_time(kind):
+        return _one(MultiValued(name), f"lists of up to {longest} values")
+    if is_date(kind):
+        return _dates(name, as_seconds(column, name, zone=_zone(kind)), zone=_zone(kind))
+    if is_text(kind) or (pa.types.is_dictionary(kind) and is_text(kind.value_type)):
+        return _text(name, as_text(column), untyped)
+    if pa.types.is_boolean(kind):
+        return _categorical(name, column, "truth values")
+    if not (is_number(kind) or pa.types.is_duration(kind)):
         return _categorical(name, column, f"values of type {kind}")
-    return _number(name, column)
+    return _number(name, as_numbers(column, name))
 
 
-def _categorical(name: str, column: pa.Array, what: str) -> tuple[Field, str]:
+def _one(field: Field, reason: str) -> _Choice:
+    return [field], {field.name: reason}
+
+
+def _left_out(name: str, why: str) -> _Choice:
+    return [], {name: f"left out: {why}"}
+
+
+# Text
+
+
+def _text(name: str, text: pa.LargeStringArray, untyped: bool) -> _Choice:
+    """Dates, numbers or categories."""
+    present = text.drop_null()
+    found = _text_dates(name, text, present) or _text_numbers(name, text, present, untyped)
+    if found is not None:
+        return found
+    booleans = find_values(present.unique()) == "booleans"
+    return _categorical(name, text, "truth values" if booleans else "text", _mixture_words(name, present))
+
+
+def _text_dates(name: str, text: pa.LargeStringArray, present: pa.LargeStringArray) -> _Choice | None:
+    format, ambiguous = find_format(present.unique())
+    if ambiguous:
+        return _categorical(
+            name,
+            text,
+            "text",
+            f", dates such as {present[0].as_py()!r} that may be read in two ways: use "
+            f'sf.Timestamp({name!r}, format="%m/%d/%Y") or "%d/%m/%Y"',
+        )
+    times, stray = parse_times(text, format)
+    if not stray.sum() <= (1.0 - NEARLY_ALL) * len(present):
+        return None
+    words = _stray_words(text, stray, "date")
+    return _dates(name, to_seconds(times), format=format, text="missing", words=words)
+
+
+def _text_numbers(
+    name: str, text: pa.LargeStringArray, present: pa.LargeStringArray, untyped: bool
+) -> _Choice | None:
+    decimal = find_decimal(present)
+    x, stray = parse_numbers(text, decimal)
+    if stray is None:
+        stray = np.zeros(len(text), bool)
+        if not untyped and pc.all(matches(present, r"^\d+$")).as_py():
+            return None  # who keeps whole numbers as text means names
+    elif not _are_few(text, x, stray, len(present)):
+        return None
+    fields, reasons = _number(name, x, decimal=decimal, text="missing", words=_stray_words(text, stray, "number"))
+    return fields, reasons
+
+
+def _are_few(text: pa.LargeStringArray, x: FloatArray, stray: npt.NDArray[np.bool_], n_present: int) -> bool:
+    """Whether a column is numbers in spite of text that is none."""
+    share = 1.0 - stray.sum() / n_present
+    if share >= NEARLY_ALL:
+        return True
+    n_spellings = len(text.filter(to_arrow(stray)).unique())
+    n_numbers = len(np.unique(x[~np.isnan(x)]))
+    return bool(share >= MOSTLY and n_spellings <= FEW_SPELLINGS and n_numbers > FEW_VALUES)
+
+
+def _stray_words(text: pa.LargeStringArray, stray: npt.NDArray[np.bool_], what: str) -> str:
+    if not stray.any():
+        return ""
+    examples = ", ".join(map(repr, text.filter(to_arrow(stray)).unique()[:EXAMPLES].to_pylist()))
+    return f"; {stray.sum():,} of {len(text):,} rows hold no {what} ({examples}) and count as missing"
+
+
+def _mixture_words(name: str, present: pa.LargeStringArray) -> str:
+    """A remark on text that is numbers for the better part."""
+    _, stray = parse_numbers(present)
+    share = 1.0 if stray is None else 1.0 - stray.mean()
+    if not 0.5 <= share < 1.0 or stray is None:
+        return ""
+    example = present.filter(to_arrow(stray))[0].as_py()
+    return (
+        f", {share:.0%} of them numbers, others such as {example!r}: "
+        f'for a quantity use sf.Numerical({name!r}, text="missing")'
+    )
+
+
+def _categorical(name: str, column: pa.Array, what: str, remark: str = "") -> _Choice:
     counts = CategoryCounts()
     counts.update(as_categories(column, name))
     distinct = counts.n_distinct()
-    reason = f"{what} with {distinct:,} distinct values"
+    reason = f"{what} with {distinct:,} distinct values{remark}"
     if distinct <= MANY_CATEGORIES:
-        return Categorical(name), reason
+        return _one(Categorical(name), reason)
     if distinct > 0.9 * len(column):
-        reason += ", nearly one per row: an identifier? It cannot help on new rows; consider leaving it out"
-    return Categorical(name, min_count=MIN_COUNT), reason
+        reason += f", {_ONE_PER_ROW}"
+    return _one(Categorical(name, min_count=MIN_COUNT), reason)
+
+
+# Dates
+
+
+def _dates(
+    name: str,
+    seconds: FloatArray,
+    *,
+    format: str | None = None,
+    zone: str | None = None,
+    text: Stray = "error",
+    words: str = "",
+) -> _Choice:
+    """A field for each part that the range of the data bears."""
+    known = seconds[np.isfinite(seconds)]
+    n_days = (known.max() - known.min()) / DAY
+    has_times = bool((np.mod(known, DAY) != 0.0).any())
+    bears = {
+        "hour": (has_times and n_days >= 2, "times of day"),
+        "weekday": (n_days >= 14, "days of the week"),
+        "yearday": (n_days >= 2 * 365, "days of the year"),
+        "trend": (True, "dates and times" if has_times else "dates"),
+    }
+    first, last = (str(time)[: 16 if has_times else 10] for time in to_times(np.array([known.min(), known.max()])))
+    parts = [part for part, (fits, _) in bears.items() if fits]
+    fields: list[Field] = list(Timestamp(name, parts, format=format, zone=zone, text=text).fields)  # type: ignore[arg-type]
+    value, count = np.unique(known, return_counts=True)
+    fields[-1] = replace(fields[-1], basis=_basis(len(value)), special=tuple(value[_atoms(value, count)].tolist()))
+    span = f"from {first} to {last}{words}"
+    return fields, {field.name: f"{bears[part][1]}, {span}" for field, part in zip(fields, parts, strict=True)}
+
+
+def _zone(kind: pa.DataType) -> str | None:
+    """The zone whose clock tells the time of a column; UTC is the default."""
+    zone = getattr(kind, "tz", None)
+    return None if zone in (None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00") else str(zone)
+
+
+# Numbers
+
+
+def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "error", words: str = "") -> _Choice:
+    value, count = np.unique(x[np.isfinite(x)], return_counts=True)
+    if not len(value):
+        return _left_out(name, "it has no values")
+    is_whole = bool((value == np.floor(value)).all())
+    if len(value) <= FEW_VALUES and is_whole:
+        return _one(Categorical(name), f"whole numbers with only {len(value)} distinct values{_or_quantity(name)}{words}")
+    if _are_amounts(value, count):
+        reason = f"{len(value):,} distinct numbers that recur exactly, far apart{_or_quantity(name)}{words}"
+        return _one(Categorical(name), reason)
+    reason = f"numbers with {len(value):,} distinct values"
+    if is_whole and len(value) > MANY_CATEGORIES and len(value) > 0.9 * len(x):
+        reason += f", {_ONE_PER_ROW}"
+    atoms = _atoms(value, count)
+    if len(atoms):
+        shares = ", ".join(f"{value[i]:g} ({count[i] / count.sum():.0%} of the rows)" for i in atoms)
+        reason += f"; {shares} too frequent to be a quantity: special"
+    special = tuple(value[atoms].tolist())
+    return _one(Numerical(name, basis=_basis(len(value)), special=special, decimal=decimal, text=text), reason + words)
+
+
+def _or_quantity(name: str) -> str:
+    return f"; for a quantity use sf.Numerical({name!r})"
+
+
+def _basis(n_distinct: int) -> BSpline | MultiResolution:
+    return MultiResolution() if n_distinct > FINE else BSpline()
+
+
+def _atoms(value: FloatArray, count: IntArray) -> IntArray:
+    """Places of values that are too frequent to be a quantity."""
+    atoms = np.flatnonzero(count >= ATOM * count.sum())
+    # Heavy values of a coarse grid are no exceptions; the transform gives each of them its place by rank.
+    return atoms if len(atoms) <= MOST_ATOMS and len(value) > SPREAD_BY_RANK else atoms[:0]
 
 
 def _are_amounts(value: FloatArray, count: IntArray) -> bool:
@@ -123,27 +325,8 @@ def _are_amounts(value: FloatArray, count: IntArray) -> bool:
         return False
     gaps = np.diff(value)
     # Without the most frequent one, which may be a zero that stands for "none".
-    recurring = count.sum() - count.max() >= ROWS_PER_AMOUNT * (len(count) - 1)
-    return bool(recurring and np.median(gaps) >= GAP * gaps.min())
-
-
-def _number(name: str, column: pa.Array) -> tuple[Field | None, str]:
-    x = as_numbers(column, name)
-    value, count = np.unique(x[np.isfinite(x)], return_counts=True)
-    if not len(value):
-        return None, "left out: it has no values"
-    if len(value) <= FEW_VALUES and (value == np.floor(value)).all():
-        return Categorical(name), f"whole numbers with only {len(value)} distinct values"
-    if _are_amounts(value, count):
-        return Categorical(name), f"{len(value):,} distinct numbers that recur exactly, far apart"
-    what = "dates or times, as seconds since 1970" if pa.types.is_temporal(column.type) else "numbers"
-    atoms = np.flatnonzero(count >= ATOM * count.sum())
-    basis = MultiResolution() if len(value) > FINE else BSpline()
-    # Heavy values of a coarse grid are no exceptions; the transform gives each of them its place by rank.
-    if not 0 < len(atoms) <= MOST_ATOMS or len(value) <= SPREAD_BY_RANK:
-        return Numerical(name, basis=basis), f"{what} with {len(value):,} distinct values"
-    shares = ", ".join(f"{value[i]:g} ({count[i] / count.sum():.0%} of the rows)" for i in atoms)
-    return (
-        Numerical(name, basis=basis, special=tuple(value[atoms].tolist())),
-        f"{what} with {len(value):,} distinct values; {shares} too frequent to be a quantity: special",
-    )
+    others = np.delete(count, count.argmax())
+    once, twice = int((others == 1).sum()), int((others == 2).sum())
+    in_all = len(value) + once * (once - 1) / (2 * (twice + 1))  # Chao's estimate
+    known = 1.0 - once / others.sum()  # Good's and Turing's
+    return bool(in_all <= MOST_AMOUNTS and known >= KNOWN and np.median(gaps) >= GAP * gaps.min())

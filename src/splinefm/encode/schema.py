@@ -7,7 +7,7 @@ import os
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -19,21 +19,23 @@ from splinefm.encode.bases import BASES
 from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.table import missing_column_message
+from splinefm.encode.timestamps import Timestamp
 from splinefm.encode.transforms import TRANSFORMS
 from splinefm.encode.vocabulary import Vocabulary
 
 Field = Numerical | Categorical | MultiValued
-_KINDS: dict[str, type] = {kind.__name__: kind for kind in (Numerical, Categorical, MultiValued, *TRANSFORMS, *BASES)}
+_FIELD_KINDS: tuple[type, ...] = (Numerical, Categorical, MultiValued, Timestamp)
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in (*_FIELD_KINDS, *TRANSFORMS, *BASES)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Schema:
     """The fields of a model, in order.
 
     Parameters
     ----------
-    fields : sequence of Numerical, Categorical and MultiValued
-        The fields; their names must differ.
+    fields : sequence of Numerical, Categorical, MultiValued and Timestamp
+        The fields; their names must differ. A timestamp becomes a numerical field for each of its parts.
     reasons : mapping of str to str
         Why each field is as it is, where the schema was inferred. Not part of equality.
 
@@ -46,24 +48,46 @@ class Schema:
     True
     """
 
-    fields: Sequence[Field]
+    fields: tuple[Field, ...]
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", tuple(self.fields))
-        for item in self.fields:
-            if not isinstance(item, Field):
-                raise ValueError(f"a schema takes sf.Numerical, sf.Categorical and sf.MultiValued; got {item!r}")
-        if not self.fields:
+    def __init__(self, fields: Iterable[Field | Timestamp], reasons: Mapping[str, str] | None = None) -> None:
+        items: list[Field] = []
+        for item in fields:
+            if not isinstance(item, Field | Timestamp):
+                kinds = ", ".join(f"sf.{kind.__name__}" for kind in _FIELD_KINDS)
+                raise ValueError(f"a schema takes {kinds}; got {item!r}")
+            items += item.fields if isinstance(item, Timestamp) else [item]
+        if not items:
             raise ValueError("a schema needs at least one field")
+        object.__setattr__(self, "fields", tuple(items))
+        object.__setattr__(self, "reasons", reasons or {})
         twice = sorted(name for name, count in Counter(self.names).items() if count > 1)
         if twice:
-            raise ValueError(f"the schema names a column twice: {', '.join(map(repr, twice))}")
+            raise ValueError(
+                f"the schema names a field twice: {', '.join(map(repr, twice))}; "
+                'to read a column twice, name the second field otherwise and give it column="..."'
+            )
 
     @cached_property  # tables have thousands of columns, and much asks for their names
     def names(self) -> tuple[str, ...]:
-        """Names of the fields, which are the columns that they read."""
+        """Names of the fields."""
         return tuple(item.name for item in self.fields)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that the fields read, each once."""
+        return tuple(dict.fromkeys(item.column for item in self.fields))
+
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """For each field the place of its column among `columns`."""
+        place = {name: i for i, name in enumerate(self.columns)}
+        return tuple(place[item.column] for item in self.fields)
+
+    def on_column(self, column: str) -> tuple[Field, ...]:
+        """The fields that read a column."""
+        return tuple(item for item in self.fields if item.column == column)
 
     @cached_property
     def _by_name(self) -> dict[str, Field]:
@@ -91,17 +115,21 @@ class Schema:
 
     def column_types(self) -> dict[str, pa.DataType]:
         """The types in which text files should be read."""
-        return {item.name: pa.float64() if isinstance(item, Numerical) else pa.large_string() for item in self.fields}
+        types: dict[str, pa.DataType] = {}
+        for item in self.fields:
+            if types.get(item.column, pa.float64()) == pa.float64():  # text can be read as anything
+                types[item.column] = pa.float64() if _is_plain_number(item) else pa.large_string()
+        return types
 
     def check_columns(self, names: Sequence[str], target: str | None = None) -> None:
         """Raise where a column is missing from the table or the target is a field."""
-        if target is not None and target in self._by_name:
+        if target is not None and target in self.columns:
             raise ValueError(
                 f"the target {target!r} is a field of the schema: the model would be given the answer; "
                 "remove that field"
             )
         present = set(names)
-        for name in self.names:
+        for name in self.columns:
             if name not in present:
                 raise ValueError(missing_column_message(name, names))
 
@@ -127,7 +155,7 @@ class Schema:
         if not isinstance(entries, list) or set(description) != {"field"}:
             raise ValueError('a schema file has one list "field" with an entry per column')
         reasons = {}
-        items: list[Field] = []
+        items: list[Field | Timestamp] = []
         for entry in entries:
             entry = dict(entry)
             reason = entry.pop("reason", None)
@@ -170,6 +198,11 @@ def _brief(item: Field) -> str:
     return f"{type(item).__name__}({', '.join([repr(item.name), *settings])})"
 
 
+def _is_plain_number(item: Field) -> bool:
+    """Whether text files may be read as numbers right away."""
+    return isinstance(item, Numerical) and item.part is None and item.text == "error" and item.decimal == "."
+
+
 def _schema_path(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if path.suffix not in (".toml", ".json"):
@@ -200,6 +233,8 @@ def _to_dict(value: Any) -> Any:
 def _is_default(value: Any, item: Any) -> bool:
     if item.name == "name":
         return False
+    if item.name == "column":
+        return bool(value.column == value.name)
     default = item.default if item.default_factory is MISSING else item.default_factory()
     return bool(getattr(value, item.name) == default)
 

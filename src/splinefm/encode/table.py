@@ -72,6 +72,15 @@ class Table:
         """Column names, in order."""
         return tuple(self.schema.names)
 
+    @property
+    def untyped(self) -> bool:
+        """Whether the source has no types of its own, as text files have none."""
+        return self._retype is not None
+
+    def as_text(self) -> Table:
+        """The table with all columns as text, if it is `untyped`; otherwise as it is."""
+        return self if self._retype is None else self._retype(dict.fromkeys(self.names, pa.large_string()))
+
     def chunks(self, columns: Sequence[str] | None = None, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
         """Batches of exactly `rows` rows (the last may have fewer), however the source is chunked.
 

@@ -85,8 +85,8 @@ class Source:
             type(self.classes[0]) if self.classes else float, pa.float64()
         )
         table = open_table(self.table, types={**self.schema.column_types(), self.target: target})
-        for name in self.names[len(self.schema) :]:
-            if name not in table.names:
+        for name in (self.target, self.sample_weight):
+            if name is not None and name not in table.names:
                 raise ValueError(missing_column_message(name, table.names))
         self.schema.check_columns(table.names, self.target)
         return table
@@ -94,7 +94,7 @@ class Source:
     @property
     def names(self) -> list[str]:
         """The columns of the fields, the target and the weights."""
-        return [*self.schema.names, self.target, *([self.sample_weight] if self.sample_weight else [])]
+        return [*self.schema.columns, self.target, *([self.sample_weight] if self.sample_weight else [])]
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Record batches in the order of the table."""

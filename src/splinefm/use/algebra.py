@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.numerical import check_choice, spread
+from splinefm.encode.numerical import Numerical, check_choice, spread
 from splinefm.encode.schema import Field
 from splinefm.encode.table import Table, missing_column_message, open_table, quoted
 from splinefm.learn.fitted import Fitted
@@ -33,6 +33,14 @@ def n_units(fitted: Fitted, f: int) -> int:
 def active_rows(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """Rows inside the field that are active, and their weights; both of shape (n, weights)."""
     start, weight = item.encode(column)
+    return spread(start, item.layout.widths), weight
+
+
+def rows_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """The same for values along the axis of the field, such as hours for the hour of a date."""
+    if not isinstance(item, Numerical):
+        return active_rows(item, column)
+    start, weight = item.place(item.on_axis(column))
     return spread(start, item.layout.widths), weight
 
 
@@ -87,7 +95,7 @@ def _averaged(fitted: Fitted, absent: list[int], background: object) -> list[Flo
     """Mean weights of fields over a table."""
     encoder = fitted.encoder
     source = open_table(background, types=encoder.schema.column_types())
-    names = [encoder.fields[f].name for f in absent]
+    names = list(dict.fromkeys(encoder.fields[f].column for f in absent))
     for name in names:
         if name not in source.names:
             raise ValueError(f"background: {missing_column_message(name, source.names)}")
@@ -96,7 +104,7 @@ def _averaged(fitted: Fitted, absent: list[int], background: object) -> list[Flo
     for n, columns in read_columns(source, names, _BLOCK):
         n_rows += n
         for f, total in zip(absent, totals, strict=True):
-            rows, weight = active_rows(encoder.fields[f], columns[encoder.fields[f].name])
+            rows, weight = active_rows(encoder.fields[f], columns[encoder.fields[f].column])
             total += np.bincount(rows.ravel(), weight.ravel(), minlength=len(total))
     if not n_rows:
         raise ValueError("background has no rows; give at least one to average over")
@@ -125,7 +133,10 @@ def other_units(
     columns: dict[str, pa.Array],
     means: dict[int, tuple[FloatArray, float]],
 ) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int32]]:
-    """Vectors of all units outside of `along`, shape (n, units, width), their linear part, and their fields."""
+    """Vectors of all units outside of `along`, shape (n, units, width), their linear part, and their fields.
+
+    `columns` has the values along the axis of each field, by its name.
+    """
     width = fitted.params["factors"].shape[1]
     parts, linear, unit_field = [np.zeros((n, 0, width))], np.zeros(n), []
     for f, item in enumerate(fitted.encoder.fields):
@@ -146,7 +157,7 @@ def other_units(
 def _unit_vectors(fitted: Fitted, f: int, column: pa.Array) -> tuple[FloatArray, FloatArray]:
     """Vectors of a field's units, shape (n, units, width), and its linear part, shape (n,)."""
     layout, params = fitted.encoder.layout, fitted.params
-    rows, weight = active_rows(fitted.encoder.fields[f], column)
+    rows, weight = rows_on_axis(fitted.encoder.fields[f], column)
     rows = rows + layout.row_ptr[f]
     units = np.repeat(layout.fields[f].units, layout.fields[f].widths)
     vectors = np.zeros((len(rows), n_units(fitted, f), params["factors"].shape[1]))

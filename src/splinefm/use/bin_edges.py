@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.bases import Bins
-from splinefm.encode.columns import as_numbers
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.numerical import ORDINARY, spread
+from splinefm.encode.schema import Schema
 from splinefm.encode.sketch import QuantileSketch
 from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.table import missing_column_message, open_table
@@ -77,12 +77,12 @@ def _raw_range(item: Any, count: int) -> tuple[float, float]:
 
 def _points_of(item: Any, data: object) -> tuple[FloatArray, FloatArray]:
     """Ordinary values of a column of a table, in order, and the rows that each stands for."""
-    source = open_table(data, types={item.name: pa.float64()})
-    if item.name not in source.names:
-        raise ValueError(f"data: {missing_column_message(item.name, source.names)}")
+    source = open_table(data, types=Schema([item]).column_types())
+    if item.column not in source.names:
+        raise ValueError(f"data: {missing_column_message(item.column, source.names)}")
     sketch = QuantileSketch()
-    for chunk in source.chunks([item.name], CHUNK):
-        x = as_numbers(chunk.column(0), item.name)
+    for chunk in source.chunks([item.column], CHUNK):
+        x = item.read(chunk.column(0))
         token = item.tokens(x)
         sketch.update(x if token is None else x[token == ORDINARY])
     summary = sketch.summary()

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.bases import Polynomial
-from splinefm.encode.columns import as_numbers
 from splinefm.encode.numerical import ORDINARY, spread
 from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.learn.losses import Loss
@@ -159,7 +158,7 @@ class Curve(_View):
         by u.
         """
         column, shape = as_column(self.field, values)
-        x = as_numbers(column, self.field.name)
+        x = self.field.on_axis(column)
         token = self.field.tokens(x)
         ordinary = np.ones(len(x), bool) if token is None else token == ORDINARY
         inside = np.where(ordinary, x, 0.0)

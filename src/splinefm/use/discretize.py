@@ -199,7 +199,7 @@ def _measure(fitted: Fitted, binned: Fitted, data: object) -> tuple[int, float, 
     source = open_table(data, types=schema.column_types())
     schema.check_columns(source.names)
     n_rows, most, total = 0, 0.0, 0.0
-    for chunk in source.chunks(schema.names, CHUNK):
+    for chunk in source.chunks(schema.columns, CHUNK):
         change = np.abs(binned.scores(chunk).astype(np.float64) - fitted.scores(chunk))
         n_rows, most, total = n_rows + len(change), max(most, float(change.max())), total + float(change.sum())
     if not n_rows:

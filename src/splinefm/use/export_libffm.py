@@ -134,11 +134,11 @@ def export_libffm_rows(
     schema.check_columns(source.names, target)
     if target is not None and target not in source.names:
         raise ValueError(missing_column_message(target, source.names))
-    names = [*schema.names, *([target] if target is not None else [])]
+    names = [*schema.columns, *([target] if target is not None else [])]
     with replacing(place) as file:
         for chunk in source.chunks(names, CHUNK):
             labels = ["0"] * chunk.num_rows if target is None else _labels(fitted, chunk.column(target), target)
-            slots = fitted.encoder.encode(chunk.select(list(schema.names)))
+            slots = fitted.encoder.encode(chunk.select(list(schema.columns)))
             file.writelines(line.encode() for line in _lines(labels, slots))
 
 

@@ -88,7 +88,7 @@ class ItemIndex:
         check_choice("form", form, ("auto", "vectors", "effects"))
         source = open_table(items, types=check_fitted(fitted).encoder.schema.column_types())
         names = fitted.encoder.schema.names
-        own = tuple(f for f, name in enumerate(names) if name in source.names)
+        own = tuple(f for f, item in enumerate(fitted.encoder.fields) if item.column in source.names)
         if not own:
             raise ValueError(
                 f"items has none of the fields of the model, which are {quoted(names)}; "

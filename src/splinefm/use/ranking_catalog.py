@@ -156,12 +156,12 @@ class Catalog:
     ) -> Iterator[pa.RecordBatch]:
         """Chunks with the columns of the fields; ids and groups are put aside."""
         extra = [name for name in (ids, groups) if isinstance(name, str)]
-        for chunk in source.chunks(list(dict.fromkeys([*self.part.names, *extra])), _CHUNK):
+        for chunk in source.chunks(list(dict.fromkeys([*self.part.columns, *extra])), _CHUNK):
             if isinstance(ids, str):
                 keys.append(read_keys(chunk.column(ids), f"ids, column {ids!r}"))
             if isinstance(groups, str):
                 names += read_groups(chunk.column(groups), f"groups, column {groups!r}")
-            yield chunk.select(list(self.part.names))
+            yield chunk.select(list(self.part.columns))
 
     def _fold(self, chunk: pa.RecordBatch) -> _Block:
         """Some items as they are stored, and their offsets."""

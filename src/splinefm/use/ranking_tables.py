@@ -32,6 +32,7 @@ class Part:
         self.types = whole.schema.column_types()
         self.items = tuple(whole.fields[f] for f in fields)
         self.names = tuple(item.name for item in self.items)
+        self.columns = tuple(dict.fromkeys(item.column for item in self.items))
         self.layout = Layout(tuple(item.layout for item in self.items))
         self.first_row = whole.layout.row_ptr[list(fields)] if fields else np.zeros(0, np.int32)
         windows = np.diff(self.layout.window_ptr)
@@ -43,7 +44,7 @@ class Part:
     def open(self, table: object, what: str) -> Table:
         """A table that has all fields."""
         source = open_table(table, types=self.types)
-        for name in self.names:
+        for name in self.columns:
             if name not in source.names:
                 raise ValueError(f"{what}: {missing_column_message(name, source.names)}")
         return source
@@ -60,11 +61,11 @@ class Part:
     def encode_any(self, context: object) -> Slots:
         """Slots of a dict of values or a table."""
         if isinstance(context, Mapping):
-            missing = [name for name in self.names if name not in context]
+            missing = [name for name in self.columns if name not in context]
             if missing:
                 raise ValueError(
                     f"the context lacks {quoted(missing)}; give the value of every field "
-                    f"({quoted(self.names)}), None where it is missing"
+                    f"({quoted(self.columns)}), None where it is missing"
                 )
             if is_row(self.items, context):
                 return self.encode_row(context)
@@ -74,7 +75,7 @@ class Part:
         """Slots of one row; a single row is encoded without a table, which would take longer than the rest."""
         starts, weights = [np.zeros((1, 0), np.int32)], [np.zeros((1, 0))]
         for item, first in zip(self.items, self.first_row, strict=True):
-            start, weight = item.encode(_one_column(item, values[item.name]))
+            start, weight = item.encode(_one_column(item, values[item.column]))
             starts.append(start + first)
             weights.append(weight)
         return Slots(
@@ -95,9 +96,9 @@ def is_row(fields: Sequence[Field], values: Mapping[str, object]) -> bool:
     """
     for item in fields:
         if not isinstance(item, MultiValued):
-            return not _is_column(values[item.name])
+            return not _is_column(values[item.column])
     for item in fields:
-        value = values[item.name]
+        value = values[item.column]
         if isinstance(item, MultiValued) and _is_column(value):
             # A column of lists, or of texts to be cut.
             return not any(_is_column(part) or item.separator is not None for part in cast(Iterable[object], value))

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.bases import Bins, Polynomial
-from splinefm.encode.columns import as_numbers
 from splinefm.encode.numerical import ORDINARY, Numerical
+from splinefm.encode.schema import Schema
 from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.table import open_table
 from splinefm.encode.transforms import BestFitCDF, Transform
@@ -219,16 +219,16 @@ def column_values(data: object, item: Numerical) -> FloatArray:
     """The column of a field: from a table, or the values themselves; NaN where missing."""
     column = data
     if _is_table(data):
-        source = open_table(data, types={item.name: pa.float64()})
-        batches = source.chunks([item.name])
-        column = pa.chunked_array([batch.column(0) for batch in batches], source.schema.field(item.name).type)
+        source = open_table(data, types=Schema([item]).column_types())
+        batches = source.chunks([item.column])
+        column = pa.chunked_array([batch.column(0) for batch in batches], source.schema.field(item.column).type)
     try:
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         array = column if isinstance(column, pa.Array) else pa.array(np.asarray(column).ravel(), from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"data: {error}; give a table with the column {item.name!r}, or its values") from error
-    values = as_numbers(array, item.name)
+    values = item.read(array) if _is_table(data) else item.on_axis(array)
     if not len(values):
         raise ValueError(f"data: the column {item.name!r} has no rows; give at least one, or leave data out")
     return values

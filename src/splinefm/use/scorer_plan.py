@@ -17,7 +17,7 @@ from splinefm.encode.vocabulary import Vocabulary
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 from splinefm.use import scorer_kernels as kernels
-from splinefm.use.algebra import active_rows, field_weights
+from splinefm.use.algebra import field_weights, rows_on_axis
 from splinefm.use.scorer_pieces import FloatArray, Window, transform_pieces, windows
 from splinefm.use.scorer_values import unseen_row
 
@@ -232,7 +232,7 @@ def compile_number(item: Numerical) -> Compiled | None:
 def _agrees(item: Numerical, compiled: Compiled) -> bool:
     """Whether kernels and encoder give the same rows and weights all over the range of a field."""
     x = _probes(item)
-    expected_rows, expected = active_rows(item, pa.array(x))
+    expected_rows, expected = rows_on_axis(item, pa.array(x))
     plan = Plan()
     plan.add_number(item, 0, compiled)
     address, room = plan.finish(), Room(plan.stride, plan.n_terms, 0)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field
-from splinefm.use.algebra import active_rows
+from splinefm.use.algebra import rows_on_axis
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -60,7 +60,7 @@ def weights_at(item: Field, values: object) -> tuple[Any, tuple[int, ...]]:
     from scipy.sparse import csr_array
 
     column, shape = as_column(item, values)
-    rows, weight = active_rows(item, column)
+    rows, weight = rows_on_axis(item, column)
     row_ptr = np.arange(len(rows) + 1) * rows.shape[1]
     return csr_array((weight.ravel(), rows.ravel(), row_ptr), shape=(len(rows), item.layout.n_rows)), shape
 

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm.encode.arrow import to_arrow
 from splinefm.encode.categorical import MultiValued
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.encode.table import missing_column_message, open_table
+from splinefm.encode.table import missing_column_message, open_table, quoted
 from splinefm.learn.fitted import Fitted
 from splinefm.use.algebra import (
     Rest,
@@ -55,6 +56,8 @@ def segment(
         The model.
     values : mapping of str to value
         The segment: the value of every other field (None is a missing value, a list belongs to a multi-valued field).
+        A date gives all parts of its column their values, unless they are named themselves: {"seen_at": "2024-05-28"},
+        {"seen_at.hour": 13.5}.
     along : str or pair of str
         The field, or the two fields, that vary.
     rest : {"error", "mean"}
@@ -83,11 +86,13 @@ def segment(
     if not isinstance(values, Mapping):
         raise TypeError(f"a segment is a dict of values, got {type(values).__name__}; for a table use sf.segments")
     for name in values:
-        if name not in schema.names:
+        if name not in schema.names and name not in schema.columns:
             raise ValueError(f"the segment: {missing_column_message(str(name), schema.names)}")
         if name in names:
             raise ValueError(f"{name!r} is in the segment and varies (along): take it out of one of the two")
-    columns = {name: pa.array([_one_value(schema[name], value)], from_pandas=True) for name, value in values.items()}
+    items = {name: schema[name] if name in schema.names else schema.on_column(name)[0] for name in values}
+    given = {name: pa.array([_one_value(items[name], value)], from_pandas=True) for name, value in values.items()}
+    columns = _by_field(schema, given, names)
     means = mean_vectors(fitted, [*columns, *names], rest, background)
     return _view(fitted, names, iter([(1, columns)]), means)[0]
 
@@ -124,12 +129,29 @@ def segments(
     source = open_table(table, types=schema.column_types())
     if rest == "mean":
         for name in source.names:
-            if name not in schema.names:
+            if name not in schema.names and name not in schema.columns:
                 raise ValueError(f'with rest="mean" all columns must be fields; {_unknown_field(name, schema)}')
-    given = [name for name in schema.names if name in source.names and name not in names]
-    means = mean_vectors(fitted, [*given, *names], rest, background)
+    present = [item for item in schema if item.name not in names and {item.name, item.column} & set(source.names)]
+    means = mean_vectors(fitted, [*(item.name for item in present), *names], rest, background)
+    columns = [name for name in source.names if any(name in (item.name, item.column) for item in present)]
     units = fitted.encoder.layout.n_units * fitted.params["factors"].shape[1]
-    return _view(fitted, names, read_columns(source, given, max(1, _ROOM // units)), means)
+    chunks = read_columns(source, columns, max(1, _ROOM // units))
+    return _view(fitted, names, ((n, _by_field(schema, own, names)) for n, own in chunks), means)
+
+
+def _by_field(schema: Schema, given: Mapping[str, pa.Array], along: tuple[str, ...]) -> dict[str, pa.Array]:
+    """Values along the axes of the fields that do not vary, given by names of fields or of columns."""
+    values = {}
+    for item in schema:
+        if item.name in along:
+            continue
+        if item.name in given:
+            values[item.name] = given[item.name]
+        elif item.column in given:
+            column = given[item.column]
+            is_part = isinstance(item, Numerical) and item.part is not None
+            values[item.name] = to_arrow(item.read(column)) if is_part else column  # type: ignore[arg-type]  # numbers
+    return values
 
 
 def _along_names(along: Along) -> tuple[str, ...]:
@@ -153,6 +175,8 @@ def _check_along(fitted: Fitted, names: tuple[str, ...]) -> None:
 
 
 def _unknown_field(name: str, schema: Schema) -> str:
+    if name in schema.columns:
+        return f"{name!r} is a column of several fields; take one of {quoted([item.name for item in schema.on_column(name)])}"
     return missing_column_message(name, schema.names).replace(" in the table", " in the model")
 
 
