@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from splinefm.encode.bases import Powers as Powers
     from splinefm.encode.categorical import Categorical as Categorical
     from splinefm.encode.categorical import MultiValued as MultiValued
+    from splinefm.encode.drift import DriftWarning as DriftWarning
     from splinefm.encode.encoder import Encoder as Encoder
     from splinefm.encode.encoder import Statistics as Statistics
     from splinefm.encode.encoder import fit_encoder as fit_encoder
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from splinefm.encode.splines import MultiResolution as MultiResolution
     from splinefm.encode.starvation import Starvation as Starvation
     from splinefm.encode.table import open_table as open_table
+    from splinefm.encode.timestamps import Timestamp as Timestamp
     from splinefm.encode.transforms import ArcsinhSquare as ArcsinhSquare
     from splinefm.encode.transforms import BestFitCDF as BestFitCDF
     from splinefm.encode.transforms import CustomTransform as CustomTransform
@@ -100,6 +102,7 @@ _HOME = {
     "encode.auto": "choose_transform",
     "encode.bases": "Bins CustomBasis Fourier Polynomial Powers",
     "encode.categorical": "Categorical MultiValued",
+    "encode.drift": "DriftWarning",
     "encode.encoder": "Encoder Statistics fit_encoder",
     "encode.inference": "infer_schema",
     "encode.numerical": "Numerical",
@@ -108,6 +111,7 @@ _HOME = {
     "encode.splines": "BSpline MultiResolution",
     "encode.starvation": "Starvation",
     "encode.table": "open_table",
+    "encode.timestamps": "Timestamp",
     "encode.transforms": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile",
     "learn.container": "ModelFileError",
     "learn.estimators": "SplineFMClassifier SplineFMRegressor",

@@ -144,7 +144,11 @@ class Categorical:
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field, shape (n, 1), and weights, shape (n, 1)."""
-        names, codes = self.read(column)
+        return self.place(self.read(column))
+
+    def place(self, values: Categories) -> tuple[IntArray, FloatArray]:
+        """Rows inside the field and weights of names."""
+        names, codes = values
         row, weight = self.look_up(names)
         if codes is not None:
             if not len(names):
@@ -158,9 +162,13 @@ class Categorical:
             row, weight = np.where(absent, np.int32(0), row), np.where(absent, 1.0, weight)
         return row[:, None], weight[:, None]
 
+    def find(self, names: pa.LargeStringArray) -> IntArray:
+        """Place of each name in the vocabulary, in any spelling; -1 where it has none."""
+        return self._fitted().find(names, self.spelling)
+
     def look_up(self, names: pa.LargeStringArray) -> tuple[IntArray, FloatArray]:
         """Row and weight of each name; nulls get some row, to be overwritten."""
-        found = self._fitted().find(names, self.spelling)
+        found = self.find(names)
         row = found + np.int32(self.n_tokens)
         weight = np.ones(len(names))
         unknown = np.flatnonzero(found < 0)
@@ -216,9 +224,9 @@ class Categorical:
         counts = np.zeros(self.layout.n_rows)
         if self.missing == "token":
             counts[0] = statistics.n_missing
-        return counts + self.place(statistics.counts, len(counts))
+        return counts + self.rows_of(statistics.counts, len(counts))
 
-    def place(self, counts: CategoryCounts, n_rows: int) -> FloatArray:
+    def rows_of(self, counts: CategoryCounts, n_rows: int) -> FloatArray:
         """Counts of categories as counts of table rows."""
         names, rows = counts.every()
         place, weight = self.look_up(names)
@@ -344,12 +352,16 @@ class MultiValued:
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field and weights, both of shape (n, max_length); unused places weigh 0."""
-        names, offsets, missing = self.read(column)
-        length = self._fitted_length()
-        start = np.zeros((len(column), length), np.int32)
-        weight = np.zeros((len(column), length))
+        return self.place(self.read(column))
+
+    def place(self, values: Lists) -> tuple[IntArray, FloatArray]:
+        """Rows inside the field and weights of lists of names."""
+        names, offsets, missing = values
+        length, n = self._fitted_length(), len(missing)
+        start = np.zeros((n, length), np.int32)
+        weight = np.zeros((n, length))
         count = np.diff(offsets)
-        owner = np.repeat(np.arange(len(column)), count)
+        owner = np.repeat(np.arange(n), count)
         place = np.arange(len(names)) - offsets[:-1][owner]
         kept = place < length
         row, value = self.elements.look_up(names)
@@ -372,7 +384,7 @@ class MultiValued:
 
     def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
         """Positions in the vocabulary in the order to show them; see `Categorical.display_order`."""
-        return self._elements.display_order(positions)
+        return self.elements.display_order(positions)
 
     def row_counts(self, statistics: MultiValuedStatistics) -> FloatArray:
         """Elements of the training rows that touch each table row."""
@@ -385,7 +397,7 @@ class MultiValued:
         if self.missing == "token":
             weights[0] = statistics.n_missing
         for length, counts in sorted(statistics.by_length.items()):  # the same sums however the rows were cut
-            weights += elements.place(counts, len(weights)) / length
+            weights += elements.rows_of(counts, len(weights)) / length
         return weights
 
     def _fitted_length(self) -> int:

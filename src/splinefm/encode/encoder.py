@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,9 @@ from splinefm.encode.sketch import FloatArray
 from splinefm.encode.slots import Layout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import Starvation
 from splinefm.encode.table import Table, open_table
+
+if TYPE_CHECKING:
+    from splinefm.encode.drift import Watch
 
 FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStatistics
 # Rows per task: fitting takes a column of a chunk at a time, encoding all columns of a block.
@@ -90,7 +94,8 @@ class Statistics:
             raise ValueError("the table has no rows; an encoder is fitted to at least one")
         fitted = list(in_order(_fit, zip(self.schema, self.fields, strict=True), self.threads))
         fields, notes, counts, weights = zip(*fitted, strict=True)
-        return Encoder(fields, self.n_rows, dict(zip(self.schema.names, notes, strict=True)), counts, weights)
+        notes = dict(zip(self.schema.names, notes, strict=True))
+        return Encoder(fields, self.n_rows, notes, counts, weights, np.array([_range(own) for own in self.fields]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +115,9 @@ class Encoder:
     row_weights : tuple of arrays, optional
         For each field the sum over the training rows of the weight of each of its table rows; NaN, the default, where
         it is not known. For categorical fields it is the counts, whatever is given.
+    ranges : array of shape (fields, 2), optional
+        The least and the largest ordinary value of numerical fields in the training rows; NaN, the default, where they
+        are not known.
 
     Examples
     --------
@@ -125,8 +133,13 @@ class Encoder:
     notes: dict[str, str]
     row_counts: tuple[FloatArray, ...]
     row_weights: tuple[FloatArray, ...] = ()
+    ranges: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
 
     def __post_init__(self) -> None:
+        if not len(self.ranges):
+            object.__setattr__(self, "ranges", np.full((len(self.fields), 2), np.nan))
+        if self.ranges.shape != (len(self.fields), 2):
+            raise ValueError(f"ranges must have a pair per field, shape ({len(self.fields)}, 2); got {self.ranges.shape}")
         weights = self.row_weights or tuple(np.full(len(rows), np.nan) for rows in self.row_counts)
         sizes = [item.layout.n_rows for item in self.fields]
         for what, arrays in (("row_counts", self.row_counts), ("row_weights", weights)):
@@ -145,6 +158,7 @@ class Encoder:
             and (self.fields, self.n_rows, self.notes) == (other.fields, other.n_rows, other.notes)
             and all(map(np.array_equal, self.row_counts, other.row_counts))
             and all(map(partial(np.array_equal, equal_nan=True), self.row_weights, other.row_weights))
+            and np.array_equal(self.ranges, other.ranges, equal_nan=True)
         )
 
     __hash__ = None  # type: ignore[assignment]  # equality is by content
@@ -168,7 +182,7 @@ class Encoder:
         """
         return tuple(weights / self.n_rows for weights in self.row_weights)
 
-    def encode(self, table: object, *, threads: int | None = None) -> Slots:
+    def encode(self, table: object, *, threads: int | None = None, watch: Watch | None = None) -> Slots:
         """Slots of all rows of a table, in its order.
 
         Parameters
@@ -177,21 +191,25 @@ class Encoder:
             Anything that `open_table` takes; other columns than the fields' are ignored.
         threads : int, optional
             Blocks of rows that are encoded at the same time; all cores by default.
+        watch : Watch, optional
+            Counts values that are unseen, out of range or missing.
         """
         source = _open(self.schema, table)
         if source.n_rows is None:
-            parts = list(in_order(self._encode_block, self._blocks(source), threads))
+            parts = list(in_order(partial(self._encode_block, watch), self._blocks(source), threads))
             return concatenate_slots(parts) if parts else empty_slots(0, self.layout)
         # Writing in place: the result is never in memory twice.
         slots = empty_slots(source.n_rows, self.layout)
-        self._fill(slots, self._blocks(source), threads)
+        self._fill(slots, self._blocks(source), threads, watch)
         return slots
 
-    def encode_chunks(self, table: object, *, rows: int = CHUNK, threads: int | None = None) -> Iterator[Slots]:
+    def encode_chunks(
+        self, table: object, *, rows: int = CHUNK, threads: int | None = None, watch: Watch | None = None
+    ) -> Iterator[Slots]:
         """Slots of a table in chunks of `rows` rows, for tables that do not fit in memory."""
         for chunk in _open(self.schema, table).chunks(self.schema.columns, rows):
             slots = empty_slots(chunk.num_rows, self.layout)
-            self._fill(slots, _cut(chunk), threads)
+            self._fill(slots, _cut(chunk), threads, watch)
             yield slots
 
     def extend(self, table: object, *, target: str | None = None, threads: int | None = None) -> Encoder:
@@ -210,7 +228,10 @@ class Encoder:
             counts.append(_plus(self.row_counts[f], more))
             weights.append(_plus(self.row_weights[f], more_weights))
         n_rows = self.n_rows + statistics.n_rows
-        return Encoder(tuple(fields), n_rows, self.notes, tuple(counts), tuple(weights))
+        new = np.array([_range(own) for own in statistics.fields])
+        ranges = np.stack([np.fmin(self.ranges[:, 0], new[:, 0]), np.fmax(self.ranges[:, 1], new[:, 1])], axis=1)
+        ranges[np.isnan(self.ranges)] = np.nan  # of models that did not keep them
+        return Encoder(tuple(fields), n_rows, self.notes, tuple(counts), tuple(weights), ranges)
 
     def starvation(self) -> Starvation:
         """For every basis function the share of training rows in its support; print it to see a table."""
@@ -220,24 +241,30 @@ class Encoder:
         for chunk in source.chunks(self.schema.columns, CHUNK):
             yield from _cut(chunk)
 
-    def _fill(self, slots: Slots, blocks: Iterable[pa.RecordBatch], threads: int | None) -> None:
-        tasks = ((block, slots, at) for at, block in _numbered(blocks))
+    def _fill(
+        self, slots: Slots, blocks: Iterable[pa.RecordBatch], threads: int | None, watch: Watch | None
+    ) -> None:
+        tasks = ((block, slots, at, watch) for at, block in _numbered(blocks))
         for _ in in_order(self._encode_into, tasks, threads):
             pass
 
-    def _encode_block(self, block: pa.RecordBatch) -> Slots:
+    def _encode_block(self, watch: Watch | None, block: pa.RecordBatch) -> Slots:
         slots = empty_slots(block.num_rows, self.layout)
-        self._encode_into((block, slots, 0))
+        self._encode_into((block, slots, 0, watch))
         return slots
 
-    def _encode_into(self, task: tuple[pa.RecordBatch, Slots, int]) -> None:
+    def _encode_into(self, task: tuple[pa.RecordBatch, Slots, int, Watch | None]) -> None:
         """Write the slots of a block of rows at their place."""
-        block, slots, at = task
+        block, slots, at, watch = task
         rows = slice(at, at + block.num_rows)
         layout = self.layout
-        for f, (item, column) in enumerate(zip(self.fields, _by_field(self.schema, block), strict=True)):
+        for f, column in enumerate(_by_field(self.schema, block)):
+            item: Any = self.fields[f]
             first, last = layout.window_ptr[f], layout.window_ptr[f + 1]
-            start, weight = item.encode(column)
+            values = item.read(column)
+            start, weight = item.place(values)
+            if watch is not None:
+                watch.see(f, column, values, start, weight)
             np.add(start, layout.row_ptr[f], out=slots.start[rows, first:last])
             slots.weight[rows, layout.weight_ptr[first] : layout.weight_ptr[last]] = weight
 
@@ -299,6 +326,12 @@ def _row_sums(item: Any, statistics: Any) -> tuple[FloatArray, FloatArray]:
     """Counts and weights of the table rows of a fitted field."""
     counts = item.row_counts(statistics)
     return counts, counts if isinstance(item, Categorical) else item.row_weights(statistics)
+
+
+def _range(statistics: FieldStatistics) -> tuple[float, float]:
+    """The least and the largest ordinary number."""
+    summary = statistics.sketch.summary() if isinstance(statistics, NumericalStatistics) else None
+    return (math.nan, math.nan) if summary is None else (float(summary.value[0]), float(summary.value[-1]))
 
 
 def _plus(old: FloatArray, more: FloatArray) -> FloatArray:

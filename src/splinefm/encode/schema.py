@@ -8,7 +8,7 @@ import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -194,8 +194,17 @@ class Schema:
 
 def _brief(item: Field) -> str:
     """A field with the settings that differ from the defaults."""
-    settings = [f"{part.name}={getattr(item, part.name)!r}" for part in fields(item)[1:] if not _is_default(item, part)]
+    settings = [
+        f"{part.name}={_brief_value(getattr(item, part.name))}" for part in fields(item)[1:] if not _is_default(item, part)
+    ]
     return f"{type(item).__name__}({', '.join([repr(item.name), *settings])})"
+
+
+def _brief_value(value: Any) -> str:
+    if type(value).__name__ not in _KINDS:
+        return repr(value)
+    settings = [f"{part.name}={getattr(value, part.name)!r}" for part in fields(value) if not _is_default(value, part)]
+    return f"{type(value).__name__}({', '.join(settings)})"
 
 
 def _is_plain_number(item: Field) -> bool:
@@ -233,10 +242,15 @@ def _to_dict(value: Any) -> Any:
 def _is_default(value: Any, item: Any) -> bool:
     if item.name == "name":
         return False
-    if item.name == "column":
-        return bool(value.column == value.name)
     default = item.default if item.default_factory is MISSING else item.default_factory()
-    return bool(getattr(value, item.name) == default)
+    if getattr(value, item.name) == default:
+        return True
+    if not (default is None or default == ""):
+        return False
+    try:  # what the object fills in by itself, such as the column of a field, need not be told
+        return bool(replace(value, **{item.name: default}) == value)
+    except ValueError:
+        return False
 
 
 def _from_dict(description: Any, where: str) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.drift import Watch, as_watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.learn.labels import Classes
@@ -69,15 +70,32 @@ class Fitted:
         """The labels that a logistic target of 0 and of 1 had in the table; None where it was numbers."""
         return self.loss.classes
 
-    def scores(self, table: object, *, threads: int | None = None) -> npt.NDArray[np.float32]:
-        """Raw scores of all rows of a table, in its order; it is encoded in chunks, and need not fit in memory."""
-        chunks = [table] if isinstance(table, Slots) else self.encoder.encode_chunks(table, threads=threads)
+    def scores(
+        self, table: object, *, threads: int | None = None, watch: bool | Watch = True
+    ) -> npt.NDArray[np.float32]:
+        """Raw scores of all rows of a table, in its order; it is encoded in chunks, and need not fit in memory.
+
+        Parameters
+        ----------
+        table : table, path or dataset
+            Anything that `open_table` takes, or slots.
+        threads : int, optional
+            All cores by default.
+        watch : bool
+            Warn (`DriftWarning`) if many values are unseen, out of range or missing that were not so in training.
+        """
+        watching, warns = as_watch(watch, self.encoder)
+        if isinstance(table, Slots):
+            return predict_scores(self.model, self.params, table, threads)
+        chunks = self.encoder.encode_chunks(table, threads=threads, watch=watching)
         parts = [predict_scores(self.model, self.params, slots, threads) for slots in chunks]
+        if watching is not None and warns:
+            watching.warn()
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
-    def predict(self, table: object, *, threads: int | None = None) -> FloatArray:
-        """Predictions of all rows: probabilities (logistic), means (squared) or rates (Poisson)."""
-        return self.loss.predict(self.scores(table, threads=threads).astype(np.float64))
+    def predict(self, table: object, *, threads: int | None = None, watch: bool | Watch = True) -> FloatArray:
+        """Predictions of all rows: probabilities (logistic), means (squared) or rates (Poisson); see `scores`."""
+        return self.loss.predict(self.scores(table, threads=threads, watch=watch).astype(np.float64))
 
     def segment(
         self,

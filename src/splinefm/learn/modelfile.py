@@ -42,7 +42,7 @@ from splinefm.learn.study import StudySummary, TrialSummary
 from splinefm.learn.training import RUNS, Epoch, Run, Training
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params
 
-FORMAT = 2
+FORMAT = 3
 """Raised when older releases would misread a file; files of every lower number stay readable."""
 
 _MODELS = (FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM)
@@ -54,6 +54,8 @@ _KINDS: dict[str, type] = {
 # What settings were called when files were written.
 _RENAMED = {"Training": {"refit": "refit_on_all", "refine": "select_resolutions"}}
 _RUNS = tuple(RUNS)  # the history has their places; new ones come last
+# What settings meant before there were such settings: categories were looked up as they were spelled.
+_BEFORE: dict[str, dict[str, Any]] = {"Categorical": {"values": "text"}, "MultiValued": {"values": "text"}}
 _PARTS = {"encoder", "model", "loss", "training", "history"}  # and "study", where the settings were searched
 _MAPPED = ("params/factors", "params/linear")  # those that grow with the number of categories
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
@@ -161,6 +163,7 @@ def _describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any
     tensors["row_weights"] = np.concatenate([np.zeros(0), *weighted], dtype=np.float64)
     rows = [(*epoch[:-1], _RUNS.index(epoch.run)) for epoch in fitted.history]
     tensors["history"] = np.array(rows, np.float64).reshape(-1, len(Epoch._fields))
+    tensors["ranges"] = np.asarray(encoder.ranges, np.float64)
     for name, values in fitted.params.items():
         tensors[f"params/{name}"] = np.asarray(values)
     notes = {str(name): str(note) for name, note in encoder.notes.items()}
@@ -246,7 +249,19 @@ def _restore_encoder(description: Any, tensors: dict[str, Array]) -> Encoder:
     layout = Layout(tuple(item.layout for item in items))
     demand(layout.n_rows == len(counts), f"its fields need {layout.n_rows:,} rows, row_counts has {len(counts):,}")
     split = tuple(np.split(counts, layout.row_ptr[1:-1]))
-    return Encoder(items, n_rows, notes, split, _restore_weights(items, split, tensors))
+    weights, ranges = _restore_weights(items, split, tensors), _restore_ranges(len(items), tensors)
+    return Encoder(items, n_rows, notes, split, weights, ranges)
+
+
+def _restore_ranges(n_fields: int, tensors: dict[str, Array]) -> Array:
+    """Least and largest values of numerical fields; formats 1 and 2 have none."""
+    if "ranges" not in tensors:
+        return np.zeros((0, 2))
+    ranges = _take(tensors, "ranges", "F64", 2)
+    demand(ranges.shape == (n_fields, 2), f"ranges has the shape {ranges.shape} instead of ({n_fields}, 2)")
+    known = ranges[~np.isnan(ranges).all(axis=1)]
+    demand(_is_finite(known) and (known[:, 0] <= known[:, 1]).all(), "ranges must run from a number to a larger one")
+    return ranges
 
 
 def _restore_weights(
@@ -360,10 +375,12 @@ def _restore_kind(settings: dict[str, Any], tensors: dict[str, Array], where: st
     # Without its cuts this class would make as many as its count says.
     demand(kind is not Bins or settings.get("cuts") is not None, f"{where} is not fitted")
     hints, renamed = _hints(name), _RENAMED.get(name, {})
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = dict(_BEFORE.get(name, {}))
+    read: set[str] = set()
     for old, setting in settings.items():
         key = renamed.get(old, old)
-        demand(key not in values, f"{where}: {name} has {key} twice")
+        demand(key not in read, f"{where}: {name} has {key} twice")
+        read.add(key)
         if key not in hints:
             raise ModelFileError(f"{where}: {name} has no setting {key!r} in this version of splinefm; upgrade it")
         value = values[key] = _restore(setting, tensors, f"{where}/{key}")

@@ -1,0 +1,205 @@
+"""Watch: does a table look like the one that the encoder was fitted to?
+
+A column that was renamed, rescaled or spelled otherwise still gives a number for every row: all of its values are unseen, out of
+range or missing. The shares of such values are counted while rows are encoded, and compared with what the training rows
+let expect.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.encode.arrow import to_arrow
+from splinefm.encode.categorical import Categorical, MultiValued
+from splinefm.encode.columns import Categories, Lists, is_text
+from splinefm.encode.numerical import EXAMPLES, ORDINARY, Numerical
+if TYPE_CHECKING:
+    from splinefm.encode.encoder import Encoder
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+# A share is unusual if it exceeds the expected one by this, and by more than chance would.
+MARGIN, DEVIATIONS = 0.05, 4.0
+_SHOWN = 5
+
+
+class DriftWarning(UserWarning):
+    """Many values of a table are unseen, out of range or missing that were not so in training.
+
+    Raised once per call by whatever scores, ranks or updates. Turn it off with
+    `warnings.filterwarnings("ignore", category=sf.DriftWarning)`, or with `watch=False` where a function has that.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> issubclass(sf.DriftWarning, UserWarning)
+    True
+    """
+
+
+@dataclass
+class Tally:
+    """Values of one kind in one column: how many of how many, and some of them."""
+
+    count: int = 0
+    total: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, count: int, total: int, examples: Sequence[str] = ()) -> None:
+        """Add the values of a block."""
+        self.count += count
+        self.total += total
+        if count and len(self.examples) < EXAMPLES:
+            self.examples = list(dict.fromkeys([*self.examples, *examples]))[:EXAMPLES]
+
+    def is_unusual(self, expected: float) -> bool:
+        """Whether the share exceeds an expected one clearly."""
+        if self.count <= (expected + MARGIN) * self.total:
+            return False
+        likely = self.total * expected
+        return self.count > likely + DEVIATIONS * (math.sqrt(likely) + 1.0)
+
+
+class Watch:
+    """Counts unseen, out-of-range and missing values of the tables that are encoded under its eyes.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Whose training rows are compared with.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> encoder = sf.fit_encoder(sf.Schema([sf.Categorical("c")]), {"c": ["a", "b"] * 50})
+    >>> watch = Watch(encoder)
+    >>> slots = encoder.encode({"c": ["A", "B"] * 50}, watch=watch)
+    >>> print(watch.report()[0])
+    'c': 100% of the values are unseen, 0% in training, such as 'A', 'B'
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self.odd = [Tally() for _ in encoder.fields]
+        self.missing = [Tally() for _ in encoder.fields]
+        self._lock = Lock()  # blocks are encoded by several threads
+
+    def see(self, f: int, column: pa.Array, values: Any, start: Any, weight: FloatArray) -> None:
+        """Count the values of a field in a block of rows, as they were read and encoded."""
+        item = self.encoder.fields[f]
+        if isinstance(item, Numerical):
+            odd, missing = self._numbers(f, item, column, values)
+        else:
+            odd, missing = _names(item, values, start, weight)
+        with self._lock:
+            self.odd[f].add(*odd)
+            self.missing[f].add(*missing)
+
+    def _numbers(self, f: int, item: Numerical, column: pa.Array, x: FloatArray) -> tuple[Any, Any]:
+        low, high = self.encoder.ranges[f]
+        is_missing = np.isnan(x)
+        n_missing = int(is_missing.sum())
+        stray: list[str] = []
+        if n_missing and is_text(column.type):
+            stray = [repr(text) for text in column.filter(to_arrow(is_missing)).drop_null()[:EXAMPLES].to_pylist()]
+        outside = np.flatnonzero((x < low) | (x > high)) if _ends(item) else np.zeros(0, np.int64)
+        if len(outside) and item.special:
+            token = item.tokens(x)
+            outside = outside if token is None else outside[token[outside] == ORDINARY]
+        far = [f"{value:g}" for value in x[outside[:EXAMPLES]]]
+        return (len(outside), len(x), far), (n_missing, len(x), stray)
+
+    def report(self) -> list[str]:
+        """A sentence for every column and kind of value that is unusual."""
+        lines: dict[str, None] = {}
+        for f, item in enumerate(self.encoder.fields):
+            odd, missing = expected_shares(self.encoder, f)
+            kind = "out of the range of training" if isinstance(item, Numerical) else "unseen"
+            for what, tally, share in ((kind, self.odd[f], odd), ("missing", self.missing[f], missing)):
+                if tally.is_unusual(share):
+                    lines[_sentence(item.column, what, tally, share)] = None  # parts of a date miss the same values
+        return list(lines)
+
+    def warn(self, stacklevel: int = 3) -> None:
+        """Warn of what is unusual, if anything is."""
+        lines = self.report()
+        if not lines:
+            return
+        more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+        warnings.warn(
+            f"the table differs from the training data: {'; '.join(lines[:_SHOWN])}{more}", DriftWarning, stacklevel
+        )
+
+
+def expected_shares(encoder: Encoder, f: int) -> tuple[float, float]:
+    """The shares of unseen or out-of-range values and of missing ones that new rows are expected to have.
+
+    A category is unseen if it has fewer rows than `min_count`. For new rows that is, as Good and Turing estimate it, the
+    share of the training rows whose category has at most `min_count` rows: it was one less without the row itself.
+    """
+    item, counts, n = encoder.fields[f], encoder.row_counts[f], encoder.n_rows
+    if isinstance(item, Numerical):
+        missing = counts[len(item.special)] if item.missing == "token" else 0.0
+        return 2.0 / (n + 1), missing / n  # either end is exceeded by one of n + 1
+    elements = item.elements if isinstance(item, MultiValued) else item
+    first = int(item.missing == "token")
+    known = counts[elements.n_tokens :]
+    total = max(1.0, counts[first:].sum()) if isinstance(item, MultiValued) else n
+    unseen = counts[first : elements.n_tokens].sum()
+    if item.unseen == "neutral" and not isinstance(item, MultiValued):
+        unseen = n - counts.sum()  # they touch no row
+    return (unseen + known[known <= item.min_count].sum()) / total, (counts[0] / n if first else 0.0)
+
+
+def _ends(item: Numerical) -> bool:
+    """Whether a field has ends to go beyond: time goes on, and a cycle has none."""
+    return item.part != "trend" and not getattr(item.basis, "periodic", False)
+
+
+def _names(item: Categorical | MultiValued, values: Any, start: Any, weight: FloatArray) -> tuple[Any, Any]:
+    """Count and examples of unseen and of missing categories."""
+    n = len(start)
+    first = int(item.missing == "token")
+    elements = item.elements if isinstance(item, MultiValued) else item
+    is_missing = (start[:, 0] == 0) & (weight[:, 0] != 0.0) if first else np.zeros(n, bool)
+    if item.unseen == "neutral":
+        unseen = (weight == 0.0) & (start == 0) if isinstance(item, Categorical) else np.zeros_like(start, bool)
+    else:
+        unseen = (start >= first) & (start < elements.n_tokens) & (weight != 0.0)
+    n_unseen = int(unseen.sum())
+    total = int((weight != 0.0).sum() - is_missing.sum()) if isinstance(item, MultiValued) else n
+    examples = _examples(elements, values) if n_unseen else []
+    return (n_unseen, total, examples), (int(is_missing.sum()), n, ())
+
+
+def _examples(item: Categorical, values: Categories | Lists) -> list[str]:
+    """Some unseen names of a block."""
+    names = values.names.unique().drop_null()
+    unseen = item.find(names) < 0
+    return [repr(name) for name in names.filter(to_arrow(unseen))[:EXAMPLES].to_pylist()]
+
+
+def _sentence(column: str, what: str, tally: Tally, expected: float) -> str:
+    now = tally.count / tally.total
+    examples = f", such as {', '.join(tally.examples)}" if tally.examples else ""
+    return f"{column!r}: {now:.0%} of the values are {what}, {_percent(expected)} in training{examples}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.01 or share < 0.0005 else f"{share:.1%}"
+
+
+def as_watch(watch: Watch | bool, encoder: Encoder) -> tuple[Watch | None, bool]:
+    """The watch to show rows to, and whether to warn afterwards: a watch that was given is read by its owner."""
+    if isinstance(watch, Watch):
+        return watch, False
+    return (Watch(encoder), True) if watch else (None, False)
