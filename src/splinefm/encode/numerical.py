@@ -168,8 +168,11 @@ class Numerical:
         """The numbers of a column of the table, NaN where missing; of dates, their part."""
         if self.part is None:
             return as_numbers(column, self.column, text=self.text, decimal=self.decimal)
-        seconds = as_seconds(column, self.column, text=self.text, format=self.format, zone=self.zone)
-        return take_part(seconds, self.part)
+        return take_part(self.seconds(column), self.part)
+
+    def seconds(self, column: pa.Array) -> FloatArray:
+        """The times of a column of dates, in seconds since 1970."""
+        return as_seconds(column, self.column, text=self.text, format=self.format, zone=self.zone)
 
     def on_axis(self, column: pa.Array) -> FloatArray:
         """Values along the field's axis: numbers are values of the part, while dates have them."""

@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.categorical import Categorical, MultiValued
-from splinefm.encode.columns import as_categories, as_lists, as_numbers, one_array
+from splinefm.encode.columns import one_array
 from splinefm.encode.numerical import Numerical
+from splinefm.encode.spelling import canonical, other_spellings
 from splinefm.encode.table import open_table
 from splinefm.learn.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
@@ -39,7 +40,7 @@ def export_onnx(
 ) -> None:
     """Write the model as an ONNX graph, with transforms, bases, vocabularies and tables inside.
 
-    The graph has an input per column, under its name, and two outputs, "score" (float) and "prediction" (double), with
+    The graph has an input per column of the table, under its name, and two outputs, "score" (float) and "prediction" (double), with
     an entry per row. Where a column has one of these names, "_" is appended to that of the output. Any number of rows
     can be scored at a time. An existing file is replaced in one step, or not at all.
 
@@ -51,7 +52,9 @@ def export_onnx(
     | multi-valued | string (N, any), padded with "" | a list of "<missing>" |
 
     Numbers are doubles because a float would cut digits off, those of timestamps for instance. Dates and times are
-    seconds since 1970. Categories that were numbers in the table are whole numbers as text, "3" for 3.0. Where
+    seconds since 1970, by the clock of the field's `zone`, of which the graph takes the parts. Categories that were numbers
+    in the table are numbers as text, "3" for 3.0 (which is understood, too); truth values are "true" and "false"; dates are
+    written as 2024-05-28, or 2024-05-28 13:30:00. Where
     `unseen="error"` or `missing="error"` was asked for, running the graph on such a value is an error (a row that the
     table does not have is looked up). Infinite numbers, which are errors here, count as the ends of the range.
 
@@ -95,7 +98,7 @@ def export_onnx(
     target = check_destination(Path(path))
     from splinefm.use.onnx_graph import Graph
 
-    names = fitted.encoder.schema.names
+    names = fitted.encoder.schema.columns
     outputs = [_free(name, names) for name in ("score", "prediction")]
     g = Graph(opset, {*names, *outputs})
     units = [_field(g, fitted, f, item.name in integers) for f, item in enumerate(fitted.encoder.fields)]
@@ -105,7 +108,7 @@ def export_onnx(
     g.output(outputs[0], score, np.float32)
     g.output(outputs[1], prediction, np.float64)
     version = sys.modules["splinefm"].__version__  # not imported: modules of the package import from its folders
-    doc = f"{fitted.model!r} on {len(names)} fields, {fitted.loss.name} loss; written by splinefm {version}"
+    doc = f"{fitted.model!r} on {len(fitted.encoder.fields)} fields, {fitted.loss.name} loss; written by splinefm {version}"
     with replacing(target) as file:
         file.write(g.model(doc, _metadata(fitted, outputs, integers), version).SerializeToString())
 
@@ -136,22 +139,22 @@ def onnx_inputs(fitted: Fitted, table: object, *, integers: Collection[str] = ()
     schema = fitted.encoder.schema
     source = open_table(table, types=schema.column_types())
     schema.check_columns(source.names)
-    chunks = list(source.chunks(schema.names, 1 << 17))
+    chunks = list(source.chunks(schema.columns, 1 << 17))
     columns: dict[str, Array] = {}
-    for f, item in enumerate(schema):
-        parts = [chunk.column(f) for chunk in chunks]
+    for item, place in zip(schema, schema.places, strict=True):
+        parts = [chunk.column(place) for chunk in chunks]
         column = one_array(pa.chunked_array(parts)) if parts else pa.nulls(0)
-        columns[item.name] = _as_input(item, column, item.name in integers)
+        columns[item.column] = _as_input(item, column, item.name in integers)
     return columns
 
 
 def _as_input(item: Any, column: pa.Array, whole: bool) -> Array:
     if isinstance(item, Numerical):
-        return as_numbers(column, item.name)
+        return item.read(column) if item.part is None else item.seconds(column)
     if isinstance(item, MultiValued):
         return _padded(item, column)
-    names, codes = as_categories(column, item.name)
-    listed = names.to_pylist()
+    names, codes = item.read(column)
+    listed = canonical(names, item.spelling).to_pylist()
     if codes is not None:
         listed = [listed[code] if code >= 0 else None for code in codes]
     if not whole:
@@ -164,7 +167,8 @@ def _as_input(item: Any, column: pa.Array, whole: bool) -> Array:
 
 
 def _padded(item: MultiValued, column: pa.Array) -> Array:
-    names, offsets, missing = as_lists(column, item.name, item.separator)
+    names, offsets, missing = item.read(column)
+    names = canonical(names, item.elements.spelling)
     counts = np.diff(offsets)
     width = _length(item) if item.reduction == "identity" else max(1, int(counts.max(initial=0)))
     padded = np.full((len(column), width), "", object)
@@ -190,15 +194,17 @@ def _field(g: Graph, fitted: Fitted, f: int, whole: bool) -> str:
         table = np.concatenate([table, np.zeros_like(table[:1])])
         if isinstance(item, MultiValued):
             return _multi_valued(g, item, table)
-        column = g.input(item.name, np.int64 if whole else object, ("N",))
+        column = g.input(item.column, np.int64 if whole else object, ("N",))
         rows = g.look_up(column, *_keys(item, len(table) - 1, whole))
         return g("Unsqueeze", g("Gather", table, rows), np.array([1]))
 
 
 def _numerical(g: Graph, item: Numerical, table: Array) -> str:
-    from splinefm.use.onnx_numbers import windows
+    from splinefm.use.onnx_numbers import date_part, windows
 
-    x = g.input(item.name, np.float64, ("N",))
+    x = g.input(item.column, np.float64, ("N",))
+    if item.part is not None:
+        x = date_part(g, x, item.part)
     tokens, functions = np.split(table, [item.n_tokens])
     n_units = max(item.layout.units) + 1
     # A token is the first unit of its field, alone. There is a row even if there are no tokens: no graph lacks one.
@@ -254,7 +260,7 @@ def _window(g: Graph, table: Array, window: Window, identity: bool) -> str:
 def _multi_valued(g: Graph, item: MultiValued, table: Array) -> str:
     length, nothing = _length(item), len(table) - 1
     identity = item.reduction == "identity"
-    column = g.input(item.name, object, ("N", length if identity else f"length of {item.name}"))
+    column = g.input(item.column, object, ("N", length if identity else f"length of {item.name}"))
     keys, rows, otherwise = _keys(item, nothing, False)
     known = {**dict(zip(keys, rows, strict=True)), "": nothing}  # no element is ever empty
     row = g.look_up(column, list(known), list(known.values()), otherwise)
@@ -279,7 +285,12 @@ def _keys(item: Any, nothing: int, whole: bool) -> tuple[list[Any], list[int], i
     otherwise = {"rare": first, "neutral": nothing}.get(item.unseen, _OUTSIDE)
     if whole:
         return [NO_INTEGER, *map(int, names)], rows, otherwise
-    return [_missing_text(item), *names], rows, otherwise
+    known = dict(zip([_missing_text(item), *names], rows, strict=True))
+    values = item.elements.spelling if isinstance(item, MultiValued) else item.spelling
+    for name in names:
+        for other in other_spellings(name, values):
+            known.setdefault(other, known[name])
+    return list(known), list(known.values()), otherwise
 
 
 def _missing_text(item: Any) -> str:
@@ -432,7 +443,9 @@ def _metadata(fitted: Fitted, outputs: list[str], integers: Collection[str]) -> 
             kind, missing = "string", _missing_text(item)
         if item.name in integers:
             kind, missing = "int64", str(NO_INTEGER)
-        fields.append({"name": item.name, "kind": type(item).__name__, "type": kind, "missing": missing})
+        about = {"name": item.name, "column": item.column, "kind": type(item).__name__, "type": kind}
+        part = {"part": item.part} if isinstance(item, Numerical) and item.part is not None else {}
+        fields.append({**about, **part, "missing": missing})
     return {
         "splinefm.model": repr(fitted.model),
         "splinefm.fields": json.dumps(fields, ensure_ascii=False),

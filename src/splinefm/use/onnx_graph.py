@@ -75,7 +75,15 @@ class Graph:
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[str | int, ...]) -> str:
         """An input of the graph; object stands for strings, a name in the shape for any size."""
-        self._inputs.append(helper.make_tensor_value_info(name, _element_type(dtype), shape))
+        new = helper.make_tensor_value_info(name, _element_type(dtype), shape)
+        known = next((one for one in self._inputs if one.name == name), new)
+        if known != new:
+            raise ValueError(
+                f"column {name!r} is read by fields of different kinds, and an input of a graph has one type; "
+                "give one of the fields a column of its own"
+            )
+        if known is new:
+            self._inputs.append(new)
         return name
 
     def output(self, name: str, value: str, dtype: npt.DTypeLike) -> None:

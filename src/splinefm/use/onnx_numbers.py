@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from splinefm.encode.bases import BASES, Bins, Fourier, Polynomial, Powers
 from splinefm.encode.families import DOMAIN, find_family
+from splinefm.encode.dates import DAY, Part
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.transforms import TRANSFORMS, ArcsinhSquare, BestFitCDF, Log, MinMax, Quantile
@@ -69,6 +70,28 @@ def windows(g: Graph, item: Numerical, x: str) -> list[Window]:
         found.append(window._replace(functions=window.functions + first))
         first += size
     return found
+
+
+def date_part(g: Graph, seconds: str, part: Part) -> str:
+    """A part of times in seconds since 1970; see `splinefm.encode.dates.take_part`, whose formulas these are."""
+    if part == "trend":
+        return seconds
+    days = g("Floor", g("Div", seconds, DAY))
+    if part == "hour":
+        return g("Div", g("Sub", seconds, g("Mul", days, DAY)), 3600.0)
+    if part == "weekday":
+        return _remainder(g, g("Add", days, 3.0), 7.0)
+    of_era = _remainder(g, g("Add", days, 719_468.0), 146_097.0)
+    fours, hundreds, eras = (g("Floor", g("Div", of_era, n)) for n in (1_460.0, 36_524.0, 146_096.0))
+    leaps = g("Add", g("Sub", fours, hundreds), eras)
+    year = g("Floor", g("Div", g("Sub", of_era, leaps), 365.0))
+    own = g("Sub", g("Floor", g("Div", year, 4.0)), g("Floor", g("Div", year, 100.0)))
+    of_year = g("Sub", of_era, g("Add", g("Mul", year, 365.0), own))
+    return g("Add", _remainder(g, g("Add", of_year, 60.0), 366.0), 1.0)
+
+
+def _remainder(g: Graph, x: str, divisor: float) -> str:
+    return g("Sub", x, g("Mul", g("Floor", g("Div", x, divisor)), divisor))
 
 
 def count_up_to(g: Graph, x: str, borders: FloatArray) -> str:

@@ -62,11 +62,13 @@ class Scorer:
         self._numbers: list[Numerical] = []
         self._names: list[Names] = []
         self._others: list[tuple[str, Callable[[object], Codes]]] = []
+        self.slow_fields: tuple[str, ...] = ()
         for item, row in zip(fields, first[:-1], strict=True):
             self._add(plan, item, row)
-        self.slow_fields = tuple(name for name, _ in self._others if isinstance(fitted.encoder.schema[name], Numerical))
-        self._pick_numbers = _picker([item.name for item in self._numbers])
-        self._pick_names = _picker([names.field.name for names in self._names])
+        self._pick_numbers = _picker([item.column for item in self._numbers])
+        self._pick_names = _picker([names.field.column for names in self._names])
+        self._are_plain = all(item.part is None for item in self._numbers)
+        self._are_text = all(names.field.spelling == "text" for names in self._names)
         self._pack, self._stride = struct.Struct(plan.input_format).pack_into, plan.stride
         self._model = ModelPlan(fitted, plan)
         self._kernel, self._rooms = self._model.kernel, [self._model.make_room()]
@@ -82,7 +84,9 @@ class Scorer:
         else:
             kind = kernels.GIVEN if isinstance(item, Numerical) else kernels.LIST
             plan.add_rows(kind, sum(item.layout.widths), item.reduction == "identity")
-            self._others.append((item.name, reader(item, first)))
+            self._others.append((item.column, reader(item, first)))
+            if isinstance(item, Numerical):
+                self.slow_fields = (*self.slow_fields, item.name)
 
     def __repr__(self) -> str:
         slow = f", slow_fields={self.slow_fields}" if self.slow_fields else ""
@@ -165,7 +169,7 @@ class Scorer:
         """Write what a kernel reads of a row, but for the names: they are returned."""
         try:
             numbers: Iterable[Any] = self._pick_numbers(row)
-            if not _NUMBERS.issuperset(map(type, numbers)):
+            if not (self._are_plain and _NUMBERS.issuperset(map(type, numbers))):
                 numbers = self._read_numbers(numbers)
             text = self._text(self._pick_names(row), careful)
             if self._others:
@@ -182,17 +186,23 @@ class Scorer:
         """Names, end to end."""
         if not careful:
             try:
-                return "\0".join(values).encode()
+                if self._are_text:
+                    return "\0".join(values).encode()
+                return "\0".join([names.spelled[value] for names, value in zip(self._names, values, strict=True)]).encode()
             except TypeError:
                 pass  # not all are text
-        pairs = zip(self._names, values, strict=True)
-        return SEPARATOR.join(
-            [value.encode() if type(value) is str and not careful else names.text(value) for names, value in pairs]
-        )
+        return SEPARATOR.join([self._name(*pair, careful) for pair in zip(self._names, values, strict=True)])
+
+    def _name(self, names: Names, value: Any, careful: bool) -> bytes:
+        return names.spelled[value].encode() if type(value) is str and not careful else names.text(value)
 
     def _read_numbers(self, values: Iterable[Any]) -> list[Any]:
         return [
-            _NAN if value is None else value if type(value) in _NUMBERS else read_number(item.name, value)
+            _NAN
+            if value is None
+            else value
+            if item.part is None and type(value) in _NUMBERS
+            else read_number(item, value)
             for item, value in zip(self._numbers, values, strict=True)
         ]
 
@@ -212,7 +222,7 @@ class Scorer:
                 f'a row is a dict of values by column, such as {{"x": 1.0}}, got {type(row).__name__}; '
                 "for a list of rows use many, for columns fitted.scores"
             ) from error
-        for name in self.fitted.encoder.schema.names:
+        for name in self.fitted.encoder.schema.columns:
             if name not in row:
                 message = missing_column_message(name, [str(key) for key in row.keys()])  # noqa: SIM118
                 raise ValueError(f"{message.replace('in the table', 'in the row')}; a missing value is None") from error
@@ -220,7 +230,7 @@ class Scorer:
             self._text(self._pick_names(row), careful=True)
         if isinstance(error, struct.error):  # a whole number beyond all floats
             for item, value in zip(self._numbers, self._pick_numbers(row), strict=True):
-                read_number(item.name, value)
+                read_number(item, value)
 
 
 def _is_named(item: Field) -> bool:

@@ -7,21 +7,25 @@ same there, and errors name the column.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from splinefm.encode.arrow import from_strings
 from splinefm.encode.categorical import Categorical, MultiValued
-from splinefm.encode.columns import as_numbers
+from splinefm.encode.dates import seconds_of, take_part
 from splinefm.encode.numerical import Numerical, spread
 from splinefm.encode.schema import Field
+from splinefm.encode.spelling import canonical
 from splinefm.encode.vocabulary import Vocabulary, hash_bucket
 from splinefm.use import scorer_kernels as kernels
 from splinefm.use.algebra import active_rows
 from splinefm.use.scorer_kernels import NO_ROW, REFUSED
 
 SEPARATOR, ROW_MARK = bytes([kernels.SEPARATOR]), bytes([kernels.ROW_MARK])
+_MOST_SPELLINGS = 10_000  # that are kept of a field, beside its names
 _EXACT = 2**53  # whole floats below are spelled like ints
 # Elements of lists that are looked up one by one; others may depend on each other, such as 1 in [1, 2.5].
 _TEXT, _WHOLE, _OTHER = {str, type(None)}, {int, type(None)}, {object}
@@ -47,12 +51,13 @@ class Names:
 
     def __init__(self, field: Categorical, first: int) -> None:
         self.field, self.first = field, first
+        self.spelled = Spellings(field)
 
     def text(self, value: Any) -> bytes:
         """The name of a value, or a mark and the table row."""
         name = name_of(value)
         if name is not None and "\0" not in name:
-            return encoded_name(self.field.name, name)
+            return encoded_name(self.field.column, self.spelled[name])
         row = self.first
         if is_missing(value):
             self.field.refuse_missing()
@@ -64,6 +69,35 @@ class Names:
         """Raise if the field refuses a category."""
         if unseen_row(self.field, self.first) == REFUSED:
             encode_one(self.field, self.first, value)
+
+
+class Spellings(dict[str, str]):
+    """The name of a category by any of its spellings; those that were met before are kept.
+
+    Examples
+    --------
+    >>> spelled = Spellings(Categorical("c", vocabulary=["1", "2"], values="numbers"))
+    >>> spelled["2.0"], spelled["new"]
+    ('2', 'new')
+    """
+
+    def __init__(self, field: Categorical) -> None:
+        names = [] if field.vocabulary is None or field.spelling == "text" else field.vocabulary.names.to_pylist()
+        super().__init__(zip(names, names, strict=True))
+        self.values_kind, self.most = field.spelling, len(names) + _MOST_SPELLINGS
+
+    def __missing__(self, spelling: str) -> str:
+        if not isinstance(spelling, str):
+            raise TypeError(f"a spelling is text, got {type(spelling).__name__}")
+        if self.values_kind == "text":
+            return spelling
+        try:
+            name: str = canonical(from_strings([spelling]), self.values_kind)[0].as_py()
+        except UnicodeEncodeError:  # whoever asks says so
+            return spelling
+        if len(self) < self.most:
+            self[spelling] = name
+        return name
 
 
 class Categories(dict[str, int]):
@@ -80,9 +114,13 @@ class Categories(dict[str, int]):
         names = (field.vocabulary or Vocabulary(pa.array([], pa.large_string()))).names.to_pylist()
         super().__init__(zip(names, range(first + field.n_tokens, first + field.n_tokens + len(names)), strict=True))
         self.field, self.first, self.shared = field, first, unseen_row(field, first)
+        self.spelled = Spellings(field)
 
     def __missing__(self, name: str) -> int:
-        encoded_name(self.field.name, name)
+        encoded_name(self.field.column, name)
+        known_as = self.spelled[name]
+        if known_as != name:
+            return self[known_as]
         if self.shared != REFUSED:
             return self.shared
         if self.field.unseen == "hash":
@@ -138,14 +176,16 @@ def one_value(name: str, value: object) -> pa.Array:
         raise ValueError(f"column {name!r}: cannot read the {type(value).__name__} {value!r}: {error}") from error
 
 
-def read_number(name: str, value: object) -> float:
-    """A number; NaN for a missing one."""
-    return float(as_numbers(one_value(name, value), name)[0])
+def read_number(item: Numerical, value: object) -> float:
+    """The number of a field that a value stands for; NaN for a missing one."""
+    if item.part is not None and type(value) is datetime:
+        return float(take_part(np.array([seconds_of(value, item.zone)]), item.part)[0])
+    return float(item.read(one_value(item.column, value))[0])
 
 
 def encode_one(item: Categorical | MultiValued, first: int, value: object) -> Codes:
     """Table rows and weights of one value, by the encoder; one each for every weight of the field's layout."""
-    rows, weights = active_rows(item, one_value(item.name, value))
+    rows, weights = active_rows(item, one_value(item.column, value))
     codes = np.where(weights[0] != 0.0, rows[0] + first, NO_ROW)
     return codes.tolist(), weights[0].tolist()
 
@@ -163,7 +203,8 @@ def number_reader(item: Numerical, first: int) -> Callable[[object], Codes]:
     others = sum(widths) - 1
 
     def read(value: object) -> Codes:
-        x = np.array([value if type(value) is float else read_number(item.name, value)])
+        is_plain = type(value) is float and item.part is None
+        x = np.array([value if is_plain else read_number(item, value)], np.float64)
         token = item.tokens(x)
         if token is not None:
             return [first + int(token[0])] + [NO_ROW] * others, [1.0] + [0.0] * others
@@ -181,7 +222,7 @@ def category_reader(item: Categorical, first: int) -> Callable[[object], Codes]:
 
 def list_reader(item: MultiValued, first: int) -> Callable[[object], Codes]:
     """Reads lists of a field: rows of its elements, and the weight that they share."""
-    elements = Categories(_element_field(item), first)
+    elements = Categories(item.elements, first)
     length = len(item.layout.widths)
 
     def read(value: Any) -> Codes:
@@ -209,14 +250,3 @@ def _shared(codes: list[int], weights: list[float]) -> Codes:
     """The one weight that all rows of a list have."""
     return codes, [next((weight for weight in weights if weight), 0.0)]
 
-
-def _element_field(item: MultiValued) -> Categorical:
-    """A list's elements are looked up like categories; a missing element is not one."""
-    return Categorical(
-        item.name,
-        min_count=item.min_count,
-        unseen=item.unseen,
-        missing=item.missing,
-        buckets=item.buckets,
-        vocabulary=item.vocabulary,
-    )
