@@ -17,6 +17,7 @@ from splinefm.apps.values import (
     bar_values,
     column_values,
     curve_values,
+    field_column,
     numbers,
     side_grid,
     surface_values,
@@ -200,7 +201,7 @@ def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background |
         return Effect([name], None, _values_on_grid(fitted, name, sample, background))
     if background is not None:
         # A view takes fields as independent of each other, which for a quadratic model moves it up or down only.
-        one = one_array(sample[name]).slice(0, 1)
+        one = field_column(fitted, sample, name).slice(0, 1)
         level = partial_dependence(fitted, name, one, background)[0] - view(one)[0]
         view = replace(view, intercept=view.intercept + level)
     if isinstance(view, Curve):
@@ -238,7 +239,7 @@ def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> l
 
     def spread(effect: Effect) -> float:
         view: Any = effect.view
-        scores = effect.values["scores"] if view is None else view(one_array(rows[effect.names[0]]))
+        scores = effect.values["scores"] if view is None else view(field_column(fitted, rows, effect.names[0]))
         return float(np.std(scores))
 
     return sorted(curves, key=spread, reverse=True)[:MOST_CURVES]
@@ -251,11 +252,13 @@ def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect 
         surface: Any = segment(fitted, {}, pair, rest="mean", background=sample)
     except ValueError:
         return None
-    first, rows = sample.slice(0, 1), sample
-    for name in pair:
-        same = sample[name].take(pa.array(np.zeros(sample.num_rows, np.int64)))
-        rows = rows.set_column(rows.schema.get_field_index(name), name, same)
-    level = float(fitted.scores(rows).mean(dtype=np.float64)) - surface(*(one_array(first[name]) for name in pair))[0]
+    slots, layout = fitted.encoder.encode(sample), fitted.encoder.layout
+    for f in map(layout.names.index, pair):  # the values of the first row in all rows
+        windows = slice(layout.window_ptr[f], layout.window_ptr[f + 1])
+        weights = slice(layout.weight_ptr[windows.start], layout.weight_ptr[windows.stop])
+        slots.start[:, windows], slots.weight[:, weights] = slots.start[0, windows], slots.weight[0, weights]
+    first = [field_column(fitted, sample, name).slice(0, 1) for name in pair]
+    level = float(fitted.scores(slots).mean(dtype=np.float64)) - surface(*first)[0]
     surface = replace(surface, intercept=surface.intercept + level)
     x, y = (side_grid(fitted, name, _SIDE, _SIDE_CATEGORIES, column_values(fitted, sample, name)) for name in pair)
     return Effect(list(pair), surface, surface_values(surface, x, y))
@@ -284,8 +287,8 @@ def _examples(
     y = None if target is None else as_targets(one_array(found.sample[target]), target, fitted.classes)
     chosen = _chosen(p, y)
     rows = np.array(list(chosen), np.intp)
-    names = fitted.encoder.schema.names
-    values = found.sample.select(names).take(pa.array(rows)).to_pylist()
+    schema = fitted.encoder.schema
+    values = found.sample.select(schema.columns).take(pa.array(rows)).to_pylist()
     shapley = None if background is None else shapley_values(fitted, slots[rows], background).values * scale
     return [
         Example(
@@ -293,8 +296,8 @@ def _examples(
             int(found.numbers[row]),
             float(p[row]),
             None if y is None else float(y[row]),
-            {name: _words(value) for name, value in values[i].items()},
-            {} if shapley is None else dict(zip(names, shapley[i].tolist(), strict=True)),
+            {item.name: _words(values[i][item.column]) for item in schema},
+            {} if shapley is None else dict(zip(schema.names, shapley[i].tolist(), strict=True)),
         )
         for i, (row, title) in enumerate(chosen.items())
     ]

@@ -15,6 +15,7 @@ from splinefm.apps.sources import STANDARD, open_data, require_columns
 from splinefm.encode.arrow import from_strings
 from splinefm.encode.category_order import natural_ranks
 from splinefm.encode.columns import as_numbers
+from splinefm.encode.drift import Watch
 from splinefm.encode.table import Table, quoted
 from splinefm.learn import metrics
 from splinefm.learn.fitted import Fitted
@@ -76,7 +77,7 @@ def evaluate_file(
     fitted = load(model)
     table = open_data(data, _types(fitted, target, weight), sep)
     target = target or _find_target(data, table, fitted, {by, weight})
-    require_columns(table, [name for name in (*fitted.encoder.schema.names, target, by, weight) if name is not None])
+    require_columns(table, [name for name in (*fitted.encoder.schema.columns, target, by, weight) if name is not None])
     groups = _Groups(by) if by is not None else None
     with make_progress(verbose) as progress:
         parts = list(_parts(fitted, table, target, weight, groups, threads, progress))
@@ -102,7 +103,7 @@ def _find_target(data: str, table: Table, fitted: Fitted, not_it: set[str | None
     """The target where it was not named: the one column that is nothing else."""
     if data == STANDARD:
         raise ValueError("say --target NAME: which column of the standard input is the target?")
-    others = [name for name in table.names if name not in fitted.encoder.schema.names and name not in not_it]
+    others = [name for name in table.names if name not in fitted.encoder.schema.columns and name not in not_it]
     if len(others) == 1:
         return others[0]
     if not others:
@@ -119,17 +120,19 @@ def _parts(
     threads: int | None,
     progress: Progress,
 ) -> Iterator[_Part]:
-    names = [*fitted.encoder.schema.names, target, *([weight] if weight else []), *([groups.name] if groups else [])]
+    names = [*fitted.encoder.schema.columns, target, *([weight] if weight else []), *([groups.name] if groups else [])]
     progress.begin("evaluating", table.n_rows)
+    watch = Watch(fitted.encoder)
     for batch in table.chunks(names, ROWS):
         y = as_targets(batch.column(target), target, fitted.classes)
         fitted.loss.check(y)
         w = np.ones(len(y)) if weight is None else _weights(batch.column(weight), weight)
-        part = _Part(fitted.scores(batch, threads=threads), y, w)
+        part = _Part(fitted.scores(batch, threads=threads, watch=watch), y, w)
         if groups is not None:
             groups.add(batch.column(groups.name), fitted.loss.predict(part.score.astype(np.float64)), y, w)
         progress.advance(batch.num_rows)
         yield part
+    watch.warn()
 
 
 def _weights(column: pa.Array, name: str) -> FloatArray:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from splinefm.apps.sources import STANDARD, open_data, refuse_overwriting, require_columns
+from splinefm.encode.drift import Watch
 from splinefm.encode.table import Table
 from splinefm.learn.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
@@ -41,7 +42,7 @@ def predict_file(
     schema = fitted.encoder.schema
     # Identifiers are copied as they stand in a text file: "007" must not become 7.
     table = open_data(data, {**dict.fromkeys(ids, pa.large_string()), **schema.column_types()}, sep)
-    require_columns(table, [*schema.names, *ids])
+    require_columns(table, [*schema.columns, *ids])
     columns = _output_schema(table, ids, prediction_name(fitted), format_name)
     rows = 0
     with make_progress(verbose) as progress:
@@ -60,10 +61,12 @@ def predict_file(
 def _predictions(
     fitted: Fitted, table: Table, ids: Sequence[str], columns: pa.Schema, threads: int | None
 ) -> Iterator[pa.RecordBatch]:
-    for batch in table.chunks([*fitted.encoder.schema.names, *ids], ROWS):
-        predictions = pa.array(fitted.predict(batch, threads=threads))
+    watch = Watch(fitted.encoder)
+    for batch in table.chunks([*fitted.encoder.schema.columns, *ids], ROWS):
+        predictions = pa.array(fitted.predict(batch, threads=threads, watch=watch))
         kept = [_decoded(batch.column(name)) for name in ids]
         yield pa.RecordBatch.from_arrays([*kept, predictions], schema=columns)
+    watch.warn()
 
 
 def prediction_name(fitted: Fitted) -> str:

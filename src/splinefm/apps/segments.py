@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import pyarrow as pa
@@ -54,8 +54,7 @@ class Segments:
 
     def columns(self, schema: Schema) -> dict[str, pa.Array]:
         """The segments as a table."""
-        kinds = {Numerical: pa.float64(), Categorical: pa.large_string(), MultiValued: pa.list_(pa.large_string())}
-        return {name: pa.array([row[name] for row in self.rows], kinds[type(schema[name])]) for name in self.fields}
+        return {name: pa.array([row[name] for row in self.rows], _arrow_type(name, schema)) for name in self.fields}
 
 
 def parse_segments(
@@ -70,7 +69,8 @@ def parse_segments(
     along : sequence of str
         The fields that vary, which must not be named.
     given : sequence of str
-        NAME=VALUE; several values of one field make several segments. "NAME=" is a missing value.
+        NAME=VALUE; several values of one field make several segments. "NAME=" is a missing value. A column of dates
+        may be named as well, with a date that tells all of its parts.
     each : str, optional
         A field whose most frequent categories make a segment each.
 
@@ -142,6 +142,8 @@ def _read(text: str, schema: Schema, remarks: list[str]) -> tuple[str, Value]:
         name = "=".join(parts[:cut])
         if name in schema.names:
             return name, _value(text, schema[name], "=".join(parts[cut:]), remarks)
+        if name in schema.columns:
+            return name, _value(text, schema.on_column(name)[0], "=".join(parts[cut:]), remarks)
     raise ValueError(f"--segment {text}: {unknown_field(parts[0], schema)}")
 
 
@@ -151,11 +153,39 @@ def _value(option: str, item: Field, text: str, remarks: list[str]) -> Value:
             raise ValueError(f"--segment {option}: {item.name!r} has no missing values in this model; give a value")
         return None
     if isinstance(item, Numerical):
-        return _number(option, item, text)
+        return (
+            _date(option, item, text) if item.part is not None and not _is_number(text) else _number(option, item, text)
+        )
     if isinstance(item, Categorical):
         return _category(option, item, text, remarks)
     elements = [part.strip() for part in text.split(item.separator or _BAR) if part.strip()]
     return [_category(option, item, element, remarks) for element in elements]
+
+
+def _arrow_type(name: str, schema: Schema) -> pa.DataType:
+    """The type of values of a field, or of a column of dates."""
+    if name not in schema.names:
+        return pa.large_string()
+    kinds = {Numerical: pa.float64(), Categorical: pa.large_string(), MultiValued: pa.list_(pa.large_string())}
+    return kinds[type(schema[name])]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _date(option: str, item: Numerical, text: str) -> Value:
+    """The date itself where it tells all parts of a column, otherwise the part."""
+    try:
+        number = replace(item, text="error").read(pa.array([text]))[0]
+    except ValueError as error:
+        raise ValueError(f"--segment {option}: {error}") from error
+    is_column = option.startswith(f"{item.column}=") and item.name != item.column
+    return text if is_column else float(number)
 
 
 def _number(option: str, item: Numerical, text: str) -> float | None:

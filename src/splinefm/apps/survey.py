@@ -13,7 +13,7 @@ from splinefm.apps.evaluate import _types as target_types
 from splinefm.apps.evaluate import _weights as sample_weights
 from splinefm.apps.samples import ROWS, RowSample
 from splinefm.apps.sources import open_data, require_columns
-from splinefm.encode.columns import as_numbers
+from splinefm.encode.drift import Watch
 from splinefm.encode.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Field
 from splinefm.learn.fitted import Fitted
@@ -128,7 +128,7 @@ class Tally:
         return np.concatenate([rows, empty]), np.concatenate([code, np.full(len(empty), nothing)])
 
     def _interval_codes(self, item: Numerical, column: pa.Array) -> tuple[IntArray, IntArray]:
-        x = as_numbers(column, item.name)
+        x = item.read(column)
         token = item.tokens(x)
         ordinary = np.ones(len(x), bool) if token is None else token == ORDINARY
         transform: Any = item.transform
@@ -220,15 +220,16 @@ def survey(
     """Read the data once."""
     schema = fitted.encoder.schema
     table = open_data(data, target_types(fitted, target, weight), sep)
-    names = list(dict.fromkeys([*schema.names, *(name for name in (target, weight) if name is not None)]))
+    names = list(dict.fromkeys([*schema.columns, *(name for name in (target, weight) if name is not None)]))
     require_columns(table, names)
-    if target in schema.names:
+    if target in schema.columns:
         raise ValueError(f"--target {target}: that is a field of the model, which is given the answer")
     sample, tallies = RowSample(sample_rows), [Tally(item) for item in fitted.encoder.fields]
     parts: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+    watch = Watch(fitted.encoder)
     progress.begin("reading and predicting", table.n_rows)
     for batch in table.chunks(names, ROWS):
-        scores = fitted.scores(batch, threads=threads).astype(np.float64)
+        scores = fitted.scores(batch, threads=threads, watch=watch).astype(np.float64)
         y = np.full(len(scores), np.nan)
         if target is not None:
             y = as_targets(batch.column(target), target, fitted.classes)
@@ -236,14 +237,15 @@ def survey(
         w = np.ones(len(y)) if weight is None else sample_weights(batch.column(weight), weight)
         p = fitted.loss.predict(scores)
         for tally in tallies:
-            tally.add(batch.column(tally.item.name), w, p, y, _variance(fitted.loss, p, y))
+            tally.add(batch.column(tally.item.column), w, p, y, _variance(fitted.loss, p, y))
         sample.add(batch)
         parts.append((scores, y, w))
         progress.advance(batch.num_rows)
+    watch.warn()
     if not any(part[2].any() for part in parts):
         raise ValueError(f"{data!r} has no rows to explain" + (f", or {weight!r} is 0 throughout" if weight else ""))
     scores, y, w = map(np.concatenate, zip(*parts, strict=True))
-    others = [name for name in table.names if name not in schema.names]
+    others = [name for name in table.names if name not in schema.columns]
     return Survey(
         len(scores), others, sample.table(), sample.numbers, tallies, scores, None if target is None else y, w
     )

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.apps.segments import category_counts
+from splinefm.encode.arrow import to_arrow
 from splinefm.encode.categorical import MultiValued
-from splinefm.encode.columns import as_numbers, one_array
+from splinefm.encode.columns import one_array
 from splinefm.encode.numerical import Numerical
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
@@ -71,7 +72,15 @@ def _overlap(axis: RawAxis, values: FloatArray) -> tuple[float, float]:
 def column_values(fitted: Fitted, sample: pa.Table, name: str) -> FloatArray | None:
     """The values of a numerical field in a table; None for other fields."""
     item = fitted.encoder.schema[name]
-    return as_numbers(one_array(sample[name]), name) if isinstance(item, Numerical) else None
+    return item.read(one_array(sample[item.column])) if isinstance(item, Numerical) else None
+
+
+def field_column(fitted: Fitted, sample: pa.Table, name: str) -> pa.Array:
+    """The values of a field in a table, along its axis: numbers for a numerical field."""
+    values = column_values(fitted, sample, name)
+    return (
+        one_array(sample[fitted.encoder.schema[name].column]) if values is None else to_arrow(values, from_pandas=True)
+    )
 
 
 def numbers(values: Any) -> list[Any]:

@@ -151,19 +151,20 @@ def make_view(request: ViewRequest, verbose: bool = False) -> Seen:
         raise ValueError(
             f"two --along make one surface, but there are {len(chosen.rows)} segments; give each field one value"
         )
-    averaged = [name for name in schema.names if name not in (*request.along, *chosen.fields)]
+    averaged = [item.name for item in schema if not {item.name, item.column} & {*request.along, *chosen.fields}]
     rows, sample = None, None
     if request.data is not None:
         table = open_data(request.data, schema.column_types(), request.sep)
-        rows, sample = _read_background(table, request.data, [*request.along, *averaged], verbose)
+        columns = list(dict.fromkeys(schema[name].column for name in (*request.along, *averaged)))
+        rows, sample = _read_background(table, request.data, columns, verbose)
     view = _make_view(fitted, request.along, chosen, sample if averaged else None)
     return Seen(fitted, view, chosen, averaged, rows, sample, request.link)
 
 
-def _read_background(table: Table, data: str, names: list[str], verbose: bool) -> tuple[int, pa.Table]:
-    require_columns(table, names)
+def _read_background(table: Table, data: str, columns: list[str], verbose: bool) -> tuple[int, pa.Table]:
+    require_columns(table, columns)
     with make_progress(verbose) as progress:
-        sample = read_sample(table, names, BACKGROUND_ROWS, progress)
+        sample = read_sample(table, columns, BACKGROUND_ROWS, progress)
     if not sample.n_seen:
         raise ValueError(f"--data {data!r} has no rows; give at least one to average over")
     return sample.n_seen, sample.table()

@@ -200,7 +200,9 @@ class Categorical:
     def refuse_missing(self) -> None:
         """Raise if missing values are not allowed."""
         if self.missing == "error":
-            raise ValueError(f'column {self.column!r} has missing values; fill them, or use missing="token" in its field')
+            raise ValueError(
+                f'column {self.column!r} has missing values; fill them, or use missing="token" in its field'
+            )
 
     def row_names(self) -> list[str]:
         """What each table row stands for."""

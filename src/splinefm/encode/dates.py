@@ -26,12 +26,14 @@ _EPOCH = datetime(1970, 1, 1)
 _US = pa.timestamp("us")
 # How dates are written elsewhere; with these times of day behind them, or none.
 _DATE_FORMATS = (
-    ("%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%Y/%m/%d")
-    + ("%d.%m.%Y", "%d.%m.%y", "%d-%m-%Y", "%m-%d-%Y")
-    + ("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")
+    *("%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%Y/%m/%d"),
+    *("%d.%m.%Y", "%d.%m.%y", "%d-%m-%Y", "%m-%d-%Y"),
+    *("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
 )
 _TIME_FORMATS = ("", " %H:%M:%S", " %H:%M", " %I:%M:%S %p", " %I:%M %p", "T%H:%M:%S")
-_LOOKS_LIKE_DATE = r"(?i)^\s*(\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}|\d{1,2}[ -][a-z]{3,9}[ -]\d{4}|[a-z]{3,9} \d{1,2}, \d{4})\b"
+_LOOKS_LIKE_DATE = (
+    r"(?i)^\s*(\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}|\d{1,2}[ -][a-z]{3,9}[ -]\d{4}|[a-z]{3,9} \d{1,2}, \d{4})\b"
+)
 
 
 def parse_times(
@@ -106,7 +108,9 @@ def find_zone(zone: str | None) -> Any:
     try:
         return ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f'zone must be a name such as "Europe/Paris" or an offset such as "+02:00", got {zone!r}') from error
+        raise ValueError(
+            f'zone must be a name such as "Europe/Paris" or an offset such as "+02:00", got {zone!r}'
+        ) from error
 
 
 def seconds_of(time: datetime, zone: str | None = None) -> float:
@@ -141,8 +145,8 @@ def take_part(seconds: FloatArray, part: Part) -> FloatArray:
     seconds : array
         Times by the clock that counts.
     part : {"trend", "hour", "weekday", "yearday"}
-        The seconds themselves; hours since midnight, 0 to below 24; days since Monday, 0 to 6; or the day of the year as
-        a leap year counts, 1 to 366: the same date has the same number in every year.
+        The seconds themselves; hours since midnight, 0 to below 24; days since Monday, 0 to 6; or the day of the year
+        as a leap year counts, 1 to 366: the same date has the same number in every year.
 
     Examples
     --------
@@ -190,7 +194,10 @@ def find_format(text: pa.LargeStringArray) -> tuple[str | None, bool]:
     if not pc.all(pc.match_substring_regex(text, pattern=_LOOKS_LIKE_DATE)).as_py():
         return None, False
     fitting = [
-        date + time for date in _DATE_FORMATS for time in _TIME_FORMATS if _fits(text[:1], date + time) and _fits(text, date + time)
+        date + time
+        for date in _DATE_FORMATS
+        for time in _TIME_FORMATS
+        if _fits(text[:1], date + time) and _fits(text, date + time)
     ]
     # %Y reads "11" as the year 11, and %B reads the names that %b reads.
     shortest = [format for format in fitting if _plausible(text, format)]
@@ -217,4 +224,3 @@ def to_times(seconds: FloatArray) -> npt.NDArray[np.datetime64]:
     """
     milliseconds = np.asarray(seconds, np.float64) * 1e3
     return np.where(np.isnan(milliseconds), np.datetime64("NaT"), np.nan_to_num(milliseconds).astype("datetime64[ms]"))
-

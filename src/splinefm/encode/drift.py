@@ -1,13 +1,14 @@
 """Watch: does a table look like the one that the encoder was fitted to?
 
-A column that was renamed, rescaled or spelled otherwise still gives a number for every row: all of its values are unseen, out of
-range or missing. The shares of such values are counted while rows are encoded, and compared with what the training rows
-let expect.
+A column that was renamed, rescaled or spelled otherwise still gives a number for every row: all of its values are
+unseen, out of range or missing. The shares of such values are counted while rows are encoded, and compared with what
+the training rows let expect.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from splinefm.encode.arrow import to_arrow
 from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.columns import Categories, Lists, is_text
 from splinefm.encode.numerical import EXAMPLES, ORDINARY, Numerical
+
 if TYPE_CHECKING:
     from splinefm.encode.encoder import Encoder
 
@@ -104,6 +106,26 @@ class Watch:
             self.odd[f].add(*odd)
             self.missing[f].add(*missing)
 
+    def see_statistics(self, f: int, statistics: Any) -> None:
+        """Count the values of a field from what was collected of a table."""
+        item: Any = self.encoder.fields[f]
+        self.missing[f].add(
+            statistics.n_missing, statistics.n_rows, [repr(text) for text in getattr(statistics, "stray", ())]
+        )
+        if isinstance(item, Numerical):
+            low, high = self.encoder.ranges[f]
+            x, rows = statistics.points()
+            outside = (x < low) | (x > high) if _ends(item) and statistics.n_ordinary else np.zeros(len(x), bool)
+            far = [f"{value:g}" for value in x[outside][:EXAMPLES]]
+            self.odd[f].add(round(float(rows[outside].sum())), statistics.n_rows, far)
+            return
+        elements = item.elements if isinstance(item, MultiValued) else item
+        names, counts = statistics.counts.every()
+        unseen = elements.find(names) < 0
+        examples = [repr(name) for name in names.filter(to_arrow(unseen))[:EXAMPLES].to_pylist()]
+        total = int(counts.sum()) if isinstance(item, MultiValued) else statistics.n_rows
+        self.odd[f].add(int(counts[unseen].sum()), total, examples)
+
     def _numbers(self, f: int, item: Numerical, column: pa.Array, x: FloatArray) -> tuple[Any, Any]:
         low, high = self.encoder.ranges[f]
         is_missing = np.isnan(x)
@@ -129,22 +151,24 @@ class Watch:
                     lines[_sentence(item.column, what, tally, share)] = None  # parts of a date miss the same values
         return list(lines)
 
-    def warn(self, stacklevel: int = 3) -> None:
+    def warn(self) -> None:
         """Warn of what is unusual, if anything is."""
         lines = self.report()
         if not lines:
             return
         more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
         warnings.warn(
-            f"the table differs from the training data: {'; '.join(lines[:_SHOWN])}{more}", DriftWarning, stacklevel
+            f"the table differs from the training data: {'; '.join(lines[:_SHOWN])}{more}",
+            DriftWarning,
+            stacklevel=_outside(),
         )
 
 
 def expected_shares(encoder: Encoder, f: int) -> tuple[float, float]:
     """The shares of unseen or out-of-range values and of missing ones that new rows are expected to have.
 
-    A category is unseen if it has fewer rows than `min_count`. For new rows that is, as Good and Turing estimate it, the
-    share of the training rows whose category has at most `min_count` rows: it was one less without the row itself.
+    A category is unseen if it has fewer rows than `min_count`. For new rows that is, as Good and Turing estimate it,
+    the share of the training rows whose category has at most `min_count` rows: it was one less without the row itself.
     """
     item, counts, n = encoder.fields[f], encoder.row_counts[f], encoder.n_rows
     if isinstance(item, Numerical):
@@ -196,6 +220,14 @@ def _sentence(column: str, what: str, tally: Tally, expected: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.01 or share < 0.0005 else f"{share:.1%}"
+
+
+def _outside() -> int:
+    """How far up the stack the caller of the package is, whose line a warning should name."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "splinefm":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def as_watch(watch: Watch | bool, encoder: Encoder) -> tuple[Watch | None, bool]:

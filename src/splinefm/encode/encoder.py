@@ -94,8 +94,8 @@ class Statistics:
             raise ValueError("the table has no rows; an encoder is fitted to at least one")
         fitted = list(in_order(_fit, zip(self.schema, self.fields, strict=True), self.threads))
         fields, notes, counts, weights = zip(*fitted, strict=True)
-        notes = dict(zip(self.schema.names, notes, strict=True))
-        return Encoder(fields, self.n_rows, notes, counts, weights, np.array([_range(own) for own in self.fields]))
+        by_name = dict(zip(self.schema.names, notes, strict=True))
+        return Encoder(fields, self.n_rows, by_name, counts, weights, np.array([_range(own) for own in self.fields]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,9 @@ class Encoder:
         if not len(self.ranges):
             object.__setattr__(self, "ranges", np.full((len(self.fields), 2), np.nan))
         if self.ranges.shape != (len(self.fields), 2):
-            raise ValueError(f"ranges must have a pair per field, shape ({len(self.fields)}, 2); got {self.ranges.shape}")
+            raise ValueError(
+                f"ranges must have a pair per field, shape ({len(self.fields)}, 2); got {self.ranges.shape}"
+            )
         weights = self.row_weights or tuple(np.full(len(rows), np.nan) for rows in self.row_counts)
         sizes = [item.layout.n_rows for item in self.fields]
         for what, arrays in (("row_counts", self.row_counts), ("row_weights", weights)):
@@ -212,7 +214,9 @@ class Encoder:
             self._fill(slots, _cut(chunk), threads, watch)
             yield slots
 
-    def extend(self, table: object, *, target: str | None = None, threads: int | None = None) -> Encoder:
+    def extend(
+        self, table: object, *, target: str | None = None, threads: int | None = None, watch: Watch | None = None
+    ) -> Encoder:
         """The encoder with the frequent new categories of a table: rows are appended, all others stay.
 
         Transforms, bases and the length of lists do not change. Counts and weights of the table are added to those of
@@ -222,6 +226,8 @@ class Encoder:
         statistics.update(table, target=target)
         fields, counts, weights = [], [], []
         for f, own in enumerate(statistics.fields):
+            if watch is not None:
+                watch.see_statistics(f, own)
             extended: Any = self.fields[f].extend(own)  # type: ignore[arg-type]  # statistics of this very field
             more, more_weights = _row_sums(extended, own)
             fields.append(extended)
@@ -241,9 +247,7 @@ class Encoder:
         for chunk in source.chunks(self.schema.columns, CHUNK):
             yield from _cut(chunk)
 
-    def _fill(
-        self, slots: Slots, blocks: Iterable[pa.RecordBatch], threads: int | None, watch: Watch | None
-    ) -> None:
+    def _fill(self, slots: Slots, blocks: Iterable[pa.RecordBatch], threads: int | None, watch: Watch | None) -> None:
         tasks = ((block, slots, at, watch) for at, block in _numbered(blocks))
         for _ in in_order(self._encode_into, tasks, threads):
             pass

@@ -48,7 +48,7 @@ MANY_CATEGORIES, MIN_COUNT = 1_000, 10
 # Few values in a wide range, far apart next to the closest two, so that a new row hardly ever has another one: amounts
 # that recur exactly. Both the number of values and the share of rows with a known one are estimates for the whole of
 # which the table is a sample, so that a larger sample comes to the same conclusion.
-MOST_AMOUNTS, GAP, KNOWN = 256, 10.0, 0.9
+MOST_AMOUNTS, GAP, KNOWN, ROWS_PER_AMOUNT = 256, 10.0, 0.9, 4
 # Text is numbers or dates if nearly all of it is, or if what is not has few spellings, such as "?".
 NEARLY_ALL, MOSTLY, FEW_SPELLINGS = 0.99, 0.8, 3
 EXAMPLES = 3
@@ -66,10 +66,10 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     2. Lists become multi-valued fields.
     3. Dates and times, also as text, become a numerical field for each part that the range of the data bears: the
        trend always, the hour if there are times of day on two days or more, the day of the week from two weeks on, the
-       day of the year from two years on. Text is dates if 99 % of it is written as ISO 8601 says, or all of it in another
-       common way that has one meaning: 5/28/2011, but not 5/6/2011.
-    4. Text becomes numbers if 99 % of it is numbers, or 80 % and the rest has at most three spellings, such as `?`; what
-       is no number counts as missing. Whole numbers that a typed table has as text stay text.
+       day of the year from two years on. Text is dates if 99 % of it is written as ISO 8601 says, or all of it in
+       another common way that has one meaning: 5/28/2011, but not 5/6/2011.
+    4. Text becomes numbers if 99 % of it is numbers, or 80 % and the rest has at most three spellings, such as `?`;
+       what is no number counts as missing. Whole numbers that a typed table has as text stay text.
     5. Other text, booleans and whole numbers with at most 10 distinct values become categories (with `min_count=10`
        where there are more than 1,000 of them), and so do about 256 distinct numbers at most that recur and lie far
        apart on no grid, such as tariffs.
@@ -186,9 +186,7 @@ def _text_dates(name: str, text: pa.LargeStringArray, present: pa.LargeStringArr
     return _dates(name, to_seconds(times), format=format, text="missing", words=words)
 
 
-def _text_numbers(
-    name: str, text: pa.LargeStringArray, present: pa.LargeStringArray, untyped: bool
-) -> _Choice | None:
+def _text_numbers(name: str, text: pa.LargeStringArray, present: pa.LargeStringArray, untyped: bool) -> _Choice | None:
     decimal = find_decimal(present)
     x, stray = parse_numbers(text, decimal)
     if stray is None:
@@ -269,7 +267,8 @@ def _dates(
     parts = [part for part, (fits, _) in bears.items() if fits]
     fields: list[Field] = list(Timestamp(name, parts, format=format, zone=zone, text=text).fields)  # type: ignore[arg-type]
     value, count = np.unique(known, return_counts=True)
-    fields[-1] = replace(fields[-1], basis=_basis(len(value)), special=tuple(value[_atoms(value, count)].tolist()))
+    trend: Any = fields[-1]
+    fields[-1] = replace(trend, basis=_basis(len(value)), special=tuple(value[_atoms(value, count)].tolist()))
     span = f"from {first} to {last}{words}"
     return fields, {field.name: f"{bears[part][1]}, {span}" for field, part in zip(fields, parts, strict=True)}
 
@@ -289,7 +288,9 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
         return _left_out(name, "it has no values")
     is_whole = bool((value == np.floor(value)).all())
     if len(value) <= FEW_VALUES and is_whole:
-        return _one(Categorical(name), f"whole numbers with only {len(value)} distinct values{_or_quantity(name)}{words}")
+        return _one(
+            Categorical(name), f"whole numbers with only {len(value)} distinct values{_or_quantity(name)}{words}"
+        )
     if _are_amounts(value, count):
         reason = f"{len(value):,} distinct numbers that recur exactly, far apart{_or_quantity(name)}{words}"
         return _one(Categorical(name), reason)
@@ -329,4 +330,5 @@ def _are_amounts(value: FloatArray, count: IntArray) -> bool:
     once, twice = int((others == 1).sum()), int((others == 2).sum())
     in_all = len(value) + once * (once - 1) / (2 * (twice + 1))  # Chao's estimate
     known = 1.0 - once / others.sum()  # Good's and Turing's
-    return bool(in_all <= MOST_AMOUNTS and known >= KNOWN and np.median(gaps) >= GAP * gaps.min())
+    recurring = in_all <= MOST_AMOUNTS and known >= KNOWN and others.mean() >= ROWS_PER_AMOUNT
+    return bool(recurring and np.median(gaps) >= GAP * gaps.min())

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm.encode.arrow import to_arrow
 from splinefm.encode.auto import choose_transform
 from splinefm.encode.bases import Basis, supports
-from splinefm.encode.arrow import to_arrow
 from splinefm.encode.columns import Stray, as_numbers, as_seconds, holds_dates, is_number, is_text
 from splinefm.encode.dates import PARTS, Part, find_zone, take_part
 from splinefm.encode.numbers import Decimal
@@ -115,7 +115,9 @@ class Numerical:
         if self.zone is not None:
             find_zone(self.zone)
         if self.part is None and (self.format is not None or self.zone is not None):
-            raise ValueError(f'field {self.name!r}: format and zone are for dates; say which part, such as part="trend"')
+            raise ValueError(
+                f'field {self.name!r}: format and zone are for dates; say which part, such as part="trend"'
+            )
 
     @property
     def n_tokens(self) -> int:
@@ -298,7 +300,9 @@ class NumericalStatistics:
         """Add the rows of other statistics of the same field."""
         if other.n_missing < other.n_rows:
             if self.n_missing < self.n_rows and self.spec.part != other.spec.part:
-                raise ValueError(f"column {self.spec.column!r} holds dates in some parts of the table and numbers in others")
+                raise ValueError(
+                    f"column {self.spec.column!r} holds dates in some parts of the table and numbers in others"
+                )
             self.spec = other.spec
         self.n_rows += other.n_rows
         self.n_missing += other.n_missing

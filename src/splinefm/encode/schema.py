@@ -53,6 +53,7 @@ class Schema:
 
     def __init__(self, fields: Iterable[Field | Timestamp], reasons: Mapping[str, str] | None = None) -> None:
         items: list[Field] = []
+        item: Any
         for item in fields:
             if not isinstance(item, Field | Timestamp):
                 kinds = ", ".join(f"sf.{kind.__name__}" for kind in _FIELD_KINDS)
@@ -195,7 +196,9 @@ class Schema:
 def _brief(item: Field) -> str:
     """A field with the settings that differ from the defaults."""
     settings = [
-        f"{part.name}={_brief_value(getattr(item, part.name))}" for part in fields(item)[1:] if not _is_default(item, part)
+        f"{part.name}={_brief_value(getattr(item, part.name))}"
+        for part in fields(item)[1:]
+        if not _is_default(item, part)
     ]
     return f"{type(item).__name__}({', '.join([repr(item.name), *settings])})"
 

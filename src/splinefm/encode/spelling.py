@@ -1,7 +1,7 @@
 """One name per category, however its value is spelled: `2` and `2.0`, `True` and `true`, a date with and without time.
 
-A text file says `2.0` where a DataFrame has the number 2, and `True` where it has a truth value. What the names of a column
-spell is found out once, when its field is fitted; from then on every spelling of a value leads to the same name.
+A text file says `2.0` where a DataFrame has the number 2, and `True` where it has a truth value. What the names of a
+column spell is found out once, when its field is fitted; from then on every spelling of a value leads to the same name.
 """
 
 from __future__ import annotations

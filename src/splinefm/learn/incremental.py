@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from splinefm.encode.drift import Watch
 from splinefm.encode.schema import Schema
 from splinefm.learn.chunks import STREAM_ROWS, Source, ahead
 from splinefm.learn.fitted import Fitted
@@ -99,7 +100,9 @@ class Learner:
         """Check targets and weights and give new categories their rows, before anything is learned."""
         for batch in source.batches(STREAM_ROWS):
             self.loss.check(source.targets(batch)[0])
-        encoder = self.encoder.extend(source.opened, target=source.target, threads=self.training.threads)
+        watch = Watch(self.encoder)
+        encoder = self.encoder.extend(source.opened, target=source.target, threads=self.training.threads, watch=watch)
+        watch.warn()
         if encoder.layout != self.encoder.layout:
             groups = make_groups(encoder, self.training)
             now = self.engine.penalty

@@ -260,7 +260,9 @@ def _restore_ranges(n_fields: int, tensors: dict[str, Array]) -> Array:
     ranges = _take(tensors, "ranges", "F64", 2)
     demand(ranges.shape == (n_fields, 2), f"ranges has the shape {ranges.shape} instead of ({n_fields}, 2)")
     known = ranges[~np.isnan(ranges).all(axis=1)]
-    demand(_is_finite(known) and (known[:, 0] <= known[:, 1]).all(), "ranges must run from a number to a larger one")
+    demand(
+        _is_finite(known) and bool((known[:, 0] <= known[:, 1]).all()), "ranges must run from a number to a larger one"
+    )
     return ranges
 
 

@@ -38,10 +38,13 @@ def active_rows(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], F
 
 def rows_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """The same for values along the axis of the field, such as hours for the hour of a date."""
-    if not isinstance(item, Numerical):
-        return active_rows(item, column)
-    start, weight = item.place(item.on_axis(column))
+    start, weight = place_on_axis(item, column)
     return spread(start, item.layout.widths), weight
+
+
+def place_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """Rows inside the field and weights of values along its axis."""
+    return item.place(item.on_axis(column)) if isinstance(item, Numerical) else item.encode(column)
 
 
 def read_columns(source: Table, names: list[str], rows: int) -> Iterator[tuple[int, dict[str, pa.Array]]]:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from splinefm.encode.bases import Bins
 from splinefm.encode.encoder import CHUNK

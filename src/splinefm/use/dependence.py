@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.learn.fitted import Fitted
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import HigherOrderFM
+from splinefm.use.algebra import place_on_axis
 from splinefm.use.background import known_background
 from splinefm.use.inputs import encode_background, encode_rows, field_number
 from splinefm.use.quadratic import size, toward
 from splinefm.use.terms import field_vectors, own_parts
+from splinefm.use.values import as_column
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -118,13 +119,12 @@ def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | npt.NDArray[An
     """The number of a field, and rows in which it has the values of the grid and all other fields weigh nothing."""
     layout, encoder = fitted.encoder.layout, fitted.encoder
     f = field_number(layout.names, name)
-    alone = Encoder((encoder.fields[f],), encoder.n_rows, {name: encoder.notes[name]}, (encoder.row_counts[f],))
-    values = alone.encode({name: grid}, threads=1)
+    start, weight = place_on_axis(encoder.fields[f], as_column(encoder.fields[f], grid)[0])
     first = np.repeat(layout.row_ptr[:-1], np.diff(layout.window_ptr))
-    slots = Slots(np.tile(first, (len(values), 1)), np.zeros((len(values), layout.n_weights), np.float32), layout)
+    slots = Slots(np.tile(first, (len(start), 1)), np.zeros((len(start), layout.n_weights), np.float32), layout)
     windows, weights = _columns_of(slots, f)
-    slots.start[:, windows] += values.start
-    slots.weight[:, weights] = values.weight
+    slots.start[:, windows] += start
+    slots.weight[:, weights] = weight
     return f, slots
 
 

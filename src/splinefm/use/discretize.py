@@ -316,7 +316,7 @@ def _replaced(fitted: Fitted, bins: dict[str, Bins]) -> Fitted:
         "factors": np.concatenate([part[1] for part in parts]),
     }
     params = {**fitted.params, **table}
-    binned = Encoder(tuple(fields), encoder.n_rows, notes, tuple(counts), tuple(weights))
+    binned = Encoder(tuple(fields), encoder.n_rows, notes, tuple(counts), tuple(weights), encoder.ranges)
     return replace(fitted, encoder=binned, params=params)
 
 

@@ -296,7 +296,13 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
             "classes": classes,
         },
         "fields": [
-            {"field": f, "name": item.name, "first_feature": int(layout.row_ptr[f]), **_describe(item)}
+            {
+                "field": f,
+                "name": item.name,
+                "column": item.column,
+                "first_feature": int(layout.row_ptr[f]),
+                **_describe(item),
+            }
             for f, item in enumerate(fitted.encoder.fields)
         ],
         "in_every_row": f"{m - 2}:{n - 2}:1 {m - 1}:{n - 1}:1",
@@ -308,7 +314,8 @@ def _describe(item: Any) -> dict[str, Any]:
     if isinstance(item, Numerical):
         special = [rule if isinstance(rule, str) else f"== {rule!r}" for rule in item.special]
         tokens = special + ["missing"] * (item.missing == "token")
-        own: dict[str, Any] = {"kind": "numerical", "tokens": tokens, "missing": item.missing}
+        part = {"part": item.part} if item.part is not None else {}
+        own: dict[str, Any] = {"kind": "numerical", **part, "tokens": tokens, "missing": item.missing}
         cuts = getattr(item.basis, "cuts", None)
         if cuts is None:
             parts = {"basis": _settings(item.basis), "transform": _settings(item.transform)}

@@ -40,9 +40,9 @@ def export_onnx(
 ) -> None:
     """Write the model as an ONNX graph, with transforms, bases, vocabularies and tables inside.
 
-    The graph has an input per column of the table, under its name, and two outputs, "score" (float) and "prediction" (double), with
-    an entry per row. Where a column has one of these names, "_" is appended to that of the output. Any number of rows
-    can be scored at a time. An existing file is replaced in one step, or not at all.
+    The graph has an input per column of the table, under its name, and two outputs, "score" (float) and "prediction"
+    (double), with an entry per row. Where a column has one of these names, "_" is appended to that of the output. Any
+    number of rows can be scored at a time. An existing file is replaced in one step, or not at all.
 
     | field | input | missing |
     |---|---|---|
@@ -52,10 +52,9 @@ def export_onnx(
     | multi-valued | string (N, any), padded with "" | a list of "<missing>" |
 
     Numbers are doubles because a float would cut digits off, those of timestamps for instance. Dates and times are
-    seconds since 1970, by the clock of the field's `zone`, of which the graph takes the parts. Categories that were numbers
-    in the table are numbers as text, "3" for 3.0 (which is understood, too); truth values are "true" and "false"; dates are
-    written as 2024-05-28, or 2024-05-28 13:30:00. Where
-    `unseen="error"` or `missing="error"` was asked for, running the graph on such a value is an error (a row that the
+    seconds since 1970, by the clock of the field's `zone`, of which the graph takes the parts. Categories that were
+    numbers in the table are numbers as text, "3" for 3.0 ("3.0" is understood, too); truth values are "true" and
+    "false"; dates are written as 2024-05-28, or 2024-05-28 13:30:00. Where `unseen="error"` or `missing="error"` was asked for, running the graph on such a value is an error (a row that the
     table does not have is looked up). Infinite numbers, which are errors here, count as the ends of the range.
 
     Parameters
@@ -108,7 +107,8 @@ def export_onnx(
     g.output(outputs[0], score, np.float32)
     g.output(outputs[1], prediction, np.float64)
     version = sys.modules["splinefm"].__version__  # not imported: modules of the package import from its folders
-    doc = f"{fitted.model!r} on {len(fitted.encoder.fields)} fields, {fitted.loss.name} loss; written by splinefm {version}"
+    n_fields = len(fitted.encoder.fields)
+    doc = f"{fitted.model!r} on {n_fields} fields, {fitted.loss.name} loss; written by splinefm {version}"
     with replacing(target) as file:
         file.write(g.model(doc, _metadata(fitted, outputs, integers), version).SerializeToString())
 

@@ -90,7 +90,7 @@ def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: For
         for f, item in enumerate(fitted.encoder.fields):
             name = f"field-{f}-{_slug(item.name)}.{format}".replace("-.", ".")
             files[name] = _write(place / name, _blocks_of_field(fitted, f))
-            fields.append({"position": f, "name": item.name, "file": name, **_describe(item)})
+            fields.append({"position": f, "name": item.name, "column": item.column, "file": name, **_describe(item)})
         between = _interactions(fitted)
         if between is not None:
             name = f"interactions.{format}"
@@ -142,8 +142,9 @@ def _plain(label: object) -> object:
 def _describe(item: Any) -> dict[str, Any]:
     """What a reader of the field's file must know."""
     if isinstance(item, Numerical):
-        return {"kind": "numerical", "missing": item.missing, "special": [_rule(rule) for rule in item.special]}
-    described = {"missing": item.missing, "unseen": item.unseen}
+        part = {} if item.part is None else {"part": item.part, "zone": item.zone or "UTC"}
+        return {"kind": "numerical", **part, "missing": item.missing, "special": [_rule(rule) for rule in item.special]}
+    described = {"missing": item.missing, "unseen": item.unseen, "values": item.values}
     if item.unseen == "hash":
         described["buckets"] = item.buckets
     if not isinstance(item, MultiValued):

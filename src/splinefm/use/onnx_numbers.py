@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.bases import BASES, Bins, Fourier, Polynomial, Powers
-from splinefm.encode.families import DOMAIN, find_family
 from splinefm.encode.dates import DAY, Part
+from splinefm.encode.families import DOMAIN, find_family
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.transforms import TRANSFORMS, ArcsinhSquare, BestFitCDF, Log, MinMax, Quantile

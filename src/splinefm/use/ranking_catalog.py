@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import in_order
 from splinefm.encode.table import Table, missing_column_message
 from splinefm.learn.fitted import Fitted
@@ -89,9 +91,11 @@ class Catalog:
         names: list[str | None] = []
         rows: list[Rows] = [np.zeros(0, np.int64)]
         offsets: list[Float32] = [np.zeros(0, np.float32)]
+        watch = Watch(self.part.encoder)
         try:
             with _one_blas_thread(source):
-                for block in in_order(self._fold, self._chunks(source, ids, groups, keys, names), threads):
+                chunks = self._chunks(source, ids, groups, keys, names)
+                for block in in_order(partial(self._fold, watch), chunks, threads):
                     rows.append(self.store.reserve(len(block.offsets)))
                     self.store.write(rows[-1], block.packed)
                     self.meter.maxima.update(block.maxima)
@@ -103,6 +107,7 @@ class Catalog:
                 np.concatenate(rows), every_key, np.concatenate(offsets), names if self.has_groups else None
             )
             _check_lengths(staged)
+            watch.warn()
         except BaseException:
             self.store.release(np.concatenate(rows))
             raise
@@ -163,9 +168,9 @@ class Catalog:
                 names += read_groups(chunk.column(groups), f"groups, column {groups!r}")
             yield chunk.select(list(self.part.columns))
 
-    def _fold(self, chunk: pa.RecordBatch) -> _Block:
+    def _fold(self, watch: Watch, chunk: pa.RecordBatch) -> _Block:
         """Some items as they are stored, and their offsets."""
-        slots = self.part.encode(chunk)
+        slots = self.part.encode(chunk, watch)
         parts: list[Any] = []
         offsets: list[Float32] = []
         maxima = Maxima.none(len(self.meter.maxima.size))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm.encode.categorical import Categorical, MultiValued
+from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import Layout, Slots
@@ -39,7 +40,7 @@ class Part:
         self.shift = np.repeat(self.first_row - self.layout.row_ptr[:-1], windows).astype(np.int32)
         notes = {name: whole.notes.get(name, "") for name in self.names}
         counts = tuple(whole.row_counts[f] for f in fields)
-        self.encoder = Encoder(self.items, whole.n_rows, notes, counts)
+        self.encoder = Encoder(self.items, whole.n_rows, notes, counts, ranges=whole.ranges[list(fields)])
 
     def open(self, table: object, what: str) -> Table:
         """A table that has all fields."""
@@ -49,12 +50,12 @@ class Part:
                 raise ValueError(f"{what}: {missing_column_message(name, source.names)}")
         return source
 
-    def encode(self, table: object) -> Slots:
+    def encode(self, table: object, watch: Watch | None = None) -> Slots:
         """Slots of a table."""
         if not self.items:  # there is no encoder without fields
             n = _count_rows(open_table(table))
             return Slots(np.zeros((n, 0), np.int32), np.zeros((n, 0), np.float32), self.layout)
-        slots = self.encoder.encode(table, threads=1)
+        slots = self.encoder.encode(table, threads=1, watch=watch)
         np.add(slots.start, self.shift, out=slots.start)
         return slots
 
@@ -69,7 +70,10 @@ class Part:
                 )
             if is_row(self.items, context):
                 return self.encode_row(context)
-        return self.encode(self.open(context, "the context"))
+        watch = Watch(self.encoder)
+        slots = self.encode(self.open(context, "the context"), watch)
+        watch.warn()
+        return slots
 
     def encode_row(self, values: Mapping[str, object]) -> Slots:
         """Slots of one row; a single row is encoded without a table, which would take longer than the rest."""

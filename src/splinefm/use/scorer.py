@@ -188,7 +188,9 @@ class Scorer:
             try:
                 if self._are_text:
                     return "\0".join(values).encode()
-                return "\0".join([names.spelled[value] for names, value in zip(self._names, values, strict=True)]).encode()
+                return "\0".join(
+                    [names.spelled[value] for names, value in zip(self._names, values, strict=True)]
+                ).encode()
             except TypeError:
                 pass  # not all are text
         return SEPARATOR.join([self._name(*pair, careful) for pair in zip(self._names, values, strict=True)])

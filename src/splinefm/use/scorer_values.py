@@ -249,4 +249,3 @@ def list_reader(item: MultiValued, first: int) -> Callable[[object], Codes]:
 def _shared(codes: list[int], weights: list[float]) -> Codes:
     """The one weight that all rows of a list have."""
     return codes, [next((weight for weight in weights if weight), 0.0)]
-

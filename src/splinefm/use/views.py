@@ -176,7 +176,8 @@ def _check_along(fitted: Fitted, names: tuple[str, ...]) -> None:
 
 def _unknown_field(name: str, schema: Schema) -> str:
     if name in schema.columns:
-        return f"{name!r} is a column of several fields; take one of {quoted([item.name for item in schema.on_column(name)])}"
+        parts = quoted([item.name for item in schema.on_column(name)])
+        return f"{name!r} is a column of several fields; take one of {parts}"
     return missing_column_message(name, schema.names).replace(" in the table", " in the model")
 
 
