@@ -134,7 +134,7 @@ class TestNumerical:
             ([1.0, -np.inf], "column 'x' holds -inf"),
             ([None, None], "column 'x' has no values: all 2 rows are missing; leave it out"),
             ([np.nan], "all 1 rows are missing"),
-            (["low", "high"], r"column 'x' should hold numbers .* such as 'low'; .*sf.Categorical\('x'\)"),
+            (["low", "high"], r"column 'x' should hold numbers, but has 'low'; .*sf.Categorical\('x'\)"),
             ([[1], [2]], r"column 'x' holds lists; use sf.MultiValued\('x'\)"),
             ([{"a": 1}], "column 'x' is of the nested type struct.*columns of their own"),
             ([b"x"], "column 'x' should hold numbers but is of type binary"),

@@ -148,7 +148,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path):
     [
         (lambda: sf.Schema([]), "at least one field"),
         (lambda: sf.Schema(["x"]), "takes sf.Numerical"),
-        (lambda: sf.Schema([sf.Numerical("x"), sf.Categorical("x")]), "names a column twice: 'x'"),
+        (lambda: sf.Schema([sf.Numerical("x"), sf.Categorical("x")]), "names a field twice: 'x'"),
         (lambda: sf.Schema([sf.Numerical("price")])["prise"], "nearest: 'price'"),
     ],
 )
@@ -189,7 +189,7 @@ class TestInference:
             "user": sf.Categorical("user", min_count=10),
             "flag": sf.Categorical("flag"),
             "tags": sf.MultiValued("tags"),
-            "when": sf.Numerical("when", basis=sf.MultiResolution()),
+            **{item.name: item for item in sf.Timestamp("when", ["hour", "weekday", "yearday", "trend"]).fields},
         }
         assert set(schema.reasons) == set(schema.names) | {"empty"}
         assert "60% of the rows" in schema.reasons["clicks"] or "0 (" in schema.reasons["clicks"]
@@ -265,5 +265,5 @@ def test_the_work_of_a_schema_grows_with_the_number_of_its_fields_and_not_with_i
 
 
 def test_every_column_that_is_named_twice_is_reported():
-    with pytest.raises(ValueError, match="names a column twice: 'a', 'b'"):
+    with pytest.raises(ValueError, match="names a field twice: 'a', 'b'"):
         sf.Schema([sf.Numerical(name) for name in "bacba"])

@@ -36,6 +36,8 @@ def to_arrow(values: npt.NDArray[Any], *, from_pandas: bool = False) -> pa.Array
     >>> to_arrow(np.array([True, False])).type, to_arrow(np.array(["US", "FR"])).to_pylist()
     (DataType(bool), ['US', 'FR'])
     """
+    if values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] in ("Y", "M", "W", "h", "m"):
+        values = values.astype("datetime64[s]")  # Arrow has no such units
     if not _is_plain(values):
         return pa.array(values, from_pandas=from_pandas)
     if values.dtype.kind == "U":

@@ -28,7 +28,7 @@ _US = pa.timestamp("us")
 _DATE_FORMATS = (
     *("%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%Y/%m/%d"),
     *("%d.%m.%Y", "%d.%m.%y", "%d-%m-%Y", "%m-%d-%Y"),
-    *("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
+    *("%d %b %Y", "%d-%b-%Y", "%b %d, %Y"),  # which read whole names of months, too
 )
 _TIME_FORMATS = ("", " %H:%M:%S", " %H:%M", " %I:%M:%S %p", " %I:%M %p", "T%H:%M:%S")
 _LOOKS_LIKE_DATE = (
@@ -199,7 +199,7 @@ def find_format(text: pa.LargeStringArray) -> tuple[str | None, bool]:
         for time in _TIME_FORMATS
         if _fits(text[:1], date + time) and _fits(text, date + time)
     ]
-    # %Y reads "11" as the year 11, and %B reads the names that %b reads.
+    # %Y reads "11" as the year 11.
     shortest = [format for format in fitting if _plausible(text, format)]
     different = {tuple(to_seconds(pc.strptime(text, format, "us")).tolist()): format for format in shortest}
     return (next(iter(different.values())), False) if len(different) == 1 else (None, len(different) > 1)

@@ -19,7 +19,7 @@ _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _MONEY = "[$€£¥]"
 # Sign, currency, digits in groups of three or not, fraction, exponent, currency or percent sign.
 _DECORATED = (
-    rf"^([+-]?)\s*{_MONEY}?\s*([+-]?)((?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\.\d*)?)((?:[eE][+-]?\d+)?)\s*(?:%|{_MONEY})?$"
+    rf"^([+-]?)\s*{_MONEY}?\s*([+-]?)((?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+)?(?:\.\d*)?)((?:[eE][+-]?\d+)?)\s*(?:%|{_MONEY})?$"
 )
 
 

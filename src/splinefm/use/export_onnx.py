@@ -54,8 +54,9 @@ def export_onnx(
     Numbers are doubles because a float would cut digits off, those of timestamps for instance. Dates and times are
     seconds since 1970, by the clock of the field's `zone`, of which the graph takes the parts. Categories that were
     numbers in the table are numbers as text, "3" for 3.0 ("3.0" is understood, too); truth values are "true" and
-    "false"; dates are written as 2024-05-28, or 2024-05-28 13:30:00. Where `unseen="error"` or `missing="error"` was asked for, running the graph on such a value is an error (a row that the
-    table does not have is looked up). Infinite numbers, which are errors here, count as the ends of the range.
+    "false"; dates are written as 2024-05-28, or 2024-05-28 13:30:00. Where `unseen="error"` or `missing="error"` was
+    asked for, running the graph on such a value is an error (a row that the table does not have is looked up). Infinite
+    numbers, which are errors here, count as the ends of the range.
 
     Parameters
     ----------
