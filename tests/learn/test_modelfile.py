@@ -600,7 +600,7 @@ class TestHostileDescriptions:
             (setting(0, "encoder", "n_rows"), "n_rows is 0"),
             (setting({"x": 3}, "encoder", "notes"), "its notes are no text"),
             (setting([], "encoder", "fields"), "at least one field"),
-            (setting("x", "encoder", "fields", 1, "name"), "names a column twice: 'x'"),
+            (setting("x", "encoder", "fields", 1, "name"), "names a field twice: 'x'"),
             (setting({"tensor": "row_counts"}, "encoder", "fields", 0, "transform", "x"), "is missing"),
             (setting({"tensor": "params/linear"}, "encoder", "fields", 0, "transform", "x"), "type float32 instead"),
             (setting({"strings": "fields/2/vocabulary"}, "encoder", "fields", 1, "vocabulary"), "is missing"),
