@@ -42,14 +42,13 @@ def require_columns(table: Table, names: Sequence[str]) -> None:
 
 def without(schema: Schema, ignored: Sequence[str]) -> Schema:
     """The schema without some columns, which must be there."""
-    known = [*schema.names, *(name for name in schema.reasons if name not in schema.names)]
+    known = list(dict.fromkeys([*schema.columns, *schema.names, *schema.reasons]))
     for name in ignored:
         if name not in known:
             raise ValueError(missing_column_message(name, known))
-    fields = tuple(item for item in schema if item.name not in ignored)
-    if not fields:
+    if all(item.name in ignored or item.column in ignored for item in schema):
         raise ValueError(f"no column is left: all of {quoted(schema.names)} are ignored")
-    return Schema(fields, {name: why for name, why in schema.reasons.items() if name not in ignored})
+    return schema.without(*ignored)
 
 
 def refuse_overwriting(out: str | Path, *inputs: str | Path) -> None:

@@ -17,10 +17,9 @@ Decimal = Literal[".", ","]
 
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _MONEY = "[$€£¥]"
-# Sign, currency, digits in groups of three or not, fraction, exponent, currency or percent sign.
-_DECORATED = (
-    rf"^([+-]?)\s*{_MONEY}?\s*([+-]?)((?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+)?(?:\.\d*)?)((?:[eE][+-]?\d+)?)\s*(?:%|{_MONEY})?$"
-)
+_DIGITS = r"((?:[1-9]\d{0,2}(?:,\d{3})+|\d+)?(?:\.\d*)?)"  # in groups of three or not
+# Sign, currency, digits, exponent, currency or percent sign.
+_DECORATED = rf"^([+-]?)\s*{_MONEY}?\s*([+-]?){_DIGITS}((?:[eE][+-]?\d+)?)\s*(?:%|{_MONEY})?$"
 
 
 def parse_numbers(text: pa.LargeStringArray, decimal: Decimal = ".") -> tuple[FloatArray, BoolArray | None]:

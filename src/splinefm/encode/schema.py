@@ -114,6 +114,14 @@ class Schema:
         left_out = [f"# {name}: {why}" for name, why in self.reasons.items() if name not in self._by_name]
         return "\n".join(lines + left_out)
 
+    def without(self, *names: str | None) -> Schema:
+        """The schema without some fields, or without all fields of some columns; None stands for no name."""
+        fields = [item for item in self.fields if item.name not in names and item.column not in names]
+        gone = {item.name for item in self.fields} - {item.name for item in fields}
+        return Schema(
+            fields, {name: why for name, why in self.reasons.items() if name not in names and name not in gone}
+        )
+
     def column_types(self) -> dict[str, pa.DataType]:
         """The types in which text files should be read."""
         types: dict[str, pa.DataType] = {}

@@ -1016,9 +1016,7 @@ def _check_kind(name: str, value: object, kind: type | UnionType, example: str) 
 
 def _infer(rows: _Rows) -> Schema:
     """The schema of a table without its target and weights."""
-    schema = infer_schema(rows.table, target=rows.target)
-    fields = tuple(item for item in schema if item.name != rows.sample_weight)
-    return Schema(fields, {name: why for name, why in schema.reasons.items() if name != rows.sample_weight})
+    return infer_schema(rows.table, target=rows.target).without(rows.sample_weight)
 
 
 def _free(name: str, taken: set[str]) -> str:

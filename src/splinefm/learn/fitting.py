@@ -98,7 +98,7 @@ def fit_chunks(
     training, callbacks = training or Training(), check_callbacks(callbacks)
     with make_progress(verbose) as progress:
         progress.begin("looking at the columns")
-        schema = schema or _without(infer_schema(table, target=target), sample_weight)
+        schema = schema or infer_schema(table, target=target).without(sample_weight)
         training = training.with_penalties(schema.names)
         source = Source(schema, target, sample_weight, table)
         chunks = make_chunks(source, loss, validation, training, progress, class_weight)
@@ -227,8 +227,3 @@ def _run(
     return train(
         model, chunks.encoder.layout, groups, epoch, rows, chunks.loss, training, start=chunks.start, **options
     )
-
-
-def _without(schema: Schema, name: str | None) -> Schema:
-    fields = tuple(item for item in schema if item.name != name)
-    return Schema(fields, {key: why for key, why in schema.reasons.items() if key != name})
