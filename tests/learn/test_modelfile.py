@@ -548,9 +548,9 @@ class TestHostileDescriptions:
 
     def test_a_newer_format_asks_for_an_upgrade(self, path):
         def change(description):
-            description.update(format=3, version="7.0", loss={"kind": "Quantum"})
+            description.update(format=4, version="7.0", loss={"kind": "Quantum"})
 
-        message = "format 3 and was written by splinefm 7.0, this version reads formats up to 2; upgrade splinefm"
+        message = "format 4 and was written by splinefm 7.0, this version reads formats up to 3; upgrade splinefm"
         refused(path, self.rewrite(path, change), message)
 
     @pytest.mark.parametrize(

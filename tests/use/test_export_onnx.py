@@ -484,8 +484,8 @@ def test_what_the_file_says_of_itself(tmp_path):
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     assert (model.producer_name, model.producer_version) == ("splinefm", sf.__version__)
     assert json.loads(metadata["splinefm.fields"]) == [
-        {"name": "x", "kind": "Numerical", "type": "double", "missing": "NaN"},
-        {"name": "c", "kind": "Categorical", "type": "string", "missing": ""},
+        {"name": "x", "column": "x", "kind": "Numerical", "type": "double", "missing": "NaN"},
+        {"name": "c", "column": "c", "kind": "Categorical", "type": "string", "missing": ""},
     ]
     assert metadata["splinefm.link"] == "1 / (1 + exp(-score))"
     assert json.loads(metadata["splinefm.classes"]) == ["no", "yes"]

@@ -56,6 +56,12 @@ def make_schema() -> sf.Schema:
             sf.MultiValued("tags"),
             sf.MultiValued("words", separator="|", reduction="mean", max_length=2, unseen="neutral"),
             sf.MultiValued("ids", reduction="identity", unseen="hash", buckets=3, min_count=2),
+            sf.Timestamp("when", parts=["weekday"], zone="Europe/Paris", text="missing"),
+            sf.Numerical("trend", "auto", sf.BSpline(4), column="when", part="trend"),
+            sf.Numerical("money", sf.MinMax(), sf.BSpline(4), decimal=",", text="missing"),
+            sf.Categorical("exact money", column="money"),
+            sf.Categorical("code"),
+            sf.Categorical("flag"),
         ]
     )
 
@@ -98,6 +104,12 @@ def make_table(rows: int = 300, seed: int = 0) -> dict[str, list]:
         for at in rng.integers(0, rows, rows // 20):
             table[name][at] = None
     table[TARGET] = (rng.random(rows) < 0.3 + 0.4 * (np.array(table["phase"]) > 0.5)).astype(int).tolist()
+    # Later formats have more; what is above must stay as it was.
+    minutes = rng.integers(0, 60 * 24 * 100, rows)
+    table["when"] = [str(np.datetime64("2024-01-01T00:00") + int(minute)) + "Z" for minute in minutes]
+    table["money"] = [f"{value:.1f}".replace(".", ",") for value in rng.integers(0, 20, rows) / 2]
+    table["code"] = rng.choice(["1", "2.0", "3"], rows).tolist()
+    table["flag"] = rng.choice(["True", "false"], rows).tolist()
     return table
 
 
