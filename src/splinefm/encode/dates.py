@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm.encode.arrow import scalar, to_numpy
+from splinefm.encode.arrow import matches, scalar, to_numpy
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -63,12 +63,15 @@ def parse_times(
 
 
 def _iso_times(text: pa.LargeStringArray, zone: str | None) -> pa.Array:
-    if pc.all(pc.match_substring_regex(text, pattern=_PLAIN_ISO), min_count=0).as_py():
+    dates, plain = (
+        pc.if_else(matches(text, pattern), text, pa.nulls(1, text.type)[0]) for pattern in (ISO, _PLAIN_ISO)
+    )
+    if plain.null_count == dates.null_count:
         try:
-            return text.cast(_US)
+            return plain.cast(_US)
         except pa.ArrowInvalid:
             pass  # such as the 30th of February
-    coded = text.dictionary_encode()
+    coded = dates.dictionary_encode()
     # Distinct ones are read one by one: zones may differ, and what is no date must not spoil the others.
     times = pa.array([_iso_time(value.as_py(), zone) for value in coded.dictionary], _US)
     return times.take(coded.indices)
