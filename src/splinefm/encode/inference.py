@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ MANY_CATEGORIES, MIN_COUNT = 1_000, 10
 MOST_AMOUNTS, GAP, ROWS_PER_AMOUNT = 256, 4.0, 10
 # With more distinct values than this, splines of several resolutions find the detail that the data support.
 FINE = 128
+# With more columns than these each has one resolution: three would take thrice the time and memory.
+MANY_COLUMNS = 256
+# Rows per segment there, from 8 to the 20 segments of `BSpline()`.
+ROWS_PER_SEGMENT, LEAST_SEGMENTS = 100, 8
 
 
 def infer_schema(table: object, *, target: str | None = None) -> Schema:
@@ -40,7 +45,8 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     distinct values become categories (with `min_count=10` where there are more than 1,000 of them), and so do up to 256
     distinct numbers that recur (ten rows each or more) and lie on no grid, such as tariffs; other numbers, dates and
     times become numerical fields with `transform="auto"`, with splines of three resolutions where there are
-    more than 128 distinct values; a value that makes up a tenth of the rows or more is special. Columns without any
+    more than 128 distinct values; a value that makes up a tenth of the rows or more is special. Where that makes more
+    than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at most 20. Columns without any
     value or without a name are left out. The first 500,000 rows are looked at.
 
     Parameters
@@ -72,9 +78,21 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
         raise ValueError("the table has no rows; a schema is inferred from at least one")
     choices = {name: _choose(name, one_array(head[name])) for name in names}
     fields = tuple(field for field, _ in choices.values() if field is not None)
+    if len(fields) > MANY_COLUMNS:
+        fields = _with_one_resolution(fields, head.num_rows)
     if not fields:
         raise ValueError("no column is left to make a field of: all are empty")
     return Schema(fields, {name: reason for name, (_, reason) in choices.items()})
+
+
+def _with_one_resolution(fields: tuple[Field, ...], n_rows: int) -> tuple[Field, ...]:
+    """The fields of a wide table: one spline for each number, of few segments where there are few rows."""
+    most = BSpline().segments
+    basis = BSpline(min(most, max(LEAST_SEGMENTS, n_rows // ROWS_PER_SEGMENT)))
+    usual = (BSpline(), MultiResolution())
+    return tuple(
+        replace(item, basis=basis) if isinstance(item, Numerical) and item.basis in usual else item for item in fields
+    )
 
 
 def _head(chunks: Any, schema: pa.Schema, names: list[str]) -> pa.Table:
