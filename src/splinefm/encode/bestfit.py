@@ -67,10 +67,11 @@ def fit_families(
     points = _thin(*distinct_points(x, weight))
     train, held_out = _split(*points)
     found = []
+    ranks = mid_ranks(held_out[1])
     standard = {support: _standardize(support, *train, bounds) for support in {family.support for family in families}}
     for family in families if len(points[0]) > 1 else []:
         params = _fit_one(family, *standard[family.support], train[1])
-        distance = np.inf if params is None else _distance(family.name, params, *held_out)
+        distance = np.inf if params is None else _distance(family.name, params, *held_out, ranks)
         if params is not None and np.isfinite(distance):
             found.append((family.name, params, distance))
     return sorted(found, key=lambda row: row[2]) or [_normal_by_moments(*points)]
@@ -93,15 +94,15 @@ def _split(x: Float, weight: Float) -> tuple[tuple[Float, Float], tuple[Float, F
     return (x[~held_out], weight[~held_out]), (x[held_out], weight[held_out])
 
 
-def _distance(name: str, params: Params, x: Float, weight: Float) -> float:
-    return float(np.sqrt(mean_of((cdf(name, params, x) - mid_ranks(weight)) ** 2, weight)))
+def _distance(name: str, params: Params, x: Float, weight: Float, ranks: Float) -> float:
+    return float(np.sqrt(mean_of((cdf(name, params, x) - ranks) ** 2, weight)))
 
 
 def _normal_by_moments(x: Float, weight: Float) -> tuple[str, Params, float]:
     unit = max(float(np.abs(x).max()), SMALLEST)  # keeps the squares of huge values finite
     mean, deviation = float(mean_of(x / unit, weight)) * unit, float(deviation_of(x / unit, weight)) * unit
     params = (float(x[0]), 1.0) if len(x) == 1 else (mean, max(deviation, SMALLEST))
-    return "normal", params, _distance("normal", params, x, weight)
+    return "normal", params, _distance("normal", params, x, weight, mid_ranks(weight))
 
 
 class _Standard(NamedTuple):
