@@ -47,7 +47,7 @@ def test_the_progress_says_which_model_was_chosen_and_why(capsys):
 def test_the_default_model_of_an_experiment_is_that_of_a_fit():
     table = wide_table(40)
     schema = sf.infer_schema(table, target="y")
-    estimator = sf.SplineFMClassifier(schema=schema, epochs=1, threads=1)
+    estimator = sf.SplineFMClassifier(schema=schema, epochs=1, n_jobs=1)
     task = estimator._task(table, None, None, "y")
     assert Experiment(task, None, "loss").base.settings.model == sf.FM(k=16)
 
