@@ -76,3 +76,8 @@ def test_problems_of_the_standard_input_are_told_with_their_line(run, model):
     assert "line 5 has 3 columns instead of 2" in run("predict", model, "-", code=1, stdin=bad).stderr
     long = f"price,city\n1,{'x' * (20 << 20)}\n"
     assert "more than 8 MB" in run("predict", model, "-", code=1, stdin=long).stderr
+
+
+def test_quotes_of_the_standard_input_that_are_not_closed_are_told(run, model):
+    bad = 'price,city\n1,"Rome\n2,Oslo\n'
+    assert "line 2 are not closed" in run("predict", model, "-", code=1, stdin=bad).stderr

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm.encode import delimited
+from splinefm.encode.delimited import from_csv_stream
 from splinefm.encode.lines import cut, find_separator, read_records
 from splinefm.encode.table import open_table
 
@@ -95,6 +96,24 @@ def test_an_open_table_takes_the_types_of_whoever_reads_it(tmp_path):
     assert content(again) == {"zip": ["007"], "n": [1.0], "m": ["1"]}
     assert again.schema.field("n").type == pa.float64()
     assert content(table)["zip"] == [7]
+
+
+def test_a_stream_takes_the_types_of_whoever_reads_it_and_is_read_once():
+    table = from_csv_stream(io.BytesIO(b"zip;n;m\n007;1;x\n"), "it", None, None)
+    assert table.schema.types == [pa.int64(), pa.int64(), pa.string()]
+    again = open_table(table, types={"zip": pa.large_string(), "n": pa.float64(), "m": pa.float64()})
+    assert content(again) == {"zip": ["007"], "n": [1.0], "m": ["x"]}
+    with pytest.raises(ValueError, match="can be read once"):
+        list(table.chunks())
+
+
+def test_a_stream_longer_than_a_block_is_read_whole(monkeypatch):
+    monkeypatch.setattr(delimited, "BLOCK", 64)
+    rows = "".join(f"{i},x{i}\n" for i in range(100))
+    table = from_csv_stream(io.BytesIO(f"a,b\n{rows}".encode()), "it", None, None)
+    assert content(table) == {"a": list(range(100)), "b": [f"x{i}" for i in range(100)]}
+    with pytest.raises(ValueError, match=r"cannot read it: column 'a' is read as int64 but has 'x'"):
+        content(from_csv_stream(io.BytesIO(f"a,b\n{rows}x,1\n".encode()), "it", None, None))
 
 
 # Records

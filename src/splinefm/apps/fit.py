@@ -20,7 +20,7 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.table import Table
 from splinefm.learn.container import check_destination
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.fitting import DEFAULT_MODEL, fit_model
+from splinefm.learn.fitting import default_model, describe_default, fit_model
 from splinefm.learn.losses import LossName
 from splinefm.learn.progress import make_progress
 from splinefm.learn.training import Training
@@ -56,7 +56,7 @@ class FitRequest:
     ignored : list of str
         Columns to leave out of the schema.
     model : str, optional
-        The name of a model on the command line; that of `DEFAULT_MODEL` by default.
+        The name of a model on the command line; `default_model` of the number of fields by default.
     sizes : dict
         Settings of the model, such as k, that were given.
     loss : str, optional
@@ -107,8 +107,7 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
     choice = choose_loss(table, request.target, request.loss)
     say(f"loss: {choice.loss} ({choice.why})")
     schema = find_schema(request, table, say, verbose)
-    model = make_model(request)
-    say(f"model: {model}")
+    model = make_model(request, schema, say)
     given: dict[str, Any] = {} if validation is None else {"validation": validation}
     fitted = fit_model(
         table,
@@ -176,12 +175,16 @@ def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], v
     return schema
 
 
-def make_model(request: FitRequest) -> AnyModel:
-    """The model that is asked for, or the default with the sizes that are asked for."""
-    if request.model is None:
-        default: Any = DEFAULT_MODEL
-        return cast(AnyModel, replace(default, **request.sizes))
-    return _MODELS[request.model](**request.sizes)
+def make_model(request: FitRequest, schema: Schema, say: Callable[[str], None]) -> AnyModel:
+    """The model that is asked for, or the default with the sizes that are asked for; and say which it is."""
+    if request.model is not None:
+        model = _MODELS[request.model](**request.sizes)
+        say(f"model: {model}")
+        return model
+    default: Any = default_model(len(schema))
+    model = cast(AnyModel, replace(default, **request.sizes))
+    say(f"model: {describe_default(len(schema)) if model == default else model}")
+    return model
 
 
 def _summary(fitted: Fitted, request: FitRequest, choice: Choice, seconds: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from splinefm.encode.delimited import read_csv_stream
+from splinefm.encode.delimited import from_csv_stream
 from splinefm.encode.schema import Schema
 from splinefm.encode.table import Table, missing_column_message, open_table, quoted
 
@@ -30,7 +30,7 @@ def open_data(data: str, types: Mapping[str, pa.DataType] | None = None, sep: st
     """
     if data != STANDARD:
         return open_table(data, types=types, sep=sep)
-    return open_table(read_csv_stream(sys.stdin.buffer, "CSV from the standard input", types, sep))
+    return from_csv_stream(sys.stdin.buffer, "CSV from the standard input", types, sep)
 
 
 def require_columns(table: Table, names: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.table import Table
 from splinefm.learn.container import check_destination, replacing
 from splinefm.learn.study import StudySummary
+from splinefm.model.family import AnyModel
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -
     table, validation = fit.open(), fit.open_validation()
     choice = choose_loss(table, fit.target, fit.loss)
     say(f"loss: {choice.loss} ({choice.why})")
-    estimator = _estimator(fit, find_schema(fit, table, say, verbose), validation, choice.loss)
-    say(f"model: {type(estimator.model).__name__}")
+    schema = find_schema(fit, table, say, verbose)
+    model = make_model(fit, schema, say)
+    estimator = _estimator(fit, model, schema, validation, choice.loss)
     given = {**fit.sizes, **fit.training}
     searched = ("k", "batch_size", "learning_rate", "l2", "smoothness")
     tuned = _tune(
@@ -116,14 +118,13 @@ def _check_files(request: TuneRequest) -> None:
         import_plots()
 
 
-def _estimator(fit: FitRequest, schema: Schema, validation: float | Table | None, loss: str) -> Any:
+def _estimator(fit: FitRequest, model: AnyModel, schema: Schema, validation: float | Table | None, loss: str) -> Any:
     from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor
 
     renamed = {"seed": "random_state", "threads": "n_jobs"}
     settings = {renamed.get(name, name): value for name, value in fit.training.items()}
     if isinstance(validation, float):
         settings["validation"] = validation
-    model = make_model(fit)
     if loss == "logistic":
         return SplineFMClassifier(model, schema=schema, **settings)
     return SplineFMRegressor(model, loss=loss, schema=schema, **settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -66,9 +67,11 @@ def fit_families(
     points = _thin(*distinct_points(x, weight))
     train, held_out = _split(*points)
     found = []
+    ranks = mid_ranks(held_out[1])
+    standard = {support: _standardize(support, *train, bounds) for support in {family.support for family in families}}
     for family in families if len(points[0]) > 1 else []:
-        params = _fit_one(family, *train, bounds=bounds)
-        distance = np.inf if params is None else _distance(family.name, params, *held_out)
+        params = _fit_one(family, *standard[family.support], train[1])
+        distance = np.inf if params is None else _distance(family.name, params, *held_out, ranks)
         if params is not None and np.isfinite(distance):
             found.append((family.name, params, distance))
     return sorted(found, key=lambda row: row[2]) or [_normal_by_moments(*points)]
@@ -91,25 +94,37 @@ def _split(x: Float, weight: Float) -> tuple[tuple[Float, Float], tuple[Float, F
     return (x[~held_out], weight[~held_out]), (x[held_out], weight[held_out])
 
 
-def _distance(name: str, params: Params, x: Float, weight: Float) -> float:
-    return float(np.sqrt(mean_of((cdf(name, params, x) - mid_ranks(weight)) ** 2, weight)))
+def _distance(name: str, params: Params, x: Float, weight: Float, ranks: Float) -> float:
+    return float(np.sqrt(mean_of((cdf(name, params, x) - ranks) ** 2, weight)))
 
 
 def _normal_by_moments(x: Float, weight: Float) -> tuple[str, Params, float]:
     unit = max(float(np.abs(x).max()), SMALLEST)  # keeps the squares of huge values finite
     mean, deviation = float(mean_of(x / unit, weight)) * unit, float(deviation_of(x / unit, weight)) * unit
     params = (float(x[0]), 1.0) if len(x) == 1 else (mean, max(deviation, SMALLEST))
-    return "normal", params, _distance("normal", params, x, weight)
+    return "normal", params, _distance("normal", params, x, weight, mid_ranks(weight))
 
 
-def _fit_one(family: Family, x: Float, weight: Float, bounds: tuple[float, float] | None) -> Params | None:
+class _Standard(NamedTuple):
+    """Values as (x - center) / unit, inside a support; unit 0 where families of that support are not eligible."""
+
+    center: float
+    unit: float
+    z: Float
+
+
+def _standardize(support: Support, x: Float, weight: Float, bounds: tuple[float, float] | None) -> _Standard:
+    with np.errstate(all="ignore"):
+        center, unit = _standard_units(support, x, weight, bounds)
+        return _Standard(center, unit, _nudge_inside((x - center) / unit, support) if 0 < unit < np.inf else x)
+
+
+def _fit_one(family: Family, center: float, unit: float, z: Float, weight: Float) -> Params | None:
     """Parameters in raw units, or None if the family is not eligible or its fit not finite."""
+    if not 0 < unit < np.inf:
+        return None
     # Runaway fits overflow on the way; they are recognized by their result instead.
     with np.errstate(all="ignore"):
-        center, unit = _standard_units(family.support, x, weight, bounds)
-        if not 0 < unit < np.inf:
-            return None
-        z = _nudge_inside((x - center) / unit, family.support)
         location, scale, *shapes = _maximize_likelihood(family, z, weight)
         params = (center + location * unit, max(scale * unit, SMALLEST), *shapes)
     return tuple(map(float, params)) if np.isfinite(params).all() else None

@@ -24,7 +24,7 @@ from splinefm.encode.lines import (
     find_value,
     read_records,
 )
-from splinefm.encode.table import Piece, Table, check_names, make_table, quoted
+from splinefm.encode.table import READ_ONCE, Piece, Table, check_names, make_table, quoted
 
 # The spellings that pandas.read_csv reads as missing by default.
 _NULLS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
@@ -231,10 +231,8 @@ def check_columns(files: Sequence[str], schemas: Sequence[pa.Schema]) -> None:
 # Streams
 
 
-def read_csv_stream(
-    stream: BinaryIO, name: str, types: Mapping[str, pa.DataType] | None, sep: str | None
-) -> pa.RecordBatchReader:
-    """A text that can be read once; if types are given, columns that they do not name are text.
+def from_csv_stream(stream: BinaryIO, name: str, types: Mapping[str, pa.DataType] | None, sep: str | None) -> Table:
+    """The table of a text that can be read once; if types are given, columns that they do not name are text.
 
     Parameters
     ----------
@@ -251,19 +249,35 @@ def read_csv_stream(
     whole = len(head) < BLOCK
     text = _Text(name, sep or _separator(name, head[:_HEAD]), lambda: io.BytesIO(head))
     # One byte less than there is: Arrow leaves the last row alone, which may be cut.
-    with text.explaining(), _open(text, io.BytesIO(head), _orders(types or {}), (), len(head) - (not whole)) as reader:
+    first = len(head) - (not whole)
+    with text.explaining(), _open(text, io.BytesIO(head), _orders(types or {}), (), first) as reader:
         found = reader.schema
-    check_names(found.names)
+        if whole:
+            _check_closed(text, next(reader, None))
+    rest: list[BinaryIO] = [io.BufferedReader(_Continued(head, stream))]
+    return _stream_table(text, found, types, rest)
+
+
+def _stream_table(
+    text: _Text, found: pa.Schema, types: Mapping[str, pa.DataType] | None, rest: list[BinaryIO]
+) -> Table:
+    """The table of the stream in `rest`, which is taken out of the list to be read."""
     others = None if types is None else pa.large_string()
+    check_names(found.names)
     known = {column.name: _column_type([column.type], (types or {}).get(column.name, others)) for column in found}
-    with text.explaining():
-        rows = _open(text, io.BufferedReader(_Continued(head, stream)), known)
-    return pa.RecordBatchReader.from_batches(rows.schema, _explained(text, rows))
 
+    def read(names: list[str]) -> Iterator[pa.RecordBatch]:
+        if not rest:
+            raise ValueError(READ_ONCE)
+        with text.explaining(), _open(text, rest.pop(), known, names) as reader:
+            yield from reader
 
-def _explained(text: _Text, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    with text.explaining():
-        yield from reader
+    return make_table(
+        pa.schema(known),
+        None,
+        read,
+        retype=lambda more: _stream_table(text, found, {**more, **(types or {})}, rest),
+    )
 
 
 class _Continued(io.RawIOBase):

@@ -69,7 +69,7 @@ class Family(NamedTuple):
 # NumPy floats, so that a start value divided by a spread of zero is infinite instead of an exception.
 def mean_of(z: Float, weight: Float) -> np.float64:
     """Weighted mean."""
-    return np.float64(np.average(z, weights=weight))
+    return np.float64(np.dot(weight, z) / weight.sum())  # np.average takes five times as long
 
 
 def deviation_of(z: Float, weight: Float) -> np.float64:

@@ -54,6 +54,10 @@ NEARLY_ALL, MOSTLY, FEW_SPELLINGS = 0.99, 0.8, 3
 EXAMPLES = 3
 # With more distinct values than this, splines of several resolutions find the detail that the data support.
 FINE = 128
+# With more columns than these each has one resolution: three would take thrice the time and memory.
+MANY_COLUMNS = 256
+# Rows per segment there, from 8 to the 20 segments of `BSpline()`.
+ROWS_PER_SEGMENT, LEAST_SEGMENTS = 100, 8
 _ONE_PER_ROW = "nearly one per row: an identifier? It cannot help on new rows; consider leaving it out"
 
 
@@ -75,6 +79,8 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
        apart on no grid, such as tariffs.
     6. Other numbers become numerical fields with `transform="auto"`, with splines of three resolutions where there are
        more than 128 distinct values; a value that makes up a tenth of the rows or more is special.
+       Where there are more than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at
+       most 20.
 
     The first 500,000 rows are looked at.
 
@@ -107,9 +113,21 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
         raise ValueError("the table has no rows; a schema is inferred from at least one")
     choices = [_choose(name, one_array(head[name]), source.untyped) for name in names]
     fields = tuple(field for chosen, _ in choices for field in chosen)
+    if len(fields) > MANY_COLUMNS:
+        fields = _with_one_resolution(fields, head.num_rows)
     if not fields:
         raise ValueError("no column is left to make a field of: all are empty")
     return Schema(fields, {name: reason for _, reasons in choices for name, reason in reasons.items()})
+
+
+def _with_one_resolution(fields: tuple[Field, ...], n_rows: int) -> tuple[Field, ...]:
+    """The fields of a wide table: one spline for each number, of few segments where there are few rows."""
+    most = BSpline().segments
+    basis = BSpline(min(most, max(LEAST_SEGMENTS, n_rows // ROWS_PER_SEGMENT)))
+    usual = (BSpline(), MultiResolution())
+    return tuple(
+        replace(item, basis=basis) if isinstance(item, Numerical) and item.basis in usual else item for item in fields
+    )
 
 
 def _head(chunks: Any, schema: pa.Schema, names: list[str]) -> pa.Table:

@@ -45,8 +45,8 @@ def cauchy_maximum(z: Float, weight: Float) -> Params | None:
 def _fisher_scoring(z: Float, weight: Float, slopes: _Slopes, one: float, two: float) -> Params | None:
     """Location and scale where the means of both slopes are 0 and 1; `one` and `two` invert the information."""
     share = weight / weight.sum()
-    below = np.cumsum(share)
-    quarter, location, three = (float(z[min(np.searchsorted(below, q), len(z) - 1)]) for q in (0.25, 0.5, 0.75))
+    quarters = np.searchsorted(np.cumsum(share), [0.25, 0.5, 0.75])
+    quarter, location, three = (float(value) for value in z[np.minimum(quarters, np.int64(len(z) - 1))])
     scale = (three - quarter) / 2.0
     for _ in range(_STEPS):
         if not 0.0 < scale < np.inf:

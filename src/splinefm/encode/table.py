@@ -24,6 +24,7 @@ _ACCEPTED = (
     "a pandas or polars DataFrame, a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a dict of "
     "arrays, a 2-D NumPy array, or a path, folder, glob or list of paths of Parquet or CSV files"
 )
+READ_ONCE = "a reader or stream can be read once; pass a table, a path or a dataset instead"
 _Read = Callable[[list[str]], Iterable[pa.RecordBatch]]
 _Part = tuple[int, pa.RecordBatch]
 
@@ -359,7 +360,7 @@ def _from_reader(reader: pa.RecordBatchReader) -> Table:
 
     def read(names: list[str]) -> Iterable[pa.RecordBatch]:
         if not fresh:
-            raise ValueError("a reader or stream can be read once; pass a table, a path or a dataset instead")
+            raise ValueError(READ_ONCE)
         fresh.clear()
         return (batch.select(names) for batch in reader)
 

@@ -408,7 +408,7 @@ class SplineFMClassifier(ClassifierMixin, _SplineFM):  # type: ignore[misc]  # a
     Parameters
     ----------
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        FwFM(k=16) by default.
+        FwFM(k=16) by default; FM(k=16) for more than 256 fields.
     schema : Schema, optional
         The fields; inferred from the table by default.
     epochs : int
@@ -686,7 +686,7 @@ class SplineFMRegressor(RegressorMixin, _SplineFM):  # type: ignore[misc]  # as 
     Parameters
     ----------
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        FwFM(k=16) by default.
+        FwFM(k=16) by default; FM(k=16) for more than 256 fields.
     loss : {"squared", "poisson"}
         Squared errors, or the Poisson loss for counts and rates, whose predictions are positive.
     schema : Schema, optional

@@ -8,6 +8,7 @@ from typing import Any
 
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
+from splinefm.encode.table import open_table
 from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import ClassWeight
@@ -15,10 +16,11 @@ from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.resolutions import choose_resolutions, free_columns, levels_of, with_resolutions
 from splinefm.learn.training import Callback, Chunk, Diverged, Epoch, Run, Trained, Training, make_groups, train
-from splinefm.model.family import AnyModel, FwFM, Params
+from splinefm.model.family import FM, AnyModel, FwFM, Params
 
-# Where none is given: see docs/decisions.md.
-DEFAULT_MODEL: AnyModel = FwFM(k=16)
+# The time of an FwFM grows with the pairs of fields; with more fields than these the other model is the default. See
+# docs/decisions.md.
+DEFAULT_MODEL, DEFAULT_OF_MANY, MOST_FIELDS_IN_PAIRS = FwFM(k=16), FM(k=16), 256
 # Tables that are trained on a second time, and what that must gain with more basis functions than before.
 MOST_ROWS, MARGIN = 200_000, 0.002
 
@@ -48,7 +50,7 @@ def fit_model(
     schema : Schema, optional
         The fields; inferred from the table by default.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        FwFM(k=16) by default.
+        `default_model` of the number of fields by default: FwFM(k=16), for more than 256 fields FM(k=16).
     loss : {"logistic", "squared", "poisson"}
         What is minimized.
     sample_weight : str, optional
@@ -96,13 +98,16 @@ def fit_chunks(
 ) -> tuple[Fitted, Chunks]:
     """What `fit_model` does, with the encoded rows that the model was fitted to."""
     training, callbacks = training or Training(), check_callbacks(callbacks)
+    table = open_table(table)  # once: a DataFrame with thousands of columns takes a second to convert
     with make_progress(verbose) as progress:
         progress.begin("looking at the columns")
         schema = schema or infer_schema(table, target=target).without(sample_weight)
         training = training.with_penalties(schema.names)
         source = Source(schema, target, sample_weight, table)
         chunks = make_chunks(source, loss, validation, training, progress, class_weight)
-        chosen = model or DEFAULT_MODEL
+        chosen = model or default_model(len(schema))
+        if model is None and len(schema) > MOST_FIELDS_IN_PAIRS:
+            progress.say(f"model: {describe_default(len(schema))}")
         trained = train_part(chosen, chunks, training, callbacks, progress)
         chunks, trained = select_resolutions(chosen, chunks, trained, training, validation, callbacks, progress)
         params, history = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
@@ -117,6 +122,25 @@ def check_callbacks(callbacks: object) -> Sequence[Callback]:
     if not isinstance(given, list | tuple) or not all(map(callable, given)):
         raise ValueError(f"callbacks must be a list of functions that take an Epoch, got {given!r}")
     return given
+
+
+def default_model(n_fields: int) -> AnyModel:
+    """The model where none is given: FwFM(k=16), for more than 256 fields FM(k=16).
+
+    Examples
+    --------
+    >>> default_model(40), default_model(5000)
+    (FwFM(k=16), FM(k=16))
+    """
+    return DEFAULT_MODEL if n_fields <= MOST_FIELDS_IN_PAIRS else DEFAULT_OF_MANY
+
+
+def describe_default(n_fields: int) -> str:
+    """The default model, and why it is not the usual one where it is not."""
+    if n_fields <= MOST_FIELDS_IN_PAIRS:
+        return str(DEFAULT_MODEL)
+    pairs = f"each of the {n_fields * (n_fields - 1) // 2:,} pairs of {n_fields:,} fields"
+    return f"{DEFAULT_OF_MANY} instead of {DEFAULT_MODEL}, which has a weight for {pairs}"
 
 
 def make_chunks(

@@ -60,7 +60,9 @@ class Learner:
             self.encoder.layout,
             fitted.params,
             self.loss.name,
-            Optimizer(self.training.optimizer, SLOWER * self.training.learning_rate),
+            Optimizer(
+                self.training.optimizer, SLOWER * self.training.for_fields(len(self.encoder.fields)).learning_rate
+            ),
             make_groups(self.encoder, self.training),
             self.training.batch_size or 4096,
             self.training.threads,

@@ -26,6 +26,9 @@ Resolutions = Mapping[str, tuple[int, ...]]
 # or of `ERRORS` times its error, if that is less.
 KEEP, REFINE, ERRORS = 0.001, 0.002, 5.0
 FINER, FINEST = 4, 2048
+# Scores of all validation rows are computed for each resolution of each column, and their time grows with the fields:
+# with more than 50 fields only so many rows are looked at that rows x columns x fields stays below this.
+FEW_FIELDS, MOST_WORK, FEWEST_ROWS = 50, 50_000_000, 500
 _POINTS = 2048  # of a column at which splines are compared
 
 
@@ -49,6 +52,8 @@ def choose_resolutions(
     beyond the score `start`.
     """
 
+    validation = _some_rows(validation, len(columns))
+
     def mean_loss(score: FloatArray) -> float:
         return float(np.average(loss.value(validation.y, score), weights=validation.sample_weight))
 
@@ -69,6 +74,16 @@ def choose_resolutions(
             done.append((loss_of(rest) - whole) / unit)
         chosen[levels[0].column] = _choose([level.segments for level in levels], done)
     return chosen
+
+
+def _some_rows(validation: Chunk, n_columns: int) -> Chunk:
+    """The validation rows, of a wide table some of them, spread over all."""
+    n_rows, n_fields = len(validation.y), len(validation.slots.layout.fields)
+    most = max(FEWEST_ROWS, MOST_WORK // max(1, n_columns * n_fields))
+    if n_fields <= FEW_FIELDS or n_rows <= most:
+        return validation
+    rows = np.linspace(0, n_rows - 1, most).astype(np.int64)
+    return Chunk(validation.slots[rows], validation.y[rows], validation.sample_weight[rows])
 
 
 def _choose(segments: list[int], growth: list[float]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from splinefm.encode.table import quoted
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FFM, AnyModel, Params, check_size, init_params
+from splinefm.model.family import FFM, AnyModel, Params, check_size, init_params, pace_of
 from splinefm.model.optimizers import Group, Optimizer
 
 FloatArray = npt.NDArray[np.float64]
@@ -113,7 +113,8 @@ class Training:
     batch_size : int, optional
         Rows per step; by default about 250 steps per epoch, with 32 to 4096 rows each.
     learning_rate : float
-        Its highest value.
+        Its highest value. With n > 50 fields, which move the score of a row all at once, it is `pace_of(n)` times what
+        is given: (50 / n)², and 25 / n from 100 fields on.
     schedule : {"cosine", "constant"}
         The course of the learning rate: it rises over the first `warmup` of all steps and then falls along half a
         cosine; or it is the same in all steps.
@@ -208,6 +209,10 @@ class Training:
         self.check_fields(names)
         return replace(self, l2=_filled(self.l2, names, l2), smoothness=_filled(self.smoothness, names, smoothness))
 
+    def for_fields(self, n_fields: int) -> Training:
+        """The same with the learning rate for so many fields."""
+        return replace(self, learning_rate=self.learning_rate * pace_of(n_fields))
+
     def rows_per_step(self, n_rows: int) -> int:
         """The batch size for a table: as given, or a power of two near a 250th of the rows."""
         if self.batch_size is not None:
@@ -297,7 +302,8 @@ def train(
     after an epoch, a callback that returns True.
     """
     rng = seeded(training.seed)
-    engine = make_engine(model, layout, groups, loss, training, n_rows, rng, start)
+    paced = training.for_fields(len(layout.fields))
+    engine = make_engine(model, layout, groups, loss, paced, n_rows, rng, start)
     penalties = AdaptivePenalties(engine)
     best, best_loss, history, since, begin = None, math.inf, [], 0, time.perf_counter()
     n_epochs, interrupted = stop_after or training.epochs, False
@@ -305,7 +311,7 @@ def train(
         for epoch in range(n_epochs):
             progress.begin_epoch(epoch + 1, n_epochs, n_rows)
             started = time.perf_counter()
-            rates = training.rates(epoch, n_rows)
+            rates = paced.rates(epoch, n_rows)
             train_loss, floor, seen, rate = _pass(engine, _groups(chunks(epoch), engine, rng), loss, rates, progress)
             if not math.isfinite(train_loss):
                 raise Diverged(_divergence_message(training, epoch))

@@ -15,7 +15,7 @@ import numpy as np
 from splinefm.learn import metrics
 from splinefm.learn.chunks import MEMORY_BYTES, Chunks, Source
 from splinefm.learn.estimators import Task
-from splinefm.learn.fitting import DEFAULT_MODEL, make_chunks, select_resolutions, train_part
+from splinefm.learn.fitting import default_model, make_chunks, select_resolutions, train_part
 from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.resolutions import Resolutions, free_columns, resolutions_of
 from splinefm.learn.search_space import OF_FIELDS, Base, Settings
@@ -96,14 +96,14 @@ class Experiment:
     task : Task
         What to learn, and from what.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        The model of the estimator; FwFM(k=16) by default.
+        The model of the estimator; `default_model` by default.
     metric : str
         See `Metric`.
     """
 
     def __init__(self, task: Task, model: AnyModel | None, metric: str) -> None:
         self.task, self.metric = task, Metric(metric, task.loss)
-        model = model or DEFAULT_MODEL
+        model = model or default_model(len(task.schema))
         self._encoded: OrderedDict[str, Chunks] = OrderedDict()
         settings = Settings(model, task.schema, task.training.with_penalties(task.schema.names))
         self.chunks = self._chunks(settings)

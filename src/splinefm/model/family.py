@@ -284,12 +284,27 @@ class HigherOrderFM(WithSettings):
 AnyModel = FM | FwFM | LowRankFwFM | FmFM | FFM | HigherOrderFM
 
 
+def pace_of(n_fields: int) -> float:
+    """How large steps are with so many fields: 1 up to 50, then (50 / n)², and 25 / n from 100 on.
+
+    All fields of a row move its score at once. See docs/decisions.md for what was measured.
+
+    Examples
+    --------
+    >>> pace_of(50), pace_of(100), pace_of(1000)
+    (1.0, 0.25, 0.025)
+    """
+    return min(1.0, max((50 / n_fields) ** 2, 25 / n_fields))
+
+
 def init_params(model: Model, layout: Layout, rng: np.random.Generator, scale: float = 0.1) -> Params:
     """Start values: small vectors with mean zero, everything else neutral.
 
-    The vectors are normal with standard deviation `scale` / √k, so that products of two start small whatever k is.
+    The vectors are normal with standard deviation `scale` / √k, so that products of two start small whatever k is, and
+    √`pace_of(n)` times that for n fields, so that the sum over all pairs of many fields starts small too.
     """
     n_fields = len(layout.fields)
+    scale *= np.sqrt(pace_of(n_fields))
     width = model.width(n_fields)
     factors = rng.standard_normal((layout.n_rows, width), np.float32)
     k = width // n_fields if isinstance(model, FFM) else width

@@ -1,0 +1,115 @@
+"""How long do the defaults take on wide tables, and how much memory?
+
+`sf.SplineFMClassifier().fit(X, y)` on DataFrames of normal, lognormal and whole numbers and of categories, in turn:
+1,000 rows × 5,000 columns and 100,000 rows × 500 columns, each in a new process that imports the package and fits; the
+making of the table does not count, and another process has compiled the kernels before. There is no peer; the ratios
+are goal / measured: 20 s and 1.5 GB of resident memory at the peak for the first, 60 s for the second.
+
+    python benchmarks/wide.py [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TABLES = {"1000x5000": (1_000, 5_000, 20.0), "100000x500": (100_000, 500, 60.0)}  # rows, columns, seconds
+MEMORY_GOAL = 1_500_000_000
+
+
+def make_table(n_rows: int, n_columns: int) -> tuple[Any, np.ndarray]:
+    """Columns of four kinds, of which the first six matter."""
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    letters = np.array(list("abcdefgh"))
+    kinds: tuple[Callable[[], Any], ...] = (
+        lambda: rng.normal(size=n_rows),
+        lambda: rng.lognormal(size=n_rows),
+        lambda: rng.integers(0, 1000, n_rows),
+        lambda: letters[rng.integers(0, 8, n_rows)],
+    )
+    x = {f"x{i}": kinds[i % 4]() for i in range(n_columns)}
+    sign = np.where(x["x3"] < "e", 2.0, -2.0)
+    score = 1.5 * np.sin(2.0 * x["x0"]) + (0.7 + 0.8 * x["x4"]) * np.log(x["x1"]) + sign * (x["x2"] / 1000 - 0.5)
+    return pd.DataFrame(x), (rng.random(n_rows) < 1.0 / (1.0 + np.exp(-score))).astype(int)
+
+
+def fit(n_rows: int, n_columns: int) -> dict[str, Any]:
+    """Fit in this process; figures of the run."""
+    table = make_table(n_rows, n_columns)
+    begin, used = time.perf_counter(), time.process_time()
+    import splinefm as sf
+
+    model = sf.SplineFMClassifier().fit(*table)
+    return {
+        "seconds": time.perf_counter() - begin,
+        "cpu_seconds": time.process_time() - used,
+        "peak_mb": _peak() / 1e6,
+        "model": str(model.fitted_.model),
+        "epochs": len(model.history_),
+        "validation_logloss": min(epoch.validation_loss for epoch in model.history_),
+    }
+
+
+def _peak() -> float:
+    """Peak of resident memory so far, in bytes (Linux; `ru_maxrss` would start at that of the parent process)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+
+
+def in_process(n_rows: int, n_columns: int) -> dict[str, Any]:
+    """Fit in a new process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(fit, (n_rows, n_columns))
+
+
+def measure(repeats: int, shrink: int) -> dict[str, Any]:
+    """The fastest of several repeats of each table."""
+    figures: dict[str, Any] = {}
+    in_process(300, 300)  # compiles the kernels
+    for name, (n_rows, n_columns, _) in TABLES.items():
+        for _ in range(repeats):
+            run = in_process(n_rows // shrink_of(name, shrink), n_columns)
+            print(f"{name}: {run}", file=sys.stderr)
+            if name not in figures or run["seconds"] < figures[name]["seconds"]:
+                figures[name] = run
+    goals = {name: TABLES[name][2] / shrink_of(name, shrink) for name in TABLES}
+    ratios = {f"goal_{name}": goals[name] / run["seconds"] for name, run in figures.items()}
+    ratios["goal_memory"] = MEMORY_GOAL / 1e6 / figures["1000x5000"]["peak_mb"]
+    return {"figures": figures, "ratios": ratios}
+
+
+def shrink_of(name: str, shrink: int) -> int:
+    """How many times fewer rows a table has than its name says; the goal shrinks with them."""
+    return shrink if TABLES[name][0] > 1_000 else 1
+
+
+def main() -> None:
+    """Print a table, or one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="once, with a tenth of the 100,000 rows")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args()
+    result = measure(1, 10) if options.quick else measure(2, 1)
+    if options.json:
+        print(json.dumps(result))
+        return
+    for name, run in result["figures"].items():
+        print(
+            f"{name:12}{run['seconds']:8.1f} s{run['peak_mb']:8.0f} MB   goal {TABLES[name][2]:.0f} s   {run['model']}"
+        )
+    for name, ratio in result["ratios"].items():
+        print(f"{name:20}{ratio:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
