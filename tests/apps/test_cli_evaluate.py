@@ -59,11 +59,10 @@ def test_calibration_by_a_column(run, model, data, table, fitted):
 
 def test_groups_are_in_the_order_of_numbers_and_missing_ones_are_last(run, model, write, table, tmp_path):
     hours = pa.array(["10", "9", None] * 100)
-    write(
-        table.append_column("hour", hours).append_column("x", pa.array([2.0, np.nan, None] * 100)),
-        tmp_path / "h.parquet",
-    )
-    for by, order in (("hour", ["9", "10", None]), ("x", [2.0, None])):
+    days = pa.array(["Sun", "Fri", "Mon"] * 100)
+    part = table.append_column("hour", hours).append_column("x", pa.array([2.0, np.nan, None] * 100))
+    write(part.append_column("day", days), tmp_path / "h.parquet")
+    for by, order in (("hour", ["9", "10", None]), ("x", [2.0, None]), ("day", ["Mon", "Fri", "Sun"])):
         found = json.loads(run("evaluate", model, "h.parquet", "--target", "click", "--by", by, "--json").stdout)
         assert [group["group"] for group in found["groups"]] == order
 

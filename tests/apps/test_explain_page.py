@@ -229,6 +229,36 @@ def test_frequent_categories_are_told_apart_and_others_are_not(monkeypatch):
     assert tally.token_rows() == {"missing": 1, NOTHING: 1}
 
 
+def test_groups_of_categories_are_in_their_order_and_all_others_last(monkeypatch):
+    monkeypatch.setattr(survey_module, "MOST_CATEGORIES", 3)
+    tally = Tally(sf.Categorical("code", vocabulary=["10", "9", "100", "1"], unseen="neutral"))
+    values, ones = ["100", "10", "9", "1", None, "new"], np.ones(6)
+    tally.add(pa.array(values), ones, ones, np.full(6, np.nan), ones)
+    assert [group.name for group in tally.groups()] == ["(missing)", "9", "10", "100", OTHERS, NOTHING]
+    assert [group.name for group in survey_module.largest(tally.groups(), 2)] == ["(missing)", "9"]
+
+
+def test_the_page_shows_numbers_in_order_and_only_what_training_met(run, tmp_path):
+    rng = np.random.default_rng(0)
+    code = rng.permutation([str(n) for n in range(30) for _ in range(n + 1)])  # the larger, the more frequent
+    part = pa.table({"code": code, "x": rng.random(len(code)), "y": rng.normal(size=len(code))})
+    schema = sf.Schema([sf.Categorical("code"), sf.Numerical("x", basis=sf.BSpline(segments=4))])
+    fitted = _fit(part, "y", schema, loss="squared")
+    fitted.save(tmp_path / "m.sfm")
+    pa.parquet.write_table(part, tmp_path / "d.parquet")
+    facts = json.loads(run("explain", "m.sfm", "d.parquet", "--target", "y", "--out", "r", "--json").stdout)
+    curves = {curve["along"][0]: curve for curve in facts["curves"]}
+    assert curves["code"]["categories"] == [str(n) for n in range(30)] and curves["code"]["tokens"] == {}
+    by_column = {
+        one["column"]: [group["group"] for group in one["groups"]] for one in facts["calibration"]["by_column"]
+    }
+    assert by_column["code"] == [str(n) for n in range(30)]
+    text = (tmp_path / "r" / "index.html").read_text()
+    (named,) = re.findall(r"Highest \S+ for (\d+), lowest \S+ for (\d+)\.", text)
+    assert min(map(int, named)) >= 10, "only of the 20 that are drawn"
+    assert curves["x"]["tokens"] == {} and "missing: " not in text
+
+
 @pytest.mark.parametrize(("loss", "variance"), [("squared", 4.0), ("poisson", 3.0), ("logistic", 0.1875)])
 def test_the_variance_of_a_target_suits_the_loss(loss, variance):
     p = 0.25 if loss == "logistic" else 3.0

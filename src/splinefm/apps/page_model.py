@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from splinefm.apps.info import describe_validation
 from splinefm.apps.markup import Html, joined, table, tag
 from splinefm.apps.page_parts import Section, make_figure, make_tiles, named, percent_text, prediction_text, short
-from splinefm.apps.page_pictures import Pictures
+from splinefm.apps.page_pictures import MOST_BARS, Pictures
 from splinefm.apps.reports import number
 from splinefm.use.axis_formats import axis_format
 
@@ -175,8 +175,9 @@ def _curve_text(effect: Effect, explanation: Explanation) -> str:
         if values.get(which) and values[which]["at"] is not None
     ]
     if "x" not in values:
-        p = values["predictions"]
-        best = [(word, p.index(pick(p))) for word, pick in (("highest", max), ("lowest", min))] if p else []
+        counts, p = values["training_counts"], values["predictions"]
+        drawn = sorted(range(len(p)), key=lambda i: -counts[i])[:MOST_BARS]
+        best = [(word, pick(drawn, key=p.__getitem__)) for word, pick in (("highest", max), ("lowest", min)) if drawn]
         ends = [f"{word} {prediction_text(p[i], loss)} for {short(values['categories'][i])}" for word, i in best]
     tokens = [
         f"{name}: {prediction_text(token['prediction'], loss)}"

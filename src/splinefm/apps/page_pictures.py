@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from splinefm.apps.explain import Explanation
     from splinefm.learn.progress import Progress
 
-MOST_BARS, MOST_FIELDS_IN_MATRIX = 12, 12
+MOST_BARS, MOST_FIELDS_IN_MATRIX = 20, 12
 _SIZE = (4.8, 3.1)
 
 

@@ -12,7 +12,7 @@ _MARK = b"\xef\xbb\xbf"  # that some programs put at the beginning of UTF-8
 _SEPARATORS = ",\t;|"
 # The rest of a quoted value; in it a quote is written twice.
 _IN_QUOTES = re.compile(r'[^"]*(?:""[^"]*)*')
-_LOOK_AT = 1000  # records
+_LOOK_AT = 200  # records
 
 
 class Record(NamedTuple):
@@ -23,6 +23,9 @@ class Record(NamedTuple):
     """With a character per byte: Latin-1 decodes any file, and separators, quotes and line ends look the same."""
     is_open: bool
     """Whether the text ends within quotes."""
+
+
+_NOTHING = Record(1, "", False)
 
 
 def read_records(stream: BinaryIO, separator: str, longest: int) -> Iterator[Record]:
@@ -99,14 +102,15 @@ def find_separator(head: bytes, whole: bool) -> str:
     """
     best, most = ",", (0.0, 1)
     for separator in _SEPARATORS:
-        records = list(islice(read_records(io.BytesIO(head), separator, len(head)), _LOOK_AT))
-        counts = [len(cut(record.text, separator)) for record in records]
-        rows = counts[1:] if whole or len(counts) < 3 else counts[1:-1]
-        if not counts or counts[0] < 2:
+        records = read_records(io.BytesIO(head), separator, len(head))
+        n = len(cut(next(records, _NOTHING).text, separator))
+        if n < 2:
             continue
-        alike = sum(count == counts[0] for count in rows) / len(rows) if rows else 1.0
-        if (alike, counts[0]) > most:
-            best, most = separator, (alike, counts[0])
+        counts = [len(cut(record.text, separator)) for record in islice(records, _LOOK_AT)]
+        rows = counts if whole or len(counts) < 2 else counts[:-1]
+        alike = sum(count == n for count in rows) / len(rows) if rows else 1.0
+        if (alike, n) > most:
+            best, most = separator, (alike, n)
     return best
 
 

@@ -84,10 +84,12 @@ def set_values_axis(ax: Any, side: str, loss: Loss, link: bool) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def use_percent(side: Any) -> None:
-    """Ticks in per cent, with the digits that their distance needs."""
+def use_percent(side: Any, *, even: bool = True) -> None:
+    """Ticks in per cent, with the digits that their distance needs, or that each needs where it is not even."""
 
     def write(value: float, place: object) -> str:
+        if not even:
+            return percent(value, 9)
         low, high = side.get_view_interval()
         width = 100.0 * abs(high - low)
         return percent(value, int(np.clip(2 - np.floor(np.log10(width)), 0, 9)) if width > 0 else 2)

@@ -175,9 +175,9 @@ def draw_calibration(ax: Any, y: FloatArray, p: FloatArray, weight: FloatArray, 
     ax.errorbar(found.predicted, found.measured, np.maximum(error, 0.0), label="measured, 90 % interval", **style)
     set_raw_axis(ax, "x", axis, "mean prediction")
     set_raw_axis(ax, "y", axis, "mean target")
-    if all(((values >= 0) & (values <= 1)).all() for values in (y, p)) and axis.scale.kind == "linear":
-        use_percent(ax.xaxis)
-        use_percent(ax.yaxis)
+    if all(((values >= 0) & (values <= 1)).all() for values in (y, p)):
+        for side in (ax.xaxis, ax.yaxis):
+            use_percent(side, even=axis.scale.kind == "linear")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(loc="best", frameon=False)
     seen = (p >= axis.low) & (p <= axis.high)
@@ -191,7 +191,7 @@ def _calibration_axis(found: Calibration, p: FloatArray) -> RawAxis:
     margin = 0.04 * (high - low) or 0.5 * max(abs(high), 1e-3)
     smallest = float(min(found.predicted.min(), found.measured.min()))
     if smallest > 0:
-        ends = 0.7 * smallest, high + margin
+        ends = 0.7 * smallest, 1.2 * high
         if choose_scale(np.clip(np.quantile(p, np.linspace(0, 1, 201)), *ends), *ends).kind == "log":
             return RawAxis(*ends, Scale("log"))
     return RawAxis(0.0 if 0 <= low < margin else low - margin, high + margin, Scale())
