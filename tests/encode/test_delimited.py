@@ -200,6 +200,7 @@ ODD = {
     "blank lines": ("\n\na,b\n\n1,2\n\r\n\n", {"a": [1], "b": [2]}),
     "one column": ("a\n1\n2\n", {"a": [1, 2]}),
     "one column with gaps": ("a\n1\nNA\n2\n", {"a": [1, None, 2]}),
+    "columns of a spreadsheet": ("a;b;;\n1;2;;\n3;4;;\n", {"a": [1, 3], "b": [2, 4]}),
     "a column without values": ("a,b\n1,\n2,\n", {"a": [1, 2], "b": [None, None]}),
 }
 
@@ -208,6 +209,7 @@ ODD = {
 def test_files_as_they_come_are_read(name, tmp_path):
     text, expected = ODD[name]
     assert content(write(tmp_path, text)) == expected
+    assert content(from_csv_stream(io.BytesIO(text.encode()), "it", None, None)) == expected
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "\r\n", "\ufeff"])

@@ -94,7 +94,12 @@ def _look(text: _Text, orders: Mapping[str, pa.DataType]) -> pa.Schema:
         _check_utf8(reader.schema)
         if text.path.stat().st_size < BLOCK:
             _check_closed(text, next(reader, None))
-        return reader.schema
+        return _without_repeated_blanks(reader.schema)
+
+
+def _without_repeated_blanks(schema: pa.Schema) -> pa.Schema:
+    """Columns without a name are no columns if there are several, as where a spreadsheet ends all lines with ;;;."""
+    return pa.schema([column for column in schema if column.name]) if schema.names.count("") > 1 else schema
 
 
 def _table(texts: Sequence[_Text], schemas: Sequence[pa.Schema], types: Mapping[str, pa.DataType]) -> Table:
@@ -251,7 +256,7 @@ def from_csv_stream(stream: BinaryIO, name: str, types: Mapping[str, pa.DataType
     # One byte less than there is: Arrow leaves the last row alone, which may be cut.
     first = len(head) - (not whole)
     with text.explaining(), _open(text, io.BytesIO(head), _orders(types or {}), (), first) as reader:
-        found = reader.schema
+        found = _without_repeated_blanks(reader.schema)
         if whole:
             _check_closed(text, next(reader, None))
     rest: list[BinaryIO] = [io.BufferedReader(_Continued(head, stream))]
