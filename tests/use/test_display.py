@@ -182,6 +182,11 @@ def test_ticks_are_in_the_range_and_not_too_many(part, data, most):
     assert all(low - 1e-6 <= place <= high + 1e-6 for place in places) and (np.diff(places) > 0).all()
 
 
+def test_a_small_axis_has_two_ticks_of_a_clock():
+    assert axis_format(field_of("hour")).ticks(0.1, 23.9, 2)[1] == ["06:00", "18:00"]
+    assert axis_format(field_of("hour")).ticks(9.0, 9.1, 4)[1] == ["09:00"]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "names"),
     [

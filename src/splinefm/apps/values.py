@@ -61,7 +61,7 @@ def _spread(item: Numerical, low: float, high: float, n: int) -> FloatArray:
 
 
 def _whole(low: float, high: float) -> FloatArray:
-    return np.arange(np.ceil(low), np.floor(high) + 1)
+    return np.arange(np.ceil(low), np.floor(high) + 1) + 0.0  # no -0.0
 
 
 def _overlap(axis: RawAxis, values: FloatArray) -> tuple[float, float]:

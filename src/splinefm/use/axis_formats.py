@@ -84,11 +84,15 @@ class Clock(AxisFormat):
         return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
     def ticks(self, low: float, high: float, most: int) -> Ticks | None:
+        places = np.empty(0)
         for step in (0.25, 0.5, 1.0, 2.0, 3.0, 6.0, 12.0):
-            places = _multiples(low, high, step)
+            fewer = _multiples(low, high, step)
+            if len(fewer) < 2 < len(places):  # one says little: rather some of those before
+                break
+            places = fewer
             if len(places) <= most:
                 break
-        return places, self.texts(places)
+        return _thinned(places, low, high, most, self.text)
 
 
 class Yeardays(AxisFormat):
@@ -166,12 +170,13 @@ def axis_format(item: Any) -> AxisFormat:
 
 def _multiples(low: float, high: float, step: float) -> FloatArray:
     """The multiples of a step from low to high."""
-    return step * np.arange(np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9) + 1)
+    return step * np.arange(np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9) + 1) + 0.0  # no -0.0
 
 
 def _thinned(places: FloatArray, low: float, high: float, most: int, write: Callable[[float], str]) -> Ticks:
     """Every second, third, .. of the places, as many as there is room for."""
-    inside = places[(places >= low) & (places <= high)]
+    slack = 1e-9 * max(abs(low), abs(high))
+    inside = places[(places >= low - slack) & (places <= high + slack)]
     kept = inside[:: max(1, -(-len(inside) // most))]
     return kept, [write(float(place)) for place in kept]
 
