@@ -79,6 +79,22 @@ def test_true_is_one_whatever_the_column_is_made_of(kind, classes):
     np.testing.assert_array_equal(as_targets(column, "t", classes), [1.0, 0.0, np.nan, 1.0])
 
 
+@pytest.mark.parametrize("classes", [None, (False, True), (0, 1), (0.0, 1.0)], ids=str)
+def test_truth_values_in_words_are_truth_values(classes):
+    for words in (["True", "False", None, "true"], ["TRUE", "false", None, "True"]):
+        column = pa.array(words)
+        for each in (column, column.cast(pa.large_string()), column.dictionary_encode()):
+            np.testing.assert_array_equal(as_targets(each, "t", classes), [1.0, 0.0, np.nan, 1.0])
+    np.testing.assert_array_equal(as_targets(pa.array(["True"]), "t", ("True", "true")), [0.0])
+
+
+def test_a_number_that_is_text_is_told_as_a_target():
+    with pytest.raises(
+        ValueError, match=r"the target 't' should hold numbers, or true and false, but is text.*'maybe'"
+    ):
+        as_targets(pa.array([None, "maybe", "true"]), "t", None)
+
+
 @pytest.mark.parametrize("kind", [pa.int64(), pa.int8(), pa.uint8(), pa.float64()])
 def test_labels_are_not_cut_to_whole_numbers(kind):
     with pytest.raises(ValueError, match=r"'t' is 0\.5 or 1\.5, got 1"):
@@ -91,7 +107,7 @@ def test_other_kinds_of_columns_are_refused_in_plain_words():
     with pytest.raises(ValueError, match="the target 't' was a number or a truth value before, now it is date32"):
         as_targets(pa.array([1], pa.date32()), "t", (False, True))
     with pytest.raises(ValueError, match="the target 't' was False or True before, now it is string"):
-        as_targets(pa.array(["True"]), "t", (False, True))
+        as_targets(pa.array(["yes"]), "t", (False, True))
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), (False, True), (1, 2), (-1.0, 1.0)])

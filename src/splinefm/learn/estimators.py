@@ -921,7 +921,7 @@ def _settings_of(fitted: Fitted) -> dict[str, Any]:
 
 def _columns_of(fitted: Fitted, distinct: bool = True) -> list[str]:
     """The columns that the fields of a model read, several fields from one column perhaps."""
-    names = [item.name for item in fitted.encoder.fields]
+    names = [getattr(item, "column", item.name) for item in fitted.encoder.fields]
     return list(dict.fromkeys(names)) if distinct else names
 
 

@@ -64,9 +64,11 @@ def _two(labels: Sequence[Label], name: str) -> Classes:
 
 def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDArray[np.float64]:
     """Targets as numbers; a missing label is NaN, one that is neither of the classes an error."""
-    if classes is None:
-        return as_numbers(column, name)
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if classes is None or not isinstance(classes[0], str):
+        column = _truth(column)
+    if classes is None:
+        return _numbers(column, name)
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
     if isinstance(classes[0], str) != is_text(column.type):
@@ -78,6 +80,28 @@ def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDAr
         if other == other:  # NaN is a missing label
             raise ValueError(f"the target {name!r} is {classes[0]!r} or {classes[1]!r}, got {other!r}")
     return as_numbers(pc.if_else(known, second.cast(pa.float64()), pa.nulls(1, pa.float64())[0]), name)
+
+
+def _truth(column: pa.Array) -> pa.Array:
+    """Text that says true or false throughout, in any case, as truth values: so they are in a CSV file."""
+    if not is_text(column.type):
+        return column
+    lower = pc.utf8_lower(column)
+    true, false = (pc.equal(lower, from_strings([word]).cast(lower.type)[0]) for word in ("true", "false"))
+    return true if pc.all(pc.or_(true, false), min_count=0).as_py() else column
+
+
+def _numbers(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
+    try:
+        return as_numbers(column, name)
+    except ValueError as error:
+        if not is_text(column.type):
+            raise
+        example = column.drop_null()[0].as_py()
+        raise ValueError(
+            f"the target {name!r} should hold numbers, or true and false, but is text, such as {example!r}; give "
+            "numbers, or fit a classifier to two labels"
+        ) from error
 
 
 def _equals(column: pa.Array, label: Label, name: str) -> pa.BooleanArray:
