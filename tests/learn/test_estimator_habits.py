@@ -242,6 +242,14 @@ class TestImportance:
         expected = dict(zip(exact.fields, exact.shapley / exact.shapley.sum(), strict=True))
         assert found == pytest.approx({"id": 0.0, **expected}) and max(found, key=found.get) == "x"
 
+    def test_a_column_that_several_fields_read_counts_once(self):
+        rng = np.random.default_rng(0)
+        at = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 20 * 86_400, 400), unit="s")
+        schema = sf.Schema([sf.Timestamp("at", parts=["hour", "weekday"]), sf.Numerical("x")])
+        table = pd.DataFrame({"x": TABLE["x"], "at": at})
+        model = regressor(schema=schema).fit(table, TABLE["x"] + np.sin(at.hour / 4))
+        assert model.feature_importances_.shape == (2,) and model.feature_importances_.sum() == pytest.approx(1.0)
+
     def test_columns_without_names_and_numbers(self):
         model = regressor().fit(TABLE[["x", "noise"]].to_numpy(), TABLE["x"])
         shares = model.feature_importances_

@@ -197,7 +197,7 @@ def test_divergence_says_what_to_lower():
 )
 def test_divergence_says_which_penalty_to_lower(settings, advice):
     training = replace(QUICK, **settings)
-    with pytest.raises(Diverged, match=advice), np.errstate(all="ignore"):
+    with pytest.raises(Diverged, match=advice):
         sf.fit_model(waves(500), "y", loss="squared", model=sf.FM(k=2), training=training)
 
 

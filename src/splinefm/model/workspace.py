@@ -131,6 +131,12 @@ def _by_fours(R: Float32, unit_field: npt.NDArray[np.int32]) -> Float32:
     return np.ascontiguousarray(units.reshape(-1, 4, n_units).transpose(0, 2, 1)).reshape(-1)
 
 
+def _strengths(values: list[float]) -> npt.NDArray[np.float32]:
+    """Penalties; those beyond float32 are infinite without a remark, since the run diverges and the error tells why."""
+    with np.errstate(over="ignore"):
+        return np.array(values, np.float32)
+
+
 def make_penalty(layout: Layout, groups: list[list[Group]]) -> Penalty:
     """Groups of rows as arrays; they must cover every field."""
     for field, own in zip(layout.fields, groups, strict=True):
@@ -142,9 +148,9 @@ def make_penalty(layout: Layout, groups: list[list[Group]]) -> Penalty:
         group_ptr=np.concatenate([[0], np.cumsum([len(own) for own in groups])]).astype(np.int64),
         begin=end - np.array([group.size for group in flat], np.int64),
         end=end,
-        l2=np.array([group.l2 for group in flat], np.float32),
-        l2_linear=np.array([group.l2_linear for group in flat], np.float32),
-        smoothness=np.array([group.smoothness for group in flat], np.float32),
+        l2=_strengths([group.l2 for group in flat]),
+        l2_linear=_strengths([group.l2_linear for group in flat]),
+        smoothness=_strengths([group.smoothness for group in flat]),
         order=np.array([group.order for group in flat], np.int64),
         signed=np.array([_differences(group.order) for group in flat], np.float32),
         periodic=np.array([group.periodic for group in flat], np.int64),
