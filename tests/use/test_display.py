@@ -168,6 +168,8 @@ def test_dates_have_no_more_detail_than_tells_them_apart():
     dates = axis_format(field_of("trend"))
     assert dates.texts([seconds(2024, 1, 1, 5), seconds(2024, 6, 1, 7)]) == ["2024-01-01", "2024-06-01"]
     assert dates.texts([seconds(2024, 1, 1, 5), seconds(2024, 1, 1, 7)]) == ["2024-01-01 05:00", "2024-01-01 07:00"]
+    assert dates.text(seconds(2024, 1, 1, 5, 6, 7), span=1e8) == "2024-01-01"
+    assert dates.text(seconds(2024, 1, 1, 5, 6, 7), span=86400.0) == "2024-01-01 05:06"
     assert dates.texts([seconds(2024, 1, 1, 5)]) == ["2024-01-01 05:00"] and dates.texts([]) == []
 
 

@@ -9,7 +9,7 @@ from splinefm.apps.markup import Html, joined, table, tag
 from splinefm.apps.page_parts import Section, make_figure, make_tiles, named, percent_text, prediction_text, short
 from splinefm.apps.page_pictures import MOST_BARS, Pictures
 from splinefm.apps.reports import number
-from splinefm.use.axis_formats import axis_format
+from splinefm.apps.values import place_text
 
 if TYPE_CHECKING:
     from splinefm.apps.effects import Effect
@@ -167,12 +167,11 @@ def curves_section(explanation: Explanation, pictures: Pictures) -> Section:
 
 
 def _curve_text(effect: Effect, explanation: Explanation) -> str:
-    values, loss = effect.values, explanation.fitted.loss
-    style = axis_format(explanation.fitted.encoder.schema[effect.names[0]])
+    values, fitted, loss = effect.values, explanation.fitted, explanation.fitted.loss
     ends = [
-        f"{word} {prediction_text(values[which]['prediction'], loss)} at {style.text(values[which]['at'], 3)}"
+        f"{word} {prediction_text(values[which]['prediction'], loss)} at {place_text(fitted, values, which, 3)}"
         for word, which in (("highest", "maximum"), ("lowest", "minimum"))
-        if values.get(which) and values[which]["at"] is not None
+        if values.get(which)
     ]
     if "x" not in values:
         counts, p = values["training_counts"], values["predictions"]

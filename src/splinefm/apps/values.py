@@ -17,6 +17,7 @@ from splinefm.encode.columns import one_array
 from splinefm.encode.numerical import Numerical
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
+from splinefm.use.axis_formats import axis_format
 from splinefm.use.curves import Bars, Curve, Extremum
 from splinefm.use.raw_axes import RawAxis, split_tokens
 from splinefm.use.surfaces import Surface
@@ -106,6 +107,13 @@ def curve_values(curve: Curve, x: FloatArray) -> dict[str, Any]:
         "maximum": _extremum(curve, "maximum", x),
         "minimum": _extremum(curve, "minimum", x),
     }
+
+
+def place_text(fitted: Fitted, values: dict[str, Any], which: str, digits: int = 5) -> str:
+    """Where the maximum or the minimum of a curve is, as people read it."""
+    at, x = values[which]["at"], values["x"]
+    style = axis_format(fitted.encoder.schema[values["along"][0]])
+    return "-" if at is None else style.text(at, digits, x[-1] - x[0])
 
 
 def bar_values(fitted: Fitted, bars: Bars, most: int) -> dict[str, Any]:

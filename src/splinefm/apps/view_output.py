@@ -16,6 +16,7 @@ from splinefm.apps.predict import prediction_name
 from splinefm.apps.reports import number
 from splinefm.apps.segments import text_of
 from splinefm.apps.sources import refuse_overwriting
+from splinefm.apps.values import place_text
 from splinefm.apps.view import Seen, ViewRequest, make_view
 from splinefm.encode.numerical import Numerical
 from splinefm.learn.container import check_destination, replacing
@@ -167,7 +168,9 @@ def _print_lines(seen: Seen, printed: list[dict[str, Any]]) -> None:
     for head, each in zip(heads, printed, strict=True):
         found = [(which, each[which]) for which in ("maximum", "minimum") if each.get(which)]
         if found:
-            ends = ", ".join(f"{which} {number(end[one])} at {_place_text(seen, end['at'])}" for which, end in found)
+            ends = ", ".join(
+                f"{which} {number(end[one])} at {place_text(seen.fitted, each, which)}" for which, end in found
+            )
             print(f"{head}: {ends}" if len(printed) > 1 else ends)
 
 
@@ -184,7 +187,3 @@ def _side_texts(seen: Seen, side: int, values: Sequence[Any]) -> list[str]:
     """Values of one of the fields that vary, as people read them."""
     item = seen.fitted.encoder.schema[seen.along[side]]
     return axis_format(item).texts(values) if isinstance(item, Numerical) else [text_of(value) for value in values]
-
-
-def _place_text(seen: Seen, at: float | None) -> str:
-    return "-" if at is None else axis_format(seen.fitted.encoder.schema[seen.along[0]]).text(at, 5)

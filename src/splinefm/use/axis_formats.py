@@ -23,6 +23,7 @@ _NEW_YEAR = date(2024, 1, 1)  # of a leap year
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 # Distances of ticks: seconds for those that divide a day, then days, then months.
 _SECONDS = [1.0, 5.0, 15.0, 30.0, *(_MINUTE * n for n in (1, 5, 15, 30)), *(_HOUR * n for n in (1, 3, 6, 12))]
+_PLACES = 200  # that can be told apart in a range
 _WHOLE_DAYS = (1, 2, 7, 14)
 _WHOLE_MONTHS = (1, 2, 3, 6, *(12 * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)))
 
@@ -33,8 +34,8 @@ class AxisFormat:
     whole = False
     """Whether there is nothing between whole numbers."""
 
-    def text(self, value: float, digits: int = 6) -> str:
-        """A single value; a plain number has at most so many digits.
+    def text(self, value: float, digits: int = 6, span: float = 0.0) -> str:
+        """A single value: a plain number with at most so many digits, a date as exactly as a range of `span` needs.
 
         Examples
         --------
@@ -63,7 +64,7 @@ class Weekdays(AxisFormat):
 
     whole = True
 
-    def text(self, value: float, digits: int = 6) -> str:
+    def text(self, value: float, digits: int = 6, span: float = 0.0) -> str:
         return _DAYS[min(max(round(value), 0), 6)]
 
     def ticks(self, low: float, high: float, most: int) -> Ticks | None:
@@ -79,7 +80,7 @@ class Clock(AxisFormat):
     ('13:30', ['00:00', '06:00', '12:00', '18:00', '24:00'])
     """
 
-    def text(self, value: float, digits: int = 6) -> str:
+    def text(self, value: float, digits: int = 6, span: float = 0.0) -> str:
         minutes = round(60.0 * value)
         return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
@@ -104,7 +105,7 @@ class Yeardays(AxisFormat):
     ('Jul 4', ['Jan', 'Apr', 'Jul', 'Oct'])
     """
 
-    def text(self, value: float, digits: int = 6) -> str:
+    def text(self, value: float, digits: int = 6, span: float = 0.0) -> str:
         day = _NEW_YEAR + timedelta(min(max(int(value), 1), 366) - 1)
         return f"{_MONTHS[day.month - 1]} {day.day}"
 
@@ -127,8 +128,8 @@ class Dates(AxisFormat):
     ['2021', '2022', '2023']
     """
 
-    def text(self, value: float, digits: int = 6) -> str:
-        return _written(value, 1.0 if value % _MINUTE else _MINUTE if value % _DAY else _DAY)
+    def text(self, value: float, digits: int = 6, span: float = 0.0) -> str:
+        return _written(value, max(1.0 if value % _MINUTE else _MINUTE if value % _DAY else _DAY, span / _PLACES))
 
     def texts(self, values: Sequence[float] | FloatArray) -> list[str]:
         steps = np.diff(np.unique(np.asarray(values, np.float64)))
