@@ -15,6 +15,7 @@ import numpy.typing as npt
 from splinefm.encode.bases import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.numerical import Numerical
+from splinefm.encode.schema import Field
 from splinefm.encode.slots import Layout, Slots
 from splinefm.encode.table import quoted
 from splinefm.learn.losses import Loss
@@ -195,9 +196,10 @@ class Training:
 
     def check_fields(self, names: Sequence[str]) -> None:
         """Raise where a penalty is given for a field that does not exist."""
+        known = set(names)
         for setting in ("l2", "smoothness"):
             for name in _by_name(getattr(self, setting)):
-                if name not in names:
+                if name not in known:
                     nearest = difflib.get_close_matches(name, names, n=3)
                     hint = f"; nearest: {quoted(nearest)}" if nearest else ""
                     raise ValueError(
@@ -260,9 +262,9 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     """Penalties of each field's rows: tokens and categories are shrunk, the functions of splines smoothed as well."""
     names, order = encoder.layout.names, training.smoothness_order
     training = training.with_penalties(names)
+    penalties = (_per_field(penalty, encoder.fields) for penalty in (training.l2, training.smoothness))
     groups: list[list[Group]] = []
-    for item, layout in zip(encoder.fields, encoder.layout.fields, strict=True):
-        l2, smoothness = _of_field(training.l2, item.name), _of_field(training.smoothness, item.name)
+    for item, layout, l2, smoothness in zip(encoder.fields, encoder.layout.fields, *penalties, strict=True):
         plain = Group(layout.n_rows, l2, 0.1 * l2)
         if not isinstance(item, Numerical):
             groups.append([plain])
@@ -516,5 +518,9 @@ def _filled(penalty: Penalty, names: Sequence[str], value: float) -> Penalty:
     return dict.fromkeys(names, value) | dict(penalty)
 
 
-def _of_field(penalty: Penalty, name: str) -> float:
-    return penalty if isinstance(penalty, float) else _by_name(penalty)[name]
+def _per_field(penalty: Penalty, fields: Sequence[Field]) -> list[float]:
+    """The penalty of each field; a mapping is made once, since there may be thousands."""
+    if isinstance(penalty, float):
+        return [penalty] * len(fields)
+    by_name = _by_name(penalty)
+    return [by_name[item.name] for item in fields]
