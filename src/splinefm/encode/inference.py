@@ -181,10 +181,13 @@ def _left_out(name: str, why: str) -> _Choice:
 def _text(name: str, text: pa.LargeStringArray, untyped: bool) -> _Choice:
     """Dates, numbers or categories."""
     present = text.drop_null()
+    distinct = present.unique()
+    booleans = find_values(distinct) == "booleans"
+    if not pc.any(matches(distinct, r"\d"), min_count=0).as_py():  # no dates or numbers: most of the time of a column
+        return _categorical(name, text, "truth values" if booleans else "text")
     found = _text_dates(name, text, present) or _text_numbers(name, text, present, untyped)
     if found is not None:
         return found
-    booleans = find_values(present.unique()) == "booleans"
     return _categorical(name, text, "truth values" if booleans else "text", _mixture_words(name, present))
 
 
