@@ -429,7 +429,7 @@ def test_a_wrong_field_name_is_told_before_the_table_is_read(monkeypatch):
     ("change", "message"),
     [
         ({"target": "z"}, "no column 'z'"),
-        ({"target": "group", "loss": "squared"}, "column 'group' should hold numbers"),
+        ({"target": "group", "loss": "squared"}, "target 'group' should hold numbers"),
         ({"loss": "hinge"}, "loss must be one of"),
         ({"loss": "logistic"}, "a logistic target lies between 0 and 1"),
         ({"loss": "poisson"}, "a Poisson target is not negative"),
