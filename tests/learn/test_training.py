@@ -493,8 +493,8 @@ def test_scores_of_a_folder_come_chunk_by_chunk_in_its_order(tmp_path, monkeypat
     sizes = []
     chunks = fitted.encoder.encode_chunks
 
-    def in_small_chunks(self, source, *, threads=None):
-        for slots in chunks(source, rows=700, threads=threads):
+    def in_small_chunks(self, source, **options):
+        for slots in chunks(source, rows=700, **options):
             sizes.append(len(slots))
             yield slots
 
