@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,9 @@ def open_files(
 
 def _expand(source: str | os.PathLike[str]) -> list[Path]:
     """The files that a path, a folder or a glob stands for."""
-    path = Path(source).expanduser()
+    path = Path(source)
+    with suppress(RuntimeError):  # ~name of a user who does not exist
+        path = path.expanduser()
     if path.is_dir():
         return _folder_files(path)
     if path.exists():

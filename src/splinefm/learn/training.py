@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import Layout, Slots
-from splinefm.encode.table import quoted
+from splinefm.encode.table import nearest_hint, quoted
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.model.cpu import CpuEngine
@@ -200,8 +199,7 @@ class Training:
         for setting in ("l2", "smoothness"):
             for name in _by_name(getattr(self, setting)):
                 if name not in known:
-                    nearest = difflib.get_close_matches(name, names, n=3)
-                    hint = f"; nearest: {quoted(nearest)}" if nearest else ""
+                    hint = nearest_hint(name, names)
                     raise ValueError(
                         f"{setting} is given for {name!r}, which is no field{hint}. Fields: {quoted(names)}"
                     )
@@ -218,7 +216,7 @@ class Training:
     def rows_per_step(self, n_rows: int) -> int:
         """The batch size for a table: as given, or a power of two near a 250th of the rows."""
         if self.batch_size is not None:
-            return self.batch_size
+            return min(self.batch_size, max(1, n_rows))  # a step on more than all rows is one on all
         return int(min(4096, max(32, 2 ** round(math.log2(max(1, n_rows) / 250)))))
 
     def rate_at(self, step: float, n_steps: float) -> float:
