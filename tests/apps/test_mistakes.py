@@ -246,6 +246,31 @@ def test_warnings_are_lines_and_come_once(place, run, monkeypatch):
     assert told == "splinefm: warning: one\\x1b[31m\nsplinefm: warning: two\n"
 
 
+# The language of the reader
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["export", "model.sfm", "--to", "tables", "--out", "t"], "splinefm discretize MODEL --bins 'price=200'"),
+        (["predict", "model.sfm", "text.csv"], "kind = \"Categorical\" for 'price' (see splinefm schema --out)"),
+        (
+            ["fit", "one.csv", "--target", "price", "--out", "n.sfm", *FIT, "--learning-rate", "inf"],
+            "--learning-rate must",
+        ),
+        (["discretize", "model.sfm", "--max-error", "0", "--out", "b.sfm"], "--max-error must be"),
+    ],
+)
+def test_advice_on_the_command_line_names_commands_and_options(place, run, line, message):
+    told = run(*line, code=1).stderr
+    assert message in told and "sf." not in told
+
+
+def test_advice_of_the_library_names_functions(fitted, tmp_path):
+    with pytest.raises(ValueError, match=r"use sf\.discretize\(fitted, \{'price': 200\}\)"):
+        sf.export_tables(fitted, tmp_path / "t")
+
+
 # Where results go
 
 

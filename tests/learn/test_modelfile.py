@@ -403,7 +403,11 @@ class TestDamage:
         ],
     )
     def test_a_file_of_another_kind_is_called_so(self, tmp_path, data):
-        refused(tmp_path / "m.sfm", data, "is not a model file of splinefm; such a file is what Fitted.save writes")
+        refused(
+            tmp_path / "m.sfm",
+            data,
+            "is not a model file of splinefm; such a file is what Fitted.save and splinefm fit write",
+        )
 
 
 LIES = "the header entry of the array 'params/linear' is damaged"

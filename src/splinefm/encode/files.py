@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from splinefm.encode.delimited import check_columns, from_csv, naming
 from splinefm.encode.table import Piece, Table, make_table, quoted, unnamed_index
+from splinefm.encode.wording import for_reader
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -52,7 +53,8 @@ def _expand(source: str | os.PathLike[str]) -> list[Path]:
         return [path]
     if re.search(r"[*?\[]", str(path)):
         return _glob_files(path)
-    raise FileNotFoundError(f"no file or folder {os.fspath(source)!r}; data elsewhere: pass a pyarrow dataset")
+    elsewhere = for_reader("; data elsewhere: pass a pyarrow dataset", "")
+    raise FileNotFoundError(f"no file or folder {os.fspath(source)!r}{elsewhere}")
 
 
 def _folder_files(folder: Path) -> list[Path]:
@@ -60,7 +62,9 @@ def _folder_files(folder: Path) -> list[Path]:
     if not files:
         raise ValueError(
             f"no data files ({', '.join(_FORMATS)}) in folder {str(folder)!r}; for files in folders below it "
-            "pass a glob such as 'folder/**/*.parquet' or a pyarrow dataset"
+            + for_reader("pass", "give")
+            + " a pattern such as 'folder/**/*.parquet'"
+            + for_reader(" or a pyarrow dataset", "")
         )
     return files
 

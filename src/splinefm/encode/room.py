@@ -31,7 +31,7 @@ def check_room(needed: float, what: str, way_out: str) -> None:
     >>> check_room(10**18, "a table of 10 columns", "use fewer")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    ValueError: a table of 10 columns takes about 1,000.0 PB of memory, ... are free; use fewer
+    ValueError: a table of 10 columns takes about 1.0 EB of memory, ... are free; use fewer
     """
     if needed <= SMALL:
         return

@@ -83,6 +83,55 @@ def setting(name: str) -> str:
     return for_reader(name, "--" + name.replace("_", "-"))
 
 
+def as_field(kind: str, name: str, settings: str = "") -> str:
+    """How to make a column a field of some kind, with settings as they are written in code.
+
+    Examples
+    --------
+    >>> as_field("Categorical", "city")
+    "use sf.Categorical('city')"
+    >>> with on_command_line():
+    ...     print(as_field("Categorical", "city", 'unseen="rare"'))
+    fit with a schema file that says kind = "Categorical", unseen="rare" for 'city' (see splinefm schema --out)
+    """
+    more = f", {settings}" if settings else ""
+    return for_reader(
+        f"use sf.{kind}({name!r}{more})",
+        f'fit with a schema file that says kind = "{kind}"{more} for {name!r} (see splinefm schema --out)',
+    )
+
+
+def other_losses() -> str:
+    """What to minimize where the target is not that of a classifier.
+
+    Examples
+    --------
+    >>> other_losses()
+    'for other numbers use loss="squared", for counts loss="poisson"'
+    """
+    return for_reader(
+        'for other numbers use loss="squared", for counts loss="poisson"',
+        "for other numbers use --loss squared, for counts --loss poisson",
+    )
+
+
+def as_bins(name: str) -> str:
+    """How to replace the curves of a field by bins.
+
+    Examples
+    --------
+    >>> as_bins("price")
+    "sf.discretize(fitted, {'price': 200}) or sf.discretize(fitted, max_error=1e-3)"
+    >>> with on_command_line():
+    ...     as_bins("price")
+    "splinefm discretize MODEL --bins 'price=200' --out FILE, or with --max-error 1e-3"
+    """
+    return for_reader(
+        f"sf.discretize(fitted, {{{name!r}: 200}}) or sf.discretize(fitted, max_error=1e-3)",
+        f"splinefm discretize MODEL --bins {name + '=200'!r} --out FILE, or with --max-error 1e-3",
+    )
+
+
 @contextmanager
 def on_command_line() -> Iterator[None]:
     """While it lasts, messages speak to those who run a command."""

@@ -35,7 +35,7 @@ _START = b'{"__metadata__":{"splinefm":'
 _NO_DIGEST = "0" * 64
 _MOST_HEADER = 16 << 20
 _MOST_DIMENSIONS = 4
-_FOREIGN = "it is not a model file of splinefm; such a file is what Fitted.save writes"
+_FOREIGN = "it is not a model file of splinefm; such a file is what Fitted.save and splinefm fit write"
 
 
 class ModelFileError(ValueError):

@@ -17,6 +17,7 @@ from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import Layout, Slots
 from splinefm.encode.table import nearest_hint, quoted
+from splinefm.encode.wording import setting
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.model.cpu import CpuEngine
@@ -196,12 +197,12 @@ class Training:
     def check_fields(self, names: Sequence[str]) -> None:
         """Raise where a penalty is given for a field that does not exist."""
         known = set(names)
-        for setting in ("l2", "smoothness"):
-            for name in _by_name(getattr(self, setting)):
+        for penalty in ("l2", "smoothness"):
+            for name in _by_name(getattr(self, penalty)):
                 if name not in known:
                     hint = nearest_hint(name, names)
                     raise ValueError(
-                        f"{setting} is given for {name!r}, which is no field{hint}. Fields: {quoted(names)}"
+                        f"{penalty} is given for {name!r}, which is no field{hint}. Fields: {quoted(names)}"
                     )
 
     def with_penalties(self, names: Sequence[str], l2: float = L2, smoothness: float = SMOOTHNESS) -> Training:
@@ -479,9 +480,9 @@ def _largest(name: str, penalty: Penalty, default: float) -> tuple[str, float]:
     """The largest value of a setting, and what it is called: with the field, where it is given by field."""
     by_name = _by_name(penalty)
     if not by_name:
-        return name, penalty if isinstance(penalty, float) else default
+        return setting(name), penalty if isinstance(penalty, float) else default
     field = max(by_name, key=by_name.__getitem__)
-    return f"{name} of {field!r}", by_name[field]
+    return f"{setting(name)} of {field!r}", by_name[field]
 
 
 def _divergence_message(training: Training, epoch: int) -> str:
@@ -502,7 +503,7 @@ def _checked_penalty(name: str, value: Penalty) -> Penalty:
 
 def _checked_number(name: str, value: object) -> float:
     if not isinstance(value, _NUMBERS) or not 0.0 <= value < math.inf:
-        raise ValueError(f"{name} must be at least 0, got {value}")
+        raise ValueError(f"{setting(name)} must be at least 0, got {value}")
     return float(value)
 
 
