@@ -257,8 +257,8 @@ def _stray_number(column: pa.Array, stray: npt.NDArray[np.bool_], name: str) -> 
     example = column[int(stray.argmax())].as_py()
     if holds_dates(pa.array([example])):
         return (
-            f"column {name!r} holds dates such as {example!r}, not numbers; {as_field('Timestamp', name)}; or for one of "
-            "its parts " + as_field("Numerical", name, 'part="trend"')
+            f"column {name!r} holds dates such as {example!r}, not numbers; {as_field('Timestamp', name)}; "
+            "or for one of its parts " + as_field("Numerical", name, 'part="trend"')
         )
     return (
         f"column {name!r} should hold numbers, but has {example!r}; mend it, or count such text as missing: "
