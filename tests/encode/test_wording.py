@@ -47,5 +47,6 @@ def test_the_nearest_names(name, found):
 
 
 def test_a_column_that_is_not_there_has_a_nearest_one():
-    message = missing_column_message("zzz", ["age", "sex"])
-    assert "nearest: " in message and message.endswith("Columns: 'age', 'sex'")
+    message = missing_column_message("zzz", ["age", "sex", "size", "zone"])
+    assert "nearest: 'size', 'zone'" in message and message.endswith("Columns: 'age', 'sex', 'size', 'zone'")
+    assert missing_column_message("zzz", ["age"]) == "no column 'zzz' in the table. Columns: 'age'"

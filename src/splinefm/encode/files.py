@@ -63,7 +63,7 @@ def _folder_files(folder: Path) -> list[Path]:
         raise ValueError(
             f"no data files ({', '.join(_FORMATS)}) in folder {str(folder)!r}; for files in folders below it "
             + for_reader("pass", "give")
-            + " a pattern such as 'folder/**/*.parquet'"
+            + " a glob such as 'folder/**/*.parquet'"
             + for_reader(" or a pyarrow dataset", "")
         )
     return files

@@ -234,10 +234,9 @@ def check_count(name: str, value: int, low: int, high: int = MAX_ROWS) -> None:
     """Raise unless value is a whole number in the range; no field has more than `MAX_ROWS` functions."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ValueError(f"{name} must be a whole number, got {value!r}")
-    if value < low:
-        raise ValueError(f"{name} must be at least {low}, got {value}")
-    if value > high:
-        raise ValueError(f"{name} must be at most {high:,}, got {value:,}")
+    if not low <= value <= high:
+        allowed = f"at least {low}" if value < low and high == MAX_ROWS else f"from {low} to {high:,}"
+        raise ValueError(f"{name} must be {allowed}, got {value:,}")
 
 
 def increasing(name: str, values: Sequence[float]) -> tuple[float, ...]:

@@ -268,6 +268,8 @@ def nearest_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:
         scored.append((-(wanted == letters), -within, -ratio, place))
     scored.sort()
     alike = [names[place] for same, within, ratio, place in scored if same or within or -ratio >= _ALIKE]
+    if not alike and len(names) <= most:  # a list of all says no more than the names themselves
+        return []
     return (alike or [names[place] for *_, place in scored])[:most]
 
 
