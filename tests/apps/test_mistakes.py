@@ -49,6 +49,7 @@ SCHEMAS = {
     "numbers.json": '{"field": [1]}',
     "digits.json": "1" * 5000,
     "bytes.json": "\x00\x01",
+    "digits_of_special.json": '{"field": [{"kind": "Numerical", "name": "price", "special": [%s]}]}' % ("9" * 400),
     "segments.json": SPLINE % 1_000_000_000_000,
     "buckets.json": BUCKETS % 100_000_000_000,
 }

@@ -16,7 +16,8 @@ def test_control_characters_are_written_out():
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 bytes"), (10**12, "1.0 TB"), (12.5e18, "12.5 EB"), (1e24, "1,000,000.0 EB")]
+    ("size", "text"),
+    [(0, "0 bytes"), (10**12, "1.0 TB"), (12.5e18, "12.5 EB"), (1e24, "1,000,000.0 EB"), (10**400, in_bytes(10**300))],
 )
 def test_sizes(size, text):
     assert in_bytes(size) == text

@@ -370,7 +370,7 @@ def _checked_special(special: Any) -> tuple[float | str, ...]:
     for rule in special:
         try:
             _, number = _rule(rule if isinstance(rule, str) else float(rule))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             number = np.nan
         if np.isnan(number):
             raise ValueError(

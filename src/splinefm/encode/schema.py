@@ -283,7 +283,7 @@ def _from_dict(description: Any, where: str) -> Any:
             raise ValueError(f"{where}: {name} has no setting {key!r}; it has {', '.join(known)}")
     try:
         return kind(**{key: _from_dict(value, where) for key, value in settings.items()})
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:  # a number that no float holds, too
         raise ValueError(f"{where}: {name}: {error}") from error
 
 

@@ -42,6 +42,7 @@ def in_bytes(size: float) -> str:
     >>> in_bytes(999), in_bytes(12_345), in_bytes(3_400_000)
     ('999 bytes', '12.3 kB', '3.4 MB')
     """
+    size = min(size, 10**300)  # which a float holds
     if size < 1000:
         return f"{size:.0f} bytes"
     power = min(6, int(math.log10(size)) // 3)
