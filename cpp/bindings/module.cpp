@@ -8,8 +8,11 @@
 namespace nb = nanobind;
 
 namespace splinefm::bindings {
+void bind_string_table(nb::module_& module);
+void bind_interpolation(nb::module_& module);
+void bind_summary(nb::module_& module);
 void bind_probe(nb::module_& module);
-}
+}  // namespace splinefm::bindings
 
 NB_MODULE(_core, module) {
     using namespace splinefm;
@@ -20,5 +23,8 @@ NB_MODULE(_core, module) {
         throw nb::import_error(problem.what());
     }
     module.attr("isas") = nb::tuple(nb::cast(available_isas()));
+    bindings::bind_string_table(module);
+    bindings::bind_interpolation(module);
+    bindings::bind_summary(module);
     bindings::bind_probe(module);
 }
