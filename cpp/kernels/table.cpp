@@ -1,0 +1,17 @@
+#include "kernels/table.hpp"
+
+#include "kernels/probe.hpp"
+
+#define TEXT(name) #name
+#define NAME(name) TEXT(name)
+
+namespace splinefm::SPLINEFM_ISA {
+
+extern const Kernels table;
+const Kernels table{
+    .isa = NAME(SPLINEFM_ISA),
+    .lanes = LANES,
+    .probe = probe,
+};
+
+}  // namespace splinefm::SPLINEFM_ISA
