@@ -3,53 +3,113 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+JOBS ?= 2
+comma := ,
+
+# The compiler of the machine, or that of the `ziglang` package where there is none.
+COMPILER := $(shell command -v c++ || command -v g++ || command -v clang++)
+ifeq ($(COMPILER),)
+ZIG := $(VENV)/.zig
+export SPLINEFM_ZIG := 1
+export SPLINEFM_PYTHON := $(abspath $(BIN)/python)
+TOOLCHAIN := -DCMAKE_TOOLCHAIN_FILE=cmake/zig.cmake
+endif
+CONFIGURE = $(BIN)/cmake -G Ninja -S . --log-level=WARNING $(TOOLCHAIN) \
+  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-paper check format clean paper-quick
+.PHONY: help demo test test-paper check format stub native wheel sanitize clean paper-quick
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.ready  ## set up, then bins against splines on built-in data: a table, a picture, a model
+demo: native  ## set up, then bins against splines on built-in data: a table, a picture, a model
 	$(BIN)/splinefm demo --out build/demo
 
-test: $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests of the package (TORCH=1 adds those against torch)
+test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests of the package (TORCH=1 adds those against torch)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/encode/test_kernels.py tests/model/test_vectors.py
 
-test-paper: $(VENV)/.test  ## tests of the experiments in paper/
+test-paper: native $(VENV)/.test  ## tests of the experiments in paper/
 	$(BIN)/python -m pytest --numprocesses 2 tests/paper
 
-check: $(VENV)/.test  ## format, lint, types
+# Ninja finds out by itself what has changed under cpp/; if nothing has, this takes a tenth of a second.
+native: build/native/build.ninja  ## build the module from cpp/ into src/splinefm
+	@$(BIN)/cmake --build build/native --parallel $(JOBS) -- --quiet
+
+check: $(VENV)/.test build/check/build.ninja  ## format, lint, types, warnings of the compiler
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'cpp/*.?pp')
+	$(BIN)/cmake --build build/check --parallel $(JOBS) -- --quiet
 
-format: $(VENV)/.test  ## let ruff rewrite the files
+format: $(VENV)/.test  ## let ruff and clang-format rewrite the files
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $$(git ls-files 'cpp/*.?pp')
 
-paper-quick: $(VENV)/.test  ## every experiment of paper/ on reduced settings (DATA=folder: read data there, else download)
+stub: native $(VENV)/.test  ## write the types of the module, src/splinefm/_core.pyi
+	$(BIN)/python -m nanobind.stubgen --quiet --module splinefm._core --pattern-file cpp/bindings/stub.patterns --output-file src/splinefm/_core.pyi
+
+wheel: $(VENV)/.ready  ## build a wheel into dist/
+	rm -rf dist
+	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	@ls -l dist
+
+sanitize: sanitize-address sanitize-thread  ## tests of the loops on modules with sanitizers (needs a compiler of the machine)
+
+# The package is copied beside the module, and found before that in src/. Python itself is not sanitized, hence LD_PRELOAD.
+sanitize-%: $(VENV)/.test
+	$(CONFIGURE) -B build/$* -DSPLINEFM_SANITIZE=$(if $(filter address,$*),address$(comma)undefined,$*) \
+	  -DSPLINEFM_OUTPUT=$(abspath build/$*/package/splinefm)
+	rm -rf build/$*/package
+	mkdir -p build/$*/package
+	cp -r src/splinefm build/$*/package/
+	rm -f build/$*/package/splinefm/_core*.so
+	$(BIN)/cmake --build build/$* --parallel $(JOBS) -- --quiet
+	PYTHONPATH=build/$*/package SPLINEFM_SANITIZED=$* ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=halt_on_error=1:exitcode=66 \
+	  LD_PRELOAD="$$($(COMPILER) -print-file-name=lib$(if $(filter address,$*),a,t)san.so) $$($(COMPILER) -print-file-name=libstdc++.so)" \
+	  $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED_$*)
+
+
+SANITIZED_address := tests/native tests/encode
+SANITIZED_thread := tests/native
+
+paper-quick: native $(VENV)/.test  ## every experiment of paper/ on reduced settings (DATA=folder: read data there, else download)
 	for name in synthetic tabular criteo ab; do \
 	  $(BIN)/python paper/$$name.py --quick $(if $(DATA),--data $(DATA)) || exit 1; \
 	done
 
-clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the environment, the module and caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f src/splinefm/_core*.so
 	find src -name '*.nb[ci]' -delete
 
 # A stamp per stage: a later stage adds packages to the same environment.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# The package itself is read from src/: a line in a .pth file, which PYTHONPATH overrides.
 $(VENV)/.ready: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) --editable '.[plots]'
+	SPLINEFM_FROM_SRC=1 SPLINEFM_ZIG= $(PIP) '.[plots,build]'
+	echo "$(abspath src)" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/splinefm-src.pth"
+	touch $@
+
+$(VENV)/.zig: $(VENV)/.ready
+	$(PIP) ziglang
 	touch $@
 
 $(VENV)/.test: $(VENV)/.ready
-	$(PIP) --editable '.[all,dev]'
+	SPLINEFM_FROM_SRC=1 SPLINEFM_ZIG= $(PIP) '.[all,dev]'
 	touch $@
 
 $(VENV)/.torch: $(VENV)/.test
 	$(PIP) torch==2.13.0
 	touch $@
+
+build/native/build.ninja: $(VENV)/.ready $(ZIG)
+	$(CONFIGURE) -B build/native -DSPLINEFM_OUTPUT=$(abspath src/splinefm)
+
+build/check/build.ninja: $(VENV)/.ready $(ZIG)
+	$(CONFIGURE) -B build/check -DSPLINEFM_STRICT=ON -DCMAKE_BUILD_TYPE=Debug

@@ -203,9 +203,10 @@ Engine::Engine(std::shared_ptr<const OwnShape> own_layout, const Settings& own_s
     slopes = Buffer<float>(s.batch_size);
     row_losses = Buffer<double>(s.batch_size);
     shards = Buffer<float>(n_shards * n_between);
-    memory.work = {D.data(), slopes.data(), row_losses.data(), shards.data(), room, n_between, n_shards, s.shard, s.block};
+    memory.work = {D.data(),  slopes.data(), row_losses.data(), shards.data(), room,
+                   n_between, n_shards,      s.shard,           s.block};
     for (int thread = 0; thread < s.threads; ++thread) scratch.emplace_back(s.model, *layout, shape);
-    taken = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(s.threads));
+    taken = std::vector<std::atomic<bool>>(scratch.size());
 
     Groups none;  // a group without penalty for every field
     none.group_ptr.push_back(0);
@@ -246,7 +247,8 @@ void Engine::make_touch() {
         places.push_back(places.back() + room);
     }
     if (places == ptr) return;
-    need(places.back() <= std::numeric_limits<std::int32_t>::max(), "a batch can touch too many table rows: it is too large");
+    need(places.back() <= std::numeric_limits<std::int32_t>::max(),
+         "a batch can touch too many table rows: it is too large");
     ptr = std::move(places);
     const std::int64_t n = ptr.back();
     slot = Buffer<std::int32_t>(layout->n_rows());
@@ -296,7 +298,8 @@ void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, co
     std::vector<double> totals;
     for (std::int64_t begin = 0; begin < n; begin += batch_size) {
         double total = 0.0;
-        for (std::int64_t i = begin; i < std::min(begin + batch_size, n); ++i) total += data.sample_weight[data.rows[i]];
+        for (std::int64_t i = begin; i < std::min(begin + batch_size, n); ++i)
+            total += data.sample_weight[data.rows[i]];
         if (!(total >= 0.0 && total < std::numeric_limits<double>::infinity())) {
             throw std::invalid_argument("sample weights must be finite and at least 0; those of a batch sum to " +
                                         std::to_string(total));
@@ -343,7 +346,8 @@ double Engine::by_rows(const Data& data, std::int64_t begin, std::int64_t end, d
     return loss;
 }
 
-double Engine::by_places(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step) {
+double Engine::by_places(const Data& data, std::int64_t begin, std::int64_t end, double total_weight,
+                         const Step& step) {
     const std::int64_t n = end - begin, n_fields = memory.shape.n_fields;
     const Block block{data, begin, 0, n, true, total_weight, step};
     const auto n_shards = static_cast<int>((n + settings.shard - 1) / settings.shard);
@@ -370,7 +374,8 @@ void score(const OwnShape& layout, Model model, std::int64_t k, std::int64_t ord
     tile = std::min(tile, up_to(n, 4));  // little room for a single row
     const ModelKernels kernels = splinefm::kernels().engine->choose(model, k);
     const Shape shape = layout.view(model, k, order, tile);
-    const auto parts = static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / ROWS_PER_THREAD)));
+    const auto parts =
+        static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / ROWS_PER_THREAD)));
     struct Room {
         OwnScratch scratch;
         Buffer<float> D, weight;

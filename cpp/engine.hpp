@@ -5,8 +5,8 @@
 // 2. by fields: slope · D is added to the gradients of the table rows of a field, and touched rows are updated.
 // An FFM has no D: it adds up its gradients in the first phase, before which each has got a place: see kernels/ffm.hpp.
 //
-// Rows of a field belong to no other field, so that phase 2 needs no locks, and every sum has one order: the result does
-// not depend on the number of threads.
+// Rows of a field belong to no other field, so that phase 2 needs no locks, and every sum has one order: the result
+// does not depend on the number of threads.
 #pragma once
 
 #include <atomic>
@@ -121,7 +121,7 @@ private:
     std::mutex busy;      // two callers take turns
 
     std::vector<OwnScratch> scratch;
-    std::unique_ptr<std::atomic<bool>[]> taken;  // which scratch is in use
+    std::vector<std::atomic<bool>> taken;  // which scratch is in use
     Buffer<float> D, slopes, shards, gradient, linear, own, between_gradient, scales_gradient, weight;
     Buffer<double> row_losses;
     Buffer<std::int32_t> start, slot, rows, place, before;

@@ -1,151 +1,160 @@
-// Vec<K>: K numbers in registers. One register if K fits, else two halves, recursively: a plain vector type beyond a
-// register goes through the stack in GCC. Sums go by halves, in the same order on every machine.
+// Short vectors of K numbers that live in registers: the vector extensions of GCC and Clang, no intrinsics.
 //
-// Everything here lies in the namespace of one instruction set, so that no code for one leaks into another.
+// A Vec<K> is one register, or two halves where K numbers do not fit into one: GCC sends wider vectors through memory.
+// Sums go by halves, (a0 + a4) + (a2 + a6) + .., so that their order is the same on every machine.
+// For kernels only: everything here is compiled once per instruction set, see dispatch.hpp.
 #pragma once
 
-#include <cstdint>
 #include <cstring>
 
 namespace splinefm::SPLINEFM_ISA {
 
-using Index = std::int64_t;
-
 #if defined(__AVX512F__)
-constexpr int LANES = 16;
+inline constexpr int LANES = 16;
 #elif defined(__AVX__)
-constexpr int LANES = 8;
+inline constexpr int LANES = 8;
 #else
-constexpr int LANES = 4;
+inline constexpr int LANES = 4;
 #endif
 
-template <int K> struct Lanes {
-    typedef float numbers __attribute__((vector_size(4 * K)));
-    typedef std::int32_t integers __attribute__((vector_size(4 * K)));
-};
-template <> struct Lanes<1> {
-    typedef float numbers;
-    typedef std::int32_t integers;
-};
-
-template <int K, bool FITS = (K <= LANES)> struct Vec {
-    typename Lanes<K>::numbers v;
-};
-template <int K> struct Vec<K, false> {
+template <int K> struct Vec {
+    static_assert(K >= 4 && (K & (K - 1)) == 0, "1, 4, 8, 16, 32, ..");
     Vec<K / 2> low, high;
 };
 
-template <int K> [[gnu::always_inline]] inline Vec<K> load(const float* from) {
+template <int K>
+    requires(K <= LANES)
+struct Vec<K> {
+    typedef float Register __attribute__((vector_size(4 * K)));
+    Register v;
+};
+
+// A single number, for code that serves vectors and what is left over.
+template <> struct Vec<1> {
+    typedef float Register;
+    Register v;
+};
+
+template <int K> [[gnu::always_inline]] inline Vec<K> load(const float* x) {
     Vec<K> a;
-    if constexpr (K <= LANES) {
-        std::memcpy(&a.v, from, sizeof a.v);
-    } else {
-        a.low = load<K / 2>(from);
-        a.high = load<K / 2>(from + K / 2);
-    }
+    if constexpr (K > LANES)
+        a = {load<K / 2>(x), load<K / 2>(x + K / 2)};
+    else
+        std::memcpy(&a.v, x, sizeof a.v);
     return a;
 }
 
-template <int K> [[gnu::always_inline]] inline void store(float* to, Vec<K> a) {
-    if constexpr (K <= LANES) {
-        std::memcpy(to, &a.v, sizeof a.v);
+template <int K> [[gnu::always_inline]] inline void store(float* x, const Vec<K>& a) {
+    if constexpr (K > LANES) {
+        store<K / 2>(x, a.low);
+        store<K / 2>(x + K / 2, a.high);
     } else {
-        store<K / 2>(to, a.low);
-        store<K / 2>(to + K / 2, a.high);
+        std::memcpy(x, &a.v, sizeof a.v);
     }
 }
 
+// K times the same number.
 template <int K> [[gnu::always_inline]] inline Vec<K> fill(float x) {
-    if constexpr (K == 1) {
-        return {x};
-    } else if constexpr (K <= LANES) {
-        return {x - typename Lanes<K>::numbers{}};
-    } else {
+    if constexpr (K > LANES)
         return {fill<K / 2>(x), fill<K / 2>(x)};
-    }
+    else
+        return {typename Vec<K>::Register{} + x};
 }
 
-#define SPLINEFM_OPERATOR(sign)                                                                                        \
-    template <int K, bool FITS>                                                                                        \
-    [[gnu::always_inline]] inline Vec<K, FITS> operator sign(Vec<K, FITS> a, Vec<K, FITS> b) {                    \
-        if constexpr (FITS) {                                                                                          \
-            return {a.v sign b.v};                                                                                     \
-        } else {                                                                                                       \
-            return {a.low sign b.low, a.high sign b.high};                                                             \
-        }                                                                                                              \
-    }
-SPLINEFM_OPERATOR(+)
-SPLINEFM_OPERATOR(-)
-SPLINEFM_OPERATOR(*)
-SPLINEFM_OPERATOR(/)
-#undef SPLINEFM_OPERATOR
+template <int K> [[gnu::always_inline]] inline Vec<K> operator+(const Vec<K>& a, const Vec<K>& b) {
+    if constexpr (K > LANES)
+        return {a.low + b.low, a.high + b.high};
+    else
+        return {a.v + b.v};
+}
 
-template <int K, bool FITS> [[gnu::always_inline]] inline Vec<K, FITS> operator*(float x, Vec<K, FITS> a) {
-    if constexpr (FITS) {
-        return {x * a.v};
-    } else {
+template <int K> [[gnu::always_inline]] inline Vec<K> operator-(const Vec<K>& a, const Vec<K>& b) {
+    if constexpr (K > LANES)
+        return {a.low - b.low, a.high - b.high};
+    else
+        return {a.v - b.v};
+}
+
+template <int K> [[gnu::always_inline]] inline Vec<K> operator*(const Vec<K>& a, const Vec<K>& b) {
+    if constexpr (K > LANES)
+        return {a.low * b.low, a.high * b.high};
+    else
+        return {a.v * b.v};
+}
+
+template <int K> [[gnu::always_inline]] inline Vec<K> operator/(const Vec<K>& a, const Vec<K>& b) {
+    if constexpr (K > LANES)
+        return {a.low / b.low, a.high / b.high};
+    else
+        return {a.v / b.v};
+}
+
+template <int K> [[gnu::always_inline]] inline Vec<K> operator*(float x, const Vec<K>& a) {
+    if constexpr (K > LANES)
         return {x * a.low, x * a.high};
-    }
+    else
+        return {x * a.v};
 }
 
-// √a; the loop becomes one instruction.
-template <int K, bool FITS> [[gnu::always_inline]] inline Vec<K, FITS> sqrt(Vec<K, FITS> a) {
-    if constexpr (!FITS) {
+template <int K> [[gnu::always_inline]] inline Vec<K>& operator+=(Vec<K>& a, const Vec<K>& b) { return a = a + b; }
+template <int K> [[gnu::always_inline]] inline Vec<K>& operator-=(Vec<K>& a, const Vec<K>& b) { return a = a - b; }
+template <int K> [[gnu::always_inline]] inline Vec<K>& operator*=(Vec<K>& a, const Vec<K>& b) { return a = a * b; }
+
+// The square root of every number; a loop over the numbers of a register becomes one instruction.
+template <int K> [[gnu::always_inline]] inline Vec<K> sqrt(const Vec<K>& a) {
+    if constexpr (K > LANES) {
         return {sqrt(a.low), sqrt(a.high)};
     } else if constexpr (K == 1) {
         return {__builtin_sqrtf(a.v)};
     } else {
-        float numbers[K];
-        std::memcpy(numbers, &a.v, sizeof numbers);
-        for (int c = 0; c < K; ++c) numbers[c] = __builtin_sqrtf(numbers[c]);
-        std::memcpy(&a.v, numbers, sizeof numbers);
-        return a;
+        Vec<K> root;
+        for (int c = 0; c < K; ++c) root.v[c] = __builtin_sqrtf(a.v[c]);
+        return root;
     }
+}
+
+// The larger of every two numbers; b where either is NaN.
+template <int K> [[gnu::always_inline]] inline Vec<K> max(const Vec<K>& a, const Vec<K>& b) {
+    if constexpr (K > LANES)
+        return {max(a.low, b.low), max(a.high, b.high)};
+    else
+        return {a.v > b.v ? a.v : b.v};
 }
 
 // |a|, number by number.
-template <int K, bool FITS> [[gnu::always_inline]] inline Vec<K, FITS> abs(Vec<K, FITS> a) {
-    if constexpr (!FITS) {
+template <int K> [[gnu::always_inline]] inline Vec<K> abs(const Vec<K>& a) {
+    if constexpr (K > LANES) {
         return {abs(a.low), abs(a.high)};
     } else {
-        typename Lanes<K>::integers bits;
-        std::memcpy(&bits, &a.v, sizeof bits);
-        bits &= 0x7fffffff;
-        std::memcpy(&a.v, &bits, sizeof bits);
-        return a;
+        Vec<K> positive;
+        for (int c = 0; c < K; ++c) positive.v[c] = __builtin_fabsf(a.v[c]);
+        return positive;
     }
+}
+
+template <int K> [[gnu::always_inline]] inline Vec<K / 2> low(const Vec<K>& a) {
+    return load<K / 2>(reinterpret_cast<const float*>(&a));
+}
+template <int K> [[gnu::always_inline]] inline Vec<K / 2> high(const Vec<K>& a) {
+    return load<K / 2>(reinterpret_cast<const float*>(&a) + K / 2);
 }
 
 // The numbers of a, then those of b.
-template <int K, bool FITS> [[gnu::always_inline]] inline Vec<2 * K> join(Vec<K, FITS> a, Vec<K, FITS> b) {
-    if constexpr (2 * K <= LANES) {
-        Vec<2 * K> both;
-        if constexpr (K == 4) {
-            both.v = __builtin_shufflevector(a.v, b.v, 0, 1, 2, 3, 4, 5, 6, 7);
-        } else {
-            both.v = __builtin_shufflevector(a.v, b.v, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        }
-        return both;
-    } else {
+template <int K> [[gnu::always_inline]] inline Vec<2 * K> join(const Vec<K>& a, const Vec<K>& b) {
+    if constexpr (2 * K > LANES)
         return {a, b};
-    }
+    else if constexpr (K == 4)
+        return {__builtin_shufflevector(a.v, b.v, 0, 1, 2, 3, 4, 5, 6, 7)};
+    else
+        return {__builtin_shufflevector(a.v, b.v, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
 }
 
-// The sum of the K numbers, by halves.
-template <int K, bool FITS> [[gnu::always_inline]] inline float total(Vec<K, FITS> a) {
-    if constexpr (!FITS) {
-        return total(a.low + a.high);
-    } else if constexpr (K == 1) {
-        return a.v;
-    } else {
-        float numbers[K];
-        std::memcpy(numbers, &a.v, sizeof numbers);
-        if constexpr (K == 4) {
-            return (numbers[0] + numbers[2]) + (numbers[1] + numbers[3]);
-        } else {
-            return total(load<K / 2>(numbers) + load<K / 2>(numbers + K / 2));
-        }
-    }
+// The sum of the numbers, by halves.
+template <int K> [[gnu::always_inline]] inline float total(const Vec<K>& a) {
+    if constexpr (K > 4)
+        return total(low(a) + high(a));
+    else
+        return (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]);
 }
 
 }  // namespace splinefm::SPLINEFM_ISA

@@ -47,7 +47,8 @@ struct Parameter {
     void check(const char* name, std::int64_t n, bool adam, bool averaged) const {
         const auto size = [](const Out<float>& array) { return static_cast<std::int64_t>(array.size()); };
         need(size(values) == n && size(v) == n && (!adam || size(m) == n) && (!averaged || size(average) == n),
-             std::string(name) + " must have " + std::to_string(n) + " numbers, and so must the optimizer's memory of it");
+             std::string(name) + " must have " + std::to_string(n) +
+                 " numbers, and so must the optimizer's memory of it");
     }
     State state(std::int64_t* last = nullptr) const {
         return {numbers(m, "m"), numbers(v, "v"), numbers(average, "average"), last};
@@ -122,8 +123,9 @@ void make_engine(KeptEngine* self, std::shared_ptr<OwnShape> shape, const std::s
     new (self) KeptEngine{std::move(kept), std::move(R), std::move(M), std::move(last), std::move(engine)};
 }
 
-Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight, In<double> y, In<double> sample_weight,
-                    In<std::int64_t> rows, In<double> learning_rates, std::int64_t batch_size) {
+Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight, In<double> y,
+                    In<double> sample_weight, In<std::int64_t> rows, In<double> learning_rates,
+                    std::int64_t batch_size) {
     Engine& engine = *self.engine;
     const OwnShape& shape = engine.shape();
     const std::size_t n = start.shape(0);
@@ -156,10 +158,14 @@ Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight
 void set_penalty(KeptEngine& self, In<std::int64_t> group_ptr, In<std::int64_t> begin, In<std::int64_t> end,
                  In<float> l2, In<float> l2_linear, In<float> smoothness, In<std::int64_t> order, In2<float> signs,
                  In<std::int64_t> periodic) {
-    Groups groups{copy_of(group_ptr, "group_ptr"), copy_of(begin, "begin"),
-                  copy_of(end, "end"),             copy_of(l2, "l2"),
-                  copy_of(l2_linear, "l2_linear"), copy_of(smoothness, "smoothness"),
-                  copy_of(order, "order"),         std::vector<float>(signs.data(), signs.data() + signs.size()),
+    Groups groups{copy_of(group_ptr, "group_ptr"),
+                  copy_of(begin, "begin"),
+                  copy_of(end, "end"),
+                  copy_of(l2, "l2"),
+                  copy_of(l2_linear, "l2_linear"),
+                  copy_of(smoothness, "smoothness"),
+                  copy_of(order, "order"),
+                  std::vector<float>(signs.data(), signs.data() + signs.size()),
                   copy_of(periodic, "periodic")};
     self.engine->set_penalty(std::move(groups));
 }

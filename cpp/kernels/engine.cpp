@@ -78,12 +78,12 @@ ModelKernels by_rows(void (*between)(const Memory&, const Step&, Index)) {
 
 template <int K, bool FIXED> ModelKernels of_model(Model model) {
     switch (model) {
-        case Model::fm: return by_rows<FM, K, FIXED>(nullptr);
-        case Model::fwfm: return by_rows<FwFM, K, FIXED>(update_r<K, FIXED>);
-        case Model::low_rank: return by_rows<FwFM, K, FIXED>(update_u<K, FIXED>);
-        case Model::fmfm: return by_rows<FmFM, K, FIXED>(update_m<K, FIXED>);
-        case Model::higher: return by_rows<HigherOrderFM, K, FIXED>(nullptr);
-        case Model::ffm: break;
+    case Model::fm: return by_rows<FM, K, FIXED>(nullptr);
+    case Model::fwfm: return by_rows<FwFM, K, FIXED>(update_r<K, FIXED>);
+    case Model::low_rank: return by_rows<FwFM, K, FIXED>(update_u<K, FIXED>);
+    case Model::fmfm: return by_rows<FmFM, K, FIXED>(update_m<K, FIXED>);
+    case Model::higher: return by_rows<HigherOrderFM, K, FIXED>(nullptr);
+    case Model::ffm: break;
     }
     using Own = FFM<K, FIXED>;
     return {Own::score, Own::turn_shard, Own::places, Own::shard, Own::field, nullptr};
@@ -91,11 +91,11 @@ template <int K, bool FIXED> ModelKernels of_model(Model model) {
 
 ModelKernels choose(Model model, std::int64_t k) {
     switch (k) {
-        case 4: return of_model<4, true>(model);
-        case 8: return of_model<8, true>(model);
-        case 16: return of_model<16, true>(model);
-        case 32: return of_model<32, true>(model);
-        default: return of_model<8, false>(model);  // k is a multiple of 8
+    case 4: return of_model<4, true>(model);
+    case 8: return of_model<8, true>(model);
+    case 16: return of_model<16, true>(model);
+    case 32: return of_model<32, true>(model);
+    default: return of_model<8, false>(model);  // k is a multiple of 8
     }
 }
 

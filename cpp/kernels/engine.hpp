@@ -1,7 +1,7 @@
 // The kernels of training and scoring as tables of functions, of which every instruction set has its own.
 //
-// A batch goes through phases, each cut into parts that threads take one by one. A sum over rows has one order, whatever
-// thread makes it: the result does not depend on the number of threads.
+// A batch goes through phases, each cut into parts that threads take one by one. A sum over rows has one order,
+// whatever thread makes it: the result does not depend on the number of threads.
 #pragma once
 
 #include "kernels/bundles.hpp"

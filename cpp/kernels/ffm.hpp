@@ -113,7 +113,8 @@ template <int K, bool FIXED> struct FFM {
                     turned += 2 * width;
                     b = load_two(row + 2 * k, k) * join(load<K>(turned), load<K>(turned + width)) + b;
                 }
-                for (; e < f; ++e) rest = load<K>(S + f * width + e * k + c) * load<K>(S + e * width + f * k + c) + rest;
+                for (; e < f; ++e)
+                    rest = load<K>(S + f * width + e * k + c) * load<K>(S + e * width + f * k + c) + rest;
             }
         }
         return total(a + b) + total(rest);
@@ -193,8 +194,8 @@ template <int K, bool FIXED> struct FFM {
     }
 
     // The gradients of four weights of the only unit of a field together: what they have in common is read once.
-    static void add_four(const Touch& touch, Index n_fields, Index k, Index at, Index field, float slope, const float* x,
-                         const float* S) {
+    static void add_four(const Touch& touch, Index n_fields, Index k, Index at, Index field, float slope,
+                         const float* x, const float* S) {
         const Index width = n_fields * k, d = field * k;
         const float x0 = slope * x[0], x1 = slope * x[16], x2 = slope * x[32], x3 = slope * x[48];
         float *g0 = ready(touch, width, at, x0), *g1 = ready(touch, width, at + 16, x1);
@@ -274,8 +275,7 @@ template <int K, bool FIXED> struct FFM {
         const Shape shape = memory.shape;
         const Work work = memory.work;
         for (Index i = part * work.shard; i < least((part + 1) * work.shard, block.n); ++i) {
-            const float score =
-                memory.weights.bias[0] + score_row(shape, memory.weights, memory.columns, i, scratch);
+            const float score = memory.weights.bias[0] + score_row(shape, memory.weights, memory.columns, i, scratch);
             set_slope(memory.loss, block.data, block.data.rows[block.first + i], score, block.total_weight, work, i);
             add_gradients(shape, memory.columns, memory.touch, i, work.slopes[i], scratch);
         }

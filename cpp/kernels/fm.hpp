@@ -40,11 +40,12 @@ template <int K, bool FIXED> struct FM {
                 }
                 ++u;
             } else {
-                each_row<K, FIXED>(shape, weights, columns, at, n, u, out, [=](Index i, Index c, Vec<K> p) __attribute__((always_inline)) {
-                    float *s = D + i * k + c, *squares = P + i * k + c;
-                    store<K>(s, load<K>(s) + p);
-                    store<K>(squares, p * p + load<K>(squares));
-                });
+                each_row<K, FIXED>(shape, weights, columns, at, n, u, out,
+                                   [=](Index i, Index c, Vec<K> p) __attribute__((always_inline)) {
+                                       float *s = D + i * k + c, *squares = P + i * k + c;
+                                       store<K>(s, load<K>(s) + p);
+                                       store<K>(squares, p * p + load<K>(squares));
+                                   });
             }
         }
         for (Index i = 0; i < n; ++i) {

@@ -1,7 +1,7 @@
 // From the derivatives of rows to the gradients of the table rows of a field.
 //
-// A spline touches four neighboring table rows, and few different ones: what rows of data add to them is summed near by,
-// in `Sums`, before the table rows get a place.
+// A spline touches four neighboring table rows, and few different ones: what rows of data add to them is summed near
+// by, in `Sums`, before the table rows get a place.
 #pragma once
 
 #include "kernels/update.hpp"
@@ -11,7 +11,9 @@ namespace splinefm::SPLINEFM_ISA {
 // Whether a field has few enough table rows to be summed near by.
 inline bool is_near(const Shape& shape, Index field) { return shape.row_ptr[field + 1] - shape.row_ptr[field] <= NEAR; }
 
-template <int K> [[gnu::always_inline]] inline void add_to(float* to, float x, Vec<K> a) { store<K>(to, x * a + load<K>(to)); }
+template <int K> [[gnu::always_inline]] inline void add_to(float* to, float x, Vec<K> a) {
+    store<K>(to, x * a + load<K>(to));
+}
 
 // Add weight slope d of a window of four weights: numbers of vectors.
 template <int K> [[gnu::always_inline]] inline void add_to_four(float* to, Index k, Four x, Vec<K> a) {
@@ -30,7 +32,8 @@ inline void add_linear_four(const Sums& sums, Index row, Four x, float slope) {
 }
 
 // Add the sums of a field to the gradients of its table rows, and clear them.
-template <int K> inline void place_sums(const Shape& shape, Index k, Index field, const Sums& sums, const Touch& touch) {
+template <int K>
+inline void place_sums(const Shape& shape, Index k, Index field, const Sums& sums, const Touch& touch) {
     const Index first = shape.row_ptr[field], n = shape.row_ptr[field + 1] - first;
     for (Index row = 0; row < n; ++row) {
         if (!(sums.weight[row] <= 0.0f)) {
@@ -50,9 +53,8 @@ template <int K> inline void place_sums(const Shape& shape, Index k, Index field
 // Add rows of a unit with one weight, as that of a category, of an FM. Its p_u is x v, where v is the vector of one
 // table row. Σ x slope (s - x v) is Σ x slope s - (Σ x² slope) v: v need not be read for every row of data, since the
 // update has it at hand.
-template <int K>
-inline void add_categories(const Shape& shape, Index k, const Columns columns, const float* slopes, const float* D,
-                           Index n, Index field, Index w, Index j, const Touch touch) {
+template <int K> inline void add_categories(const Shape& shape, Index k, const Columns columns, const float* slopes,
+                                            const float* D, Index n, Index field, Index w, Index j, const Touch touch) {
     for (Index i = 0; i < n; ++i) {
         fetch_columns(shape, columns, i, w, j, j + 1);
         if (i + AHEAD < n) fetch(touch.slot + start_of(shape, columns, i + AHEAD, w));
@@ -70,8 +72,9 @@ inline void add_categories(const Shape& shape, Index k, const Columns columns, c
 // Add weight slope D and weight slope of the rows of a block to the gradients of a field. `derivative(i, u, c)` has
 // numbers c .. c + K - 1 of the derivative by p_u of row i.
 template <int K, bool FIXED, class Derivative>
-[[gnu::always_inline]] inline void scatter_windows(const Shape& shape, const Columns columns, const float* slopes, Index n, Index field,
-                            Index w, const Touch touch, const Sums sums, bool& summed, Derivative derivative) {
+[[gnu::always_inline]] inline void scatter_windows(const Shape& shape, const Columns columns, const float* slopes,
+                                                   Index n, Index field, Index w, const Touch touch, const Sums sums,
+                                                   bool& summed, Derivative derivative) {
     const Index k = length<K, FIXED>(shape), base = shape.row_ptr[field], u = shape.window_unit[w];
     const Index j = shape.weight_ptr[w], end = shape.weight_ptr[w + 1];
     if (end - j == 4 && is_near(shape, field)) {
@@ -122,16 +125,18 @@ inline void scatter(const Memory& memory, const Block& block, Index field, const
             if (kind == 1) {
                 add_categories<K>(shape, k, columns, slopes, D, n, field, w, j, touch);
             } else if (kind == 4) {
-                scatter_windows<K, FIXED>(
-                    shape, columns, slopes, n, field, w, touch, sums, summed, [=, &shape](Index i, Index, Index c) __attribute__((always_inline)) {
-                        const float* T = weights.T + start_of(shape, columns, i, w) * k + c;
-                        return load<K>(D + i * k + c) - sum_four<K>(four(weight_of(shape, columns, i, j)), T, k);
-                    });
+                scatter_windows<K, FIXED>(shape, columns, slopes, n, field, w, touch, sums, summed,
+                                          [=, &shape](Index i, Index, Index c) __attribute__((always_inline)) {
+                                              const float* T = weights.T + start_of(shape, columns, i, w) * k + c;
+                                              return load<K>(D + i * k + c) -
+                                                     sum_four<K>(four(weight_of(shape, columns, i, j)), T, k);
+                                          });
             } else {
-                scatter_windows<K, FIXED>(
-                    shape, columns, slopes, n, field, w, touch, sums, summed, [=, &shape](Index i, Index unit, Index c) __attribute__((always_inline)) {
-                        return load<K>(D + i * k + c) - part_of_unit<K>(shape, weights.T, k, columns, i, unit, c);
-                    });
+                scatter_windows<K, FIXED>(shape, columns, slopes, n, field, w, touch, sums, summed,
+                                          [=, &shape](Index i, Index unit, Index c) __attribute__((always_inline)) {
+                                              return load<K>(D + i * k + c) -
+                                                     part_of_unit<K>(shape, weights.T, k, columns, i, unit, c);
+                                          });
             }
         } else {
             scatter_windows<K, FIXED>(shape, columns, slopes, n, field, w, touch, sums, summed,

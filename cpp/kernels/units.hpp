@@ -1,10 +1,12 @@
 // Unit vectors p_u = Σ weight T[row] and linear parts of rows, K numbers at a time. Rows come as columns: see `column`.
 #pragma once
 
-#include "vec.hpp"
 #include "kernels/bundles.hpp"
+#include "vec.hpp"
 
 namespace splinefm::SPLINEFM_ISA {
+
+using Index = std::int64_t;
 
 constexpr Index AHEAD = 16;  // how many rows of data ahead memory is asked for
 
@@ -54,7 +56,8 @@ template <int K, bool FIXED> [[gnu::always_inline]] inline Index length(const Sh
 
 // Every sixteen rows, ask for the columns of window w and of weights j to end - 1, two lines ahead. The lines of a
 // column are far from each other, so that the processor does not foresee them.
-[[gnu::always_inline]] inline void fetch_columns(const Shape& shape, const Columns& columns, Index i, Index w, Index j, Index end) {
+[[gnu::always_inline]] inline void fetch_columns(const Shape& shape, const Columns& columns, Index i, Index w, Index j,
+                                                 Index end) {
     if ((i & 15) == 0) {
         fetch(columns.start + column(i + 32 + AHEAD, w, shape.n_windows));
         for (Index m = j; m < end; ++m) fetch(weight_of(shape, columns, i + 32, m));
@@ -80,8 +83,8 @@ template <int K> [[gnu::always_inline]] inline Vec<K> sum_four(Four x, const flo
 }
 
 // Ask for the table row of a category of a row that comes up soon.
-[[gnu::always_inline]] inline void fetch_category(const Shape& shape, const Weights& weights, const Columns& columns, Index i, Index end,
-                           Index w, Index k) {
+[[gnu::always_inline]] inline void fetch_category(const Shape& shape, const Weights& weights, const Columns& columns,
+                                                  Index i, Index end, Index w, Index k) {
     if (i + AHEAD < end) {
         const Index ahead = start_of(shape, columns, i + AHEAD, w);
         fetch_row(weights.T + ahead * k, k);
@@ -90,9 +93,8 @@ template <int K> [[gnu::always_inline]] inline Vec<K> sum_four(Four x, const flo
 }
 
 // Numbers c .. c + K - 1 of p_u of row i, for any windows; vectors have `width` numbers.
-template <int K>
-inline Vec<K> part_of_unit(const Shape& shape, const float* T, Index width, const Columns& columns, Index i, Index u,
-                           Index c) {
+template <int K> inline Vec<K> part_of_unit(const Shape& shape, const float* T, Index width, const Columns& columns,
+                                            Index i, Index u, Index c) {
     Vec<K> p = fill<K>(0.0f);
     for (Index w = shape.unit_ptr[u]; w < shape.unit_ptr[u + 1]; ++w) {
         const Index j = shape.weight_ptr[w], n = shape.weight_ptr[w + 1] - j;
@@ -126,8 +128,8 @@ inline float linear_part(const Shape& shape, const float* L, const Columns& colu
 // `use(i, c, p)` gets numbers c .. c + K - 1 of p_u of row i, for n rows from row `at` of the columns on; linear parts
 // are added to the scores.
 template <int K, bool FIXED, class Use>
-[[gnu::always_inline]] inline void each_row(const Shape& shape, const Weights& weights, const Columns& columns, Index at, Index n, Index u,
-                     float* scores, Use use) {
+[[gnu::always_inline]] inline void each_row(const Shape& shape, const Weights& weights, const Columns& columns,
+                                            Index at, Index n, Index u, float* scores, Use use) {
     const Index k = length<K, FIXED>(shape), w = shape.unit_ptr[u], j = shape.weight_ptr[w];
     const int kind = kind_of(shape, u);
     if (kind == 1) {
@@ -154,13 +156,13 @@ template <int K, bool FIXED, class Use>
 }
 
 // P of n rows, `row_length` numbers per row; linear parts are added to the scores.
-template <int K, bool FIXED>
-inline void all_units(const Shape& shape, const Weights& weights, const Columns& columns, Index at, Index n, float* P,
-                      Index row_length, float* scores) {
+template <int K, bool FIXED> inline void all_units(const Shape& shape, const Weights& weights, const Columns& columns,
+                                                   Index at, Index n, float* P, Index row_length, float* scores) {
     for (Index u = 0; u < shape.n_units; ++u) {
         float* to = P + u * length<K, FIXED>(shape);
         each_row<K, FIXED>(shape, weights, columns, at, n, u, scores,
-                           [=](Index i, Index c, Vec<K> p) __attribute__((always_inline)) { store<K>(to + i * row_length + c, p); });
+                           [=](Index i, Index c, Vec<K> p)
+                               __attribute__((always_inline)) { store<K>(to + i * row_length + c, p); });
     }
 }
 

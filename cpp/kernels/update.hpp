@@ -8,8 +8,8 @@
 namespace splinefm::SPLINEFM_ISA {
 
 // One step of lazy AdamW or Adagrad, and of the average, for K numbers with gradient g.
-template <int K>
-[[gnu::always_inline]] inline void optimize(float* values, Index at, Vec<K> g, float keep, const State& state, const Step& step) {
+template <int K> [[gnu::always_inline]] inline void optimize(float* values, Index at, Vec<K> g, float keep,
+                                                             const State& state, const Step& step) {
     const Vec<K> before = load<K>(values + at);
     Vec<K> change, v = load<K>(state.v + at);
     if (step.adam) {
@@ -127,8 +127,8 @@ inline Index group_of(const Penalty& penalty, Index row, Index group, Index fiel
 }
 
 // One step on a table row, whose gradient is at `place`.
-template <int K>
-[[gnu::always_inline]] inline void update_row(const Memory& memory, Index width, Index row, Index place, Index group, const Step& step) {
+template <int K> [[gnu::always_inline]] inline void update_row(const Memory& memory, Index width, Index row,
+                                                               Index place, Index group, const Step& step) {
     const Touch& touch = memory.touch;
     float *T = memory.targets.T, *L = memory.targets.L, keep = 0.0f;
     if (step.ema > 0.0) {

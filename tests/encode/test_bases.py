@@ -300,7 +300,9 @@ def test_every_resolution_is_as_smooth_as_twenty_segments():
         assert MultiResolution((8, 32, 128)).smoothing(order) == 3 * BSpline(20).smoothing(order) == (1.0, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("basis", [*ALL[4:], BSpline(9, 0), MultiResolution((4, 8), 0)], ids=lambda basis: type(basis).__name__)
+@pytest.mark.parametrize(
+    "basis", [*ALL[4:], BSpline(9, 0), MultiResolution((4, 8), 0)], ids=lambda basis: type(basis).__name__
+)
 def test_bases_whose_neighbors_are_not_alike_are_not_smoothed(basis):
     for order in (1, 2, 3):
         assert smoothing(basis, order) == (0.0,) * len(basis.sizes)

@@ -1,0 +1,44 @@
+// Arrays at the border: what a function may ask of NumPy's arrays, checked once, before a loop sees a pointer.
+//
+// nanobind refuses another dtype, number of dimensions, device or stride (arguments are `noconvert`, nothing is copied)
+// with a TypeError. What it does not look at is checked here: alignment. What depends on the function (lengths, ranges
+// of indices) is checked in its binding; messages name the argument.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace splinefm::bindings {
+
+namespace nb = nanobind;
+
+// Arrays that are read, of one and two dimensions, and arrays that are written to.
+template <class T> using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T> using In2 = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class T> using Out = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T> using Out2 = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// Arrays that are returned.
+template <class T> using Array = nb::ndarray<nb::numpy, T, nb::ndim<1>, nb::c_contig>;
+
+// The numbers of an array, at a whole multiple of their size in memory.
+template <class Source> auto* numbers(const Source& array, const char* name) {
+    auto* data = array.data();
+    if (array.size() && reinterpret_cast<std::uintptr_t>(data) % sizeof(*data))
+        throw nb::value_error((std::string(name) + " must be aligned in memory; copy it").c_str());
+    return data;
+}
+
+// An array that owns the numbers of a vector.
+template <class T> Array<T> give(std::vector<T>&& numbers) {
+    auto* kept = new std::vector<T>(std::move(numbers));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return Array<T>(kept->data(), {kept->size()}, owner);
+}
+
+}  // namespace splinefm::bindings

@@ -1,0 +1,26 @@
+// The module `splinefm._core`: the loops of the package. One file per class in this folder, no logic.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "dispatch.hpp"
+
+namespace nb = nanobind;
+
+namespace splinefm::bindings {
+void bind_engine(nb::module_& module);
+void bind_probe(nb::module_& module);
+}  // namespace splinefm::bindings
+
+NB_MODULE(_core, module) {
+    using namespace splinefm;
+    module.doc() = "The compiled loops of splinefm.";
+    try {
+        module.attr("isa") = choose_kernels().isa;
+    } catch (const std::exception& problem) {
+        throw nb::import_error(problem.what());
+    }
+    module.attr("isas") = nb::tuple(nb::cast(available_isas()));
+    bindings::bind_engine(module);
+    bindings::bind_probe(module);
+}

@@ -1,0 +1,25 @@
+// Which instruction set the kernels use: chosen once, when the module is loaded.
+//
+// The files of kernels/ are compiled once per instruction set, each time in a namespace of its own (`SPLINEFM_ISA`),
+// and hand over one table of functions. Whatever such a file compiles must be in that namespace: an inline function
+// that two sets share is kept once by the linker, and might be the one with instructions that the processor lacks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/table.hpp"
+
+namespace splinefm {
+
+// Names of the instruction sets that this processor has and that were compiled, slowest first.
+std::vector<std::string> available_isas();
+
+// The table that SPLINEFM_ISA names ("baseline" is the slowest on every machine), or that of the fastest set.
+// Throws std::runtime_error for a name that is unknown or not available here.
+const Kernels& choose_kernels();
+
+// The table in use.
+const Kernels& kernels();
+
+}  // namespace splinefm

@@ -1,0 +1,119 @@
+"""How the compiled module is built: instruction sets, types, symbols; and the parts that no class shows."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from splinefm import _core
+
+ROOT = Path(__file__).parents[2]
+OBJECTS = ROOT / "build" / "native" / "CMakeFiles"
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+
+
+class TestInstructionSets:
+    def test_the_fastest_of_the_machine_is_used(self):
+        asked = os.environ.get("SPLINEFM_ISA")
+        assert asked or _core.isa == _core.isas[-1]
+        assert set(_core.isas) <= {"baseline", "avx2", "avx512", "neon"}
+
+    @pytest.mark.parametrize("isa", _core.isas)
+    def test_any_of_the_machine_can_be_forced(self, isa):
+        found = run("from splinefm import _core; print(_core.isa)", SPLINEFM_ISA=isa)
+        assert found.stdout.strip() == isa, found.stderr
+
+    def test_baseline_is_the_slowest_everywhere(self):
+        found = run("from splinefm import _core; print(_core.isa)", SPLINEFM_ISA="baseline")
+        assert found.stdout.strip() == _core.isas[0], found.stderr
+
+    def test_an_unknown_one_is_an_error_that_names_those_of_the_machine(self):
+        found = run("from splinefm import _core", SPLINEFM_ISA="mmx")
+        assert found.returncode == 1
+        assert "ImportError: SPLINEFM_ISA must be one of" in found.stderr
+        assert ", ".join(_core.isas) in found.stderr and "'mmx'" in found.stderr
+
+    @pytest.mark.skipif(platform.machine() != "x86_64", reason="instruction sets of x86-64")
+    def test_one_that_the_machine_lacks_is_an_error(self):
+        lacking = {"baseline", "avx2", "avx512"} - set(_core.isas)
+        for isa in [*lacking, "neon"]:
+            assert "ImportError" in run("from splinefm import _core", SPLINEFM_ISA=isa).stderr
+
+
+def test_the_stub_is_that_of_the_module(tmp_path):
+    stubgen = pytest.importorskip("nanobind.stubgen")
+    found = tmp_path / "_core.pyi"
+    patterns = ROOT / "cpp" / "bindings" / "stub.patterns"
+    command = ["--quiet", "--module", "splinefm._core", "--pattern-file", str(patterns), "--output-file", str(found)]
+    subprocess.run([sys.executable, "-m", stubgen.__name__, *command], check=True)
+    assert found.read_text() == (ROOT / "src" / "splinefm" / "_core.pyi").read_text(), "run `make stub`"
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm")
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+def test_an_instruction_set_leaks_no_code_that_the_linker_may_share(isa):
+    """A weak symbol is kept once: outside of the namespace it could be run by a processor that cannot."""
+    objects = list(OBJECTS.glob(f"kernels_{isa}.dir/**/*.o"))
+    if not objects:
+        pytest.skip("no objects: `make native` was not run here")
+    listed = subprocess.run(["nm", "--demangle", *map(str, objects)], capture_output=True, text=True, check=True).stdout
+    symbols = [line[17:].split(" ", 1) for line in listed.splitlines() if len(line) > 19 and line[17:18] in "WVu"]
+    leaks = [name for kind, name in symbols if f"splinefm::{isa}::" not in name.split("(")[0]]
+    assert not leaks, leaks
+
+
+def numbers(k):
+    return arrays(np.float32, k, elements=st.floats(-1e6, 1e6, width=32))
+
+
+def by_halves(a):
+    return by_halves(a[: len(a) // 2] + a[len(a) // 2 :]) if len(a) > 1 else a[0]
+
+
+@given(st.data(), st.sampled_from([4, 8, 16, 32]))
+def test_vectors_are_those_of_numpy_to_the_bit(data, k):
+    a, b = data.draw(numbers(k)), data.draw(numbers(k))
+    with np.errstate(all="ignore"):
+        expected = [a + b, a - b, a * b, a / b, b[0] * a, np.sqrt(a), np.abs(a), np.where(a > b, a, b)]
+    np.testing.assert_array_equal(_core.probe_vec(a, b), [*np.concatenate(expected), by_halves(a)])
+
+
+@pytest.mark.parametrize("isa", _core.isas)
+def test_sums_are_the_same_on_every_instruction_set(isa):
+    code = """
+import numpy as np
+from splinefm import _core
+a = np.random.default_rng(0).normal(size=32).astype(np.float32)
+print(_core.probe_vec(a, a).tobytes().hex())
+"""
+    a = np.random.default_rng(0).normal(size=32).astype(np.float32)
+    assert run(code, SPLINEFM_ISA=isa).stdout.strip() == _core.probe_vec(a, a).tobytes().hex()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 6), st.integers(0, 40), st.integers(0, 200))
+def test_a_team_does_each_part_of_each_job_once(threads, parts, jobs):
+    assert _core.probe_team(threads, parts, jobs) == [jobs * i for i in range(parts)]
+
+
+def test_a_team_needs_a_thread():
+    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+        _core.probe_team(0, 1, 1)
+
+
+def test_denormal_numbers_are_zero_inside_and_themselves_outside():
+    assert _core.probe_product(1e-30, 1e-10) == 0.0
+    assert np.float32(1e-30) * np.float32(1e-10) > 0.0
