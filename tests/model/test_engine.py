@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm._core import NEAR
 from splinefm.encode.slots import FieldLayout, Layout, Slots
 from splinefm.model import workspace
-from splinefm._core import NEAR
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group, Optimizer

@@ -141,8 +141,12 @@ class CpuEngine:
 
     def _cut_state(self, name: str) -> State:
         own, shape = self._states[name], self._padded[name].shape
-        flat = [a if a.size < np.prod(shape) else self.kind.cut(name, a.reshape(shape)).reshape(-1) for a in own[:3]]
-        return State(*flat, own.last)
+        if self.kind.padded == self.kind.k:
+            return own
+        m, v, average = (
+            values if values.size == 1 else self.kind.cut(name, values.reshape(shape)).reshape(-1) for values in own[:3]
+        )
+        return State(m, v, average, own.last)
 
     @property
     def width(self) -> int:
@@ -272,7 +276,10 @@ def _gathered(params: Params, slots: Slots) -> tuple[Slots, Params]:
     field = layout.unit_field[layout.window_unit]
     start = small.row_ptr[field] + layout.weight_ptr[:-1] - first[field]
     start = start + np.arange(n)[:, None] * np.diff(first)[field]
-    return Slots(start.astype(np.int32), slots.weight, small), {**params, **{name: params[name][index] for name in TABLES}}
+    return Slots(start.astype(np.int32), slots.weight, small), {
+        **params,
+        **{name: params[name][index] for name in TABLES},
+    }
 
 
 def _score(
