@@ -7,11 +7,13 @@
 
 namespace splinefm::SPLINEFM_ISA {
 
+extern const EngineKernels engine_kernels;
 extern const Kernels table;
 const Kernels table{
     .isa = NAME(SPLINEFM_ISA),
     .lanes = LANES,
     .probe = probe,
+    .engine = &engine_kernels,
 };
 
 }  // namespace splinefm::SPLINEFM_ISA

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm._core import NEAR
 from splinefm.encode.slots import FieldLayout, Layout, Slots
 from splinefm.model import workspace
-from splinefm.model.bundles import NEAR
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group, Optimizer
@@ -616,7 +616,7 @@ def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
     one, loss = one_step(model, "logistic", params, slots, y, weight, groups=groups)
     small_blocks(monkeypatch)
     engine = CpuEngine(model, slots.layout, params, "logistic", GRADIENT, groups, len(slots), threads=1)
-    assert engine.work.block * 4 < len(slots) or (isinstance(model, FFM) and engine.work.shard * 4 < len(slots))
+    assert engine.sizes.block * 4 < len(slots) or (isinstance(model, FFM) and engine.sizes.shard * 4 < len(slots))
     assert engine.step(slots, y, weight) == pytest.approx(loss, rel=1e-6)
     assert_same(gradient_of(engine), one, rtol=1e-4, atol=1e-6)
 

@@ -1,39 +1,39 @@
-"""The CPU engine: step, scores, params."""
+"""The CPU engine: step, scores, params. Its loops are compiled: see cpp/."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm import _core
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
-from splinefm.model.bundles import COUNTERS, Batches, Course, Data, Memory, Penalty, Scoring, Shape, State, Weights
-from splinefm.model.family import FFM, AnyModel, Params, check_model_room, init_params
-from splinefm.model.memory import Float64, Int64, addresses
+from splinefm.model.family import AnyModel, Params, check_model_room, init_params
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
-    BETWEEN,
-    aligned,
+    LOSSES,
+    Float32,
+    Float64,
+    Int64,
+    Kind,
+    Penalty,
+    State,
     aligned_copy,
-    make_columns,
-    make_data,
-    make_dense,
+    kind_of,
+    make_copies,
     make_penalty,
-    make_scratch,
     make_shape,
-    make_spec,
+    make_sizes,
     make_state,
-    make_touch,
-    make_weights,
-    make_work,
-    room_for,
+    tile_of,
 )
 
 TABLES = ("factors", "linear")
-# How much a call of the kernels gets to do, in numbers of unit vectors and in rows: see `rows_at_once`.
+BETWEEN = ("field_weights", "field_matrices", "field_factors")
+# How much a call of the loops gets to do, in numbers of unit vectors and in rows: see `rows_at_once`.
 NUMBERS_AT_ONCE, LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 25, 1 << 13, 1 << 16
 
 
@@ -72,45 +72,87 @@ class CpuEngine:
         threads: int | None = None,
     ) -> None:
         check_model_room(model, layout)
-        self.model, self.batch_size, self.number = model, batch_size, 0
+        if loss not in LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
+        self.model, self.loss, self.batch_size = model, loss, batch_size
         self.optimizer = optimizer or Optimizer()
         self.threads = count_threads(threads)
-        self.pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
-        self.spec = make_spec(model, len(layout.fields), loss)
-        values = {name: aligned_copy(values) for name, values in params.items()}
-        self.state = self._make_states(values)
-        self._set(layout, values, groups or [[Group(field.n_rows)] for field in layout.fields])
+        self.kind = kind_of(model, len(layout.fields))
+        padded = {name: aligned_copy(self.kind.pad(name, values)) for name, values in params.items()}
+        groups = groups or [[Group(field.n_rows)] for field in layout.fields]
+        self._set(layout, padded, self._make_states(padded), groups, 0)
 
-    def _set(self, layout: Layout, values: Params, groups: list[list[Group]]) -> None:
-        """Take parameters, and make room for batches."""
-        self.layout, self.values, self.shape = layout, values, make_shape(layout)
-        self.weights = make_weights(self.model, self.shape, values)
-        self.penalty = make_penalty(layout, groups)
-        self.work = make_work(self.model, self.spec, layout, self.batch_size)
-        self.touch = make_touch(self.model, layout, self.width, self.batch_size, self.penalty, self.work)
-        self.columns = make_columns(layout, self.work.block)
-        self.scratch = [make_scratch(self.model, self.spec, layout) for _ in range(self.threads)]
-        pairs = len(layout.fields) ** 2  # a LowRankFwFM needs the gradient of every weight as well
-        self.dense = [make_dense(names, values, self.state, pairs) for names in (BETWEEN, ("field_scales",))]
-        self.scratch_places = [addresses(scratch) for scratch in self.scratch]
-        self._locate()
+    def _set(
+        self, layout: Layout, padded: Params, states: dict[str, State], groups: list[list[Group]], number: int
+    ) -> None:
+        """Take parameters and the optimizer's memory of them, and make room for batches."""
+        self.layout, self._padded, self._states = layout, padded, states
+        self.sizes = make_sizes(self.model, layout, self.batch_size)
+        self._shape = make_shape(layout)
+        self._copies = make_copies(self.model, layout, padded)
+        between = next((name for name in BETWEEN if name in padded), None)
+        self.core = _core.Engine(
+            self._shape,
+            self.kind.name,
+            self.kind.padded,
+            self.kind.order,
+            self.loss,
+            self.optimizer.name,
+            *(self.optimizer.beta1, self.optimizer.beta2) if self.optimizer.name == "adamw" else (0.0, 0.0),
+            self.optimizer.eps,
+            self.optimizer.weight_decay,
+            self.optimizer.ema,
+            *self.sizes,
+            self.batch_size,
+            self.threads,
+            number,
+            self._parameter("bias"),
+            self._parameter("linear"),
+            self._parameter("factors"),
+            None if between is None else self._parameter(between),
+            self._parameter("field_scales") if "field_scales" in padded else None,
+            *self._copies,
+            states["factors"].last,
+        )
+        self.set_penalty(make_penalty(layout, groups))
 
-    def _locate(self) -> None:
-        """Write down where the kernels find everything."""
-        vectors, linear, bias = (self.state[name] for name in ("factors", "linear", "bias"))
-        room = (self.columns, self.work, self.touch, self.penalty)
-        between, scales = self.dense
-        self.places = addresses(Memory(self.shape, self.weights, *room, vectors, linear, bias, between, scales))
+    def _parameter(self, name: str) -> _core.Parameter:
+        state = self._states[name]
+        return _core.Parameter(self._padded[name].reshape(-1), state.m, state.v, state.average)
 
     def set_penalty(self, penalty: Penalty) -> None:
         """Other penalties on the same groups of rows."""
         self.penalty = penalty
-        self._locate()
+        self.core.set_penalty(*penalty)
+
+    @property
+    def number(self) -> int:
+        """Steps so far."""
+        return self.core.number
+
+    @property
+    def values(self) -> Params:
+        """The parameters as they are now; copies where the loops work on vectors with zeros at their ends."""
+        return {name: self.kind.cut(name, array) for name, array in self._padded.items()}
+
+    @property
+    def state(self) -> dict[str, State]:
+        """The optimizer's memory of the parameters, flat; copies like `values`."""
+        return {name: self._cut_state(name) for name in self._states}
+
+    def _cut_state(self, name: str) -> State:
+        own, shape = self._states[name], self._padded[name].shape
+        if self.kind.padded == self.kind.k:
+            return own
+        m, v, average = (
+            values if values.size == 1 else self.kind.cut(name, values.reshape(shape)).reshape(-1) for values in own[:3]
+        )
+        return State(m, v, average, own.last)
 
     @property
     def width(self) -> int:
         """Numbers in the vector of a table row."""
-        return int(self.values["factors"].shape[1])
+        return self.model.width(len(self.layout.fields))
 
     @property
     def rows_at_once(self) -> int:
@@ -120,9 +162,9 @@ class CpuEngine:
         """
         return min(max(NUMBERS_AT_ONCE // (self.layout.n_units * self.width), LEAST_AT_ONCE), MOST_AT_ONCE)
 
-    def _make_states(self, values: Params) -> dict[str, State]:
-        n_rows = len(values["linear"])
-        states = {name: make_state(array, self.optimizer, n_rows) for name, array in values.items()}
+    def _make_states(self, padded: Params) -> dict[str, State]:
+        n_rows = len(padded["linear"])
+        states = {name: make_state(array, self.optimizer, n_rows) for name, array in padded.items()}
         states["linear"] = states["linear"]._replace(last=states["factors"].last)
         return states
 
@@ -155,78 +197,40 @@ class CpuEngine:
 
         Returns the mean loss of every batch before its step. A batch without weight has loss 0 and makes no step.
         """
-        size = self.batch_size if batch_size is None else batch_size
-        if not 1 <= size <= self.batch_size:
-            raise ValueError(f"a batch has from 1 to {self.batch_size} rows (batch_size of the engine), got {size}")
-        starts = np.arange(0, len(rows), size)
-        if not len(starts):
-            return np.zeros(0)
-        total = np.add.reduceat(sample_weight[rows], starts)
-        if not (total >= 0.0).all() or not (total < np.inf).all():
-            raise ValueError(f"sample weights must be finite and at least 0; those of a batch sum to {total.min()}")
-        losses = np.zeros(len(starts))
-        alone = not total.all()  # a batch without weight is left out
-        for part in [slice(b, b + 1) for b in range(len(starts))] if alone else [slice(None)]:
-            if total[part].all():
-                chosen = rows[part.start * size : part.stop * size] if alone else rows
-                data = make_data(slots, y, sample_weight, chosen)
-                losses[part] = self._train(data, size, total[part], learning_rates[part])
-        return losses
-
-    def _train(self, data: Data, batch_size: int, total: Float64, learning_rates: Float64) -> Float64:
-        """The kernels, on as many threads as there is work for; returns the losses."""
-        from splinefm.model.kernels import train_ffm, train_rows
-
-        train = train_ffm if isinstance(self.model, FFM) else train_rows
-        batches = Batches(data, self._course(len(data.rows), batch_size, total, learning_rates))
-        self.number += len(total)
-        batch_places, constants = addresses(batches), self.optimizer.step(self.number, 0.0)
-
-        def work(thread: int, alive: Batches = batches) -> None:  # a thread may come late, and look at the counters
-            train(self.spec, self.places, batch_places, self.scratch_places[thread], constants)
-
-        others = []
-        if self.pool is not None and min(len(data.rows), batch_size) > self.work.shard:
-            others = [self.pool.submit(work, thread) for thread in range(1, self.threads)]
-        work(0)  # it does what the others do not come to do, and returns when all is done
-        for other in others:
-            other.cancel()  # one that has not begun would find nothing to do
-        return batches.course.loss
-
-    def _course(self, n: int, batch_size: int, total: Float64, learning_rates: Float64) -> Course:
-        """The next steps."""
-        number = self.number + 1 + np.arange(len(total))
-        rates, correct1, correct2 = self.optimizer.course(number, learning_rates)
-        counters = np.zeros(COUNTERS * len(total) * (-(-batch_size // self.work.block) + 1), np.int64)
-        return Course(n, batch_size, total, np.zeros(len(total)), number, rates, correct1, correct2, counters)
+        return self.core.steps(
+            np.ascontiguousarray(slots.start, np.int32),
+            np.ascontiguousarray(slots.weight, np.float32),
+            np.ascontiguousarray(y, np.float64),
+            np.ascontiguousarray(sample_weight, np.float64),
+            np.ascontiguousarray(rows, np.int64),
+            np.ascontiguousarray(learning_rates, np.float64),
+            self.batch_size if batch_size is None else batch_size,
+        )
 
     def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
         """Scores of all rows, with the weights as they are now."""
-        return score_slots(self.model, self.shape, self.weights, slots, threads or self.threads)
+        copies = self._copies
+        return _score(self.model, self.kind, self._shape, self._padded, copies, slots, threads or self.threads)
 
     def grow(self, layout: Layout, groups: list[list[Group]], rng: np.random.Generator) -> None:
         """Go on with a layout whose fields have more rows at their ends; the old rows keep values and state."""
         pairs = zip(layout.row_ptr[:-1], self.layout.fields, strict=True)
         kept = np.concatenate([first + np.arange(field.n_rows) for first, field in pairs])
-        values = {**self.values, **init_params(self.model, layout, rng)}
-        for name in self.values:
-            if name not in TABLES:
-                values[name] = self.values[name]
-        for name in TABLES:
-            values[name][kept] = self.values[name]
-        values = {name: aligned_copy(array) for name, array in values.items()}
-        states = self._make_states(values)
+        fresh = init_params(self.model, layout, rng)
+        padded = {name: aligned_copy(self.kind.pad(name, values)) for name, values in fresh.items()}
+        for name, values in self._padded.items():
+            padded[name][kept if name in TABLES else slice(None)] = values
+        states = self._make_states(padded)
         for name, state in states.items():
             rows = kept if name in TABLES else slice(None)
-            for mine, old in zip(state[:3], self.state[name][:3], strict=True):
-                if old.size == self.values[name].size:
-                    mine.reshape(values[name].shape)[rows] = old.reshape(self.values[name].shape)
+            for mine, old in zip(state[:3], self._states[name][:3], strict=True):
+                if old.size == self._padded[name].size:
+                    mine.reshape(padded[name].shape)[rows] = old.reshape(self._padded[name].shape)
         last = states["factors"].last
-        if len(last) == len(values["linear"]):
+        if len(last) == len(padded["linear"]):
             last[:] = self.number
-            last[kept] = self.state["factors"].last
-        self.state = states
-        self._set(layout, values, groups)
+            last[kept] = self._states["factors"].last
+        self._set(layout, padded, states, groups, self.number)
 
     def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
         """Scores of all rows with other parameters of the same model."""
@@ -234,13 +238,13 @@ class CpuEngine:
 
     def params(self, averaged: bool = False) -> Params:
         """Copies of the parameters; averaged: the moving average of table rows instead of their last values."""
-        values = {name: array.copy() for name, array in self.values.items()}
+        values = {name: np.array(array) for name, array in self.values.items()}
         if averaged and self.optimizer.ema > 0.0 and self.number:
             # While a row is not touched it does not change, and its average approaches it.
-            untouched = self.number - self.state["factors"].last
+            untouched = self.number - self._states["factors"].last
             keep = (self.optimizer.ema**untouched).astype(np.float32)
             for name in TABLES:
-                average, array = self.state[name].average.reshape(values[name].shape), values[name]
+                average, array = self._cut_state(name).average.reshape(values[name].shape), values[name]
                 array += (keep if array.ndim == 1 else keep[:, None]) * (average - array)
         return values
 
@@ -249,31 +253,56 @@ def predict_scores(
     model: AnyModel, params: Params, slots: Slots, threads: int | None = None
 ) -> npt.NDArray[np.float32]:
     """Scores of all rows."""
-    shape = make_shape(slots.layout)
-    return score_slots(model, shape, make_weights(model, shape, params), slots, count_threads(threads))
+    layout, kind = slots.layout, kind_of(model, len(slots.layout.fields))
+    values = {name: np.ascontiguousarray(array, np.float32) for name, array in params.items()}
+    if kind.padded != kind.k:
+        if 0 < 4 * len(slots) * layout.n_weights < layout.n_rows:  # a few rows of data need not copy a large table
+            slots, values = _gathered(values, slots)
+            layout = slots.layout
+        values = {name: kind.pad(name, array) for name, array in values.items()}
+    copies = make_copies(model, layout, values)
+    return _score(model, kind, make_shape(layout), values, copies, slots, count_threads(threads))
 
 
-def score_slots(model: AnyModel, shape: Shape, weights: Weights, slots: Slots, threads: int) -> npt.NDArray[np.float32]:
-    """Scores of all rows; a single row takes no thread."""
-    from splinefm.model.kernels import score_rows
+def _gathered(params: Params, slots: Slots) -> tuple[Slots, Params]:
+    """The same rows with a table of their own, which has the table rows that they read and no others."""
+    layout, n = slots.layout, len(slots)
+    width = np.diff(layout.weight_ptr)
+    inside = np.arange(layout.n_weights, dtype=np.int32) - np.repeat(layout.weight_ptr[:-1], width)
+    read = np.repeat(slots.start, width, axis=1) + inside
+    first = layout.weight_ptr[layout.window_ptr]
+    index = np.concatenate([read[:, a:b].ravel() for a, b in pairwise(first.tolist())])
+    fields = (replace(field, n_rows=n * sum(field.widths)) for field in layout.fields)
+    small = Layout(tuple(fields))
+    field = layout.unit_field[layout.window_unit]
+    start = small.row_ptr[field] + layout.weight_ptr[:-1] - first[field]
+    start = start + np.arange(n)[:, None] * np.diff(first)[field]
+    return Slots(start.astype(np.int32), slots.weight, small), {
+        **params,
+        **{name: params[name][index] for name in TABLES},
+    }
 
-    out, none = np.empty(len(slots), np.float32), np.zeros(1)
-    data = make_data(slots, none, none, np.arange(len(slots)))
-    spec = make_spec(model, len(slots.layout.fields))
-    spec = spec._replace(tile=min(spec.tile, max(1, -(-len(slots) // 4)) * 4))  # little room for a single row
-    room = room_for(model, slots.layout, len(spec.kt), spec.tile)
 
-    def work(part: slice) -> None:
-        own = make_columns(slots.layout, spec.tile), make_scratch(model, spec, slots.layout)
-        scoring = Scoring(shape, weights, data, *own, out, aligned(room))
-        score_rows(spec, addresses(scoring), part.start, part.stop - part.start)
-
-    n_parts = max(1, min(threads, len(slots) // 512))
-    cuts = np.linspace(0, len(slots), n_parts + 1).astype(int)
-    parts = [slice(a, b) for a, b in pairwise(cuts.tolist())]
-    if n_parts == 1:
-        work(parts[0])
-    else:
-        with ThreadPoolExecutor(n_parts) as pool:
-            list(pool.map(work, parts))
-    return out
+def _score(
+    model: AnyModel,
+    kind: Kind,
+    shape: _core.Shape,
+    padded: Params,
+    copies: tuple[Float32, Float32],
+    slots: Slots,
+    threads: int,
+) -> npt.NDArray[np.float32]:
+    return _core.score(
+        shape,
+        kind.name,
+        kind.padded,
+        kind.order,
+        tile_of(model),
+        padded["bias"],
+        padded["linear"],
+        padded["factors"].reshape(-1),
+        *copies,
+        np.ascontiguousarray(slots.start, np.int32),
+        np.ascontiguousarray(slots.weight, np.float32),
+        threads,
+    )

@@ -1,0 +1,232 @@
+// Training and scoring as Python sees them: `Shape`, `Parameter`, `Engine` and `score`. Arrays are checked here.
+#include "engine.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <array>
+#include <optional>
+
+#include "bindings/arrays.hpp"
+
+namespace splinefm::bindings {
+namespace {
+
+void need(bool holds, const std::string& problem) {
+    if (!holds) throw nb::value_error(problem.c_str());
+}
+
+template <class T> std::vector<T> copy_of(const In<T>& array, const char* name) {
+    const T* first = numbers(array, name);
+    return std::vector<T>(first, first + array.size());
+}
+
+template <class Kind, std::size_t N>
+Kind chosen(const std::array<const char*, N>& names, const std::string& name, const char* what) {
+    std::string all;
+    for (std::size_t i = 0; i < N; ++i) {
+        if (name == names[i]) return static_cast<Kind>(i);
+        all += (i ? ", " : "") + std::string(names[i]);
+    }
+    throw nb::value_error((std::string(what) + " must be one of " + all + ", got '" + name + "'").c_str());
+}
+
+Model model_of(const std::string& name) {
+    return chosen<Model>(std::array{"fm", "fwfm", "low_rank", "fmfm", "ffm", "higher"}, name, "model");
+}
+
+Loss loss_of(const std::string& name) {
+    return chosen<Loss>(std::array{"logistic", "squared", "poisson"}, name, "loss");
+}
+
+// Some parameters and the optimizer's memory of them: arrays that stay where they are, and alive.
+struct Parameter {
+    Out<float> values, m, v, average;
+
+    void check(const char* name, std::int64_t n, bool adam, bool averaged) const {
+        const auto size = [](const Out<float>& array) { return static_cast<std::int64_t>(array.size()); };
+        need(size(values) == n && size(v) == n && (!adam || size(m) == n) && (!averaged || size(average) == n),
+             std::string(name) + " must have " + std::to_string(n) +
+                 " numbers, and so must the optimizer's memory of it");
+    }
+    State state(std::int64_t* last = nullptr) const {
+        return {numbers(m, "m"), numbers(v, "v"), numbers(average, "average"), last};
+    }
+};
+
+// An engine, and the arrays that it works on.
+struct KeptEngine {
+    std::vector<Parameter> parameters;
+    Out<float> R, M;
+    Out<std::int64_t> last;
+    std::unique_ptr<Engine> engine;
+};
+
+std::shared_ptr<OwnShape> make_shape(In<std::int32_t> weight_ptr, In<std::int32_t> window_unit,
+                                     In<std::int32_t> unit_field, In<std::int32_t> window_ptr,
+                                     In<std::int32_t> row_ptr) {
+    return std::make_shared<OwnShape>(copy_of(weight_ptr, "weight_ptr"), copy_of(window_unit, "window_unit"),
+                                      copy_of(unit_field, "unit_field"), copy_of(window_ptr, "window_ptr"),
+                                      copy_of(row_ptr, "row_ptr"));
+}
+
+void make_engine(KeptEngine* self, std::shared_ptr<OwnShape> shape, const std::string& model, std::int64_t k,
+                 std::int64_t order, const std::string& loss, const std::string& optimizer, double beta1, double beta2,
+                 double eps, double weight_decay, double ema, std::int64_t tile, std::int64_t shard, std::int64_t block,
+                 std::int64_t batch_size, int threads, std::int64_t number, Parameter bias, Parameter linear,
+                 Parameter factors, std::optional<Parameter> between, std::optional<Parameter> scales, Out<float> R,
+                 Out<float> M, Out<std::int64_t> last) {
+    const bool adam = chosen<int>(std::array{"adagrad", "adamw"}, optimizer, "optimizer") == 1;
+    const Settings settings{model_of(model), loss_of(loss), k,    order, adam,  beta1,      beta2,   eps,
+                            weight_decay,    ema,           tile, shard, block, batch_size, threads, number};
+    need(k >= 1 && threads >= 1, "k and threads must be at least 1");
+    const Shape view = shape->view(settings.model, k, order, tile);
+    const bool averaged = ema > 0.0;
+    const std::int64_t n_rows = shape->n_rows(), n_fields = shape->n_fields();
+    bias.check("bias", 1, adam, false);
+    linear.check("linear", n_rows, adam, averaged);
+    factors.check("factors", n_rows * view.width, adam, averaged);
+    need(!averaged || static_cast<std::int64_t>(last.size()) == n_rows, "last must have a number for every table row");
+    need(static_cast<std::int64_t>(R.size()) >= copied_weights(settings.model, view) &&
+             static_cast<std::int64_t>(M.size()) >= copied_matrices(settings.model, view),
+         "R or M is too short");
+    const bool is_matrix = settings.model == Model::fmfm, is_low = settings.model == Model::low_rank;
+    need(between.has_value() == (is_matrix || is_low || settings.model == Model::fwfm) && scales.has_value() == is_low,
+         "parameters between fields do not fit to the model");
+    Parameters parameters{};
+    parameters.targets = {numbers(factors.values, "factors"), numbers(linear.values, "linear"),
+                          numbers(bias.values, "bias"), numbers(R, "R"), numbers(M, "M")};
+    parameters.vectors = factors.state(numbers(last, "last"));
+    parameters.linear = linear.state();
+    parameters.bias = bias.state();
+    std::vector<Parameter> kept{bias, linear, factors};
+    if (between) {
+        const auto n = static_cast<std::int64_t>(between->values.size());
+        const bool fits = is_low ? n % n_fields == 0 : n == n_fields * n_fields * (is_matrix ? k * k : 1);
+        need(fits, "parameters between fields have another size than the model");
+        between->check("between", n, adam, false);
+        parameters.between = numbers(between->values, "between");
+        parameters.n_between = n;
+        parameters.between_state = between->state();
+        kept.push_back(*between);
+    }
+    if (scales) {
+        const std::int64_t n = parameters.n_between / n_fields;
+        scales->check("scales", n, adam, false);
+        parameters.scales = numbers(scales->values, "scales");
+        parameters.n_scales = n;
+        parameters.scales_state = scales->state();
+        kept.push_back(*scales);
+    }
+    auto engine = std::make_unique<Engine>(std::move(shape), settings, parameters);
+    new (self) KeptEngine{std::move(kept), std::move(R), std::move(M), std::move(last), std::move(engine)};
+}
+
+Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight, In<double> y,
+                    In<double> sample_weight, In<std::int64_t> rows, In<double> learning_rates,
+                    std::int64_t batch_size) {
+    Engine& engine = *self.engine;
+    const OwnShape& shape = engine.shape();
+    const std::size_t n = start.shape(0);
+    need(static_cast<std::int64_t>(start.shape(1)) == shape.n_windows() && weight.shape(0) == n &&
+             static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
+         "start and weight do not have the shape of the layout");
+    need(y.size() == n && sample_weight.size() == n, "y and sample_weight must have a number for every row");
+    need(batch_size >= 1 && batch_size <= engine.batch_size(),
+         "a batch has from 1 to " + std::to_string(engine.batch_size()) + " rows (batch_size of the engine), got " +
+             std::to_string(batch_size));
+    const Data data{numbers(start, "start"), numbers(weight, "weight"), numbers(y, "y"),
+                    numbers(sample_weight, "sample_weight"), numbers(rows, "rows")};
+    const auto n_rows = static_cast<std::int64_t>(rows.size());
+    const std::int64_t n_batches = (n_rows + batch_size - 1) / batch_size;
+    need(static_cast<std::int64_t>(learning_rates.size()) >= n_batches, "every batch needs a learning rate");
+    const double* rates = numbers(learning_rates, "learning_rates");
+    std::vector<double> losses(static_cast<std::size_t>(n_batches));
+    {
+        const nb::gil_scoped_release released;
+        for (std::int64_t i = 0; i < n_rows; ++i) {
+            if (data.rows[i] < 0 || data.rows[i] >= static_cast<std::int64_t>(n)) {
+                throw std::out_of_range("rows has numbers of rows that are not there");
+            }
+        }
+        engine.steps(data, n_rows, batch_size, rates, losses.data());
+    }
+    return give(std::move(losses));
+}
+
+void set_penalty(KeptEngine& self, In<std::int64_t> group_ptr, In<std::int64_t> begin, In<std::int64_t> end,
+                 In<float> l2, In<float> l2_linear, In<float> smoothness, In<std::int64_t> order, In2<float> signs,
+                 In<std::int64_t> periodic) {
+    Groups groups{copy_of(group_ptr, "group_ptr"),
+                  copy_of(begin, "begin"),
+                  copy_of(end, "end"),
+                  copy_of(l2, "l2"),
+                  copy_of(l2_linear, "l2_linear"),
+                  copy_of(smoothness, "smoothness"),
+                  copy_of(order, "order"),
+                  std::vector<float>(signs.data(), signs.data() + signs.size()),
+                  copy_of(periodic, "periodic")};
+    self.engine->set_penalty(std::move(groups));
+}
+
+Array<float> scores(const OwnShape& shape, const std::string& model, std::int64_t k, std::int64_t order,
+                    std::int64_t tile, In<float> bias, In<float> linear, In<float> factors, In<float> R, In<float> M,
+                    In2<std::int32_t> start, In2<float> weight, int threads) {
+    const Model kind = model_of(model);
+    need(k >= 1 && threads >= 1, "k and threads must be at least 1");
+    const Shape view = shape.view(kind, k, order, tile);
+    const auto n = static_cast<std::int64_t>(start.shape(0));
+    need(static_cast<std::int64_t>(start.shape(1)) == shape.n_windows() &&
+             static_cast<std::int64_t>(weight.shape(0)) == n &&
+             static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
+         "start and weight do not have the shape of the layout");
+    need(bias.size() == 1 && static_cast<std::int64_t>(linear.size()) == shape.n_rows() &&
+             static_cast<std::int64_t>(factors.size()) == shape.n_rows() * view.width &&
+             static_cast<std::int64_t>(R.size()) >= copied_weights(kind, view) &&
+             static_cast<std::int64_t>(M.size()) >= copied_matrices(kind, view),
+         "the parameters do not have the sizes of the model and the layout");
+    const Weights weights{numbers(factors, "factors"), numbers(linear, "linear"), numbers(bias, "bias"),
+                          numbers(R, "R"), numbers(M, "M")};
+    const Data data{numbers(start, "start"), numbers(weight, "weight"), nullptr, nullptr, nullptr};
+    std::vector<float> out(static_cast<std::size_t>(n));
+    {
+        const nb::gil_scoped_release released;
+        score(shape, kind, k, order, tile, weights, data, n, threads, out.data());
+    }
+    return give(std::move(out));
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+    nb::class_<OwnShape>(module, "Shape", "A layout as the loops read it; see splinefm.encode.slots.Layout.")
+        .def(nb::new_(&make_shape), nb::arg("weight_ptr").noconvert(), nb::arg("window_unit").noconvert(),
+             nb::arg("unit_field").noconvert(), nb::arg("window_ptr").noconvert(), nb::arg("row_ptr").noconvert());
+    nb::class_<Parameter>(module, "Parameter", "Some parameters and the optimizer's memory of them; nothing is copied.")
+        .def(nb::init<Out<float>, Out<float>, Out<float>, Out<float>>(), nb::arg("values").noconvert(),
+             nb::arg("m").noconvert(), nb::arg("v").noconvert(), nb::arg("average").noconvert());
+    nb::class_<KeptEngine>(module, "Engine", "Steps of an optimizer; see splinefm.model.cpu.CpuEngine.")
+        .def("__init__", &make_engine, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("order"),
+             nb::arg("loss"), nb::arg("optimizer"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"),
+             nb::arg("weight_decay"), nb::arg("ema"), nb::arg("tile"), nb::arg("shard"), nb::arg("block"),
+             nb::arg("batch_size"), nb::arg("threads"), nb::arg("number"), nb::arg("bias"), nb::arg("linear"),
+             nb::arg("factors"), nb::arg("between").none(), nb::arg("scales").none(), nb::arg("R").noconvert(),
+             nb::arg("M").noconvert(), nb::arg("last").noconvert())
+        .def("steps", &steps, nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("y").noconvert(),
+             nb::arg("sample_weight").noconvert(), nb::arg("rows").noconvert(), nb::arg("learning_rates").noconvert(),
+             nb::arg("batch_size"),
+             "A step on every batch of `batch_size` of the rows; returns the mean loss of each before its step.")
+        .def("set_penalty", &set_penalty, nb::arg("group_ptr").noconvert(), nb::arg("begin").noconvert(),
+             nb::arg("end").noconvert(), nb::arg("l2").noconvert(), nb::arg("l2_linear").noconvert(),
+             nb::arg("smoothness").noconvert(), nb::arg("order").noconvert(), nb::arg("signs").noconvert(),
+             nb::arg("periodic").noconvert(), "Penalties on groups of table rows, which lie end to end.")
+        .def_prop_ro("number", [](const KeptEngine& self) { return self.engine->number(); }, "Steps so far.");
+    module.attr("NEAR") = NEAR;
+    module.def("score", &scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("order"), nb::arg("tile"),
+               nb::arg("bias").noconvert(), nb::arg("linear").noconvert(), nb::arg("factors").noconvert(),
+               nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("start").noconvert(),
+               nb::arg("weight").noconvert(), nb::arg("threads"), "Scores of encoded rows with any parameters.");
+}
+
+}  // namespace splinefm::bindings

@@ -1,0 +1,35 @@
+// Room that a loop works in: zeros that begin at a cache line, so that a vector of 16 numbers is one line instead of
+// two. Pages that nobody touches take no memory.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace splinefm {
+
+template <class T> class Buffer {
+public:
+    Buffer() = default;
+    explicit Buffer(std::int64_t n) : room(std::calloc(static_cast<std::size_t>(n) * sizeof(T) + LINE, 1)) {
+        if (!room) throw std::bad_alloc();
+        first = reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(room) + LINE - 1) / LINE * LINE);
+    }
+    ~Buffer() { std::free(room); }
+    Buffer(Buffer&& other) noexcept : room(std::exchange(other.room, nullptr)), first(other.first) {}
+    Buffer& operator=(Buffer&& other) noexcept {
+        std::swap(room, other.room);
+        std::swap(first, other.first);
+        return *this;
+    }
+
+    T* data() const { return first; }
+
+private:
+    static constexpr std::uintptr_t LINE = 64;
+    void* room = nullptr;
+    T* first = nullptr;
+};
+
+}  // namespace splinefm

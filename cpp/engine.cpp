@@ -1,0 +1,402 @@
+#include "engine.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "dispatch.hpp"
+
+namespace splinefm {
+namespace {
+
+constexpr std::int64_t ROWS_PER_THREAD = 512;  // below so many, a thread costs more than it brings when scoring
+
+void need(bool holds, const char* problem) {
+    if (!holds) throw std::invalid_argument(problem);
+}
+
+std::int64_t up_to(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
+
+// Whether offsets begin at 0 and do not fall.
+bool ascending(const std::vector<std::int32_t>& offsets) {
+    return !offsets.empty() && offsets.front() == 0 && std::is_sorted(offsets.begin(), offsets.end());
+}
+
+const char* const WRONG_START = "start has table rows outside of the field of their window";
+
+}  // namespace
+
+OwnShape::OwnShape(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers row_ptr)
+    : weight_ptr(std::move(weight_ptr)), window_unit(std::move(window_unit)), unit_field(std::move(unit_field)),
+      window_ptr(std::move(window_ptr)), row_ptr(std::move(row_ptr)) {
+    need(ascending(this->weight_ptr) && ascending(this->window_ptr) && ascending(this->row_ptr),
+         "weight_ptr, window_ptr and row_ptr must begin at 0 and must not fall");
+    need(this->row_ptr.size() >= 2 && this->window_ptr.size() == this->row_ptr.size(),
+         "window_ptr and row_ptr must have a number more than there are fields");
+    const std::int64_t n_windows = this->n_windows(), n_units = this->n_units();
+    need(n_windows >= 1 && this->window_ptr.back() == n_windows &&
+             static_cast<std::int64_t>(this->weight_ptr.size()) == n_windows + 1,
+         "window_ptr and weight_ptr must cover all windows");
+    unit_ptr.assign(static_cast<std::size_t>(n_units + 1), 0);
+    std::int32_t unit = 0;
+    for (std::int32_t w = 0; w < n_windows; ++w) {
+        const std::int32_t own = this->window_unit[w];
+        need(own == unit || (w > 0 && own == unit + 1), "window_unit must go from 0 up, one by one");
+        need(own < n_units, "unit_field must have a number for every unit");
+        if (own == unit + 1) unit_ptr[own] = w;
+        unit = own;
+    }
+    need(unit + 1 == n_units, "unit_field must have a number for every unit");
+    unit_ptr[n_units] = static_cast<std::int32_t>(n_windows);
+    for (std::int64_t f = 0; f < n_fields(); ++f) {
+        need(this->window_ptr[f] < this->window_ptr[f + 1], "every field needs a window");
+        for (std::int32_t w = this->window_ptr[f]; w < this->window_ptr[f + 1]; ++w) {
+            const std::int32_t width = this->weight_ptr[w + 1] - this->weight_ptr[w];
+            need(this->unit_field[this->window_unit[w]] == f, "unit_field does not fit to the windows of the fields");
+            need(width >= 1 && width <= this->row_ptr[f + 1] - this->row_ptr[f],
+                 "a window is empty or longer than its field");
+            lowest.push_back(this->row_ptr[f]);
+            highest.push_back(this->row_ptr[f + 1] - width);
+        }
+    }
+}
+
+Shape OwnShape::view(Model model, std::int64_t k, std::int64_t order, std::int64_t tile) const {
+    Shape shape{};
+    shape.weight_ptr = weight_ptr.data();
+    shape.window_unit = window_unit.data();
+    shape.unit_field = unit_field.data();
+    shape.unit_ptr = unit_ptr.data();
+    shape.window_ptr = window_ptr.data();
+    shape.row_ptr = row_ptr.data();
+    shape.lowest = lowest.data();
+    shape.highest = highest.data();
+    shape.n_fields = n_fields();
+    shape.n_units = n_units();
+    shape.n_windows = n_windows();
+    shape.n_weights = n_weights();
+    shape.k = k;
+    shape.width = model == Model::ffm ? k * n_fields() : k;
+    shape.order = order;
+    shape.tile = tile;
+    return shape;
+}
+
+std::int64_t OwnShape::near_rows() const {
+    std::int64_t most = 0;
+    for (std::int64_t f = 0; f < n_fields(); ++f) {
+        const std::int64_t rows = row_ptr[f + 1] - row_ptr[f];
+        for (std::int32_t w = window_ptr[f]; w < window_ptr[f + 1]; ++w) {
+            if (rows <= NEAR && weight_ptr[w + 1] - weight_ptr[w] == 4) most = std::max(most, rows);
+        }
+    }
+    return most;
+}
+
+std::int64_t room_of(Model model, const Shape& shape) {
+    switch (model) {
+    case Model::fm: return shape.k;
+    case Model::ffm: return 0;
+    case Model::fmfm: return up_to(shape.n_units * shape.k, 16);
+    default: return up_to(shape.n_units, 4) * shape.k;
+    }
+}
+
+std::int64_t between_of(Model model, const Shape& shape) {
+    switch (model) {
+    case Model::fwfm:
+    case Model::low_rank: return up_to(shape.n_units, 4) * up_to(shape.n_units, 4) * shape.k;
+    case Model::fmfm: return up_to(shape.n_units * shape.k, 16) * up_to(shape.n_units * shape.k, 16);
+    default: return 0;
+    }
+}
+
+std::int64_t copied_weights(Model model, const Shape& shape) {
+    return model == Model::fwfm || model == Model::low_rank ? up_to(shape.n_units, 4) * shape.n_units : 0;
+}
+
+std::int64_t copied_matrices(Model model, const Shape& shape) {
+    return model == Model::fmfm ? up_to(shape.n_units * shape.k, 16) * shape.n_units * shape.k : 0;
+}
+
+OwnScratch::OwnScratch(Model model, const OwnShape& layout, const Shape& shape) {
+    if (model == Model::ffm) {
+        P = Buffer<float>(shape.n_fields * shape.width);
+        Z = Buffer<float>(0);
+        A = Buffer<float>(shape.n_units * shape.k);
+    } else {
+        const std::int64_t n = shape.tile * up_to(up_to(shape.n_units, 4) * shape.k, 16);
+        P = Buffer<float>(n);
+        Z = Buffer<float>(std::max(n, (shape.order + 1) * 32));
+        A = Buffer<float>(model == Model::higher ? shape.tile * (shape.n_units + 1) * (shape.order + 1) * shape.k : 0);
+    }
+    const std::int64_t rows = layout.near_rows();
+    vectors = Buffer<float>(rows * shape.k);
+    linear = Buffer<float>(rows);
+    weight = Buffer<float>(rows);
+}
+
+Scratch OwnScratch::view() const {
+    return {P.data(), Z.data(), A.data(), {vectors.data(), linear.data(), weight.data()}};
+}
+
+void Groups::check(const OwnShape& layout) const {
+    const std::size_t n = begin.size();
+    need(end.size() == n && l2.size() == n && l2_linear.size() == n && smoothness.size() == n && order.size() == n &&
+             signs.size() == 4 * n && periodic.size() == n,
+         "penalties must have a number for every group");
+    const Shape shape = layout.view(Model::fm, 4, 0, 4);
+    need(static_cast<std::int64_t>(group_ptr.size()) == shape.n_fields + 1 && group_ptr.front() == 0 &&
+             std::is_sorted(group_ptr.begin(), group_ptr.end()) && group_ptr.back() == static_cast<std::int64_t>(n),
+         "group_ptr does not fit to the fields");
+    for (std::int64_t f = 0; f < shape.n_fields; ++f) {
+        std::int64_t row = shape.row_ptr[f];
+        for (std::int64_t group = group_ptr[f]; group < group_ptr[f + 1]; ++group) {
+            need(begin[group] == row && end[group] >= row, "groups must lie end to end");
+            need(order[group] >= 1 && order[group] <= 3, "the order of differences must be from 1 to 3");
+            row = end[group];
+        }
+        need(row == shape.row_ptr[f + 1], "groups must cover every field");
+    }
+}
+
+Penalty Groups::view() const {
+    return {group_ptr.data(),  begin.data(), end.data(),   l2.data(),      l2_linear.data(),
+            smoothness.data(), order.data(), signs.data(), periodic.data()};
+}
+
+Engine::Engine(std::shared_ptr<const OwnShape> own_layout, const Settings& own_settings, const Parameters& parameters)
+    : layout(std::move(own_layout)), settings(own_settings), team(own_settings.threads), alone(1) {
+    const Settings& s = settings;
+    need(s.k == 4 || (s.k >= 8 && s.k % 8 == 0), "k must be 4 or a multiple of 8");
+    need(s.tile >= 4 && s.tile % 4 == 0 && s.shard >= 16 && s.shard % 16 == 0 && s.block >= s.shard &&
+             s.block % s.shard == 0 && s.batch_size >= 1 && (s.model == Model::ffm || s.shard % s.tile == 0),
+         "sizes of tiles, shards and blocks do not fit to each other");
+    need(s.model != Model::ffm || s.block >= s.batch_size, "the batch of an FFM is one block");
+    need(s.model != Model::higher || s.order >= 2, "order must be at least 2");
+    kernels = splinefm::kernels().engine->choose(s.model, s.k);
+
+    const Shape shape = layout->view(s.model, s.k, s.order, s.tile);
+    memory.shape = shape;
+    memory.loss = s.loss;
+    memory.targets = parameters.targets;
+    const Targets& t = parameters.targets;
+    memory.weights = {t.T, t.L, t.bias, t.R, t.M};
+    memory.vectors = parameters.vectors;
+    memory.linear = parameters.linear;
+    memory.bias = parameters.bias;
+    // A LowRankFwFM needs the gradient of every weight as well.
+    between_gradient = Buffer<float>(parameters.n_between + shape.n_fields * shape.n_fields);
+    scales_gradient = Buffer<float>(parameters.n_scales);
+    memory.between = {parameters.between, between_gradient.data(), parameters.n_between, parameters.between_state};
+    memory.scales = {parameters.scales, scales_gradient.data(), parameters.n_scales, parameters.scales_state};
+
+    const std::int64_t n_rows = up_to(s.block + 1, 16);  // an FFM looks one row ahead
+    start = Buffer<std::int32_t>(shape.n_windows * n_rows);
+    weight = Buffer<float>(shape.n_weights * n_rows);
+    memory.columns = {start.data(), weight.data(), &wrong};
+    const std::int64_t room = room_of(s.model, shape), n_between = between_of(s.model, shape);
+    const std::int64_t n_shards = s.block / s.shard;
+    D = Buffer<float>(s.block * room);
+    slopes = Buffer<float>(s.batch_size);
+    row_losses = Buffer<double>(s.batch_size);
+    shards = Buffer<float>(n_shards * n_between);
+    memory.work = {D.data(),  slopes.data(), row_losses.data(), shards.data(), room,
+                   n_between, n_shards,      s.shard,           s.block};
+    for (int thread = 0; thread < s.threads; ++thread) scratch.emplace_back(s.model, *layout, shape);
+    taken = std::vector<std::atomic<bool>>(scratch.size());
+
+    Groups none;  // a group without penalty for every field
+    none.group_ptr.push_back(0);
+    for (std::int64_t f = 0; f < shape.n_fields; ++f) {
+        none.group_ptr.push_back(f + 1);
+        none.begin.push_back(shape.row_ptr[f]);
+        none.end.push_back(shape.row_ptr[f + 1]);
+        for (auto* values : {&none.l2, &none.l2_linear, &none.smoothness}) values->push_back(0.0f);
+        none.order.push_back(1);
+        none.signs.insert(none.signs.end(), 4, 0.0f);
+        none.periodic.push_back(0);
+    }
+    set_penalty(std::move(none));
+}
+
+void Engine::set_penalty(Groups own) {
+    own.check(*layout);
+    const std::lock_guard turn(busy);
+    groups = std::move(own);
+    memory.penalty = groups.view();
+    make_touch();
+}
+
+// Room for the rows that a batch can touch: all of a small field, a part of a large one.
+void Engine::make_touch() {
+    const Shape& shape = memory.shape;
+    const bool is_ffm = settings.model == Model::ffm;
+    const std::int64_t shares = is_ffm ? memory.work.n_shards : 1;  // each shard has places of its own
+    std::vector<std::int64_t> places{0};
+    for (std::int64_t f = 0; f < shape.n_fields; ++f) {
+        const std::int64_t n_rows = shape.row_ptr[f + 1] - shape.row_ptr[f];
+        std::int64_t room = std::min(n_rows * shares, settings.batch_size * layout->weights_of(f));
+        const auto first = groups.smoothness.begin() + groups.group_ptr[f];
+        const auto last = groups.smoothness.begin() + groups.group_ptr[f + 1];
+        if (std::any_of(first, last, [](float strength) { return strength > 0.0f; })) {
+            room = is_ffm ? n_rows + room : std::max(n_rows, room);
+        }
+        places.push_back(places.back() + room);
+    }
+    if (places == ptr) return;
+    need(places.back() <= std::numeric_limits<std::int32_t>::max(),
+         "a batch can touch too many table rows: it is too large");
+    ptr = std::move(places);
+    const std::int64_t n = ptr.back();
+    slot = Buffer<std::int32_t>(layout->n_rows());
+    std::fill_n(slot.data(), layout->n_rows(), -1);
+    rows = Buffer<std::int32_t>(n);
+    gradient = Buffer<float>(n * shape.width);
+    linear = Buffer<float>(n);
+    own = Buffer<float>(n);
+    before = Buffer<std::int32_t>(is_ffm ? n : 0);
+    place = Buffer<std::int32_t>(is_ffm ? shape.n_weights * up_to(settings.block, 16) : 0);
+    n_places = Buffer<std::int64_t>(16 * shape.n_fields);
+    memory.touch = {slot.data(),  rows.data(),   gradient.data(), linear.data(),  own.data(),
+                    place.data(), before.data(), ptr.data(),      n_places.data()};
+}
+
+Step Engine::next_step(double learning_rate) {
+    const Settings& s = settings;
+    const auto number = static_cast<double>(++settings.number);
+    Step step{};
+    step.adam = s.adam;
+    step.lr = static_cast<float>(learning_rate);
+    step.rate1 = static_cast<float>(1.0 - s.beta1);
+    step.rate2 = static_cast<float>(1.0 - s.beta2);
+    step.correct1 = static_cast<float>(1.0 / (1.0 - std::pow(s.beta1, number)));
+    step.correct2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(s.beta2, number)));
+    step.eps = static_cast<float>(s.eps);
+    step.decay = static_cast<float>(s.weight_decay);
+    step.ema = s.ema;
+    step.number = s.number;
+    return step;
+}
+
+// Parts that need scratch: there is one for every thread, and no more parts than threads at a time.
+template <class Part> void Engine::with_scratch(std::int64_t parts, Part part) {
+    now->run(static_cast<int>(parts), [&](int i) noexcept {
+        std::size_t mine = 0;
+        while (taken[mine].exchange(true, std::memory_order_acquire)) mine = (mine + 1) % scratch.size();
+        part(i, scratch[mine].view());
+        taken[mine].store(false, std::memory_order_release);
+    });
+}
+
+void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, const double* learning_rates,
+                   double* losses) {
+    need(batch_size >= 1 && batch_size <= settings.batch_size, "a batch has from 1 to `batch_size` rows");
+    const std::lock_guard turn(busy);
+    std::vector<double> totals;
+    for (std::int64_t begin = 0; begin < n; begin += batch_size) {
+        double total = 0.0;
+        for (std::int64_t i = begin; i < std::min(begin + batch_size, n); ++i)
+            total += data.sample_weight[data.rows[i]];
+        if (!(total >= 0.0 && total < std::numeric_limits<double>::infinity())) {
+            throw std::invalid_argument("sample weights must be finite and at least 0; those of a batch sum to " +
+                                        std::to_string(total));
+        }
+        totals.push_back(total);
+    }
+    now = std::min(n, batch_size) > settings.shard ? &team : &alone;
+    wrong = 0;
+    for (std::size_t batch = 0; batch < totals.size(); ++batch) {
+        losses[batch] = 0.0;
+        if (totals[batch] == 0.0) continue;
+        const auto begin = static_cast<std::int64_t>(batch) * batch_size, end = std::min(begin + batch_size, n);
+        const Step step = next_step(learning_rates[batch]);
+        losses[batch] = settings.model == Model::ffm ? by_places(data, begin, end, totals[batch], step)
+                                                     : by_rows(data, begin, end, totals[batch], step);
+        need(wrong == 0, WRONG_START);
+    }
+}
+
+double Engine::by_rows(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step) {
+    const auto& own = *splinefm::kernels().engine;
+    const std::int64_t n_fields = memory.shape.n_fields;
+    const bool has_between = kernels.between != nullptr;
+    double loss = 0.0;
+    for (std::int64_t first = begin; first < end; first += settings.block) {
+        const std::int64_t n = std::min(settings.block, end - first);
+        const Block block{data, first, first - begin, n, first + n == end, total_weight, step};
+        with_scratch((n + settings.shard - 1) / settings.shard,
+                     [&](int part, const Scratch& scratch) { kernels.shard(memory, block, part, scratch); });
+        with_scratch(n_fields + block.last, [&](int field, const Scratch& scratch) {
+            if (field < n_fields) {
+                kernels.field(memory, block, field, scratch);
+            } else {
+                loss = own.finish(memory, end - begin, total_weight, step);
+            }
+        });
+    }
+    if (has_between) {
+        const std::int64_t n = std::min(settings.block, end - begin);
+        const std::int64_t n_shards = (n + settings.shard - 1) / settings.shard;
+        now->run(SUMS, [&](int part) noexcept { own.sum_shards(memory, n_shards, part); });
+        now->run(static_cast<int>(n_fields), [&](int field) noexcept { kernels.between(memory, step, field); });
+    }
+    return loss;
+}
+
+double Engine::by_places(const Data& data, std::int64_t begin, std::int64_t end, double total_weight,
+                         const Step& step) {
+    const std::int64_t n = end - begin, n_fields = memory.shape.n_fields;
+    const Block block{data, begin, 0, n, true, total_weight, step};
+    const auto n_shards = static_cast<int>((n + settings.shard - 1) / settings.shard);
+    now->run(n_shards, [&](int part) noexcept { kernels.turn_shard(memory, block, part); });
+    now->run(static_cast<int>(n_fields), [&](int field) noexcept { kernels.give_places(memory, block, field); });
+    with_scratch(n_shards, [&](int part, const Scratch& scratch) { kernels.shard(memory, block, part, scratch); });
+    double loss = 0.0;
+    with_scratch(n_fields + 1, [&](int field, const Scratch& scratch) {
+        if (field < n_fields) {
+            kernels.field(memory, block, field, scratch);
+        } else {
+            loss = splinefm::kernels().engine->finish(memory, n, total_weight, step);
+        }
+    });
+    return loss;
+}
+
+void score(const OwnShape& layout, Model model, std::int64_t k, std::int64_t order, std::int64_t tile,
+           const Weights& weights, const Data& data, std::int64_t n, int threads, float* scores) {
+    need(k == 4 || (k >= 8 && k % 8 == 0), "k must be 4 or a multiple of 8");
+    need(tile >= 4 && tile % 4 == 0, "a tile must be a multiple of 4 rows");
+    need(model != Model::higher || order >= 2, "order must be at least 2");
+    if (n == 0) return;
+    tile = std::min(tile, up_to(n, 4));  // little room for a single row
+    const ModelKernels kernels = splinefm::kernels().engine->choose(model, k);
+    const Shape shape = layout.view(model, k, order, tile);
+    const auto parts =
+        static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / ROWS_PER_THREAD)));
+    struct Room {
+        OwnScratch scratch;
+        Buffer<float> D, weight;
+        Buffer<std::int32_t> start;
+    };
+    std::vector<Room> rooms;
+    const std::int64_t n_rows = up_to(tile + 1, 16);
+    for (int part = 0; part < parts; ++part) {
+        rooms.push_back({OwnScratch(model, layout, shape), Buffer<float>(tile * room_of(model, shape)),
+                         Buffer<float>(shape.n_weights * n_rows), Buffer<std::int32_t>(shape.n_windows * n_rows)});
+    }
+    std::int32_t wrong = 0;
+    Team team(parts);
+    team.run(parts, [&](int part) noexcept {
+        const Room& room = rooms[static_cast<std::size_t>(part)];
+        const Columns columns{room.start.data(), room.weight.data(), &wrong};
+        const std::int64_t first = n * part / parts, last = n * (part + 1) / parts;
+        const Scoring scoring{shape, weights, data, columns, room.scratch.view(), scores, room.D.data()};
+        kernels.score(scoring, first, last - first);
+    });
+    need(wrong == 0, WRONG_START);
+}
+
+}  // namespace splinefm

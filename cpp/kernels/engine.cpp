@@ -1,0 +1,126 @@
+// Training and scoring, compiled once per instruction set.
+#include "kernels/engine.hpp"
+
+#include "kernels/between.hpp"
+#include "kernels/ffm.hpp"
+#include "kernels/fm.hpp"
+#include "kernels/fmfm.hpp"
+#include "kernels/fwfm.hpp"
+#include "kernels/higher.hpp"
+#include "kernels/rows.hpp"
+#include "kernels/scatter.hpp"
+
+namespace splinefm::SPLINEFM_ISA {
+
+namespace {
+
+template <template <int, bool> class M, int K, bool FIXED> struct ByRows {
+    using Own = M<K, FIXED>;
+
+    static void score(const Scoring& scoring, Index first, Index n) {
+        const Shape shape = scoring.shape;
+        for (Index at = first; at < first + n; at += shape.tile) {
+            const Index n_rows = least(shape.tile, first + n - at);
+            float* scores = scoring.scores + at;
+            turn(shape, scoring.data, at, n_rows, scoring.columns, 0);
+            for (Index i = 0; i < n_rows; ++i) scores[i] = scoring.weights.bias[0];
+            Own::scores(shape, scoring.weights, scoring.columns, 0, n_rows, scoring.scratch, scoring.D, scores);
+        }
+    }
+
+    // A shard has gradients between fields of its own.
+    static void shard(const Memory& memory, const Block& block, Index part, const Scratch& scratch) {
+        const Shape shape = memory.shape;
+        const Work work = memory.work;
+        const Index begin = part * work.shard, end = least(begin + work.shard, block.n);
+        float* between = work.between + part * work.n_between;
+        if (block.place == 0) {
+            for (Index i = 0; i < work.n_between; ++i) between[i] = 0.0f;
+        }
+        for (Index at = begin; at < end; at += shape.tile) {
+            const Index n_rows = least(shape.tile, end - at), row = block.first + at;
+            fetch_tile(shape, block.data, row + shape.tile, block.first + least(at + 2 * shape.tile, end));
+            float *slopes = work.slopes + block.place + at, *D = work.D + at * work.room;
+            turn(shape, block.data, row, n_rows, memory.columns, at);
+            for (Index i = 0; i < n_rows; ++i) slopes[i] = memory.weights.bias[0];
+            Own::scores(shape, memory.weights, memory.columns, at, n_rows, scratch, D, slopes);
+            for (Index i = 0; i < n_rows; ++i) {
+                set_slope(memory.loss, block.data, block.data.rows[row + i], slopes[i], block.total_weight, work,
+                          block.place + at + i);
+            }
+            Own::pairs(shape, scratch, D, n_rows, slopes, between);
+        }
+    }
+
+    static void field(const Memory& memory, const Block& block, Index field, const Scratch& scratch) {
+        scatter<K, FIXED, Own::HAS_SUMS>(memory, block, field, scratch.sums);
+        if (block.last) update_field<K>(memory, length<K, FIXED>(memory.shape), field, block.step);
+    }
+};
+
+template <int K, bool FIXED> void update_r(const Memory& memory, const Step& step, Index field) {
+    update_weights<K, FIXED>(memory, step, field);
+}
+
+template <int K, bool FIXED> void update_u(const Memory& memory, const Step& step, Index field) {
+    if (field == 0) update_low_rank<K, FIXED>(memory, step);
+}
+
+template <int K, bool FIXED> void update_m(const Memory& memory, const Step& step, Index field) {
+    update_matrices<K, FIXED>(memory, step, field);
+}
+
+template <template <int, bool> class M, int K, bool FIXED>
+ModelKernels by_rows(void (*between)(const Memory&, const Step&, Index)) {
+    using Own = ByRows<M, K, FIXED>;
+    return {Own::score, nullptr, nullptr, Own::shard, Own::field, between};
+}
+
+template <int K, bool FIXED> ModelKernels of_model(Model model) {
+    switch (model) {
+    case Model::fm: return by_rows<FM, K, FIXED>(nullptr);
+    case Model::fwfm: return by_rows<FwFM, K, FIXED>(update_r<K, FIXED>);
+    case Model::low_rank: return by_rows<FwFM, K, FIXED>(update_u<K, FIXED>);
+    case Model::fmfm: return by_rows<FmFM, K, FIXED>(update_m<K, FIXED>);
+    case Model::higher: return by_rows<HigherOrderFM, K, FIXED>(nullptr);
+    case Model::ffm: break;
+    }
+    using Own = FFM<K, FIXED>;
+    return {Own::score, Own::turn_shard, Own::places, Own::shard, Own::field, nullptr};
+}
+
+ModelKernels choose(Model model, std::int64_t k) {
+    switch (k) {
+    case 4: return of_model<4, true>(model);
+    case 8: return of_model<8, true>(model);
+    case 16: return of_model<16, true>(model);
+    case 32: return of_model<32, true>(model);
+    default: return of_model<8, false>(model);  // k is a multiple of 8
+    }
+}
+
+void sum_shards(const Memory& memory, std::int64_t n_shards, std::int64_t part) {
+    const Index n = memory.work.n_between;
+    float* gradients = memory.work.between;
+    for (Index shard = 1; shard < n_shards; ++shard) {
+        const float* own = gradients + shard * n;
+        for (Index at = part * n / SUMS; at < (part + 1) * n / SUMS; ++at) gradients[at] += own[at];
+    }
+}
+
+double finish(const Memory& memory, std::int64_t n, double total_weight, const Step& step) {
+    double loss = 0.0, slope = 0.0;
+    for (Index i = 0; i < n; ++i) {
+        loss += memory.work.losses[i];
+        slope += static_cast<double>(memory.work.slopes[i]);
+    }
+    optimize<1>(memory.targets.bias, 0, {static_cast<float>(slope)}, 0.0f, memory.bias, without_decay(step));
+    return loss / total_weight;
+}
+
+}  // namespace
+
+extern const EngineKernels engine_kernels;
+const EngineKernels engine_kernels = {choose, sum_shards, finish};
+
+}  // namespace splinefm::SPLINEFM_ISA

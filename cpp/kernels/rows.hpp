@@ -1,0 +1,62 @@
+// What every model does with the rows of a batch, whatever its interactions: columns, loss and slope.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/units.hpp"
+
+namespace splinefm::SPLINEFM_ISA {
+
+// Copy starts and weights of n rows of a batch, from `first` on, to columns, from row `at` on.
+inline void turn(const Shape& shape, const Data& data, Index first, Index n, const Columns& columns, Index at) {
+    const Index n_windows = shape.n_windows, n_weights = shape.n_weights;
+    const std::int32_t *lowest = shape.lowest, *highest = shape.highest;
+    bool wrong = false;
+    for (Index i = 0; i < n; ++i) {
+        const Index row = data.rows ? data.rows[first + i] : first + i;
+        const std::int32_t* start = data.start + row * n_windows;
+        std::int32_t* to = columns.start + column(at + i, 0, n_windows);
+        for (Index w = 0; w < n_windows; ++w) {
+            const std::int32_t own = start[w], low = lowest[w];
+            const bool inside = own >= low && own <= highest[w];
+            wrong |= !inside;
+            to[16 * w] = inside ? own : low;
+        }
+        const float* weight = data.weight + row * n_weights;
+        float* weights = columns.weight + column(at + i, 0, n_weights);
+        for (Index j = 0; j < n_weights; ++j) weights[16 * j] = weight[j];
+    }
+    if (wrong) __atomic_store_n(columns.wrong, 1, __ATOMIC_RELAXED);
+}
+
+// Ask for rows of data that come up soon.
+inline void fetch_tile(const Shape& shape, const Data& data, Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+        const Index row = data.rows[i];
+        for (Index at = 0; at < shape.n_windows; at += 16) fetch(data.start + row * shape.n_windows + at);
+        for (Index at = 0; at < shape.n_weights; at += 16) fetch(data.weight + row * shape.n_weights + at);
+    }
+}
+
+// Weighted loss of a row of data, and its slope by the score over `total_weight`: for all three losses the slope is
+// prediction - y.
+inline void set_slope(Loss loss, const Data& data, Index row, double score, double total_weight, const Work& work,
+                      Index place) {
+    const double y = data.y[row], sample_weight = data.sample_weight[row];
+    double value, prediction;
+    if (loss == Loss::logistic) {
+        const double small = std::exp(-std::fabs(score));
+        value = (score > 0.0 ? score : 0.0) + std::log1p(small) - y * score;
+        prediction = (score >= 0.0 ? 1.0 : small) / (1.0 + small);
+    } else if (loss == Loss::squared) {
+        value = 0.5 * (score - y) * (score - y);
+        prediction = score;
+    } else {
+        prediction = std::exp(score);
+        value = prediction - y * score;
+    }
+    work.losses[place] = sample_weight * value;
+    work.slopes[place] = static_cast<float>(sample_weight * (prediction - y) / total_weight);
+}
+
+}  // namespace splinefm::SPLINEFM_ISA
