@@ -8,8 +8,9 @@
 namespace nb = nanobind;
 
 namespace splinefm::bindings {
+void bind_explain(nb::module_& module);
 void bind_probe(nb::module_& module);
-}
+}  // namespace splinefm::bindings
 
 NB_MODULE(_core, module) {
     using namespace splinefm;
@@ -20,5 +21,6 @@ NB_MODULE(_core, module) {
         throw nb::import_error(problem.what());
     }
     module.attr("isas") = nb::tuple(nb::cast(available_isas()));
+    bindings::bind_explain(module);
     bindings::bind_probe(module);
 }

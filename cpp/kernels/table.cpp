@@ -1,5 +1,6 @@
 #include "kernels/table.hpp"
 
+#include "kernels/explain.hpp"
 #include "kernels/probe.hpp"
 
 #define TEXT(name) #name
@@ -12,6 +13,7 @@ const Kernels table{
     .isa = NAME(SPLINEFM_ISA),
     .lanes = LANES,
     .probe = probe,
+    .explain = explain::loops,
 };
 
 }  // namespace splinefm::SPLINEFM_ISA

@@ -1,6 +1,8 @@
 // The functions that every instruction set has its own version of.
 #pragma once
 
+#include "explain/task.hpp"
+
 namespace splinefm {
 
 struct Kernels {
@@ -9,6 +11,9 @@ struct Kernels {
 
     // What the tests ask of Vec<K>, see probe.hpp; false where there is no such k.
     bool (*probe)(int k, const float* a, const float* b, float* out);
+
+    // Terms of explanations, for vectors of k numbers.
+    explain::Loops (*explain)(explain::Model model, std::int64_t k);
 };
 
 }  // namespace splinefm
