@@ -1,5 +1,6 @@
 #include "kernels/table.hpp"
 
+#include "kernels/explain.hpp"
 #include "kernels/probe.hpp"
 
 #define TEXT(name) #name
@@ -14,6 +15,7 @@ const Kernels table{
     .lanes = LANES,
     .probe = probe,
     .engine = &engine_kernels,
+    .explain = explain::loops,
 };
 
 }  // namespace splinefm::SPLINEFM_ISA

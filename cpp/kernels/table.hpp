@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/engine.hpp"
+#include "explain/task.hpp"
 
 namespace splinefm {
 
@@ -13,6 +14,8 @@ struct Kernels {
     bool (*probe)(int k, const float* a, const float* b, float* out);
 
     const EngineKernels* engine;  // training and scoring
+    // Terms of explanations, for vectors of k numbers.
+    explain::Loops (*explain)(explain::Model model, std::int64_t k);
 };
 
 }  // namespace splinefm

@@ -1,0 +1,190 @@
+#include "explain/terms.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+
+#include "dispatch.hpp"
+
+namespace splinefm::explain {
+namespace {
+
+constexpr std::int64_t BLOCK = 256;  // rows that a thread takes at a time; an FmFM takes four of them together
+
+void need(bool holds, const char* problem) {
+    if (!holds) throw std::invalid_argument(problem);
+}
+
+Model model_of(const std::string& name) {
+    if (name == "fm") return Model::fm;
+    if (name == "fwfm") return Model::fwfm;
+    if (name == "fmfm") return Model::fmfm;
+    if (name == "ffm") return Model::ffm;
+    throw std::invalid_argument("model must be 'fm', 'fwfm', 'fmfm' or 'ffm', got '" + name + "'");
+}
+
+// Whether numbers count 0, 0, .., 1, .., with no step above one.
+bool counts(std::span<const std::int32_t> numbers) {
+    std::int32_t before = 0;
+    for (const std::int32_t number : numbers) {
+        if (number != before && number != before + 1) return false;
+        before = number;
+    }
+    return !numbers.empty() && numbers.front() == 0;
+}
+
+// Where each number begins among those that count up, and the end.
+std::vector<std::int32_t> beginnings(std::span<const std::int32_t> numbers) {
+    std::vector<std::int32_t> first(static_cast<std::size_t>(numbers.back()) + 2);
+    for (const std::int32_t number : numbers) ++first[number + 1];
+    for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
+    return first;
+}
+
+// Rows of k numbers with zeros behind them.
+std::vector<float> padded(std::span<const float> numbers, std::int64_t k, std::int64_t stride) {
+    const std::int64_t n = static_cast<std::int64_t>(numbers.size()) / k;
+    std::vector<float> rows(static_cast<std::size_t>(n * stride));
+    for (std::int64_t i = 0; i < n; ++i) std::copy_n(numbers.data() + i * k, k, rows.data() + i * stride);
+    return rows;
+}
+
+}  // namespace
+
+Terms::Terms(const Source& source, int threads) : team(threads) {
+    task.model = model_of(source.model);
+    need(source.k >= 1, "k must be at least 1");
+    read_layout(source);
+    read_parameters(source);
+}
+
+void Terms::read_layout(const Source& source) {
+    need(counts(source.window_unit) && counts(source.unit_field),
+         "window_unit and unit_field must count from 0 by ones");
+    need(source.unit_field.size() == static_cast<std::size_t>(source.window_unit.back()) + 1,
+         "unit_field must have a field for every unit of window_unit");
+    need(source.weight_ptr.size() == source.window_unit.size() + 1 && source.weight_ptr.front() == 0 &&
+             std::is_sorted(source.weight_ptr.begin(), source.weight_ptr.end()),
+         "weight_ptr must begin at 0 and have an end for every window");
+    weight_ptr.assign(source.weight_ptr.begin(), source.weight_ptr.end());
+    unit_field.assign(source.unit_field.begin(), source.unit_field.end());
+    unit_ptr = beginnings(source.window_unit);
+    first_unit = beginnings(source.unit_field);
+    const auto n_windows = static_cast<int>(source.window_unit.size());
+    task.layout = {unit_field.back() + 1,
+                   static_cast<int>(unit_field.size()),
+                   n_windows,
+                   weight_ptr.back(),
+                   nullptr,
+                   unit_field.data(),
+                   unit_ptr.data(),
+                   weight_ptr.data()};
+    task.first_unit = first_unit.data();
+    for (int w = 0; w < n_windows; ++w) {
+        const std::int64_t last = source.n_rows - (weight_ptr[w + 1] - weight_ptr[w]);
+        highest.push_back(static_cast<std::int32_t>(std::min<std::int64_t>(last, INT32_MAX)));
+    }
+}
+
+void Terms::read_parameters(const Source& source) {
+    const std::int64_t n_fields = task.layout.n_fields, k = source.k;
+    task.k = k;
+    task.width = task.model == Model::ffm ? n_fields * k : k;
+    need(source.width == task.width, "factors do not have the width of the model");
+    need(static_cast<std::int64_t>(source.linear.size()) == source.n_rows, "linear must have a number per table row");
+    const auto size = static_cast<std::size_t>(n_fields * task.width);
+    need(source.center.size() == size && source.slope.size() == size,
+         "center and slope must have a vector for every field");
+    const std::int64_t each = task.model == Model::fmfm ? k * k : task.model == Model::fwfm ? 1 : 0;
+    need(static_cast<std::int64_t>(source.between.size()) == n_fields * n_fields * each,
+         "between does not have the size of the model");
+    loops = kernels().explain(task.model, k);
+    task.stride = (k + loops.piece - 1) / loops.piece * loops.piece;
+    task.factors = source.factors;
+    task.linear = source.linear.data();
+    task.center = source.center.data();
+    slope = padded(source.slope, k, task.stride);
+    task.slope = slope.data();
+    inside_weights.assign(static_cast<std::size_t>(n_fields), 1.0f);
+    task.four = (n_fields + 3) / 4 * 4;
+    if (task.model == Model::fmfm) {
+        between = padded(source.between, k, task.stride);
+    } else if (task.model == Model::fwfm) {
+        between.assign(static_cast<std::size_t>(n_fields * task.four), 0.0f);
+        for (std::int64_t f = 0; f < n_fields; ++f) {
+            inside_weights[f] = source.between[f * n_fields + f];
+            for (std::int64_t e = f + 1; e < n_fields; ++e)
+                between[f * task.four + e] = between[e * task.four + f] = source.between[f * n_fields + e];
+        }
+    }
+    task.inside = inside_weights.data();
+    task.between = between.data();
+}
+
+void Terms::own(const Slots& rows, const double* offset, double* out) {
+    Task todo = task;
+    todo.rows = rows;
+    todo.offset = offset;
+    todo.out = out;
+    run(loops.own, todo);
+}
+
+void Terms::terms(const Slots& rows, const double* offset, double* out) {
+    Task todo = task;
+    todo.rows = rows;
+    todo.offset = offset;
+    todo.out = out;
+    run(loops.terms, todo);
+}
+
+void Terms::effects(const Slots& rows, const double* offset, double* out) {
+    Task todo = task;
+    todo.rows = rows;
+    todo.offset = offset;
+    todo.out = out;
+    run(loops.effects, todo);
+}
+
+void Terms::vectors(const Slots& rows, float* out) {
+    Task todo = task;
+    todo.rows = rows;
+    todo.vectors = out;
+    run(loops.vectors, todo);
+}
+
+// Threads take blocks of rows from one counter. Rows do not depend on each other, so who takes which does not matter.
+void Terms::run(Loop loop, Task todo) {
+    const std::int64_t n = todo.rows.n, n_blocks = (n + BLOCK - 1) / BLOCK;
+    const auto workers = static_cast<int>(std::min<std::int64_t>(team.threads(), n_blocks));
+    // An FmFM needs vectors and sums of four rows, the others the vectors of one and an FFM a sum per field; and all
+    // need two vectors of units.
+    const std::int64_t parts = task.model == Model::ffm ? task.layout.n_fields : 1;
+    const std::int64_t n_fields = task.layout.n_fields, vectors = n_fields * parts * task.stride;
+    const std::int64_t room =
+        (task.model == Model::fmfm ? 8 * vectors : vectors + n_fields * task.stride) + 2 * task.stride;
+    std::vector<float> rooms(static_cast<std::size_t>(workers * room));
+    std::atomic<std::int64_t> next{0};
+    std::atomic<bool> outside{false};
+    team.run(workers, [&](int worker) noexcept {
+        for (std::int64_t block; (block = next.fetch_add(1)) < n_blocks && !outside;) {
+            const std::int64_t first = block * BLOCK, last = std::min(first + BLOCK, n);
+            if (inside(todo.rows, first, last))
+                loop(todo, first, last, rooms.data() + worker * room);
+            else
+                outside = true;
+        }
+    });
+    if (outside) throw std::out_of_range("start has table rows that are not there");
+}
+
+bool Terms::inside(const Slots& rows, std::int64_t first, std::int64_t last) const {
+    const int n_windows = task.layout.n_windows;
+    bool all = true;
+    for (std::int64_t i = first; i < last; ++i) {
+        const std::int32_t* start = rows.start + i * n_windows;
+        for (int w = 0; w < n_windows; ++w) all &= start[w] >= 0 && start[w] <= highest[w];
+    }
+    return all;
+}
+
+}  // namespace splinefm::explain
