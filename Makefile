@@ -68,7 +68,7 @@ sanitize-%: $(VENV)/.test
 	cp -r src/splinefm build/$*/package/
 	rm -f build/$*/package/splinefm/_core*.so
 	$(BIN)/cmake --build build/$* --parallel $(JOBS) -- --quiet
-	PYTHONPATH=build/$*/package SPLINEFM_SANITIZED=$* ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=halt_on_error=1:exitcode=66 \
+	PYTHONPATH=build/$*/package SPLINEFM_SANITIZED=$* ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 \
 	  LD_PRELOAD="$$($(COMPILER) -print-file-name=lib$(if $(filter address,$*),a,t)san.so) $$($(COMPILER) -print-file-name=libstdc++.so)" \
 	  $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED_$*)
 
