@@ -110,10 +110,10 @@ template <int K> inline void smooth(const Memory& memory, Index width, Index fie
 }
 
 // Ask for a table row, the optimizer's memory of it, and its place.
-inline void fetch_table_row(const Memory& memory, Index width, Index row) {
+[[gnu::always_inline]] inline void fetch_table_row(const Memory& memory, Index width, Index row, bool adam) {
     fetch_row(memory.weights.T + row * width, width);
     fetch_row(memory.vectors.v + row * width, width);
-    if (memory.vectors.m != nullptr) fetch_row(memory.vectors.m + row * width, width);
+    if (adam) fetch_row(memory.vectors.m + row * width, width);
     fetch(memory.weights.L + row);
     fetch(memory.linear.v + row);
     fetch(memory.touch.slot + row);
@@ -157,7 +157,7 @@ template <int K> inline void update_field(const Memory& memory, Index width, Ind
     for (Index place = first; place < end; ++place) {
         const Index row = touch.rows[place];
         if (place + ahead < end && touch.rows[place + ahead] >= 0) {
-            fetch_table_row(memory, width, touch.rows[place + ahead]);
+            fetch_table_row(memory, width, touch.rows[place + ahead], step.adam);
         }
         if (row >= 0) {
             group = group_of(memory.penalty, row, group, field);
