@@ -28,7 +28,7 @@ demo: native  ## set up, then bins against splines on built-in data: a table, a 
 
 test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests of the package (TORCH=1 adds those against torch)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/encode/test_kernels.py tests/model/test_vectors.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/model/test_vectors.py
 
 test-paper: native $(VENV)/.test  ## tests of the experiments in paper/
 	$(BIN)/python -m pytest --numprocesses 2 tests/paper
