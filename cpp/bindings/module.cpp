@@ -13,6 +13,10 @@ void bind_interpolation(nb::module_& module);
 void bind_summary(nb::module_& module);
 void bind_engine(nb::module_& module);
 void bind_explain(nb::module_& module);
+void bind_explain(nb::module_& module);
+void bind_string_table(nb::module_& module);
+void bind_interpolation(nb::module_& module);
+void bind_summary(nb::module_& module);
 void bind_probe(nb::module_& module);
 }  // namespace splinefm::bindings
 
@@ -30,5 +34,9 @@ NB_MODULE(_core, module) {
     bindings::bind_summary(module);
     bindings::bind_engine(module);
     bindings::bind_explain(module);
+    bindings::bind_explain(module);
+    bindings::bind_string_table(module);
+    bindings::bind_interpolation(module);
+    bindings::bind_summary(module);
     bindings::bind_probe(module);
 }

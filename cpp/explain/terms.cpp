@@ -89,8 +89,11 @@ void Terms::read_layout(const Source& source) {
 void Terms::read_parameters(const Source& source) {
     const std::int64_t n_fields = task.layout.n_fields, k = source.k;
     task.k = k;
-    task.width = task.model == Model::ffm ? n_fields * k : k;
-    need(source.width == task.width, "factors do not have the width of the model");
+    // Products of sizes that arrays really have do not overflow.
+    need(k <= source.width && source.width <= INT32_MAX &&
+             source.width == (task.model == Model::ffm ? n_fields * k : k),
+         "factors do not have the width of the model");
+    task.width = source.width;
     need(static_cast<std::int64_t>(source.linear.size()) == source.n_rows, "linear must have a number per table row");
     const auto size = static_cast<std::size_t>(n_fields * task.width);
     need(source.center.size() == size && source.slope.size() == size,
@@ -121,28 +124,16 @@ void Terms::read_parameters(const Source& source) {
     task.between = between.data();
 }
 
-void Terms::own(const Slots& rows, const double* offset, double* out) {
-    Task todo = task;
-    todo.rows = rows;
-    todo.offset = offset;
-    todo.out = out;
-    run(loops.own, todo);
-}
+void Terms::own(const Slots& rows, const double* offset, double* out) { fill(loops.own, rows, offset, out); }
+void Terms::terms(const Slots& rows, const double* offset, double* out) { fill(loops.terms, rows, offset, out); }
+void Terms::effects(const Slots& rows, const double* offset, double* out) { fill(loops.effects, rows, offset, out); }
 
-void Terms::terms(const Slots& rows, const double* offset, double* out) {
+void Terms::fill(Loop loop, const Slots& rows, const double* offset, double* out) {
     Task todo = task;
     todo.rows = rows;
     todo.offset = offset;
     todo.out = out;
-    run(loops.terms, todo);
-}
-
-void Terms::effects(const Slots& rows, const double* offset, double* out) {
-    Task todo = task;
-    todo.rows = rows;
-    todo.offset = offset;
-    todo.out = out;
-    run(loops.effects, todo);
+    run(loop, todo);
 }
 
 void Terms::vectors(const Slots& rows, float* out) {
@@ -153,7 +144,7 @@ void Terms::vectors(const Slots& rows, float* out) {
 }
 
 // Threads take blocks of rows from one counter. Rows do not depend on each other, so who takes which does not matter.
-void Terms::run(Loop loop, Task todo) {
+void Terms::run(Loop loop, const Task& todo) {
     const std::int64_t n = todo.rows.n, n_blocks = (n + BLOCK - 1) / BLOCK;
     const auto workers = static_cast<int>(std::min<std::int64_t>(team.threads(), n_blocks));
     // An FmFM needs vectors and sums of four rows, the others the vectors of one and an FFM a sum per field; and all

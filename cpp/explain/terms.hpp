@@ -41,7 +41,8 @@ public:
 private:
     void read_layout(const Source& source);
     void read_parameters(const Source& source);
-    void run(Loop loop, Task todo);
+    void fill(Loop loop, const Slots& rows, const double* offset, double* out);
+    void run(Loop loop, const Task& todo);
     bool inside(const Slots& rows, std::int64_t first, std::int64_t last) const;
 
     Task task{};

@@ -69,6 +69,7 @@ inline void gather(const Task& task, Row row, const Windows& from, float* to) {
 // Vectors of LENGTH numbers in pieces of K; LENGTH = 0: of any number, with zeros up to a multiple of K.
 template <int K, int LENGTH> struct Vectors {
     static Index stride(const Task& task) { return LENGTH ? LENGTH : task.stride; }
+    static Index length(const Task& task) { return LENGTH ? LENGTH : task.k; }
 
     static float dot(const Task& task, const float* a, const float* b) {
         Vec<K> products = fill<K>(0.0f);
@@ -81,14 +82,14 @@ template <int K, int LENGTH> struct Vectors {
         Vec<K> products = fill<K>(0.0f);
         for (Index c = 0; c < stride(task); c += K) {
             Vec<K> turned = fill<K>(0.0f);
-            for (Index j = 0; j < task.k; ++j) turned = a[j] * load<K>(M + j * stride(task) + c) + turned;
+            for (Index j = 0; j < length(task); ++j) turned = a[j] * load<K>(M + j * stride(task) + c) + turned;
             products = turned * load<K>(b + c) + products;
         }
         return total(products);
     }
 
     static const float* matrix(const Task& task, Index f, Index e) {
-        return task.between + (f * task.layout.n_fields + e) * task.k * stride(task);
+        return task.between + (f * task.layout.n_fields + e) * length(task) * stride(task);
     }
 
     // k numbers of a vector, or of a part of one.
@@ -118,8 +119,10 @@ template <int K, int LENGTH> struct Vectors {
             if constexpr (LENGTH != 0) {
                 gather(task, row, {first, last, 0, width, center}, parts);
             } else {
+                float* side_by_side = Z + n_fields * n_fields * stride(task);  // in the room of the sums
+                gather(task, row, {first, last, 0, width, center}, side_by_side);
                 for (Index e = 0; e < n_fields; ++e)
-                    gather(task, row, {first, last, e * task.k, task.k, center + e * task.k}, parts + e * stride(task));
+                    for (Index c = 0; c < task.k; ++c) parts[e * stride(task) + c] = *side_by_side++;
             }
         }
     }

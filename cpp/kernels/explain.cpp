@@ -111,10 +111,10 @@ template <int K, int LENGTH> struct Rows : Vectors<K, LENGTH> {
     // Add (M' z_f) z_e to the sums of f and e, for four rows.
     static void add_products(const Task& task, const float* M, const float* mine, const float* theirs, float* sum_mine,
                              float* sum_theirs) {
-        const Index length = stride(task), size = task.layout.n_fields * length, k = LENGTH ? LENGTH : task.k;
+        const Index length = stride(task), size = task.layout.n_fields * length;
         for (Index c = 0; c < length; c += K) {
             Vec<K> t0 = fill<K>(0.0f), t1 = t0, t2 = t0, t3 = t0;
-            for (Index j = 0; j < k; ++j) {
+            for (Index j = 0; j < Own::length(task); ++j) {
                 const Vec<K> m = load<K>(M + j * length + c);
                 t0 = mine[j] * m + t0;
                 t1 = mine[size + j] * m + t1;
