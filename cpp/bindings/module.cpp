@@ -9,7 +9,9 @@ namespace nb = nanobind;
 
 namespace splinefm::bindings {
 void bind_probe(nb::module_& module);
-}
+void bind_id_table(nb::module_& module);
+void bind_top_k(nb::module_& module);
+}  // namespace splinefm::bindings
 
 NB_MODULE(_core, module) {
     using namespace splinefm;
@@ -21,4 +23,6 @@ NB_MODULE(_core, module) {
     }
     module.attr("isas") = nb::tuple(nb::cast(available_isas()));
     bindings::bind_probe(module);
+    bindings::bind_id_table(module);
+    bindings::bind_top_k(module);
 }

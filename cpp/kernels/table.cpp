@@ -7,11 +7,13 @@
 
 namespace splinefm::SPLINEFM_ISA {
 
+extern const RankKernels rank_kernels;
 extern const Kernels table;
 const Kernels table{
     .isa = NAME(SPLINEFM_ISA),
     .lanes = LANES,
     .probe = probe,
+    .rank = &rank_kernels,
 };
 
 }  // namespace splinefm::SPLINEFM_ISA

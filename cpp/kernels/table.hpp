@@ -1,6 +1,8 @@
 // The functions that every instruction set has its own version of.
 #pragma once
 
+#include "rank/kernels.hpp"
+
 namespace splinefm {
 
 struct Kernels {
@@ -9,6 +11,8 @@ struct Kernels {
 
     // What the tests ask of Vec<K>, see probe.hpp; false where there is no such k.
     bool (*probe)(int k, const float* a, const float* b, float* out);
+
+    const RankKernels* rank;  // search through a catalog
 };
 
 }  // namespace splinefm
