@@ -34,8 +34,8 @@ struct Cpu {
     Cpu() {
         unsigned a, b, c, d;
         if (!__get_cpuid(1, &a, &b, &c, &d)) return;
-        const bool fma = c & bit_FMA, avx = c & bit_AVX;
-        if (!(c & bit_OSXSAVE) || !avx || !fma) return;
+        const bool fma = c & bit_FMA, avx = c & bit_AVX, f16c = c & bit_F16C;
+        if (!(c & bit_OSXSAVE) || !avx || !fma || !f16c) return;
         // The operating system must save the wide registers, too: bits 1, 2 for AVX, 5 to 7 for AVX-512.
         unsigned low, high;
         asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));

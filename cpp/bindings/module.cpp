@@ -18,6 +18,8 @@ void bind_string_table(nb::module_& module);
 void bind_interpolation(nb::module_& module);
 void bind_summary(nb::module_& module);
 void bind_probe(nb::module_& module);
+void bind_id_table(nb::module_& module);
+void bind_top_k(nb::module_& module);
 }  // namespace splinefm::bindings
 
 NB_MODULE(_core, module) {
@@ -39,4 +41,6 @@ NB_MODULE(_core, module) {
     bindings::bind_interpolation(module);
     bindings::bind_summary(module);
     bindings::bind_probe(module);
+    bindings::bind_id_table(module);
+    bindings::bind_top_k(module);
 }

@@ -9,6 +9,7 @@
 namespace splinefm::SPLINEFM_ISA {
 
 extern const EngineKernels engine_kernels;
+extern const RankKernels rank_kernels;
 extern const Kernels table;
 const Kernels table{
     .isa = NAME(SPLINEFM_ISA),
@@ -16,6 +17,7 @@ const Kernels table{
     .probe = probe,
     .engine = &engine_kernels,
     .explain = explain::loops,
+    .rank = &rank_kernels,
 };
 
 }  // namespace splinefm::SPLINEFM_ISA

@@ -3,6 +3,7 @@
 
 #include "kernels/engine.hpp"
 #include "explain/task.hpp"
+#include "rank/kernels.hpp"
 
 namespace splinefm {
 
@@ -16,6 +17,7 @@ struct Kernels {
     const EngineKernels* engine;  // training and scoring
     // Terms of explanations, for vectors of k numbers.
     explain::Loops (*explain)(explain::Model model, std::int64_t k);
+    const RankKernels* rank;  // search through a catalog
 };
 
 }  // namespace splinefm

@@ -27,12 +27,11 @@ from splinefm.use.ranking_catalog import BLOCK, Catalog, check_finite
 from splinefm.use.ranking_effects import Effects, effects_pay
 from splinefm.use.ranking_error import ScoreError
 from splinefm.use.ranking_ids import as_ids, sort_keys
-from splinefm.use.ranking_store import PANEL_TYPES, Dtype, Float32, Form, Rows
+from splinefm.use.ranking_store import PANEL_TYPES, Dtype, Filter, Float32, Form, Rows
 from splinefm.use.ranking_tables import Part
 
 if TYPE_CHECKING:
     from splinefm.use.approximate import ApproximateIndex
-    from splinefm.use.ranking_kernels import Filter
 
 Array = npt.NDArray[Any]
 
@@ -242,8 +241,6 @@ class ItemIndex:
 
     def _filter(self, allowed: object, excluded: object, group: object) -> tuple[Filter, Rows | None]:
         """Which rows may be found, and the panels where they are (None: all)."""
-        from splinefm.use.ranking_kernels import Filter
-
         catalog = self._catalog
         keep, wanted, visit = np.zeros(0, np.uint8), np.zeros(0, np.uint8), None
         n = catalog.store.capacity

@@ -10,21 +10,16 @@ request computes the effects of all table rows that items have before it sums up
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._core import TOGETHER, TopK
 from splinefm.encode.bases import Bins
 from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import MAX_ROWS, Layout, Slots, concatenate_slots
 from splinefm.model.split import Split
-from splinefm.use.ranking_store import STEP, Array, Float32, FloatArray, Panels, Rows, Store
-
-if TYPE_CHECKING:
-    from splinefm.use.ranking_effects_kernels import Items
-    from splinefm.use.ranking_kernels import Filter
+from splinefm.use.ranking_store import STEP, Array, Filter, Float32, FloatArray, Panels, Rows, Store
 
 # A looked-up effect takes as long as so many float32 numbers of vectors that are read one after the other.
 _LOOKUP = 4
@@ -203,14 +198,7 @@ class Effects(Store):
 
     # Search
 
-    def _kernels(self) -> Any:
-        from splinefm.use import ranking_effects_kernels
-
-        return ranking_effects_kernels
-
-    def _items(self) -> Items:
-        from splinefm.use.ranking_effects_kernels import Items
-
+    def _items(self) -> TopK:
         layout, n_windows = self.layout, np.diff(self.layout.window_ptr)
         widths = np.diff(layout.weight_ptr)
         kept = np.zeros(layout.n_weights, bool)
@@ -223,40 +211,36 @@ class Effects(Store):
             np.where(kept[first_weights], (np.cumsum(kept) - kept)[first_weights], -1),
         ]
         plan = np.stack(windows, axis=1).astype(np.int64)
-        return Items(self.starts.values, self.weights.values, plan, self.offsets, self.n_kernel_rows)
+        return TopK.effects(self.starts.values, self.weights.values, plan, self.offsets, self.n_kernel_rows)
 
     def _first_effects(self) -> Rows:
         """Where the effects of each table begin."""
         return np.cumsum([0, *(table.n_kernel_rows for table in self.tables)])
 
-    def _request(self, query: Float32) -> Float32:
-        return self._effects(query[None])[:, 0]
-
     def _requests(self, queries: Float32) -> Float32:
-        return self._effects(queries)
-
-    def _effects(self, queries: Float32) -> Float32:
-        """Effects of the rows of all tables, end to end, shape (rows, queries)."""
-        from splinefm.use.ranking_effects_kernels import row_effects
-
+        """Effects of the rows of all tables, end to end, shape (rows, queries); several queries are filled up."""
+        n = len(queries)
+        queries = queries if n == 1 else queries[np.arange(TOGETHER) % n]
         first = self._first_effects()
         out = np.empty((first[-1], len(queries)), np.float32)
         parts = self.split.row_queries(queries.astype(np.float64))
         for table, part, at in zip(self.tables, parts, first, strict=False):
-            row_effects(table.panels.values, table.n_kernel_rows, part.astype(np.float32), out[at:])
+            TopK.effects_of(table.panels.values, table.n_kernel_rows, part.astype(np.float32), out[at:])
         return out
 
-    def _search_batch(
-        self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Rows, threads: int
+    def search(
+        self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Rows | None, threads: int
     ) -> list[tuple[Float32, Rows]]:
-        if 2 * len(queries) <= self._kernels().TOGETHER:  # a pass for many takes about as long as four for one
-            each = zip(queries, constants, strict=True)
-            return [self._search_one(query, constant, k, only, visit, threads) for query, constant in each]
-        return super()._search_batch(queries, constants, k, only, visit, threads)
+        """See `Store`."""
+        few = len(queries) % TOGETHER  # a pass for many takes about as long as four for one
+        alone = len(queries) - few if 2 * few <= TOGETHER else len(queries)
+        found = super().search(queries[:alone], constants[:alone], k, only, visit, threads)
+        for q in range(alone, len(queries)):
+            found += super().search(queries[q : q + 1], constants[q : q + 1], k, only, visit, threads)
+        return found
 
-    def _batch(self, k: int) -> tuple[int, int]:
-        together: int = self._kernels().TOGETHER
-        return together, together
+    def _batch(self, k: int) -> int:
+        return TOGETHER
 
 
 def _has_weights(item: Field) -> bool:

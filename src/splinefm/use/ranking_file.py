@@ -257,7 +257,7 @@ def _restore_panels(panels: Panels, values: Array) -> None:
     expected = panels.values.shape[1]
     demand(length == expected, f"its vectors have {length} numbers instead of {expected}")
     demand(0 < size <= WIDEST and size % STEP == 0 and (n_panels < 2 or size == WIDEST), f"a panel has {size} columns")
-    panels.values = values
+    panels.values = np.require(values, requirements="A")
 
 
 def _restore_groups(tensors: dict[str, Array], capacity: int) -> Groups:
@@ -286,4 +286,4 @@ def _take(tensors: dict[str, Array], name: str, dtype: str, ndim: int) -> Array:
         raise Damaged(f"the array {name!r} is missing")
     demand(values.dtype == DTYPES[dtype], f"{name} is of the type {values.dtype} instead of {DTYPES[dtype]}")
     demand(values.ndim == ndim, f"{name} has {values.ndim} dimensions instead of {ndim}")
-    return values
+    return np.require(values, requirements="A")  # files of ours are aligned

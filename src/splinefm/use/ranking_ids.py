@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._core import IdTable
 from splinefm.encode.columns import as_categories, is_text, one_array, text_buffers
 from splinefm.encode.table import quoted
 
@@ -120,8 +121,10 @@ class Ids:
         self._used = used
         self.kind: Kind | None = kind
         self.words = np.zeros((0, 1), np.uint64) if words is None else words
-        self._table: npt.NDArray[np.int64] | None = None
-        self._taken = 0  # places of the table that are not empty
+        self._table: IdTable | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": None}
 
     def check(self, keys: Keys, what: str) -> None:
         """Raise where ids are of another kind than those of the index."""
@@ -134,14 +137,11 @@ class Ids:
 
     def find(self, keys: Keys) -> Rows:
         """Rows of ids, -1 where there is none."""
-        from splinefm.use.ranking_kernels import find_ids
-
         words, width = keys.words, self.words.shape[1]
         out = np.full(len(words), -1, np.int64)
         short = np.flatnonzero(~(words[:, width:] != 0).any(axis=1))  # longer ones are not here
-        found = np.empty(len(short), np.int64)
-        find_ids(self.words, self._ready(), np.ascontiguousarray(_widened(words[:, :width], width)[short]), found)
-        out[short] = found
+        wanted = np.ascontiguousarray(_widened(words[:, :width], width)[short])
+        out[short] = self._ready().find(self.words, wanted)
         return out
 
     def assign(self, rows: Rows, keys: Keys, capacity: int) -> None:
@@ -151,13 +151,11 @@ class Ids:
         self.kind = self.kind or keys.kind
         self._fit(capacity, max(self.words.shape[1], keys.words.shape[1]))
         self.words[rows] = _widened(keys.words, self.words.shape[1])
-        self._insert(rows)
+        self._ready().insert(self.words, rows)
 
     def erase(self, rows: Rows) -> None:
         """Forget the ids of rows."""
-        from splinefm.use.ranking_kernels import erase_ids
-
-        erase_ids(self.words, rows, self._ready())
+        self._ready().erase(self.words, rows)
 
     def names(self, rows: Rows) -> npt.NDArray[Any]:
         """Ids of rows as the user knows them."""
@@ -174,38 +172,19 @@ class Ids:
             words[:n, :old] = self.words
             self.words = words
         if width > old and self._table is not None:  # the hash of an id depends on its width
-            self._rebuild(self._table[self._table >= 0])
+            self._table.rebuild(self.words)
 
-    def _ready(self) -> npt.NDArray[np.int64]:
+    def _ready(self) -> IdTable:
         if self._table is None:
-            return self._rebuild(self._used())
+            table = IdTable()
+            table.insert(self.words, self._used())
+            self._table = table
         return self._table
-
-    def _insert(self, rows: Rows) -> None:
-        from splinefm.use.ranking_kernels import insert_ids
-
-        table = self._ready()
-        if 2 * (self._taken + len(rows)) > len(table):
-            self._rebuild(np.concatenate([table[table >= 0], rows]))
-            return
-        insert_ids(self.words, rows, table)
-        self._taken += len(rows)
-
-    def _rebuild(self, rows: Rows) -> npt.NDArray[np.int64]:
-        from splinefm.use.ranking_kernels import insert_ids
-
-        table = self._table = np.full(1 << max(6, (3 * len(rows)).bit_length()), -1, np.int64)
-        insert_ids(self.words, rows, table)
-        self._taken = len(rows)
-        return table
 
 
 def first_repeated(keys: Keys) -> int:
     """Number of the first id that stands there a second time, or -1."""
-    from splinefm.use.ranking_kernels import insert_ids
-
-    table = np.full(1 << max(6, (2 * len(keys)).bit_length()), -1, np.int64)
-    return int(insert_ids(np.ascontiguousarray(keys.words), np.arange(len(keys)), table))
+    return IdTable().insert(np.ascontiguousarray(keys.words), np.arange(len(keys)))
 
 
 def _widened(words: Words, width: int) -> Words:

@@ -1,19 +1,14 @@
-"""Items in the layout of the search kernels, with rows that come and go; and the search through them."""
+"""Items in the layout that the search reads (`cpp/rank`), with rows that come and go; and the search through them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._core import TopK
 from splinefm.encode.slots import Slots
-
-if TYPE_CHECKING:
-    from splinefm.use.ranking_kernels import Filter, Found
 
 FloatArray = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
@@ -22,7 +17,7 @@ Array = npt.NDArray[Any]
 Dtype = Literal["float32", "float16", "int8"]
 Form = Literal["vectors", "effects"]
 
-# Half floats are kept as their bits, because Numba has no such type.
+# Half floats are kept as their bits, as they are in files.
 PANEL_TYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.uint16),
@@ -31,10 +26,18 @@ PANEL_TYPES: dict[str, np.dtype[Any]] = {
 # Columns of a panel: 16 kB a line in float32. Shorter lines are read more slowly, because each begins anew for the
 # prefetcher (10⁶ vectors of 80 numbers: 12.5 ms; with 1,024 columns 14.7, with 256 25; NumPy's `@` 16).
 WIDEST = 4096
-STEP = 64  # columns are a multiple of it, as the kernels want
+STEP = 64  # columns are a multiple of it, as the search wants
 _SPARE = 2048  # rows with the k-th best score that a search keeps, at least
 _BATCH = 128  # queries that are answered in one pass, unless k is so large that this takes more room than
 _ROOM = 1 << 23
+
+
+class Filter(NamedTuple):
+    """Which rows may be found: `keep[row]`, and `wanted[codes[row]]`; an empty array lets all pass."""
+
+    keep: npt.NDArray[np.uint8]
+    codes: npt.NDArray[np.int32]
+    wanted: npt.NDArray[np.uint8]
 
 
 class Packed(NamedTuple):
@@ -197,104 +200,38 @@ class Store:
         """The vectors that rows stand for."""
         raise NotImplementedError
 
-    def _kernels(self) -> Any:
-        """The module with `search`, `search_batch` and `ties`."""
+    def _items(self) -> TopK:
+        """The items as they are now, to be searched."""
         raise NotImplementedError
 
-    def _items(self) -> Any:
-        """What kernels read."""
+    def _requests(self, queries: Float32) -> Float32:
+        """What items are compared with, for the vectors of one context or several."""
         raise NotImplementedError
 
-    def _request(self, query: Float32) -> Array:
-        """What kernels compare items with, for a context's vector."""
-        raise NotImplementedError
-
-    def _requests(self, queries: Float32) -> Array:
-        """The same for several contexts, as many as `_batch` says."""
-        raise NotImplementedError
-
-    def _batch(self, k: int) -> tuple[int, int]:
-        """How many contexts are answered in one pass at most, and a number that divides how many kernels take."""
+    def _batch(self, k: int) -> int:
+        """How many contexts are answered in one pass at most."""
         raise NotImplementedError
 
     @property
     def n_kernel_rows(self) -> int:
-        """Rows that kernels look at; those up to the next multiple of STEP exist and have the offset -inf."""
+        """Rows that a search looks at; those up to the next multiple of STEP exist and have the offset -inf."""
         return -(-self.n_rows // STEP) * STEP
-
-    # Search
 
     def search(
         self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Rows | None, threads: int
     ) -> list[tuple[Float32, Rows]]:
         """For each query the scores and rows of at least the best k, with all rows as good as the k-th; in no order."""
+        items, room, step = self._items(), self._room(k), self._batch(k)
         panels = np.arange(self.n_panels) if visit is None else visit
-        if len(queries) == 1:
-            return [self._search_one(queries[0], constants[0], k, only, panels, threads)]
         found: list[tuple[Float32, Rows]] = []
-        step, _ = self._batch(k)
         for at in range(0, len(queries), step):
-            part = slice(at, at + step)
-            found += self._search_batch(queries[part], constants[part], k, only, panels, threads)
+            requests, part = self._requests(queries[at : at + step]), constants[at : at + step]
+            found += items.search(requests, part, k, room, panels, *only, threads)
         return found
-
-    def _search_one(
-        self, query: Float32, constant: np.float32, k: int, only: Filter, visit: Rows, threads: int
-    ) -> tuple[Float32, Rows]:
-        kernels, items, request = self._kernels(), self._items(), self._request(query)
-
-        def job(panels: Rows, found: Found) -> None:
-            kernels.search(items, panels, request, constant, only, k, found)
-
-        parts = self._run(job, 1, k, visit, threads)
-        scores, rows, spilled = _merge(parts, 0, k)
-        if spilled:
-            last = scores.min()
-            room = np.empty(self.capacity, np.int64)
-            n = kernels.ties(items, visit, request, constant, only, last, room)
-            above = scores > last
-            scores = np.concatenate([scores[above], np.full(n, last, np.float32)])
-            rows = np.concatenate([rows[above], room[:n]])
-        return scores, rows
-
-    def _search_batch(
-        self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Rows, threads: int
-    ) -> list[tuple[Float32, Rows]]:
-        kernels, items, n = self._kernels(), self._items(), len(queries)
-        _, divisor = self._batch(k)
-        again = np.arange(n + -n % divisor) % n
-        requests, shifts = self._requests(queries[again]), constants[again]
-
-        def job(panels: Rows, found: Found) -> None:
-            kernels.search_batch(items, panels, requests, shifts, only, k, found)
-
-        parts = self._run(job, len(again), k, visit, threads)
-        result = []
-        for q in range(n):
-            scores, rows, spilled = _merge(parts, q, k)
-            if spilled:
-                scores, rows = self._search_one(queries[q], constants[q], k, only, visit, threads)
-            result.append((scores, rows))
-        return result
 
     def _room(self, k: int) -> int:
         """Rows that a search keeps at a time."""
         return k + min(self.capacity, max(k, _SPARE)) + 1
-
-    def _run(self, job: Any, n_queries: int, k: int, visit: Rows, threads: int) -> list[Found]:
-        """The job on consecutive parts of the panels, one per thread."""
-        from splinefm.use.ranking_kernels import make_found
-
-        n_parts = max(1, min(threads, len(visit)))
-        cuts = np.linspace(0, len(visit), n_parts + 1).astype(int).tolist()
-        founds = [make_found(n_queries, k, self._room(k)) for _ in range(n_parts)]
-        tasks = [(visit[a:b], found) for (a, b), found in zip(pairwise(cuts), founds, strict=True)]
-        if n_parts == 1:
-            job(*tasks[0])
-        else:
-            with ThreadPoolExecutor(n_parts) as pool:
-                list(pool.map(lambda task: job(*task), tasks))
-        return founds
 
 
 class Vectors(Store):
@@ -349,30 +286,11 @@ class Vectors(Store):
             added = self.capacity - len(self.scales)
             self.scales = np.concatenate([self.scales, np.zeros(added, np.float32)])
 
-    def _kernels(self) -> Any:
-        from splinefm.use import ranking_kernels
-
-        return ranking_kernels
-
-    def _items(self) -> Any:
-        return self._kernels().Items(self.panels.values, self.scales, self.offsets, self.n_kernel_rows)
-
-    def _request(self, query: Float32) -> Float32:
-        return query
+    def _items(self) -> TopK:
+        return TopK.vectors(self.panels.values, self.scales, self.offsets, self.n_kernel_rows)
 
     def _requests(self, queries: Float32) -> Float32:
         return queries
 
-    def _batch(self, k: int) -> tuple[int, int]:
-        return max(2, min(_BATCH, _ROOM // self._room(k))), 2
-
-
-def _merge(parts: Sequence[Found], query: int, k: int) -> tuple[Float32, Rows, bool]:
-    """What the parts found for a query, from its k-th best score up, and whether rows with that score are missing."""
-    scores = np.concatenate([part.scores[query, : part.count[query]] for part in parts])
-    rows = np.concatenate([part.rows[query, : part.count[query]] for part in parts])
-    if len(scores) < k:
-        return scores, rows, False
-    last = np.partition(scores, len(scores) - k)[len(scores) - k]
-    kept = scores >= last
-    return scores[kept], rows[kept], any(part.spilled[query] == last for part in parts)
+    def _batch(self, k: int) -> int:
+        return max(2, min(_BATCH, _ROOM // self._room(k)))
