@@ -167,22 +167,24 @@ template <int K, bool FIXED> struct FFM {
         return touch.gradient + place * width;
     }
 
-    // gradient[e] += factor S[e, f], less p_u[f] for e = f, of which nothing is left in a field with one unit.
-    static void add(Index n_fields, Index k, const Scratch& scratch, Index field, Index u, bool only, float factor,
-                    float* gradient) {
+    // gradient[e] += factor S[e, f], less p_u[f] for e = f, of which nothing is left in a field with one unit. A fresh
+    // gradient is written without being read.
+    template <bool FRESH> static void add(Index n_fields, Index k, const Scratch& scratch, Index field, Index u,
+                                          bool only, float factor, float* gradient) {
         const Index width = n_fields * k;
         for (Index c = 0; c < k; c += K) {
             const float* S = scratch.P + field * k + c;
             float *to = gradient + c, *own = gradient + field * k + c;
-            Vec<K> mine = load<K>(own);
+            Vec<K> mine = FRESH ? fill<K>(0.0f) : load<K>(own);
             if constexpr (FIXED) {
                 for (Index e = 0; e + 2 <= n_fields; e += 2, to += 2 * k, S += 2 * width) {
-                    store<2 * K>(to, factor * join(load<K>(S), load<K>(S + width)) + load<2 * K>(to));
+                    const Vec<2 * K> g = factor * join(load<K>(S), load<K>(S + width));
+                    store<2 * K>(to, FRESH ? g : g + load<2 * K>(to));
                 }
-                if (n_fields % 2) store<K>(to, factor * load<K>(S) + load<K>(to));
+                if (n_fields % 2) store<K>(to, factor * load<K>(S) + (FRESH ? fill<K>(0.0f) : load<K>(to)));
             } else {
                 for (Index e = 0; e < n_fields; ++e, to += k, S += width) {
-                    store<K>(to, factor * load<K>(S) + load<K>(to));
+                    store<K>(to, factor * load<K>(S) + (FRESH ? fill<K>(0.0f) : load<K>(to)));
                 }
             }
             if (!only) {
@@ -244,7 +246,15 @@ template <int K, bool FIXED> struct FFM {
                     for (Index m = at; m < at + 16 * n; m += 16) {
                         if (touch.place[m] == NONE) continue;
                         const float factor = slope * columns.weight[m];
-                        add(n_fields, k, scratch, field, u, only, factor, ready(touch, width, m, factor));
+                        const Index place = touch.place[m];
+                        if (place < 0) {
+                            touch.linear[NEW - place] = factor;
+                            add<true>(n_fields, k, scratch, field, u, only, factor,
+                                      touch.gradient + (NEW - place) * width);
+                        } else {
+                            touch.linear[place] += factor;
+                            add<false>(n_fields, k, scratch, field, u, only, factor, touch.gradient + place * width);
+                        }
                     }
                 }
             }
