@@ -123,7 +123,7 @@ def test_nan_stays_visible():
 
 
 CODE = """
-from test_explain import MODELS, _core, ask, make_rows, make_source
+from test_explain_terms import MODELS, _core, ask, make_rows, make_source
 start, weight = make_rows(9)
 for model in MODELS:
     for k in (3, 8, 16, 32):
