@@ -8,6 +8,9 @@
 namespace nb = nanobind;
 
 namespace splinefm::bindings {
+void bind_string_table(nb::module_& module);
+void bind_interpolation(nb::module_& module);
+void bind_summary(nb::module_& module);
 void bind_probe(nb::module_& module);
 void bind_id_table(nb::module_& module);
 void bind_top_k(nb::module_& module);
@@ -22,6 +25,9 @@ NB_MODULE(_core, module) {
         throw nb::import_error(problem.what());
     }
     module.attr("isas") = nb::tuple(nb::cast(available_isas()));
+    bindings::bind_string_table(module);
+    bindings::bind_interpolation(module);
+    bindings::bind_summary(module);
     bindings::bind_probe(module);
     bindings::bind_id_table(module);
     bindings::bind_top_k(module);

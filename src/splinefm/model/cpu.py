@@ -11,7 +11,7 @@ import numpy.typing as npt
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
 from splinefm.model.bundles import COUNTERS, Batches, Course, Data, Memory, Penalty, Scoring, Shape, State, Weights
-from splinefm.model.family import FFM, AnyModel, Params, init_params
+from splinefm.model.family import FFM, AnyModel, Params, check_model_room, init_params
 from splinefm.model.memory import Float64, Int64, addresses
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
@@ -71,6 +71,7 @@ class CpuEngine:
         batch_size: int = 256,
         threads: int | None = None,
     ) -> None:
+        check_model_room(model, layout)
         self.model, self.batch_size, self.number = model, batch_size, 0
         self.optimizer = optimizer or Optimizer()
         self.threads = count_threads(threads)
