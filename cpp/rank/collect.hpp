@@ -11,8 +11,8 @@ namespace splinefm::SPLINEFM_ISA {
 
 // Products with rows from `first` on become scores: product · scale + (offset + constant).
 inline void finish(float* products, std::int64_t width, const float* scales, const float* offsets, float constant,
-                   std::int64_t first) {
-    constexpr int K = 16;
+                   std::int64_t first) noexcept {
+    constexpr int K = LANES;
     const Vec<K> same = fill<K>(constant);
     for (std::int64_t i = 0; i < width; i += K) {
         const Vec<K> own = load<K>(offsets + first + i) + same, product = load<K>(products + i);
@@ -35,7 +35,8 @@ inline bool passes(const Filter& only, std::int64_t row) {
 }
 
 // Add those of rows first .. first + width - 1 that may be among the best.
-inline void collect(const float* scores, std::int64_t width, std::int64_t first, const Filter& only, Best& best) {
+inline void collect(const float* scores, std::int64_t width, std::int64_t first, const Filter& only,
+                    Best& best) noexcept {
     float least = best.least;
     for (std::int64_t at = 0; at < width; at += STEP) {
         if (!any_from(scores + at, least)) continue;

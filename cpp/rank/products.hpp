@@ -10,16 +10,18 @@
 
 namespace splinefm::SPLINEFM_ISA {
 
-inline constexpr int COLUMNS = 16;  // of a panel, that are in registers
+inline constexpr int COLUMNS = LANES;  // of a panel, at a time
 
+// One product after the other: which of them a compiler fuses with the sum depends on what stands first.
 template <class V> inline V four(const V& t, const V& u, const V& v, const V& w, const float* query) {
-    const V first = query[0] * t + query[1] * u;
-    return first + (query[2] * v + query[3] * w);
+    const V first = query[0] * t, second = query[1] * u, one = first + second;
+    const V third = query[2] * v, fourth = query[3] * w, two = third + fourth;
+    return one + two;
 }
 
 // `stride` is the distance between lines.
 template <class Number> inline void multiply(const Number* lines, std::int64_t length, std::int64_t stride,
-                                             std::int64_t width, const float* query, float* out) {
+                                             std::int64_t width, const float* query, float* out) noexcept {
     constexpr int K = COLUMNS;
     for (std::int64_t i = 0; i < width; i += K) store(out + i, fill<K>(0.0f));
     std::int64_t j = 0;
@@ -39,8 +41,8 @@ template <class Number> inline void multiply(const Number* lines, std::int64_t l
 }
 
 // tile[j] = a piece of lines[j], as float32 and close together, for queries that share it.
-template <class Number>
-inline void unpack(const Number* lines, std::int64_t length, std::int64_t stride, std::int64_t width, float* tile) {
+template <class Number> inline void unpack(const Number* lines, std::int64_t length, std::int64_t stride,
+                                           std::int64_t width, float* tile) noexcept {
     for (std::int64_t j = 0; j < length; ++j)
         for (std::int64_t i = 0; i < width; i += COLUMNS)
             store(tile + j * width + i, numbers<COLUMNS>(lines + j * stride + i));
@@ -48,7 +50,7 @@ inline void unpack(const Number* lines, std::int64_t length, std::int64_t stride
 
 // The products of two queries with a tile, which is read once for both.
 inline void multiply_two(const float* tile, std::int64_t length, std::int64_t width, const float* one, const float* two,
-                         float* out, float* out_two) {
+                         float* out, float* out_two) noexcept {
     constexpr int K = COLUMNS;
     for (std::int64_t i = 0; i < width; i += K) {
         store(out + i, fill<K>(0.0f));

@@ -19,18 +19,18 @@ inline std::uint32_t cut(std::int32_t start, std::uint32_t last) {
 
 // Of rows whose weights are 1.
 inline void add(const std::int32_t* starts, std::uint32_t last, const float* effects, std::int64_t width,
-                float* __restrict out) {
+                float* __restrict out) noexcept {
     for (std::int64_t i = 0; i < width; ++i) out[i] += effects[cut(starts[i], last)];
 }
 
 inline void add_weighted(const std::int32_t* starts, const float* weights, std::uint32_t last, const float* effects,
-                         std::int64_t width, float* __restrict out) {
+                         std::int64_t width, float* __restrict out) noexcept {
     for (std::int64_t i = 0; i < width; ++i) out[i] += weights[i] * effects[cut(starts[i], last)];
 }
 
 // Of four neighboring rows, the windows of cubic splines: places are looked up once. Weights are lines at `stride`.
 inline void add_four(const std::int32_t* starts, const float* weights, std::int64_t stride, std::uint32_t last,
-                     const float* effects, std::int64_t width, float* __restrict out) {
+                     const float* effects, std::int64_t width, float* __restrict out) noexcept {
     const float *a = weights, *b = a + stride, *c = b + stride, *d = c + stride;
     for (std::int64_t i = 0; i < width; ++i) {
         const float* e = effects + cut(starts[i], last);
@@ -40,7 +40,8 @@ inline void add_four(const std::int32_t* starts, const float* weights, std::int6
 }
 
 // For the first `width` items of a panel and one query.
-inline void sum(const EffectItems& items, std::int64_t panel, std::int64_t width, const float* effects, float* out) {
+inline void sum(const EffectItems& items, std::int64_t panel, std::int64_t width, const float* effects,
+                float* out) noexcept {
     const std::int64_t size = items.size;
     for (std::int64_t i = 0; i < width; ++i) out[i] = 0.0f;
     for (std::int64_t w = 0; w < items.n_windows; ++w) {
@@ -61,7 +62,7 @@ inline void sum(const EffectItems& items, std::int64_t panel, std::int64_t width
 
 // For items begin .. begin + width - 1 of a panel and TOGETHER queries: tile[i, q], from effects[row, q].
 inline void sum_together(const EffectItems& items, std::int64_t panel, std::int64_t begin, std::int64_t width,
-                         const float* effects, float* tile) {
+                         const float* effects, float* tile) noexcept {
     constexpr int K = TOGETHER;
     const std::int64_t size = items.size;
     for (std::int64_t i = 0; i < width; ++i) store(tile + i * K, fill<K>(0.0f));
