@@ -12,6 +12,8 @@ void bind_string_table(nb::module_& module);
 void bind_interpolation(nb::module_& module);
 void bind_summary(nb::module_& module);
 void bind_probe(nb::module_& module);
+void bind_row_encoder(nb::module_& module);
+void bind_row_scorer(nb::module_& module);
 }  // namespace splinefm::bindings
 
 NB_MODULE(_core, module) {
@@ -27,4 +29,6 @@ NB_MODULE(_core, module) {
     bindings::bind_interpolation(module);
     bindings::bind_summary(module);
     bindings::bind_probe(module);
+    bindings::bind_row_encoder(module);
+    bindings::bind_row_scorer(module);
 }

@@ -1,6 +1,7 @@
 #include "kernels/table.hpp"
 
 #include "kernels/probe.hpp"
+#include "kernels/row_score.hpp"
 
 #define TEXT(name) #name
 #define NAME(name) TEXT(name)
@@ -12,6 +13,7 @@ const Kernels table{
     .isa = NAME(SPLINEFM_ISA),
     .lanes = LANES,
     .probe = probe,
+    .score_row = score_row_of,
 };
 
 }  // namespace splinefm::SPLINEFM_ISA

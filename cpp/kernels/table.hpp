@@ -1,6 +1,8 @@
 // The functions that every instruction set has its own version of.
 #pragma once
 
+#include "scorer/row_units.hpp"
+
 namespace splinefm {
 
 struct Kernels {
@@ -9,6 +11,9 @@ struct Kernels {
 
     // What the tests ask of Vec<K>, see probe.hpp; false where there is no such k.
     bool (*probe)(int k, const float* a, const float* b, float* out);
+
+    // The interactions of one row, see row_score.hpp.
+    float (*score_row)(const RowUnits& row);
 };
 
 }  // namespace splinefm
