@@ -51,10 +51,16 @@ def probe_vec(a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C'
     For tests: a + b, a - b, a b, a / b, b[0] a, sqrt(a), abs(a), max(a, b) and the sum of a.
     """
 
-def probe_team(threads: int, parts: int, jobs: int) -> list[int]:
-    """
-    For tests: parts add their numbers to sums of their own, in so many jobs.
-    """
+class ProbeTeam:
+    """For tests: a team of threads whose parts add up their numbers."""
+
+    def __init__(self, threads: int, parts: int) -> None: ...
+
+    def run(self, jobs: int) -> None:
+        """So many jobs."""
+
+    def found(self) -> list[int]:
+        """The sums, part by part."""
 
 def probe_product(x: float, y: float) -> float:
     """For tests: a product inside kernels, where denormal numbers are zero."""
