@@ -22,6 +22,7 @@ from splinefm.encode.families import FAMILIES
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
 from splinefm.use import scorer_pieces
+from splinefm.use.ranking_tables import Part
 from splinefm.use.scorer_plan import compile_number
 from splinefm.use.scorer_values import name_of
 
@@ -209,6 +210,22 @@ def test_each_value_means_what_it_means_in_a_table(name, value, hostile):
     expected = pytest.approx(expected_score(fitted, row), rel=1e-5, abs=1e-5)
     assert scorer(row) == expected
     assert scorer(row) == expected  # it may be a key by now
+
+
+@pytest.mark.parametrize("fields", [tuple(range(16)), (1, 3, 5, 8), (0, 2, 6, 9, 14)], ids=str)
+def test_the_context_of_an_index_is_encoded_like_columns_of_one_value(fields, reduction):
+    schema = make_schema(reduction)
+    part = Part(random_fitted(schema, sf.FM(k=4), make_table(schema)), fields)
+
+    def row_weights(slots):
+        width = np.diff(slots.layout.weight_ptr)
+        rows = np.concatenate([start + np.arange(n) for start, n in zip(slots.start[0], width, strict=True)])
+        return np.bincount(rows, slots.weight[0], minlength=500)
+
+    for row in random_rows(20, seed=9):
+        slots = part.encode_row(row)
+        np.testing.assert_allclose(row_weights(slots), row_weights(part._encode_columns(row)), rtol=0, atol=1e-6)
+        assert (slots.start.dtype, slots.weight.dtype) == (np.int32, np.float32)
 
 
 @pytest.fixture(scope="module")
