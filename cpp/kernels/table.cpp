@@ -2,6 +2,7 @@
 
 #include "kernels/explain.hpp"
 #include "kernels/probe.hpp"
+#include "kernels/row_score.hpp"
 
 #define TEXT(name) #name
 #define NAME(name) TEXT(name)
@@ -18,6 +19,7 @@ const Kernels table{
     .engine = &engine_kernels,
     .explain = explain::loops,
     .rank = &rank_kernels,
+    .score_row = score_row_of,
 };
 
 }  // namespace splinefm::SPLINEFM_ISA

@@ -4,6 +4,7 @@
 #include "kernels/engine.hpp"
 #include "explain/task.hpp"
 #include "rank/kernels.hpp"
+#include "scorer/row_units.hpp"
 
 namespace splinefm {
 
@@ -18,6 +19,8 @@ struct Kernels {
     // Terms of explanations, for vectors of k numbers.
     explain::Loops (*explain)(explain::Model model, std::int64_t k);
     const RankKernels* rank;  // search through a catalog
+    // The interactions of one row, see row_score.hpp.
+    float (*score_row)(const RowUnits& row);
 };
 
 }  // namespace splinefm

@@ -1,6 +1,7 @@
 """The compiled loops of splinefm."""
 
 from typing import Annotated, overload
+from typing import Annotated, Any
 
 import numpy
 from numpy.typing import NDArray
@@ -119,6 +120,9 @@ def probe_product(x: float, y: float) -> float:
 class IdTable:
     """
     Rows by id: a hash table of rows whose ids are words of eight bytes, shape (rows, width).
+class RowEncoder:
+    """
+    Raw values of one row -> table rows and weights. Fields are added in the order of the model. Rows are mappings; `columns` and `readers` have an item per field: where its value is, and a function that is asked about values and names that are not known here.
     """
 
     def __init__(self) -> None: ...
@@ -171,3 +175,39 @@ class TopK:
         """out[row, q] = queries[q] · the numbers of a table row."""
 
 TOGETHER: int = 8
+    def add_number(self, first: int, signs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], missing: bool, apart: bool, plain: bool, knots: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], powers: int) -> None:
+        """
+        A field of numbers; its reader returns a float. Signs of special values: 0 to 4 for ==, <, <=, >, >=.
+        """
+
+    def add_window(self, segments: int, edges: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], coefficients: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], start: int, moves: int, around: int) -> None:
+        """A window of the basis of the field that was added last."""
+
+    def add_names(self, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, unseen: int, missing: int) -> None:
+        """
+        A field of one name; its reader returns a table row, or -1. Rows may be -1 for none, -2 to ask.
+        """
+
+    def add_lists(self, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, unseen: int, missing: int, length: int, averages: bool, apart: bool) -> None:
+        """A field of lists of names; its reader returns table rows and weights."""
+
+    def add_given(self, length: int, apart: bool) -> None:
+        """A field whose reader returns table rows and weights of every value."""
+
+    def encode(self, row: object, columns: tuple[Any, ...], readers: tuple[Any, ...]) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]]:
+        """
+        Table rows and weights of terms; where the terms of units end, after a zero; fields of units.
+        """
+
+class RowScorer:
+    """
+    Raw values of one row -> its score. The arrays are kept, not copied. k is 4 or a multiple of 8; `columns` and `readers` are those of RowEncoder.
+    """
+
+    def __init__(self, encoder: RowEncoder, model: str, k: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: float, link: str, center: float, scale: float) -> None: ...
+
+    def score(self, row: object, columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool) -> float:
+        """The score of a row, or the prediction that it stands for."""
+
+    def many(self, rows: list[Any], columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """Scores of a list of rows, written to `out`."""

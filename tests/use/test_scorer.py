@@ -22,7 +22,8 @@ from splinefm.encode.families import FAMILIES
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
 from splinefm.use import scorer_pieces
-from splinefm.use.scorer_plan import ROWS_AT_ONCE, compile_number
+from splinefm.use.ranking_tables import Part
+from splinefm.use.scorer_plan import compile_number
 from splinefm.use.scorer_values import name_of
 
 NAN = math.nan
@@ -211,11 +212,39 @@ def test_each_value_means_what_it_means_in_a_table(name, value, hostile):
     assert scorer(row) == expected  # it may be a key by now
 
 
+@pytest.mark.parametrize("fields", [tuple(range(16)), (1, 3, 5, 8), (0, 2, 6, 9, 14)], ids=str)
+def test_the_context_of_an_index_is_encoded_like_columns_of_one_value(fields, reduction):
+    schema = make_schema(reduction)
+    part = Part(random_fitted(schema, sf.FM(k=4), make_table(schema)), fields)
+
+    def row_weights(slots):
+        width = np.diff(slots.layout.weight_ptr)
+        rows = np.concatenate([start + np.arange(n) for start, n in zip(slots.start[0], width, strict=True)])
+        return np.bincount(rows, slots.weight[0], minlength=500)
+
+    for row in random_rows(20, seed=9):
+        slots = part.encode_row(row)
+        np.testing.assert_allclose(row_weights(slots), row_weights(part._encode_columns(row)), rtol=0, atol=1e-6)
+        assert (slots.start.dtype, slots.weight.dtype) == (np.int32, np.float32)
+
+
 @pytest.fixture(scope="module")
 def hostile():
     schema = make_schema()
     fitted = random_fitted(schema, sf.FwFM(k=4), make_table(schema))
     return fitted, fitted.scorer()
+
+
+@pytest.mark.parametrize("k", [1, 3, 7, 8, 10, 16, 20, 32, 40])
+@pytest.mark.parametrize("make", [sf.FM, sf.FwFM, sf.FmFM, sf.FFM, sf.HigherOrderFM], ids=lambda make: make.__name__)
+def test_vectors_of_any_length(make, k):
+    schema = sf.Schema([sf.Numerical("x", sf.MinMax()), sf.Categorical("c"), sf.MultiValued("l", reduction="identity")])
+    table = {"x": [0.0, 0.4, 1.0], "c": ["a", "b", "c"], "l": [["a"], ["b", "a"], []]}
+    fitted = random_fitted(schema, make(k=k), table)
+    scorer = fitted.scorer()
+    for x, c, names in ((0.3, "a", ["a", "b"]), (None, "new", []), (1.0, None, None), (0.9, "c", ["b", "b"])):
+        row = {"x": x, "c": c, "l": names}
+        assert scorer(row) == pytest.approx(expected_score(fitted, row), rel=1e-5, abs=1e-5)
 
 
 class TestNumbers:
@@ -405,7 +434,7 @@ class TestLosses:
 class TestManyRows:
     def test_the_same_as_one_by_one(self, hostile):
         _, scorer = hostile
-        for n in (0, 1, ROWS_AT_ONCE, 2 * ROWS_AT_ONCE + 3):
+        for n in (0, 1, 8, 19):
             rows = random_rows(n, seed=n)
             assert scorer.many(iter(rows)).tolist() == [scorer(row) for row in rows]
 
@@ -505,22 +534,25 @@ class TestSharing:
             sys.setswitchinterval(interval)
         assert not wrong
 
-    def test_a_call_in_the_midst_of_another_has_memory_of_its_own(self, plain):
-        scorer, other = plain.scorer(), {**GOOD, "x": 0.1, "c": "b"}
-        expected, kernel = scorer(GOOD), scorer._kernel
-        inner = []
+    def test_a_call_in_the_midst_of_another_has_memory_of_its_own(self):
+        interruptions = []
 
-        def interrupted(*arguments):
-            if not inner:
-                inner.append(None)
-                scorer(other)
-                scorer.many([other] * 3)
-            return kernel(*arguments)
+        def transform(x):
+            if interruptions:
+                interruptions.pop()()
+            return np.clip(x, 0.0, 1.0)
 
-        scorer._kernel = interrupted
-        assert scorer(GOOD) == expected
-        inner.clear()
-        assert scorer.many([GOOD] * 2).tolist() == [expected] * 2
+        own = sf.Numerical("own", sf.CustomTransform(transform, np.asarray), sf.BSpline(4))
+        schema = sf.Schema([sf.Categorical("c"), own, sf.Categorical("d")])
+        fitted = random_fitted(schema, sf.FwFM(k=4), {"c": ["a", "b"], "own": [0.0, 1.0], "d": ["a", "b"]})
+        scorer, row, other = fitted.scorer(), {"c": "a", "own": 0.3, "d": "b"}, {"c": "b", "own": 0.9, "d": "a"}
+        expected = scorer(row)
+        for interrupt in (lambda: scorer(other), lambda: scorer.many([other] * 20)):
+            interruptions.append(interrupt)
+            assert scorer(row) == expected
+            interruptions.append(interrupt)
+            assert scorer.many([row] * 2).tolist() == [expected] * 2
+        assert not interruptions
 
     def test_a_row_may_use_the_scorer_itself(self, plain):
         scorer = plain.scorer()

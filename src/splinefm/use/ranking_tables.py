@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import cached_property
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.categorical import Categorical, MultiValued
@@ -15,6 +17,7 @@ from splinefm.encode.schema import Field
 from splinefm.encode.slots import Layout, Slots
 from splinefm.encode.table import Table, missing_column_message, open_table, quoted
 from splinefm.learn.fitted import Fitted
+from splinefm.use.scorer_plan import RowFields
 
 
 class Part:
@@ -77,6 +80,33 @@ class Part:
 
     def encode_row(self, values: Mapping[str, object]) -> Slots:
         """Slots of one row; a single row is encoded without a table, which would take longer than the rest."""
+        try:
+            rows, weights, ends, owners = self._row_fields.encoder.encode(
+                values, self._row_fields.columns, self._row_fields.readers
+            )
+        except Exception:  # whatever it is, columns of one value say what is wrong
+            return self._encode_columns(values)
+        field = np.repeat(owners, np.diff(ends))
+        place = self.layout.weight_ptr[self.layout.window_ptr[field]] + np.arange(len(field))
+        place -= np.searchsorted(field, field)  # of each field, terms are counted from 0
+        row, weight = self._some_rows.copy(), np.zeros((1, self.layout.n_weights), np.float32)
+        row[place], weight[0, place] = rows, weights
+        return Slots(row[None, self.layout.weight_ptr[:-1]], weight, self.layout)
+
+    @cached_property
+    def _row_fields(self) -> RowFields:
+        return RowFields(self.items, self.first_row.tolist())
+
+    @cached_property
+    def _some_rows(self) -> npt.NDArray[np.int32]:
+        """For every weight a table row of its field, for those that are zero."""
+        n_weights = [sum(item.layout.widths) for item in self.items]
+        return np.repeat(self.first_row, n_weights).astype(np.int32)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_row_fields"}
+
+    def _encode_columns(self, values: Mapping[str, object]) -> Slots:
         starts, weights = [np.zeros((1, 0), np.int32)], [np.zeros((1, 0))]
         for item, first in zip(self.items, self.first_row, strict=True):
             start, weight = item.encode(_one_column(item, values[item.column]))

@@ -1,4 +1,4 @@
-"""Single raw values -> numbers, names and table rows that kernels read.
+"""Single raw values -> numbers and table rows, where compiled code asks: other types, spellings, hashes, bad values.
 
 Whatever is not read quickly goes through the code that encodes whole columns, as a column of one value: it means the
 same there, and errors name the column.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,13 @@ from splinefm.encode.arrow import from_strings
 from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.dates import seconds_of, take_part
 from splinefm.encode.numerical import Numerical, spread
-from splinefm.encode.schema import Field
 from splinefm.encode.spelling import canonical
-from splinefm.encode.vocabulary import Vocabulary, hash_bucket
-from splinefm.use import scorer_kernels as kernels
+from splinefm.encode.vocabulary import hash_bucket
 from splinefm.use.algebra import active_rows
-from splinefm.use.scorer_kernels import NO_ROW, REFUSED
 
-SEPARATOR, ROW_MARK = bytes([kernels.SEPARATOR]), bytes([kernels.ROW_MARK])
+NO_ROW, ASK = -1, -2  # instead of a table row: none, and that a reader is asked
+# Other types are read by way of Arrow, which knows what they mean.
+_NUMBERS = frozenset({float, int, bool, np.bool_, *(np.dtype(code).type for code in "efdbhilqBHILQ")})
 _MOST_SPELLINGS = 10_000  # that are kept of a field, beside its names
 _EXACT = 2**53  # whole floats below are spelled like ints
 # Elements of lists that are looked up one by one; others may depend on each other, such as 1 in [1, 2.5].
@@ -32,113 +32,72 @@ _TEXT, _WHOLE, _OTHER = {str, type(None)}, {int, type(None)}, {object}
 
 Codes = tuple[list[int], list[float]]
 """Table rows, `NO_ROW` where there is none, and weights."""
+Reader = Callable[[Any], Any]
 
 
 def unseen_row(field: Categorical, first: int) -> int:
-    """The table row that all unseen categories of a field share; `REFUSED` if there is none."""
-    return {"rare": first + (field.missing == "token"), "neutral": NO_ROW}.get(field.unseen, REFUSED)
+    """The table row that all unseen categories of a field share; `ASK` if it takes more to know."""
+    return {"rare": first + (field.missing == "token"), "neutral": NO_ROW}.get(field.unseen, ASK)
 
 
-class Names:
-    """Values of a categorical field as text that a kernel looks up.
+class Categories:
+    """Table rows of the values of a field whose first row is `first`; those that were met before are kept.
 
     Examples
     --------
-    >>> names = Names(Categorical("c", vocabulary=["b", "7"]), first=10)
-    >>> names.text("b"), names.text(7.0), names.text(True), names.text(None)
-    (b'b', b'7', b'true', b'\\xfe10')
+    >>> rows = Categories(Categorical("c", vocabulary=["b", "7"], values="numbers"), first=10)
+    >>> rows.find("b"), rows.find("unseen"), rows.find(7), rows.find("7.0"), rows.find(None)
+    (12, 11, 13, 13, 10)
     """
 
     def __init__(self, field: Categorical, first: int) -> None:
-        self.field, self.first = field, first
-        self.spelled = Spellings(field)
-
-    def text(self, value: Any) -> bytes:
-        """The name of a value, or a mark and the table row."""
-        name = name_of(value)
-        if name is not None and "\0" not in name:
-            return encoded_name(self.field.column, self.spelled[name])
-        row = self.first
-        if is_missing(value):
-            self.field.refuse_missing()
-        else:
-            row = encode_one(self.field, self.first, value)[0][0]
-        return ROW_MARK if row == NO_ROW else b"%b%d" % (ROW_MARK, row)
-
-    def check(self, value: object) -> None:
-        """Raise if the field refuses a category."""
-        if unseen_row(self.field, self.first) == REFUSED:
-            encode_one(self.field, self.first, value)
-
-
-class Spellings(dict[str, str]):
-    """The name of a category by any of its spellings; those that were met before are kept.
-
-    Examples
-    --------
-    >>> spelled = Spellings(Categorical("c", vocabulary=["1", "2"], values="numbers"))
-    >>> spelled["2.0"], spelled["new"]
-    ('2', 'new')
-    """
-
-    def __init__(self, field: Categorical) -> None:
-        names = [] if field.vocabulary is None or field.spelling == "text" else field.vocabulary.names.to_pylist()
-        super().__init__(zip(names, names, strict=True))
-        self.values_kind, self.most = field.spelling, len(names) + _MOST_SPELLINGS
-
-    def __missing__(self, spelling: str) -> str:
-        if not isinstance(spelling, str):
-            raise TypeError(f"a spelling is text, got {type(spelling).__name__}")
-        if self.values_kind == "text":
-            return spelling
-        try:
-            name: str = canonical(from_strings([spelling]), self.values_kind)[0].as_py()
-        except UnicodeEncodeError:  # whoever asks says so
-            return spelling
-        if len(self) < self.most:
-            self[spelling] = name
-        return name
-
-
-class Categories(dict[str, int]):
-    """Table rows by name of a field whose first row is `first`; what is not a key is unseen.
-
-    Examples
-    --------
-    >>> rows = Categories(Categorical("c", vocabulary=["b", "7"]), first=10)
-    >>> rows["b"], rows["unseen"], rows.find(7)
-    (12, 11, 13)
-    """
-
-    def __init__(self, field: Categorical, first: int) -> None:
-        names = (field.vocabulary or Vocabulary(pa.array([], pa.large_string()))).names.to_pylist()
-        super().__init__(zip(names, range(first + field.n_tokens, first + field.n_tokens + len(names)), strict=True))
         self.field, self.first, self.shared = field, first, unseen_row(field, first)
-        self.spelled = Spellings(field)
 
-    def __missing__(self, name: str) -> int:
-        encoded_name(self.field.column, name)
-        known_as = self.spelled[name]
-        if known_as != name:
-            return self[known_as]
-        if self.shared != REFUSED:
-            return self.shared
-        if self.field.unseen == "hash":
-            return self.first + (self.field.missing == "token") + hash_bucket(name, self.field.buckets)
-        return encode_one(self.field, self.first, name)[0][0]  # which raises
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """Rows of all names; those of further spellings are added when they are met. Many fields never need it."""
+        names = [] if self.field.vocabulary is None else self.field.vocabulary.names.to_pylist()
+        start = self.first + self.field.n_tokens
+        self._most = len(names) + _MOST_SPELLINGS
+        return dict(zip(names, range(start, start + len(names)), strict=True))
 
     def find(self, value: Any) -> int:
-        """The row of any value."""
+        """The row of any value; raises if the field refuses it."""
         name = name_of(value)
-        if is_missing(value) and self.field.missing == "token":
+        if name is not None:
+            return self.find_name(name)
+        if is_missing(value):
+            self.field.refuse_missing()
             return self.first
-        return encode_one(self.field, self.first, value)[0][0] if name is None else self[name]
+        return encode_one(self.field, self.first, value)[0][0]
+
+    def find_name(self, name: str) -> int:
+        """The row of a name in any spelling."""
+        row = self.rows.get(name)
+        if row is None:
+            row = self._look_up(name)
+            if len(self.rows) < self._most:
+                self.rows[name] = row
+        return row
+
+    def _look_up(self, name: str) -> int:
+        field = self.field
+        known_as = name
+        check_text(field.column, name)
+        if field.spelling != "text":
+            known_as = canonical(from_strings([name]), field.spelling)[0].as_py()
+        row = self.rows.get(known_as, self.shared)
+        if row != ASK:
+            return row
+        if field.unseen == "hash":
+            return self.first + (field.missing == "token") + hash_bucket(known_as, field.buckets)
+        return encode_one(field, self.first, name)[0][0]  # which raises
 
 
-def encoded_name(column: str, name: str) -> bytes:
-    """The bytes of a name; raises if there are none."""
+def check_text(column: str, name: str) -> None:
+    """Raise if a name cannot be written as UTF-8."""
     try:
-        return name.encode()
+        name.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"column {column!r} holds text that is not valid Unicode: {name!r}") from error
 
@@ -190,44 +149,49 @@ def encode_one(item: Categorical | MultiValued, first: int, value: object) -> Co
     return codes.tolist(), weights[0].tolist()
 
 
-def reader(item: Field, first: int) -> Callable[[object], Codes]:
-    """Reads values of a field that kernels do not read themselves."""
-    if isinstance(item, Numerical):
-        return number_reader(item, first)
-    return category_reader(item, first) if isinstance(item, Categorical) else list_reader(item, first)
+def number_reader(item: Numerical) -> Reader:
+    """Reads values that are not plain floats and ints."""
+    if item.part is not None:
+        return lambda value: read_number(item, value)
+
+    def read(value: Any) -> float:
+        try:
+            return float(value) if type(value) in _NUMBERS else read_number(item, value)
+        except OverflowError:  # a whole number beyond all floats: Arrow says so, with the name of the column
+            return read_number(item, value)
+
+    return read
 
 
-def number_reader(item: Numerical, first: int) -> Callable[[object], Codes]:
+def slow_reader(item: Numerical, first: int) -> Reader:
     """Reads values of a field whose transform or basis is not compiled; see `Numerical.encode`."""
     widths, transform = item.basis.widths, item.transform
-    others = sum(widths) - 1
 
     def read(value: object) -> Codes:
         is_plain = type(value) is float and item.part is None
         x = np.array([value if is_plain else read_number(item, value)], np.float64)
         token = item.tokens(x)
         if token is not None:
-            return [first + int(token[0])] + [NO_ROW] * others, [1.0] + [0.0] * others
+            return [first + int(token[0])], [1.0]
         start, weight = item.basis(transform(x))  # type: ignore[operator]  # fitted: no longer "auto"
         return (spread(start, widths)[0] + (first + item.n_tokens)).tolist(), weight[0].tolist()
 
     return read
 
 
-def category_reader(item: Categorical, first: int) -> Callable[[object], Codes]:
-    """Reads values of a field whose unseen categories are hashed, which kernels do not do."""
-    rows = Categories(item, first)
-    return lambda value: ([rows.find(value)], [1.0])
+def category_reader(item: Categorical, first: int) -> Reader:
+    """Reads names that are not known as they are, and other values."""
+    return Categories(item, first).find
 
 
-def list_reader(item: MultiValued, first: int) -> Callable[[object], Codes]:
-    """Reads lists of a field: rows of its elements, and the weight that they share."""
+def list_reader(item: MultiValued, first: int) -> Reader:
+    """Reads lists of a field: rows of its elements, and their weights."""
     elements = Categories(item.elements, first)
     length = len(item.layout.widths)
 
     def read(value: Any) -> Codes:
         if value is None and item.missing == "token":
-            return [first] + [NO_ROW] * (length - 1), [1.0]
+            return [first], [1.0]
         names = value
         if isinstance(value, np.ndarray) and value.ndim == 1:
             names = value.tolist()
@@ -235,17 +199,12 @@ def list_reader(item: MultiValued, first: int) -> Callable[[object], Codes]:
             names = value.split(item.separator)
         kinds = set(map(type, names)) if type(names) in (list, tuple) else _OTHER
         if not (kinds <= _TEXT or kinds <= _WHOLE):
-            return _shared(*encode_one(item, first, value))
+            return encode_one(item, first, value)
         if item.separator is not None:
             names = [name.strip() if type(name) is str else name for name in names]
         names = [name for name in names if name is not None and name != ""]
-        codes = [elements[str(name)] for name in names[:length]]
+        codes = [elements.find_name(str(name)) for name in names[:length]]
         share = 1.0 / max(1, len(codes)) if item.reduction == "mean" else 1.0
-        return codes + [NO_ROW] * (length - len(codes)), [share]
+        return codes, [share] * len(codes)
 
     return read
-
-
-def _shared(codes: list[int], weights: list[float]) -> Codes:
-    """The one weight that all rows of a list have."""
-    return codes, [next((weight for weight in weights if weight), 0.0)]

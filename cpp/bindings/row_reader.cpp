@@ -1,0 +1,209 @@
+#include "bindings/row_reader.hpp"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace splinefm::bindings {
+namespace {
+
+using Given = std::pair<std::vector<std::int64_t>, std::vector<double>>;
+
+constexpr double EXACT = 9007199254740992.0;  // 2^53: whole floats below are spelled like whole numbers
+
+class Reader {
+public:
+    Reader(const EncoderOwner& owner, const Source& source, std::int64_t n_rows)
+        : owner(owner), source(source), n_rows(n_rows) {}
+
+    nb::object value(int f) const {
+        nb::object found = nb::steal(PyObject_GetItem(source.row.ptr(), PyTuple_GetItem(source.columns.ptr(), f)));
+        if (!found.is_valid()) throw nb::python_error();
+        return found;
+    }
+
+    std::int64_t category(int f, const Names& names) const {
+        const nb::object given = value(f);
+        const std::int64_t row = row_of(names, given.ptr());
+        return row != ASK ? row : checked(f, nb::cast<std::int64_t>(ask(f, given)));
+    }
+
+    void number(int f, const NumberField& field, Terms& terms) const {
+        const nb::object given = value(f);
+        double x;
+        if (!(owner.plain[f] || given.is_none()) || !is_number(given.ptr(), x)) x = nb::cast<double>(ask(f, given));
+        if (!field.add_terms(x, terms)) refuse(f, x);
+    }
+
+    void list(int f, const ListField& field, Terms& terms) const {
+        const nb::object given = value(f);
+        const std::int64_t begin = terms.n_terms;
+        if (given.is_none() && field.names.missing != ASK) {
+            terms.add(field.names.missing, 1.0f);
+        } else if (!add_names(field, given.ptr(), terms)) {
+            terms.n_terms = begin;
+            add_given(f, field.length, given, terms);
+        }
+    }
+
+    void given(int f, const GivenField& field, Terms& terms) const { add_given(f, field.length, value(f), terms); }
+
+private:
+    nb::object ask(int f, const nb::object& given) const { return source.readers[f](given); }
+
+    std::int64_t checked(int f, std::int64_t row) const {
+        if (row < NO_ROW || row >= n_rows)
+            throw nb::index_error(("a reader of field " + std::to_string(f) + " gave table row " + std::to_string(row) +
+                                   ", there are " + std::to_string(n_rows))
+                                      .c_str());
+        return row;
+    }
+
+    [[noreturn]] void refuse(int f, double x) const {
+        const nb::object text = nb::repr(source.columns[f]);
+        throw nb::value_error(("column " + std::string(nb::borrow<nb::str>(text).c_str()) +
+                               " does not take the number " + std::to_string(x))
+                                  .c_str());
+    }
+
+    // Whether a value is a plain number; NaN if it is missing.
+    static bool is_number(PyObject* given, double& x) {
+        if (PyFloat_Check(given)) {
+            x = PyFloat_AsDouble(given);
+            return true;
+        }
+        if (given == Py_None) {
+            x = std::numeric_limits<double>::quiet_NaN();
+            return true;
+        }
+        if (!PyLong_CheckExact(given) && !PyBool_Check(given)) return false;
+        x = PyLong_AsDouble(given);
+        if (x != -1.0 || !PyErr_Occurred()) return true;
+        PyErr_Clear();  // a whole number beyond all floats
+        return false;
+    }
+
+    static std::int64_t row_of_text(const Names& names, PyObject* given) {
+        Py_ssize_t size;
+        const char* const text = PyUnicode_AsUTF8AndSize(given, &size);
+        if (text) return names.find({text, static_cast<std::size_t>(size)});
+        PyErr_Clear();  // no valid Unicode
+        return ASK;
+    }
+
+    static std::int64_t row_of_int(const Names& names, PyObject* given) {
+        int overflow;
+        const long long x = PyLong_AsLongLongAndOverflow(given, &overflow);
+        return overflow ? ASK : names.find(Digits(x).text());
+    }
+
+    static std::int64_t row_of(const Names& names, PyObject* given) {
+        if (PyUnicode_Check(given)) return row_of_text(names, given);
+        if (given == Py_None) return names.missing;
+        if (PyLong_CheckExact(given)) return row_of_int(names, given);
+        if (PyBool_Check(given)) return names.find(given == Py_True ? "true" : "false");
+        if (!PyFloat_Check(given)) return ASK;
+        const double x = PyFloat_AsDouble(given);
+        if (std::isnan(x)) return names.missing;
+        if (x != std::trunc(x) || std::abs(x) >= EXACT) return ASK;
+        return names.find(Digits(static_cast<std::int64_t>(x)).text());
+    }
+
+    // Terms of a list of text, or of whole numbers; false where the reader must be asked. Elements that are missing or
+    // empty are none.
+    static bool add_names(const ListField& field, PyObject* given, Terms& terms) {
+        const bool is_list = PyList_CheckExact(given);
+        if (!is_list && !PyTuple_CheckExact(given)) return false;
+        const Py_ssize_t size = PySequence_Size(given);
+        const std::int64_t begin = terms.n_terms;
+        std::int64_t count = 0;
+        PyTypeObject* kind = nullptr;
+        for (Py_ssize_t i = 0; i < size; ++i) {
+            const nb::object element = nb::steal(PySequence_GetItem(given, i));
+            if (!element.is_valid()) throw nb::python_error();
+            if (element.is_none()) continue;
+            if (kind && Py_TYPE(element.ptr()) != kind) return false;  // such as 1 in [1, 2.5], which is "1.0"
+            kind = Py_TYPE(element.ptr());
+            const bool is_text = PyUnicode_CheckExact(element.ptr());
+            if (!is_text && !PyLong_CheckExact(element.ptr())) return false;
+            if ((is_text && PyUnicode_GetLength(element.ptr()) == 0) || count == field.length) continue;
+            const std::int64_t row =
+                is_text ? row_of_text(field.names, element.ptr()) : row_of_int(field.names, element.ptr());
+            if (row == ASK) return false;
+            ++count;
+            if (row >= 0) terms.add(row, 1.0f);
+        }
+        if (field.averages)
+            for (std::int64_t t = begin; t < terms.n_terms; ++t)
+                terms.weights[t] = static_cast<float>(1.0 / static_cast<double>(count));
+        return true;
+    }
+
+    void add_given(int f, std::int64_t most, const nb::object& given, Terms& terms) const {
+        const auto [rows, weights] = nb::cast<Given>(ask(f, given));
+        if (rows.size() != weights.size() || static_cast<std::int64_t>(rows.size()) > most)
+            throw nb::value_error(("a reader of field " + std::to_string(f) +
+                                   " must give a weight per row, and at most " + std::to_string(most) + " rows")
+                                      .c_str());
+        for (std::size_t i = 0; i < rows.size(); ++i)
+            if (checked(f, rows[i]) >= 0) terms.add(rows[i], static_cast<float>(weights[i]));
+    }
+
+    const EncoderOwner& owner;
+    const Source& source;
+    const std::int64_t n_rows;
+};
+
+// Adds the terms of a field, and closes its units.
+struct AddTerms {
+    const Reader& reader;
+    int f;
+    std::int64_t found;
+    Terms& terms;
+
+    bool operator()(const NumberField& field) const {
+        reader.number(f, field, terms);
+        return field.apart;
+    }
+    bool operator()(const CategoryField&) const {
+        if (found >= 0) terms.add(found, 1.0f);
+        return false;
+    }
+    bool operator()(const ListField& field) const {
+        reader.list(f, field, terms);
+        return field.apart;
+    }
+    bool operator()(const GivenField& field) const {
+        reader.given(f, field, terms);
+        return field.apart;
+    }
+};
+
+}  // namespace
+
+void check_source(const EncoderOwner& owner, const Source& source) {
+    const auto n = static_cast<std::size_t>(owner.encoder.n_fields());
+    if (source.columns.size() != n || source.readers.size() != n)
+        throw nb::value_error("columns and readers must be tuples with an item for every field");
+}
+
+void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_rows,
+              std::vector<std::int64_t>& found, Terms& terms) {
+    const Reader reader(owner, source, n_rows);
+    const RowEncoder& encoder = owner.encoder;
+    for (const int f : encoder.categories()) {
+        found[f] = reader.category(f, std::get<CategoryField>(encoder.field(f)).names);
+        if (scorer && found[f] >= 0) scorer->fetch(found[f]);
+    }
+    terms.clear();
+    for (int f = 0; f < encoder.n_fields(); ++f) {
+        const std::int64_t begin = terms.n_terms;
+        terms.close(f, begin, std::visit(AddTerms{reader, f, found[f], terms}, encoder.field(f)));
+    }
+}
+
+}  // namespace splinefm::bindings

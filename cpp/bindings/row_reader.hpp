@@ -1,0 +1,42 @@
+// A row of Python values -> terms. Floats, whole numbers, text and lists of them are read here; for anything else, and
+// for names that fields do not know, a function of the field is asked: it may raise, and may take its time.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "bindings/arrays.hpp"
+#include "scorer/row_encoder.hpp"
+#include "scorer/row_scorer.hpp"
+
+namespace splinefm::bindings {
+
+using Items = nb::typed<nb::tuple, nb::any, nb::ellipsis>;
+
+// The encoder that Python sees: it owns the arrays of names, and takes no more fields once rows are encoded.
+struct EncoderOwner {
+    RowEncoder encoder;
+    std::vector<bool> plain;  // by field: numbers stand for themselves
+    std::vector<In<std::int64_t>> offsets;
+    std::vector<In<std::uint8_t>> texts;
+    bool finished = false;
+};
+
+// Where the values of a row are: its columns by field, and the functions that are asked.
+struct Source {
+    nb::handle row;
+    const nb::tuple& columns;
+    const nb::tuple& readers;
+};
+
+// Raises unless there are a column and a reader for every field.
+void check_source(const EncoderOwner& owner, const Source& source);
+
+// Write the terms of a row; `found` has room for a number per field. Rows that readers give must be below `n_rows`;
+// a scorer, if there is one, asks for the parameters of categories while numbers are read.
+void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_rows,
+              std::vector<std::int64_t>& found, Terms& terms);
+
+}  // namespace splinefm::bindings

@@ -1,0 +1,158 @@
+#include "scorer/row_scorer.hpp"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "bindings/row_reader.hpp"
+
+namespace splinefm::bindings {
+namespace {
+
+constexpr int AT_ONCE = 8;  // rows of a list that are encoded, then scored
+
+// What one caller writes to.
+struct Room {
+    std::vector<std::int64_t> found;
+    std::vector<Terms> terms;
+    std::vector<float> vectors;
+};
+
+int place(const std::string& name, std::initializer_list<const char*> names, const char* what) {
+    const auto* const at = std::find(names.begin(), names.end(), name);
+    if (at == names.end()) throw nb::value_error(("unknown " + std::string(what) + " '" + name + "'").c_str());
+    return static_cast<int>(at - names.begin());
+}
+
+class ScorerOwner {
+public:
+    ScorerOwner(std::shared_ptr<EncoderOwner> encoder, const std::string& model, std::int64_t k, std::int64_t order,
+                In2<float> factors, In<float> linear, In<float> between, double bias, const std::string& link,
+                double center, double scale)
+        : encoder(encoder), factors(factors), linear(linear), between(between),
+          scorer({
+              .model = static_cast<RowModel>(place(model, {"fm", "fwfm", "fmfm", "ffm", "higher"}, "model")),
+              .k = k,
+              .width = static_cast<std::int64_t>(factors.shape(1)),
+              .order = order,
+              .n_fields = encoder->encoder.n_fields(),
+              .n_rows = static_cast<std::int64_t>(factors.shape(0)),
+              .factors = numbers(factors, "factors"),
+              .linear = numbers(linear, "linear"),
+              .between = numbers(between, "between"),
+              .bias = bias,
+              .link = static_cast<Link>(place(link, {"score", "logistic", "squared", "poisson"}, "link")),
+              .center = center,
+              .scale = scale,
+          }) {
+        check();
+        encoder->finished = true;
+    }
+
+    ~ScorerOwner() { delete spare.load(); }
+
+    double score(nb::handle row, const Items& columns, const Items& readers, bool link) {
+        const Source source{row, columns, readers};
+        check_source(*encoder, source);
+        Borrowed room(*this);
+        read(source, *room, 0);
+        const double found = scorer.score(room->terms[0], room->vectors.data());
+        return link ? scorer.predict(found) : found;
+    }
+
+    void many(const nb::typed<nb::list, nb::any>& rows, const Items& columns, const Items& readers, bool link,
+              Out<double> out) {
+        double* const scores = numbers(out, "out");
+        const std::size_t n = out.size();
+        Borrowed room(*this);
+        for (std::size_t first = 0; first < n; first += AT_ONCE) {
+            const std::size_t count = std::min<std::size_t>(AT_ONCE, n - first);
+            for (std::size_t i = 0; i < count; ++i) {
+                if (rows.size() != n) throw nb::value_error("rows and out must have the same length");
+                const nb::object row = rows[first + i];
+                const Source source{row, columns, readers};
+                check_source(*encoder, source);
+                read(source, *room, i);
+            }
+            const nb::gil_scoped_release released;
+            for (std::size_t i = 0; i < count; ++i) {
+                const double found = scorer.score(room->terms[i], room->vectors.data());
+                scores[first + i] = link ? scorer.predict(found) : found;
+            }
+        }
+    }
+
+private:
+    // Memory that nobody uses: that of the last call, or new one if a call is in the midst of another.
+    class Borrowed {
+    public:
+        explicit Borrowed(ScorerOwner& owner) : owner(owner), room(owner.spare.exchange(nullptr)) {
+            if (!room) room = owner.make_room();
+        }
+        ~Borrowed() { delete owner.spare.exchange(room); }
+        Borrowed(const Borrowed&) = delete;
+        Borrowed& operator=(const Borrowed&) = delete;
+        Room& operator*() const { return *room; }
+        Room* operator->() const { return room; }
+
+    private:
+        ScorerOwner& owner;
+        Room* room;
+    };
+
+    Room* make_room() const {
+        const std::int64_t most = encoder->encoder.most_terms();
+        return new Room{std::vector<std::int64_t>(scorer.params.n_fields), std::vector<Terms>(AT_ONCE, Terms(most)),
+                        std::vector<float>(scorer.room(most))};
+    }
+
+    void read(const Source& source, Room& room, std::size_t i) {
+        read_row(*encoder, source, &scorer, scorer.params.n_rows, room.found, room.terms[i]);
+    }
+
+    void check() const {
+        const RowParams& p = scorer.params;
+        const auto fail = [](const std::string& message) { throw nb::value_error(message.c_str()); };
+        const bool is_ffm = p.model == RowModel::ffm;
+        if (p.k < 4 || p.k > 1 << 16 || (p.k != 4 && p.k % 8)) fail("k must be 4 or a multiple of 8");
+        if (p.order < 2 || p.order > 1 << 16) fail("order must be at least 2");
+        if (p.width != (is_ffm ? p.k * p.n_fields : p.k)) fail("factors must have k numbers per row (FFM: per field)");
+        if (static_cast<std::int64_t>(linear.size()) != p.n_rows) fail("linear must have a number per row of factors");
+        if (encoder->encoder.end_row() > p.n_rows) fail("factors must have all table rows of the fields");
+        const std::int64_t pairs = p.n_fields * p.n_fields;
+        const std::int64_t asked = p.model == RowModel::fwfm   ? pairs
+                                   : p.model == RowModel::fmfm ? pairs * p.k * p.k
+                                                               : 0;
+        if (static_cast<std::int64_t>(between.size()) < asked)
+            fail("between must have a number (FmFM: a matrix) for every pair of fields");
+    }
+
+    const std::shared_ptr<EncoderOwner> encoder;
+    const In2<float> factors;
+    const In<float> linear, between;
+    const RowScorer scorer;
+    std::atomic<Room*> spare = nullptr;
+};
+
+}  // namespace
+
+void bind_row_scorer(nb::module_& module) {
+    nb::class_<ScorerOwner>(module, "RowScorer",
+                            "Raw values of one row -> its score. The arrays are kept, not copied. k is 4 or a multiple "
+                            "of 8; `columns` and `readers` are those of RowEncoder.")
+        .def(nb::init<std::shared_ptr<EncoderOwner>, const std::string&, std::int64_t, std::int64_t, In2<float>,
+                      In<float>, In<float>, double, const std::string&, double, double>(),
+             nb::arg("encoder"), nb::arg("model"), nb::arg("k"), nb::arg("order"), nb::arg("factors").noconvert(),
+             nb::arg("linear").noconvert(), nb::arg("between").noconvert(), nb::arg("bias"), nb::arg("link"),
+             nb::arg("center"), nb::arg("scale"))
+        .def("score", &ScorerOwner::score, nb::arg("row"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
+             "The score of a row, or the prediction that it stands for.")
+        .def("many", &ScorerOwner::many, nb::arg("rows"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
+             nb::arg("out").noconvert(), "Scores of a list of rows, written to `out`.");
+}
+
+}  // namespace splinefm::bindings

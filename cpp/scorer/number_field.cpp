@@ -1,0 +1,108 @@
+#include "scorer/number_field.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace splinefm {
+namespace {
+
+// How many of n increasing numbers are at most x.
+std::int64_t count_at_most(double x, const double* numbers, std::int64_t n) {
+    std::int64_t low = 0;
+    while (n > 0) {
+        const std::int64_t half = n >> 1;
+        const bool after = numbers[low + half] <= x;
+        low = after ? low + half + 1 : low;
+        n = after ? n - half - 1 : half;
+    }
+    return low;
+}
+
+}  // namespace
+
+bool Rule::holds(double x) const {
+    switch (sign) {
+    case equal: return x == bound;
+    case below: return x < bound;
+    case at_most: return x <= bound;
+    case above: return x > bound;
+    case at_least: return x >= bound;
+    }
+    return false;
+}
+
+double Pieces::operator()(double x) const {
+    const auto n = static_cast<std::int64_t>(knots.size()) - 1;
+    x = std::clamp(x, knots.front(), knots.back());
+    const std::int64_t piece = count_at_most(x, knots.data() + 1, n - 1);
+    const double left = knots[piece], t = (x - left) / (knots[piece + 1] - left);
+    const double* c = values.data() + powers * piece;
+    if (powers == 1) return c[0] + t * (c[1] - c[0]);
+    return c[0] + t * (c[1] + t * (c[2] + t * c[3]));
+}
+
+std::int64_t Window::n_rows() const {
+    std::int64_t end = 0;
+    for (std::int64_t segment = 0; segment < segments; ++segment) {
+        std::int64_t row = start + segment * moves;
+        for (int i = 0; i < functions; ++i, ++row) {
+            if (row >= around) row -= around;
+            end = std::max(end, row + 1);
+        }
+    }
+    return end;
+}
+
+void Window::add_terms(double u, std::int64_t first, Terms& terms) const {
+    std::int64_t segment;
+    double inside = 0.0;
+    if (edges.empty()) {
+        const double scaled = u > 0.0 ? u * static_cast<double>(segments) : 0.0;
+        segment = scaled < static_cast<double>(segments) ? static_cast<std::int64_t>(scaled) : segments - 1;
+        inside = 2.0 * (scaled - static_cast<double>(segment)) - 1.0;
+    } else {
+        segment = count_at_most(u, edges.data() + 1, segments - 1);
+        if (degree) inside = 2.0 * (u - edges[segment]) / (edges[segment + 1] - edges[segment]) - 1.0;
+    }
+    const std::int64_t each = static_cast<std::int64_t>(functions) * (degree + 1);
+    const bool alike = static_cast<std::int64_t>(coefficients.size()) == each;
+    const double* c = coefficients.data() + (alike ? 0 : segment * each);
+    std::int64_t row = start + segment * moves;
+    for (int i = 0; i < functions; ++i, ++row, c += degree + 1) {
+        double weight = c[0];
+        for (int d = 1; d <= degree; ++d) weight = weight * inside + c[d];
+        if (row >= around) row -= around;
+        terms.add(first + row, static_cast<float>(weight));
+    }
+}
+
+std::int64_t NumberField::most_terms() const {
+    std::int64_t most = 0;
+    for (const Window& window : windows) most += window.functions;
+    return std::max<std::int64_t>(most, 1);
+}
+
+std::int64_t NumberField::end_row() const {
+    std::int64_t end = 0;
+    for (const Window& window : windows) end = std::max(end, window.n_rows());
+    return first + static_cast<std::int64_t>(rules.size()) + has_missing + end;
+}
+
+bool NumberField::add_terms(double x, Terms& terms) const {
+    for (std::size_t token = 0; token < rules.size(); ++token)
+        if (rules[token].holds(x)) {
+            terms.add(first + static_cast<std::int64_t>(token), 1.0f);
+            return true;
+        }
+    const auto n_rules = static_cast<std::int64_t>(rules.size());
+    if (std::isnan(x)) {
+        if (has_missing) terms.add(first + n_rules, 1.0f);
+        return has_missing;
+    }
+    if (std::isinf(x)) return false;
+    const double u = pieces.knots.empty() ? x : pieces(x);
+    for (const Window& window : windows) window.add_terms(u, first + n_rules + has_missing, terms);
+    return true;
+}
+
+}  // namespace splinefm

@@ -1,0 +1,63 @@
+// A numerical field as a row at a time needs it: transform and basis are pieces of polynomials.
+//
+// u = T(x) is linear or a cubic in each piece of [knots[0], knots[n]], constant beyond. The weights of a window are
+// polynomials of the place inside the segment of u, from -1 to 1. Rows of the table: [special values.., missing,
+// functions..]. Steps (bins) have no transform: their windows take x itself.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scorer/terms.hpp"
+
+namespace splinefm {
+
+// A value that a field has a table row for: x == bound, x < bound, and so on.
+struct Rule {
+    enum Sign { equal, below, at_most, above, at_least };
+    Sign sign;
+    double bound;
+
+    bool holds(double x) const;
+};
+
+// u = T(x).
+struct Pieces {
+    std::vector<double> knots;   // n + 1, increasing
+    std::vector<double> values;  // at the knots (one power), or coefficients of cubics of the place from 0 to 1 (four)
+    int powers = 1;
+
+    double operator()(double x) const;
+};
+
+// Neighboring functions of a basis that are not zero in a segment.
+struct Window {
+    std::int64_t segments;
+    std::vector<double> edges;         // segments + 1, where segments are not of equal length; or none
+    std::vector<double> coefficients;  // (segments or 1, functions, degree + 1), highest power first
+    int functions, degree;
+    std::int64_t start, moves;  // the first function in the first segment, and its change from segment to segment
+    std::int64_t around;        // function `around` is function 0 again
+
+    // The largest number of a function, plus one.
+    std::int64_t n_rows() const;
+
+    void add_terms(double u, std::int64_t first, Terms& terms) const;
+};
+
+struct NumberField {
+    std::int64_t first;  // its first table row
+    std::vector<Rule> rules;
+    bool has_missing;  // a row for missing values
+    bool apart;        // a unit per term
+    Pieces pieces;     // no knots: windows take x
+    std::vector<Window> windows;
+
+    std::int64_t most_terms() const;
+    std::int64_t end_row() const;
+
+    // Terms of a number, NaN if it is missing; false if the field does not take it.
+    bool add_terms(double x, Terms& terms) const;
+};
+
+}  // namespace splinefm

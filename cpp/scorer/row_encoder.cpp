@@ -1,0 +1,56 @@
+#include "scorer/row_encoder.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace splinefm {
+namespace {
+
+std::int64_t end_row(const Names& names) {
+    return std::max({names.first + names.size, names.unseen + 1, names.missing + 1});
+}
+
+struct MostTerms {
+    std::int64_t operator()(const NumberField& field) const { return field.most_terms(); }
+    std::int64_t operator()(const CategoryField&) const { return 1; }
+    std::int64_t operator()(const ListField& field) const { return std::max<std::int64_t>(field.length, 1); }
+    std::int64_t operator()(const GivenField& field) const { return field.length; }
+};
+
+struct EndRow {
+    std::int64_t operator()(const NumberField& field) const { return field.end_row(); }
+    std::int64_t operator()(const CategoryField& field) const { return end_row(field.names); }
+    std::int64_t operator()(const ListField& field) const { return end_row(field.names); }
+    std::int64_t operator()(const GivenField&) const { return 0; }
+};
+
+}  // namespace
+
+std::int64_t Names::find(std::string_view name) const {
+    const std::int32_t at =
+        table.find({name.data(), static_cast<std::int64_t>(name.size()), name.data() + name.size()});
+    return at >= 0 ? first + at : unseen;
+}
+
+void RowEncoder::add(RowField field) {
+    n_terms += std::visit(MostTerms{}, field);
+    n_rows = std::max(n_rows, std::visit(EndRow{}, field));
+    if (std::holds_alternative<CategoryField>(field)) category_fields.push_back(n_fields());
+    fields.push_back(std::move(field));
+}
+
+bool RowEncoder::add(Window window) {
+    NumberField* const field = fields.empty() ? nullptr : std::get_if<NumberField>(&fields.back());
+    if (!field) return false;
+    n_terms -= field->most_terms();
+    field->windows.push_back(std::move(window));
+    n_terms += field->most_terms();
+    n_rows = std::max(n_rows, field->end_row());
+    return true;
+}
+
+Digits::Digits(std::int64_t number)
+    : size(static_cast<std::size_t>(std::to_chars(buffer, buffer + sizeof buffer, number).ptr - buffer)) {}
+
+}  // namespace splinefm

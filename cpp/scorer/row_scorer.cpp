@@ -1,0 +1,51 @@
+#include "scorer/row_scorer.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dispatch.hpp"
+
+namespace splinefm {
+
+std::int64_t RowScorer::room(std::int64_t most_terms) const {
+    const std::int64_t n = params.n_fields;
+    const std::int64_t vectors = params.model == RowModel::ffm ? most_terms * n + n : most_terms;
+    return params.k * std::max(vectors, params.order + 1);
+}
+
+double RowScorer::score(const Terms& terms, float* room) const {
+    double score = params.bias;
+    for (std::int64_t t = 0; t < terms.n_terms; ++t)
+        score += static_cast<double>(terms.weights[t]) * static_cast<double>(params.linear[terms.rows[t]]);
+    return score + kernels().score_row({
+                       .model = params.model,
+                       .k = params.k,
+                       .width = params.width,
+                       .order = params.order,
+                       .n_fields = params.n_fields,
+                       .n_units = terms.n_units,
+                       .factors = params.factors,
+                       .between = params.between,
+                       .rows = terms.rows.data(),
+                       .weights = terms.weights.data(),
+                       .ends = terms.ends.data(),
+                       .owners = terms.owners.data(),
+                       .vectors = room,
+                   });
+}
+
+double RowScorer::predict(double score) const {
+    switch (params.link) {
+    case Link::none: return score;
+    case Link::logistic: {
+        const double small = std::exp(-std::abs(score));
+        score = (score >= 0.0 ? 1.0 : small) / (1.0 + small);
+        break;
+    }
+    case Link::squared: break;
+    case Link::poisson: score = std::exp(std::min(score, 700.0)); break;
+    }
+    return params.center + params.scale * score;
+}
+
+}  // namespace splinefm
