@@ -28,7 +28,6 @@ demo: native  ## set up, then bins against splines on built-in data: a table, a 
 
 test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests of the package (TORCH=1 adds those against torch)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/model/test_vectors.py
 
 test-paper: native $(VENV)/.test  ## tests of the experiments in paper/
 	$(BIN)/python -m pytest --numprocesses 2 tests/paper
@@ -85,7 +84,6 @@ paper-quick: native $(VENV)/.test  ## every experiment of paper/ on reduced sett
 clean:  ## remove the environment, the module and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f src/splinefm/_core*.so
-	find src -name '*.nb[ci]' -delete
 
 # A stamp per stage: a later stage adds packages to the same environment.
 $(VENV)/bin/python:

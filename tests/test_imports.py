@@ -21,7 +21,7 @@ OPTIONAL = [
     "faiss",
     "shap",
 ]
-HEAVY = ["numba", "sklearn", "scipy.stats", "pandas", "polars"]
+HEAVY = ["sklearn", "scipy.stats", "pandas", "polars"]
 # The imports against the order of the folders, `Fitted.segment`, `Fitted.scorer` and the `feature_importances_` of
 # estimators: doors for users, who look for such things on the model that they hold. They are taken when called, so that
 # modules need each other in one direction only.
@@ -62,28 +62,6 @@ assert not loaded, loaded
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_kernels_import_nothing_of_ours_but_what_they_are_made_of():
-    names = [
-        "memory",
-        "bundles",
-        "compiled",
-        "ffm",
-        "pointers",
-        "vectors",
-        "units",
-        "interactions",
-        "rows",
-        "scatter",
-        "threads",
-        "updates",
-        "between",
-        "optimizers",
-    ]
-    for path in [*SOURCE.rglob("kernels.py"), *(SOURCE / "model" / f"{name}.py" for name in names)]:
-        ours = [name for name in imported_modules(path) if name.startswith("splinefm")]
-        assert set(ours) <= {"splinefm.encode.pipeline", *(f"splinefm.model.{name}" for name in names)}, path
-
-
 def test_an_optional_package_is_imported_in_one_module():
     users: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):
@@ -112,7 +90,7 @@ import sys
 import splinefm as sf
 table = {{"x": [float(i) for i in range(99)], "c": ["a", "b", "c"] * 33}}
 sf.fit_encoder(sf.infer_schema(table), table).encode(table)
-loaded = [name for name in {[*OPTIONAL, "numba", "polars", "sklearn", "scipy.stats"]} if name in sys.modules]
+loaded = [name for name in {[*OPTIONAL, "polars", "sklearn", "scipy.stats"]} if name in sys.modules]
 assert not loaded, loaded
 """
     subprocess.run([sys.executable, "-c", code], check=True)

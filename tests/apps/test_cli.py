@@ -23,7 +23,7 @@ sys.argv = ["splinefm", "--help"]
 try:
     main()
 finally:
-    heavy = [name for name in ("numpy", "pyarrow", "numba", "scipy", "matplotlib") if name in sys.modules]
+    heavy = [name for name in ("numpy", "pyarrow", "scipy", "matplotlib") if name in sys.modules]
     assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

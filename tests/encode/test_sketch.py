@@ -9,7 +9,7 @@ from splinefm.encode.sketch import QuantileSketch, summarize
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 columns = st.lists(finite, min_size=1, max_size=60).map(np.array)
-unhurried = settings(deadline=None)  # the first example loads Numba
+unhurried = settings(deadline=None)  # the first example loads the compiled module
 
 
 def sketch_of(*blocks, capacity=4096):
