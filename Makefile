@@ -28,7 +28,7 @@ demo: native  ## set up, then bins against splines on built-in data: a table, a 
 
 test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests of the package (TORCH=1 adds those against torch)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/encode/test_kernels.py tests/model/test_vectors.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/model/test_vectors.py
 
 test-paper: native $(VENV)/.test  ## tests of the experiments in paper/
 	$(BIN)/python -m pytest --numprocesses 2 tests/paper
@@ -61,19 +61,20 @@ sanitize: sanitize-address sanitize-thread  ## tests of the loops on modules wit
 
 # The package is copied beside the module, and found before that in src/. Python itself is not sanitized, hence LD_PRELOAD.
 sanitize-%: $(VENV)/.test
-	$(CONFIGURE) -B build/$* -DSPLINEFM_SANITIZE=$(if $(filter address,$*),address$(comma)undefined,$*) \
+	$(CONFIGURE) -B build/$* -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS=-O1 -DSPLINEFM_SANITIZE=$(if $(filter address,$*),address$(comma)undefined,$*) \
 	  -DSPLINEFM_OUTPUT=$(abspath build/$*/package/splinefm)
 	rm -rf build/$*/package
 	mkdir -p build/$*/package
 	cp -r src/splinefm build/$*/package/
 	rm -f build/$*/package/splinefm/_core*.so
 	$(BIN)/cmake --build build/$* --parallel $(JOBS) -- --quiet
-	PYTHONPATH=build/$*/package SPLINEFM_SANITIZED=$* ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=halt_on_error=1:exitcode=66 \
+	PYTHONPATH=build/$*/package SPLINEFM_SANITIZED=$* ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 \
 	  LD_PRELOAD="$$($(COMPILER) -print-file-name=lib$(if $(filter address,$*),a,t)san.so) $$($(COMPILER) -print-file-name=libstdc++.so)" \
 	  $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED_$*)
 
 
-SANITIZED_address := tests/native tests/encode
+# With tests of all loops; pyarrow's own threads are nothing that the thread sanitizer could judge.
+SANITIZED_address := tests/native tests/encode/test_loops.py tests/encode/test_fields.py tests/encode/test_sketch.py
 SANITIZED_thread := tests/native
 
 paper-quick: native $(VENV)/.test  ## every experiment of paper/ on reduced settings (DATA=folder: read data there, else download)

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace splinefm::bindings {
@@ -32,6 +33,13 @@ template <class Source> auto* numbers(const Source& array, const char* name) {
     if (array.size() && reinterpret_cast<std::uintptr_t>(data) % sizeof(*data))
         throw nb::value_error((std::string(name) + " must be aligned in memory; copy it").c_str());
     return data;
+}
+
+// A new array of n numbers, and where they are; not set to anything.
+template <class T> std::pair<T*, Array<T>> room(std::size_t n) {
+    T* const made = new T[n];
+    const nb::capsule owner(made, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return {made, Array<T>(made, {n}, owner)};
 }
 
 // An array that owns the numbers of a vector.

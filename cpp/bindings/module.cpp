@@ -9,6 +9,9 @@ namespace nb = nanobind;
 
 namespace splinefm::bindings {
 void bind_engine(nb::module_& module);
+void bind_string_table(nb::module_& module);
+void bind_interpolation(nb::module_& module);
+void bind_summary(nb::module_& module);
 void bind_probe(nb::module_& module);
 }  // namespace splinefm::bindings
 
@@ -22,5 +25,8 @@ NB_MODULE(_core, module) {
     }
     module.attr("isas") = nb::tuple(nb::cast(available_isas()));
     bindings::bind_engine(module);
+    bindings::bind_string_table(module);
+    bindings::bind_interpolation(module);
+    bindings::bind_summary(module);
     bindings::bind_probe(module);
 }

@@ -1,9 +1,6 @@
 // What the tests ask of the parts that no class shows: short vectors, the team of threads, denormal numbers.
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
-#include <thread>
-
 #include "bindings/arrays.hpp"
 #include "dispatch.hpp"
 #include "pool.hpp"
@@ -19,15 +16,24 @@ Array<float> probe_vec(In<float> a, In<float> b) {
     return give(std::move(out));
 }
 
-// Each of `parts` parts adds its number to its own sum, `jobs` times over; product is x y as a part computes it.
-std::vector<std::int64_t> probe_team(int threads, int parts, int jobs) {
-    if (parts < 0 || jobs < 0) throw nb::value_error("parts and jobs must not be negative");
-    Team team(threads);
-    std::vector<std::int64_t> sums(parts, 0);
-    nb::gil_scoped_release released;
-    for (int job = 0; job < jobs; ++job) team.run(parts, [&](int i) noexcept { sums[i] += i; });
-    return sums;
-}
+// A team whose parts add their numbers to sums of their own: i for part i and job.
+class ProbeTeam {
+public:
+    ProbeTeam(int threads, int parts)
+        : team(threads), sums(parts < 0 ? throw nb::value_error("parts must not be negative") : parts) {}
+
+    void run(int jobs) {
+        const nb::gil_scoped_release released;
+        for (int job = 0; job < jobs; ++job)
+            team.run(static_cast<int>(sums.size()), [this](int i) noexcept { sums[i] += i; });
+    }
+
+    std::vector<std::int64_t> found() const { return sums; }
+
+private:
+    Team team;
+    std::vector<std::int64_t> sums;
+};
 
 float probe_product(float x, float y) {
     Team team(1);
@@ -42,8 +48,10 @@ float probe_product(float x, float y) {
 void bind_probe(nb::module_& module) {
     module.def("probe_vec", &probe_vec, nb::arg("a").noconvert(), nb::arg("b").noconvert(),
                "For tests: a + b, a - b, a b, a / b, b[0] a, sqrt(a), abs(a), max(a, b) and the sum of a.");
-    module.def("probe_team", &probe_team, nb::arg("threads"), nb::arg("parts"), nb::arg("jobs"),
-               "For tests: parts add their numbers to sums of their own, in so many jobs.");
+    nb::class_<ProbeTeam>(module, "ProbeTeam", "For tests: a team of threads whose parts add up their numbers.")
+        .def(nb::init<int, int>(), nb::arg("threads"), nb::arg("parts"))
+        .def("run", &ProbeTeam::run, nb::arg("jobs"), "So many jobs.")
+        .def("found", &ProbeTeam::found, "The sums, part by part.");
     module.def("probe_product", &probe_product, nb::arg("x"), nb::arg("y"),
                "For tests: a product inside kernels, where denormal numbers are zero.");
 }

@@ -112,7 +112,9 @@ def test_all_commands_one_after_the_other_as_processes(shell, table, fitted, wri
     for suffix in ("csv", "parquet"):
         write(table.select(["price", "city", "click"]), tmp_path / f"data.{suffix}")
     shell("splinefm schema data.csv --target click --out schema.toml")
-    shell("splinefm schema data.parquet --target click --out again.toml && cmp schema.toml again.toml")
+    shell("splinefm schema data.parquet --target click --out again.toml")
+    # Only a text file can have text among its numbers.
+    shell("grep -v '^text = \"missing\"$' schema.toml | cmp - again.toml")
     small = "--schema schema.toml --model fm --k 2 --epochs 1 --json"
     out, error = shell(f"splinefm fit data.parquet --target click --out m.sfm {small}")
     assert json.loads(out)["rows"] == 300 and "epoch 1/1" in error

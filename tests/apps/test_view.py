@@ -150,7 +150,7 @@ def test_each_takes_the_most_frequent_categories(run, rich_model, training_rows)
 
 
 def test_each_says_what_it_leaves_out(run, fitted, tmp_path):
-    names = [f"c{i}" for i in range(8)]
+    names = [f"c{i:02}" for i in range(15)]
     table = {"c": [name for i, name in enumerate(names) for _ in range(10 + i)], "x": 0.0, "y": 0.0}
     table["x"] = table["y"] = np.arange(float(len(table["c"])))
     options = {"loss": "squared", "model": sf.FM(k=2), "training": sf.Training(epochs=1, threads=1)}
@@ -159,7 +159,8 @@ def test_each_says_what_it_leaves_out(run, fitted, tmp_path):
     result = run("view", "m.sfm", "--along", "x", "--each", "c", "--json")
     # By count, though the vocabulary was given the other way round.
     assert [view["segment"]["c"] for view in json.loads(result.stdout)["views"]] == names[:2:-1]
-    assert "5 most frequent of the 8 categories" in result.stderr
+    assert "3 of the 15 categories of 'c' are left out, the 12 most frequent are shown" in result.stderr
+    assert "choose others by --segment c=VALUE" in result.stderr
     assert not run("view", "m.sfm", "--along", "x", "--each", "c", "--json", "--quiet").stderr
 
 
@@ -446,8 +447,8 @@ def test_a_model_that_does_not_know_its_means_needs_data(run, rich_model, rich, 
 
 
 def test_too_many_segments(run, rich_model):
-    ages = [part for age in range(21) for part in ("--segment", f"age={age}")]
-    assert "makes 21 segments, at most 20" in run("view", rich_model, "--along", "recency", *ages, code=1).stderr
+    ages = [part for age in range(25) for part in ("--segment", f"age={age}")]
+    assert "makes 25 segments, at most 24" in run("view", rich_model, "--along", "recency", *ages, code=1).stderr
 
 
 def _fit_small(**settings):

@@ -50,7 +50,7 @@ def test_periods_are_dates_to_a_schema_and_a_model():
     times = pd.DataFrame({"month": periods.to_timestamp()})
     encoder = sf.fit_encoder(schema, frame)
     assert encoder == sf.fit_encoder(schema, times)
-    assert "date" in sf.Schema.infer(frame, target="y").reasons["month"]
+    assert "dates" in sf.Schema.infer(frame, target="y").reasons["month.trend"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -100,6 +100,9 @@ def test_fits_of_all_families_are_those_of_scipy(monkeypatch, column):
         return ours
 
     monkeypatch.setattr(bestfit, "nelder_mead", both)
+    # The simplex is for what the equations of a family do not find: here they find nothing.
+    plain = {name: family._replace(maximum=lambda z, weight: None) for name, family in FAMILIES.items()}
+    monkeypatch.setattr(bestfit, "find_family", plain.__getitem__)
     found = bestfit.fit_families(COLUMNS[column], bounds=(-1e9, 1e9) if column == "cauchy" else None)
     eligible = sum(not FAMILIES[name].exact for name, _, _ in found)
     assert len(tried) >= eligible > 0

@@ -429,7 +429,7 @@ def test_a_wrong_field_name_is_told_before_the_table_is_read(monkeypatch):
     ("change", "message"),
     [
         ({"target": "z"}, "no column 'z'"),
-        ({"target": "group", "loss": "squared"}, "column 'group' should hold numbers"),
+        ({"target": "group", "loss": "squared"}, "target 'group' should hold numbers"),
         ({"loss": "hinge"}, "loss must be one of"),
         ({"loss": "logistic"}, "a logistic target lies between 0 and 1"),
         ({"loss": "poisson"}, "a Poisson target is not negative"),
@@ -493,8 +493,8 @@ def test_scores_of_a_folder_come_chunk_by_chunk_in_its_order(tmp_path, monkeypat
     sizes = []
     chunks = fitted.encoder.encode_chunks
 
-    def in_small_chunks(self, source, *, threads=None):
-        for slots in chunks(source, rows=700, threads=threads):
+    def in_small_chunks(self, source, **options):
+        for slots in chunks(source, rows=700, **options):
             sizes.append(len(slots))
             yield slots
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
+from splinefm.encode import inference
 from splinefm.encode.inference import MANY_COLUMNS
 from splinefm.learn.fitting import MOST_FIELDS_IN_PAIRS, default_model
 from splinefm.learn.trials import Experiment
@@ -97,3 +98,11 @@ def test_a_table_in_memory_is_converted_once():
     training = sf.Training(epochs=1, threads=1)
     sf.fit_model(Frame(wide_table(40, 2)), "y", model=sf.FM(k=16), training=training)
     assert Frame.opened == 1
+
+
+def test_text_without_digits_is_not_parsed_as_numbers_and_dates(monkeypatch):
+    """Which takes more time than all the rest of a column; a table may have thousands of them."""
+    monkeypatch.setattr(inference, "parse_numbers", None)
+    monkeypatch.setattr(inference, "parse_times", None)
+    schema = sf.infer_schema({"c": ["a", "b", None] * 20, "d": ["True", "False", "True"] * 20})
+    assert schema.reasons == {"c": "text with 2 distinct values", "d": "truth values with 2 distinct values"}

@@ -5,6 +5,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,11 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=False
     )
+
+
+@pytest.mark.skipif("SPLINEFM_SANITIZED" not in os.environ, reason="not run by `make sanitize`")
+def test_sanitizers_look_at_the_module_that_was_built_for_them():
+    assert Path(_core.__file__).is_relative_to(ROOT / "build" / os.environ["SPLINEFM_SANITIZED"])
 
 
 class TestInstructionSets:
@@ -70,7 +76,8 @@ def test_an_instruction_set_leaks_no_code_that_the_linker_may_share(isa):
     if not objects:
         pytest.skip("no objects: `make native` was not run here")
     listed = subprocess.run(["nm", "--demangle", *map(str, objects)], capture_output=True, text=True, check=True).stdout
-    symbols = [line[17:].split(" ", 1) for line in listed.splitlines() if len(line) > 19 and line[17:18] in "WVu"]
+    symbols = [line[17:].split(" ", 1) for line in listed.splitlines() if line[16:17] + line[18:19] == "  "]
+    symbols = [symbol for symbol in symbols if symbol[0] in "WVu"]
     leaks = [name for kind, name in symbols if f"splinefm::{isa}::" not in name.split("(")[0]]
     assert not leaks, leaks
 
@@ -103,15 +110,53 @@ print(_core.probe_vec(a, a).tobytes().hex())
     assert run(code, SPLINEFM_ISA=isa).stdout.strip() == _core.probe_vec(a, a).tobytes().hex()
 
 
+def totals(team, jobs):
+    team.run(jobs)
+    return team.found()
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 6), st.integers(0, 40), st.integers(0, 200))
 def test_a_team_does_each_part_of_each_job_once(threads, parts, jobs):
-    assert _core.probe_team(threads, parts, jobs) == [jobs * i for i in range(parts)]
+    assert totals(_core.ProbeTeam(threads, parts), jobs) == [jobs * i for i in range(parts)]
+
+
+def test_callers_of_one_team_take_turns():
+    team = _core.ProbeTeam(3, 7)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: team.run(500), range(8)))
+    assert team.found() == [4000 * i for i in range(7)]
+
+
+def test_teams_of_several_callers_at_once():
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: totals(_core.ProbeTeam(3, 7), 500), range(8)))
+    assert found == [[500 * i for i in range(7)]] * 8
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_team_works_in_a_child_of_its_process():
+    """Its threads do not: a fork copies the one that calls it alone."""
+    code = """
+import os
+from splinefm import _core
+team = _core.ProbeTeam(3, 5)
+team.run(100)
+child = os.fork()
+if child == 0:
+    team.run(100)
+    os._exit(team.found() != [200 * i for i in range(5)])
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+team.run(50)
+assert team.found() == [150 * i for i in range(5)]
+"""
+    found = run(code)
+    assert found.returncode == 0, found.stderr
 
 
 def test_a_team_needs_a_thread():
     with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
-        _core.probe_team(0, 1, 1)
+        _core.ProbeTeam(0, 1)
 
 
 def test_denormal_numbers_are_zero_inside_and_themselves_outside():

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -777,6 +778,13 @@ def draw_categories(first, second, figsize=None):
     return sf.plots.plot_surface(surface, ax, link=True)
 
 
+def draw_close_bars():
+    item = sf.Categorical("c", vocabulary=["a", "b", "c", "d"], missing="error", unseen="neutral")
+    ax = Figure(figsize=(4.8, 2.4), layout="constrained").subplots()
+    rows = np.array([0.3005, 0.2936, 0.3112, 0.2932])
+    return sf.plots.plot_bars(sf.Bars(item, rows, 0.0, Loss("squared")), ax, link=True)
+
+
 FAMILY = ["Married-civ-spouse", "Never-married", "Divorced", "Separated", "Widowed", "Married-spouse-absent"]
 NASTY_PICTURES = {
     "study": draw_study,
@@ -805,6 +813,13 @@ def test_no_text_lies_on_another_or_leaves_the_picture(name):
         assert (box > -1).all() and (box < [width + 1, height + 1]).all(), f"{text!r} leaves the picture"
         for other, place in texts[i + 1 :]:
             assert overlap(box, place) < 1.5, f"{text!r} lies on {other!r}"
+
+
+def test_numbers_below_bars_do_not_run_together():
+    ax = draw_close_bars()
+    ticks = {text for text, _ in drawn_texts(ax.figure)} & set(labels(ax.xaxis))
+    boxes = sorted((box[0, 0], box[1, 0]) for text, box in drawn_texts(ax.figure) if text in ticks)
+    assert len(boxes) > 2 and all(after[0] - before[1] > 8.0 for before, after in pairwise(boxes))
 
 
 # Bad input

@@ -16,11 +16,17 @@ import typer
 from typer.core import TyperGroup
 
 from splinefm.apps import options as opt
-from splinefm.apps.output import print_json, say
+from splinefm.apps.failures import plain_warnings, tell
+from splinefm.apps.output import print_json, print_lines, say
 from splinefm.apps.reports import print_demo, print_evaluation, print_fit, print_info
+from splinefm.encode.wording import on_command_line
 
 if TYPE_CHECKING:
     from splinefm.apps.fit import FitRequest
+
+
+# The class behind all errors of usage, which typer itself tells; it does not give it a name of its own.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 class _Commands(TyperGroup):
@@ -28,14 +34,14 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()  # here, where a full disk can still be told
-            return result
-        except BrokenPipeError:
+            with on_command_line(), plain_warnings():
+                result = super().invoke(ctx)
+                sys.stdout.flush()  # here, where a full disk can still be told
+                return result
+        except (BrokenPipeError, _UsageError, typer.Exit, typer.Abort):
             raise
-        except (ValueError, OSError) as error:
-            say(f"splinefm: {error}")
-            raise typer.Exit(1) from error
+        except Exception as error:
+            raise typer.Exit(tell(error)) from error
 
 
 app = typer.Typer(
@@ -72,18 +78,22 @@ def schema(
     as_json: opt.Json = False,
 ) -> None:
     """Look at a table and propose a schema, with the reason for every choice."""
+    from splinefm.apps.destinations import check_schema_file
     from splinefm.apps.sources import open_data, refuse_overwriting, without
     from splinefm.encode.inference import infer_schema
 
-    inferred = without(infer_schema(open_data(data, sep=sep), target=target), ignore or [])
+    table = open_data(data, sep=sep)
     if out is not None:
         refuse_overwriting(out, data)
+        check_schema_file(out)
+    inferred = without(infer_schema(table, target=target), ignore or [])
+    if out is not None:
         inferred.save(out)
     if as_json:
         return print_json(inferred.to_dict())
-    print(inferred)
+    print_lines(str(inferred))
     if out is not None:
-        print(f"\nWritten to {out}; edit it as you like, and give it to fit: --schema {out}")
+        print_lines(f"\nWritten to {out}; edit it as you like, and give it to fit: --schema {out}")
 
 
 @app.command()

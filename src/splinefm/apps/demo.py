@@ -17,6 +17,7 @@ from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.splines import BSpline
 from splinefm.encode.transforms import MinMax
+from splinefm.learn.container import check_writable
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import fit_model
 from splinefm.learn.metrics import logloss
@@ -108,6 +109,9 @@ def run_demo(
     """Fit all arms, measure them on the same test rows, and leave picture, model and data in a folder."""
     begin = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
+    drawn, saved, data = (folder / name for name in ("curves.png", "model.sfm", "clicks.csv"))
+    for file in (drawn, saved, data):
+        check_writable(file)
     with make_progress(verbose) as progress:
         progress.say(f"making {train_rows + test_rows:,} rows of clicks")
         table, probability = click_data(train_rows + test_rows)
@@ -117,8 +121,7 @@ def run_demo(
         progress.begin("drawing, saving, scoring")
         fits = {arm.name: arm.fitted for arm in arms}
         best = min(arms, key=lambda arm: arm.test_loss)
-        picture = _draw(folder / "curves.png", {name: fits[name] for name in DRAWN})
-        saved, data = folder / "model.sfm", folder / "clicks.csv"
+        picture = _draw(drawn, {name: fits[name] for name in DRAWN})
         same = _save_and_reload(best.fitted, saved, test)
         _write_csv(test.slice(0, CSV_ROWS), data)
     clicks = test["click"].to_numpy()

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from splinefm.apps.destinations import save_model
 from splinefm.apps.output import print_facts, print_table
 from splinefm.apps.sources import refuse_overwriting
 from splinefm.encode.table import open_table
-from splinefm.learn.container import check_destination
-from splinefm.learn.modelfile import load, save
+from splinefm.learn.container import check_writable
+from splinefm.learn.modelfile import load
 from splinefm.learn.progress import make_progress
 from splinefm.use.discretize import DiscretizationReport, discretization_error, discretize
 
@@ -31,7 +32,7 @@ class DiscretizeRequest(NamedTuple):
 def discretize_file(request: DiscretizeRequest, verbose: bool = False) -> DiscretizationReport:
     """Write the model with bins; how far its scores can move, and did on the data."""
     refuse_overwriting(request.out, request.model, request.data or request.model)
-    check_destination(request.out)
+    check_writable(request.out)
     fitted = load(request.model)
     types = fitted.encoder.schema.column_types()
     data = None if request.data is None else open_table(request.data, types=types, sep=request.sep)
@@ -40,7 +41,7 @@ def discretize_file(request: DiscretizeRequest, verbose: bool = False) -> Discre
         binned = discretize(fitted, _fields(request), spacing=request.spacing, max_error=request.max_error, data=data)
         progress.say("measuring how far scores move")
         report = discretization_error(fitted, binned, data)
-    save(binned, request.out)
+    save_model(binned, request.out)
     return report
 
 

@@ -11,12 +11,13 @@ from typing import Any
 from splinefm.apps.effects import Effects, find_effects
 from splinefm.apps.evaluate import Measured, measure
 from splinefm.apps.info import describe_fields, describe_validation, predicted_thing
-from splinefm.apps.output import in_bytes, print_facts
+from splinefm.apps.output import print_facts
 from splinefm.apps.pictures import import_plots
 from splinefm.apps.sources import refuse_overwriting
 from splinefm.apps.survey import FEWEST_ROWS, NOTHING, Group, Survey, largest, survey
 from splinefm.apps.values import number_or_none, numbers
-from splinefm.learn.container import check_destination, replacing
+from splinefm.encode.wording import in_bytes
+from splinefm.learn.container import check_destination, check_writable, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.modelfile import load
 from splinefm.learn.progress import Progress, make_progress
@@ -213,8 +214,7 @@ def _check_out(out: Path, request: ExplainRequest) -> Path:
     if not out.exists() and not out.resolve().parent.is_dir():
         raise FileNotFoundError(f"--out {str(out)!r}: there is no folder {str(out.resolve().parent)!r}; make it first")
     page = out / PAGE
-    if out.exists():
-        check_destination(page)
+    check_writable(page if out.exists() else out)
     refuse_overwriting(page, request.model, request.data)
     import_plots()
     return page

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm.apps.destinations import save_model
 from splinefm.apps.info import describe_validation
 from splinefm.apps.sources import open_data, refuse_overwriting, require_columns, without
 from splinefm.encode.columns import is_text
@@ -18,7 +19,7 @@ from splinefm.encode.inference import LOOK_AT, infer_schema
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.table import Table
-from splinefm.learn.container import check_destination
+from splinefm.learn.container import check_writable
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import default_model, describe_default, fit_model
 from splinefm.learn.losses import LossName
@@ -100,7 +101,7 @@ class FitRequest:
 def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> dict[str, Any]:
     """Fit a model, save it, and tell how it went."""
     begin = time.perf_counter()
-    check_destination(request.out)  # before an hour of training, not after it
+    check_writable(request.out)  # before an hour of training, not after it
     refuse_overwriting(request.out, request.data, *(path for path in (request.schema,) if path is not None))
     training = replace(Training(), **request.training)
     table, validation = request.open(), request.open_validation()
@@ -120,7 +121,7 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
         verbose=verbose,
         **given,
     )
-    fitted.save(request.out)
+    save_model(fitted, request.out)
     return _summary(fitted, request, choice, time.perf_counter() - begin)
 
 

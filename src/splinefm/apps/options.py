@@ -253,7 +253,9 @@ SegmentValues = Annotated[
 ]
 Each = Annotated[
     str | None,
-    typer.Option(metavar="FIELD", help="A curve for each of the most frequent categories of this field, at most five."),
+    typer.Option(
+        metavar="FIELD", help="A curve for each of the categories of this field, at most the twelve most frequent."
+    ),
 ]
 Background = Annotated[
     str | None,

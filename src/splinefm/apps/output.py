@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from splinefm.encode.wording import visible
+
 
 def print_json(value: object) -> None:
     """One JSON object on the standard output; numbers that JSON does not have become null."""
@@ -32,11 +34,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     terminal = sys.stdout.isatty()
     # Decided here: rich takes some environment variables for a terminal, and cuts lines at 80 characters in a pipe.
     console = Console(force_terminal=terminal, width=None if terminal else 1000)
-    table = Table(box=box.SIMPLE, title=title, title_justify="left", show_edge=False, pad_edge=False)
+    heading = None if title is None else Text(visible(title))
+    table = Table(box=box.SIMPLE, title=heading, title_justify="left", show_edge=False, pad_edge=False)
     for name in columns:
-        table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left")
+        table.add_column(Text(visible(name.removeprefix(">"))), justify="right" if name.startswith(">") else "left")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     with console.capture() as capture:
         console.print(table)
     print("\n".join(line.rstrip() for line in capture.get().splitlines()))
@@ -47,26 +50,17 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     facts = list(facts)
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
-        print(f"{name:{width}}  {value}")
+        print(f"{name:{width}}  {visible(value)}")
+
+
+def print_lines(text: str) -> None:
+    """Lines on the standard output."""
+    print(visible(text, lines=True))
 
 
 def say(text: str) -> None:
     """A line for the reader on the standard error stream, which is not part of the result."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def in_bytes(size: int) -> str:
-    """A size as people read it.
-
-    Examples
-    --------
-    >>> in_bytes(999), in_bytes(12_345), in_bytes(3_400_000)
-    ('999 bytes', '12.3 kB', '3.4 MB')
-    """
-    if size < 1000:
-        return f"{size} bytes"
-    power = min(3, int(math.log10(size)) // 3)
-    return f"{size / 1000**power:.1f} {('kB', 'MB', 'GB')[power - 1]}"
+    print(visible(text, lines=True), file=sys.stderr, flush=True)
 
 
 def _plain(value: Any) -> Any:

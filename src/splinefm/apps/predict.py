@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pyarrow as pa
 from splinefm.apps.sources import STANDARD, open_data, refuse_overwriting, require_columns
 from splinefm.encode.drift import Watch
 from splinefm.encode.table import Table
+from splinefm.encode.wording import visible
 from splinefm.learn.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.modelfile import load
@@ -104,7 +106,7 @@ def _decoded(column: pa.Array) -> pa.Array:
 def _destination(out: str) -> Iterator[BinaryIO]:
     """The standard output, or a file that appears when all of it is written."""
     if out == STANDARD:
-        yield sys.stdout.buffer
+        yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     path = Path(out)
@@ -116,6 +118,16 @@ def _destination(out: str) -> Iterator[BinaryIO]:
         return
     with replacing(check_destination(path)) as file:
         yield file
+
+
+class _Terminal(io.BytesIO):
+    """The standard output where it is a terminal, which values of a table must not steer."""
+
+    def write(self, data: Any) -> int:
+        """Print text."""
+        text = bytes(data).decode(errors="replace")
+        sys.stdout.write("\n".join(visible(line.removesuffix("\r")) for line in text.split("\n")))
+        return len(data)
 
 
 def _writer(file: BinaryIO, columns: pa.Schema, format_name: str) -> Any:

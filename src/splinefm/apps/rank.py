@@ -42,8 +42,7 @@ def rank_file(request: RankRequest, verbose: bool = False) -> list[list[dict[str
         progress.say("folding the items")
         ids: Any = request.ids
         if ids is None:  # rows of the catalog, counted from 0
-            n_rows = table.n_rows if table.n_rows is not None else sum(len(part) for part in table.chunks([], 1 << 16))
-            ids = np.arange(n_rows)
+            ids = np.arange(table.count_rows())
         elif ids not in table.names:
             raise ValueError(f"--ids: {missing_column_message(ids, table.names)}")
         index = ItemIndex(fitted, table, ids, threads=request.threads)
@@ -98,7 +97,7 @@ def read_contexts(text: str) -> list[Context]:
         source, place = Path(text).read_text("utf-8"), repr(text)
     try:
         value = json.loads(source)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # what is nested too deeply, too
         raise ValueError(f"{place} is not JSON: {error}") from None
     contexts = value if isinstance(value, list) else [value]
     if not contexts or not all(isinstance(context, dict) for context in contexts):

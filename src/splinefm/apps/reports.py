@@ -6,7 +6,8 @@ import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from splinefm.apps.output import in_bytes, print_facts, print_table
+from splinefm.apps.output import print_facts, print_lines, print_table
+from splinefm.encode.wording import in_bytes
 
 if TYPE_CHECKING:
     from splinefm.apps.evaluate import Evaluation
@@ -32,9 +33,9 @@ def print_fit(summary: dict[str, Any]) -> None:
         ]
     )
     file, target = shlex.quote(summary["file"]), shlex.quote(summary["target"])
-    print("\nNext, with rows that the model has not seen:")
-    print(f"  splinefm evaluate {file} NEW.csv --target {target}")
-    print(f"  splinefm predict {file} NEW.csv --out predictions.csv")
+    print_lines("\nNext, with rows that the model has not seen:")
+    print_lines(f"  splinefm evaluate {file} NEW.csv --target {target}")
+    print_lines(f"  splinefm predict {file} NEW.csv --out predictions.csv")
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
@@ -62,7 +63,7 @@ def _print_groups(by: str, groups: list[GroupCalibration]) -> None:
     ][:MOST_GROUPS]
     print_table([by, ">weight", ">predicted", ">measured", ">error"], rows, f"calibration by {by!r}")
     if len(groups) > len(rows):
-        print(f"The {len(rows)} heaviest of {len(groups):,} values; --json has all.")
+        print_lines(f"The {len(rows)} heaviest of {len(groups):,} values; --json has all.")
 
 
 def print_info(about: dict[str, Any]) -> None:
@@ -155,23 +156,25 @@ def print_demo(result: dict[str, Any]) -> None:
     title = f"{result['train_rows']:,} rows to learn from, {result['test_rows']:,} others to test"
     print_table(["probabilities from", ">test loss", ">above the best possible"], rows, title)
     penalties = ", ".join(f"{name} {_penalty(value)}" for name, value in result["penalties"].items())
-    print(f"All are {result['model']} with the same training ({penalties}); they differ in how recency is encoded.")
+    print_lines(
+        f"All are {result['model']} with the same training ({penalties}); they differ in how recency is encoded."
+    )
     files = result["files"]
     model, data = (shlex.quote(files[name]) for name in ("model", "data"))
-    print(f"\nThe best model ({result['best']}) is in {files['model']}.", end=" ")
-    print(f"Loaded again, it predicts the same for {result['reloaded_rows']:,} of {result['test_rows']:,} rows.")
+    again = f"it predicts the same for {result['reloaded_rows']:,} of {result['test_rows']:,} rows"
+    print_lines(f"\nThe best model ({result['best']}) is in {files['model']}. Loaded again, {again}.")
     if files["picture"] is None:
-        print("No picture: matplotlib is not installed. To get it: pip install 'splinefm[plots]'")
+        print_lines("No picture: matplotlib is not installed. To get it: pip install 'splinefm[plots]'")
     else:
-        print(f"The learned curves over the true ones: {files['picture']}")
-    print("\nLook around:")
-    print(f"  splinefm info {model}")
-    print(f"  splinefm evaluate {model} {data} --by ad")
-    print(f"  splinefm predict {model} {data} | head")
-    print("\nWith a CSV of your own, and COLUMN the one to predict:")
-    print("  splinefm schema YOUR.csv --target COLUMN")
-    print("  splinefm fit YOUR.csv --target COLUMN --out model.sfm")
-    print("  splinefm predict model.sfm NEW.csv --out predictions.csv")
+        print_lines(f"The learned curves over the true ones: {files['picture']}")
+    print_lines("\nLook around:")
+    print_lines(f"  splinefm info {model}")
+    print_lines(f"  splinefm evaluate {model} {data} --by ad")
+    print_lines(f"  splinefm predict {model} {data} | head")
+    print_lines("\nWith a CSV of your own, and COLUMN the one to predict:")
+    print_lines("  splinefm schema YOUR.csv --target COLUMN")
+    print_lines("  splinefm fit YOUR.csv --target COLUMN --out model.sfm")
+    print_lines("  splinefm predict model.sfm NEW.csv --out predictions.csv")
 
 
 def number(value: float | None, style: str = ".5g") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -14,11 +13,11 @@ from splinefm.encode.arrow import to_arrow
 from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.encode.table import missing_column_message, quoted
+from splinefm.encode.table import missing_column_message, nearest_hint, quoted
 from splinefm.learn.fitted import Fitted
 from splinefm.use.values import frequent_positions
 
-MOST_EACH, MOST_SEGMENTS = 5, 20
+MOST_EACH, MOST_SEGMENTS = 12, 24
 _LOOKED_AT = 10_000  # categories among which similar names are looked for
 _BAR = "|"
 
@@ -131,8 +130,7 @@ def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], li
 
 def unknown_field(name: str, schema: Schema) -> str:
     """What to tell about a field that the model does not have."""
-    message = missing_column_message(name, schema.names)
-    return message.replace("no column", "no field").replace("in the table", "in the model").replace("Columns", "Fields")
+    return missing_column_message(name, schema.names, "field", "the model")
 
 
 def _read(text: str, schema: Schema, remarks: list[str]) -> tuple[str, Value]:
@@ -207,8 +205,7 @@ def _category(option: str, item: Categorical | MultiValued, text: str, remarks: 
         remarks.append(f"{text!r} is not in the vocabulary of {item.name!r}: it shares a row with other categories")
         return text
     known = names.slice(0, _LOOKED_AT).to_pylist()
-    nearest = difflib.get_close_matches(text, known, n=3)
-    hint = f"; nearest: {quoted(nearest)}" if nearest else ""
+    hint = nearest_hint(text, known)
     more = f", ... and {len(names) - 10:,} more" if len(names) > 10 else ""
     raise ValueError(
         f"--segment {option}: {item.name!r} has no category {text!r}{hint}. It has {quoted(known[:10])}{more}"
@@ -230,7 +227,11 @@ def _most_frequent(fitted: Fitted, name: str, along: Sequence[str], remarks: lis
     if not names:
         raise ValueError(f"--each {name}: {name!r} has no categories in this model")
     if (in_all := len(_vocabulary(item))) > MOST_EACH:
-        remarks.append(f"the {MOST_EACH} most frequent of the {in_all:,} categories of {name!r}")
+        left_out = f"{in_all - MOST_EACH:,} of the {in_all:,} categories of {name!r} are left out"
+        remarks.append(
+            f"--each {name}: {left_out}, the {MOST_EACH} most frequent are shown; "
+            f"choose others by --segment {name}=VALUE, one for each"
+        )
     return [[one] if isinstance(item, MultiValued) else one for one in names]
 
 

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from splinefm.apps.destinations import save_model
 from splinefm.apps.fit import FitRequest, choose_loss, find_schema, make_model
 from splinefm.apps.info import describe_study
-from splinefm.apps.output import in_bytes, print_facts
+from splinefm.apps.output import print_facts
 from splinefm.apps.pictures import FORMATS, import_plots, picture_bytes
 from splinefm.apps.reports import study_line
 from splinefm.apps.sources import refuse_overwriting
 from splinefm.encode.schema import Schema
 from splinefm.encode.table import Table
-from splinefm.learn.container import check_destination, replacing
+from splinefm.encode.wording import in_bytes
+from splinefm.learn.container import check_destination, check_writable, replacing
 from splinefm.learn.study import StudySummary
 from splinefm.model.family import AnyModel
 
@@ -58,7 +60,9 @@ def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -
     estimator = _estimator(fit, model, schema, validation, choice.loss)
     given = {**fit.sizes, **fit.training}
     searched = ("k", "batch_size", "learning_rate", "l2", "smoothness")
-    tuned = _tune(
+    from splinefm.learn.tuning import tune
+
+    tuned = tune(
         estimator,
         table,
         fit.target,
@@ -73,7 +77,7 @@ def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -
         prune=request.prune,
         verbose=verbose,
     )
-    tuned.estimator.fitted_.save(fit.out)
+    save_model(tuned.estimator.fitted_, fit.out)
     if request.plot is not None:
         _draw(tuned.summary, request.plot)
     return _summary(request, tuned.estimator.fitted_, time.perf_counter() - begin)
@@ -94,27 +98,16 @@ def print_tuning(summary: dict[str, Any]) -> None:
     print_facts([*facts, *([("picture", summary["plot"])] if summary["plot"] else [])])
 
 
-def _tune(*args: Any, **settings: Any) -> Any:
-    from splinefm.learn.tuning import tune
-
-    try:
-        return tune(*args, **settings)
-    except ModuleNotFoundError as error:
-        if error.name != "optuna":
-            raise
-        raise ValueError(str(error)) from error
-
-
 def _check_files(request: TuneRequest) -> None:
     """Raise where an output cannot be written: before an hour of training, not after it."""
     fit, plot = request.fit, request.plot
     inputs = [path for path in (fit.data, fit.schema, request.storage) if path is not None]
-    check_destination(fit.out)
+    check_writable(fit.out)
     refuse_overwriting(fit.out, *inputs)
     if plot is not None:
         if plot.suffix.lower() not in FORMATS:
             raise ValueError(f"--plot {str(plot)!r} must end in {', '.join(FORMATS)}")
-        check_destination(plot)
+        check_writable(plot)
         import_plots()
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from rich.markup import escape
 
-from splinefm.apps.output import print_facts, print_table
+from splinefm.apps.output import print_facts, print_lines, print_table
 from splinefm.apps.pictures import FORMATS, import_plots, make_axes, picture_bytes
 from splinefm.apps.predict import prediction_name
 from splinefm.apps.reports import number
@@ -19,7 +18,7 @@ from splinefm.apps.sources import refuse_overwriting
 from splinefm.apps.values import place_text
 from splinefm.apps.view import Seen, ViewRequest, make_view
 from splinefm.encode.numerical import Numerical
-from splinefm.learn.container import check_destination, replacing
+from splinefm.learn.container import check_destination, check_writable, replacing
 from splinefm.use.axis_formats import axis_format
 from splinefm.use.captions import caption
 from splinefm.use.curves import Curve
@@ -45,7 +44,7 @@ def _check_out(request: ViewRequest) -> Any:
         raise ValueError(f"--out {str(out)!r} must end in {', '.join(writers)}")
     if out.is_dir():
         raise IsADirectoryError(f"--out {str(out)!r} is a folder; give the name of a file in it")
-    check_destination(out)
+    check_writable(out)
     refuse_overwriting(out, request.model, *([request.data] if request.data is not None else []))
     if suffix in FORMATS:
         import_plots()  # before the work, not after it
@@ -162,16 +161,16 @@ def _print_lines(seen: Seen, printed: list[dict[str, Any]]) -> None:
     lines += [[f"({name})", *(number(each["tokens"][name][one]) for each in printed)] for name in tokens]
     heads = seen.segments.names if len(printed) > 1 else [prediction_name(seen.fitted) if seen.link else "score"]
     side = ">" if "x" in first else ""
-    print_table([side + escape(seen.along[0]), *(f">{escape(head)}" for head in heads)], lines)
+    print_table([side + seen.along[0], *(f">{head}" for head in heads)], lines)
     if first.get("categories_in_all", 0) > len(names):
-        print(f"The {len(names)} most frequent of {first['categories_in_all']:,} categories.")
+        print_lines(f"The {len(names)} most frequent of {first['categories_in_all']:,} categories.")
     for head, each in zip(heads, printed, strict=True):
         found = [(which, each[which]) for which in ("maximum", "minimum") if each.get(which)]
         if found:
             ends = ", ".join(
                 f"{which} {number(end[one])} at {place_text(seen.fitted, each, which)}" for which, end in found
             )
-            print(f"{head}: {ends}" if len(printed) > 1 else ends)
+            print_lines(f"{head}: {ends}" if len(printed) > 1 else ends)
 
 
 def _print_surface(seen: Seen, values: dict[str, Any]) -> None:
@@ -179,8 +178,8 @@ def _print_surface(seen: Seen, values: dict[str, Any]) -> None:
     sides = [_side_texts(seen, side, values[name]) for side, name in enumerate("xy")]
     lines = [[x, *map(number, row)] for x, row in zip(sides[0], rows, strict=True)]
     first, second = seen.along
-    columns = [f">{escape(y)}" for y in sides[1]]
-    print_table([escape(first), *columns], lines, escape(f"{seen.shown}; columns: {second}"))
+    columns = [f">{y}" for y in sides[1]]
+    print_table([first, *columns], lines, f"{seen.shown}; columns: {second}")
 
 
 def _side_texts(seen: Seen, side: int, values: Sequence[Any]) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from splinefm.encode.room import check_room
 from splinefm.encode.splines import (
     BSpline,
     FloatArray,
@@ -29,6 +30,11 @@ from splinefm.encode.splines import (
     whole,
 )
 from splinefm.encode.transforms import Transform
+
+# A Python number, its place in a tuple, and twice in arrays.
+_BYTES_PER_CUT = 48
+# Most functions where all of them are active at every point, and so many weights stand for one value.
+MOST_EVERYWHERE = 1 << 16
 
 
 @runtime_checkable
@@ -81,6 +87,7 @@ class Bins:
         if self.edges is not None:
             object.__setattr__(self, "edges", increasing("edges", self.edges))
         if self.cuts is None and self.edges is None and self.spacing == "uniform":
+            check_room(_BYTES_PER_CUT * self.count, f"a basis of {self.count:,} bins", "lower its count")
             object.__setattr__(self, "cuts", tuple((np.arange(1, self.count) / self.count).tolist()))
         elif self.cuts is not None:
             object.__setattr__(self, "cuts", tuple(float(cut) for cut in self.cuts))
@@ -152,7 +159,7 @@ class Polynomial:
     family: Literal["bernstein", "chebyshev", "legendre"] = "bernstein"
 
     def __post_init__(self) -> None:
-        check_count("degree", self.degree, 0)
+        check_count("degree", self.degree, 0, MOST_EVERYWHERE)
         if self.family not in ("bernstein", "chebyshev", "legendre"):
             raise ValueError(f'family must be "bernstein", "chebyshev" or "legendre", got {self.family!r}')
 
@@ -194,7 +201,7 @@ class Fourier:
     order: int = 4
 
     def __post_init__(self) -> None:
-        check_count("order", self.order, 1)
+        check_count("order", self.order, 1, MOST_EVERYWHERE)
 
     @property
     def widths(self) -> tuple[int, ...]:

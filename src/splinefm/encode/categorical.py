@@ -18,6 +18,7 @@ from splinefm.encode.sketch import FloatArray
 from splinefm.encode.slots import FieldLayout, IntArray
 from splinefm.encode.spelling import VALUES, Values, canonical, find_values
 from splinefm.encode.vocabulary import CategoryCounts, Vocabulary, hash_bucket
+from splinefm.encode.wording import as_field
 
 LONGEST_LIST = 64
 Unseen = Literal["rare", "neutral", "error", "hash"]
@@ -189,7 +190,8 @@ class Categorical:
         if self.unseen == "error" and len(unseen.dictionary):
             raise ValueError(
                 f"column {self.column!r} holds the unseen category {unseen.dictionary[0].as_py()!r}; "
-                f'use sf.Categorical({self.name!r}, unseen="rare") to accept new categories'
+                + as_field("Categorical", self.name, 'unseen="rare"')
+                + " to accept new categories"
             )
         if self.unseen == "hash":
             known_as = canonical(unseen.dictionary, self.spelling)

@@ -13,6 +13,7 @@ from splinefm.encode.arrow import from_strings, matches, scalar, to_arrow, to_nu
 from splinefm.encode.dates import ISO, parse_times, to_seconds
 from splinefm.encode.numbers import Decimal, parse_numbers
 from splinefm.encode.spelling import float_names
+from splinefm.encode.wording import as_field
 
 FloatArray = npt.NDArray[np.float64]
 Stray = Literal["error", "missing"]
@@ -153,15 +154,16 @@ def as_lists(column: pa.Array, name: str, separator: str | None) -> Lists:
     if is_text(column.type):
         if separator is None:
             raise ValueError(
-                f"column {name!r} holds text, not lists; say how to cut it, "
-                f'such as sf.MultiValued({name!r}, separator="|"), or use sf.Categorical({name!r})'
+                f"column {name!r} holds text, not lists; say how to cut it: "
+                + as_field("MultiValued", name, 'separator="|"')
+                + f"; or {as_field('Categorical', name)}"
             )
         column = pc.split_pattern(column.cast(pa.large_string()), separator)
     elif pa.types.is_null(column.type):
         column = column.cast(pa.large_list(pa.large_string()))
     elif not _is_list(column.type):
         raise ValueError(
-            f"column {name!r} should hold lists but is of type {column.type}; use sf.Categorical({name!r})"
+            f"column {name!r} should hold lists but is of type {column.type}; {as_field('Categorical', name)}"
         )
     column = column.cast(pa.large_list(column.type.value_type))
     missing = to_numpy(column.is_null())
@@ -247,7 +249,7 @@ def _not_numbers(column: pa.Array, name: str) -> str:
     example = f", such as {present[0].as_py()!r}" if len(present) else ""
     return (
         f"column {name!r} should hold numbers but is of type {column.type}{example}; "
-        f"convert it, or use sf.Categorical({name!r})"
+        f"convert it, or {as_field('Categorical', name)}"
     )
 
 
@@ -255,12 +257,13 @@ def _stray_number(column: pa.Array, stray: npt.NDArray[np.bool_], name: str) -> 
     example = column[int(stray.argmax())].as_py()
     if holds_dates(pa.array([example])):
         return (
-            f"column {name!r} holds dates such as {example!r}, not numbers; use sf.Timestamp({name!r}), "
-            f'or sf.Numerical({name!r}, part="trend") for one of its parts'
+            f"column {name!r} holds dates such as {example!r}, not numbers; {as_field('Timestamp', name)}; "
+            "or for one of its parts " + as_field("Numerical", name, 'part="trend"')
         )
     return (
-        f"column {name!r} should hold numbers, but has {example!r}; mend it, count such text as missing: "
-        f'sf.Numerical({name!r}, text="missing"), or use sf.Categorical({name!r})'
+        f"column {name!r} should hold numbers, but has {example!r}; mend it, or count such text as missing: "
+        + as_field("Numerical", name, 'text="missing"')
+        + f"; or {as_field('Categorical', name)}"
     )
 
 
@@ -275,5 +278,5 @@ def _stray_date(column: pa.Array, stray: npt.NDArray[np.bool_], name: str, forma
 
 def _nested(column: pa.Array, name: str) -> str:
     if _is_list(column.type):
-        return f"column {name!r} holds lists; use sf.MultiValued({name!r})"
+        return f"column {name!r} holds lists; {as_field('MultiValued', name)}"
     return f"column {name!r} is of the nested type {column.type}; make its parts columns of their own"

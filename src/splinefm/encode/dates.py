@@ -178,6 +178,18 @@ def _days_since_march(days: FloatArray) -> FloatArray:
     return np.asarray(of_era - (365.0 * year + np.floor(year / 4.0) - np.floor(year / 100.0)))
 
 
+def look_like_dates(text: pa.LargeStringArray) -> bool:
+    """Whether half of the text at least is written like a date.
+
+    Examples
+    --------
+    >>> look_like_dates(pa.array(["2024-01-01", "?"], pa.large_string()))
+    True
+    """
+    alike = pc.or_(matches(text, ISO), matches(text, _LOOKS_LIKE_DATE))
+    return 2 * (pc.sum(alike).as_py() or 0) >= len(text)
+
+
 def find_format(text: pa.LargeStringArray) -> tuple[str | None, bool]:
     """The format of dates that are not written as ISO 8601 says, and whether two different ones fit.
 

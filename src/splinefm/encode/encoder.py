@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from splinefm.encode.categorical import Categorical, CategoricalStatistics, MultiValuedStatistics
 from splinefm.encode.numerical import NumericalStatistics
+from splinefm.encode.room import check_room
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.sketch import FloatArray
 from splinefm.encode.slots import Layout, Slots, concatenate_slots, empty_slots
@@ -29,6 +30,9 @@ FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStati
 # Rows per task: fitting takes a column of a chunk at a time, encoding all columns of a block.
 CHUNK = 131_072
 BLOCK = 16_384
+# What fitting a field takes: counts and weights of its table rows and copies of them; and for a summary of so many
+# values all their weights, which are a few arrays of float64.
+ROW_BYTES, WEIGHT_BYTES, POINTS = 48, 32, 4096
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -198,8 +202,10 @@ class Encoder:
         """
         source = _open(self.schema, table)
         if source.n_rows is None:
+            self._check_block(BLOCK, threads)
             parts = list(in_order(partial(self._encode_block, watch), self._blocks(source), threads))
             return concatenate_slots(parts) if parts else empty_slots(0, self.layout)
+        self._check_block(min(BLOCK, source.n_rows), threads)
         # Writing in place: the result is never in memory twice.
         slots = empty_slots(source.n_rows, self.layout)
         self._fill(slots, self._blocks(source), threads, watch)
@@ -210,6 +216,7 @@ class Encoder:
     ) -> Iterator[Slots]:
         """Slots of a table in chunks of `rows` rows, for tables that do not fit in memory."""
         for chunk in _open(self.schema, table).chunks(self.schema.columns, rows):
+            self._check_block(min(BLOCK, chunk.num_rows), threads)
             slots = empty_slots(chunk.num_rows, self.layout)
             self._fill(slots, _cut(chunk), threads, watch)
             yield slots
@@ -251,6 +258,15 @@ class Encoder:
         tasks = ((block, slots, at, watch) for at, block in _numbered(blocks))
         for _ in in_order(self._encode_into, tasks, threads):
             pass
+
+    def _check_block(self, rows: int, threads: int | None) -> None:
+        """Raise where the weights of a block of rows, in float64, are more than there is memory for."""
+        widest = max(self.layout.fields, key=lambda item: sum(item.widths))
+        check_room(
+            count_threads(threads) * rows * WEIGHT_BYTES * sum(widest.widths),
+            f"encoding {rows:,} rows of field {widest.name!r}, with {sum(widest.widths):,} weights for each,",
+            "give it fewer basis functions",
+        )
 
     def _encode_block(self, watch: Watch | None, block: pa.RecordBatch) -> Slots:
         slots = empty_slots(block.num_rows, self.layout)
@@ -323,7 +339,19 @@ def _finish(working: list[Future[None]]) -> None:
 def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray, FloatArray]:
     item, statistics = task
     fitted, note = item.fit(statistics)
+    _check_field(fitted)
     return fitted, note, *_row_sums(fitted, statistics)
+
+
+def _check_field(item: Field) -> None:
+    """Raise where a fitted field has more table rows, or more weights per row, than there is memory for."""
+    layout = Layout((item.layout,))
+    rows, weights = layout.n_rows, layout.n_weights
+    check_room(
+        ROW_BYTES * rows + POINTS * WEIGHT_BYTES * weights,
+        f"field {item.name!r} with {rows:,} table rows, of which a value uses {weights:,},",
+        "give it fewer basis functions or buckets, or raise its min_count",
+    )
 
 
 def _row_sums(item: Any, statistics: Any) -> tuple[FloatArray, FloatArray]:

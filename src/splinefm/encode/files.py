@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from splinefm.encode.delimited import check_columns, from_csv, naming
 from splinefm.encode.table import Piece, Table, make_table, quoted, unnamed_index
+from splinefm.encode.wording import for_reader
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -42,14 +44,17 @@ def open_files(
 
 def _expand(source: str | os.PathLike[str]) -> list[Path]:
     """The files that a path, a folder or a glob stands for."""
-    path = Path(source).expanduser()
+    path = Path(source)
+    with suppress(RuntimeError):  # ~name of a user who does not exist
+        path = path.expanduser()
     if path.is_dir():
         return _folder_files(path)
     if path.exists():
         return [path]
     if re.search(r"[*?\[]", str(path)):
         return _glob_files(path)
-    raise FileNotFoundError(f"no file or folder {os.fspath(source)!r}; data elsewhere: pass a pyarrow dataset")
+    elsewhere = for_reader("; data elsewhere: pass a pyarrow dataset", "")
+    raise FileNotFoundError(f"no file or folder {os.fspath(source)!r}{elsewhere}")
 
 
 def _folder_files(folder: Path) -> list[Path]:
@@ -57,7 +62,9 @@ def _folder_files(folder: Path) -> list[Path]:
     if not files:
         raise ValueError(
             f"no data files ({', '.join(_FORMATS)}) in folder {str(folder)!r}; for files in folders below it "
-            "pass a glob such as 'folder/**/*.parquet' or a pyarrow dataset"
+            + for_reader("pass", "give")
+            + " a glob such as 'folder/**/*.parquet'"
+            + for_reader(" or a pyarrow dataset", "")
         )
     return files
 

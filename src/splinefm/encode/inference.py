@@ -25,7 +25,7 @@ from splinefm.encode.columns import (
     is_text,
     one_array,
 )
-from splinefm.encode.dates import DAY, find_format, parse_times, to_seconds, to_times
+from splinefm.encode.dates import DAY, find_format, look_like_dates, parse_times, to_seconds, to_times
 from splinefm.encode.numbers import Decimal, find_decimal, parse_numbers
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
@@ -52,6 +52,7 @@ MOST_AMOUNTS, GAP, KNOWN, ROWS_PER_AMOUNT = 256, 10.0, 0.9, 4
 # Text is numbers or dates if nearly all of it is, or if what is not has few spellings, such as "?".
 NEARLY_ALL, MOSTLY, FEW_SPELLINGS = 0.99, 0.8, 3
 EXAMPLES = 3
+SAMPLE = 5_000  # values that are tried first: to go through all takes long
 # With more distinct values than this, splines of several resolutions find the detail that the data support.
 FINE = 128
 # With more columns than these each has one resolution: three would take thrice the time and memory.
@@ -180,14 +181,19 @@ def _left_out(name: str, why: str) -> _Choice:
 def _text(name: str, text: pa.LargeStringArray, untyped: bool) -> _Choice:
     """Dates, numbers or categories."""
     present = text.drop_null()
+    distinct = present.unique()
+    booleans = find_values(distinct) == "booleans"
+    if not pc.any(matches(distinct, r"\d"), min_count=0).as_py():  # no dates or numbers: most of the time of a column
+        return _categorical(name, text, "truth values" if booleans else "text")
     found = _text_dates(name, text, present) or _text_numbers(name, text, present, untyped)
     if found is not None:
         return found
-    booleans = find_values(present.unique()) == "booleans"
     return _categorical(name, text, "truth values" if booleans else "text", _mixture_words(name, present))
 
 
 def _text_dates(name: str, text: pa.LargeStringArray, present: pa.LargeStringArray) -> _Choice | None:
+    if not look_like_dates(present[:SAMPLE]):
+        return None
     format, ambiguous = find_format(present.unique())
     if ambiguous:
         return _categorical(
@@ -205,7 +211,7 @@ def _text_dates(name: str, text: pa.LargeStringArray, present: pa.LargeStringArr
 
 
 def _text_numbers(name: str, text: pa.LargeStringArray, present: pa.LargeStringArray, untyped: bool) -> _Choice | None:
-    decimal = find_decimal(present)
+    decimal = find_decimal(present[:SAMPLE])
     x, stray = parse_numbers(text, decimal)
     if stray is None:
         stray = np.zeros(len(text), bool)

@@ -20,6 +20,7 @@ from splinefm.encode.sketch import FloatArray, QuantileSketch
 from splinefm.encode.slots import FieldLayout, IntArray
 from splinefm.encode.splines import BSpline
 from splinefm.encode.transforms import MinMax, Transform
+from splinefm.encode.wording import as_field, for_reader
 
 ORDINARY = -1
 EXAMPLES = 3
@@ -106,7 +107,8 @@ class Numerical:
         if self.transform == "auto" and getattr(self.basis, "periodic", False):
             raise ValueError(
                 f"field {self.name!r}: a periodic basis needs the period in raw units; "
-                "give it, such as transform=sf.MinMax(low=0, high=24)"
+                "give it, such as "
+                + for_reader("transform=sf.MinMax(low=0, high=24)", 'transform = {kind = "MinMax", low = 0, high = 24}')
             )
 
     def _check_dates(self) -> None:
@@ -211,13 +213,17 @@ class Numerical:
         if self.missing == "error" and missing.any():
             raise ValueError(
                 f"column {self.column!r} has missing values; fill them, "
-                f'or use sf.Numerical({self.name!r}, missing="token")'
+                "or " + as_field("Numerical", self.name, 'missing="token"')
             )
         infinite = x[~finite & (token == ORDINARY)]
         if len(infinite):
             raise ValueError(
                 f"column {self.column!r} holds {infinite[0]}; remove it, or give it a row of its own: "
-                f'sf.Numerical({self.name!r}, special=[float("{infinite[0]}")])'
+                + as_field(
+                    "Numerical",
+                    self.name,
+                    for_reader(f'special=[float("{infinite[0]}")]', f'special=["== {infinite[0]}"]'),
+                )
             )
         return None if (token == ORDINARY).all() else token
 
@@ -364,7 +370,7 @@ def _checked_special(special: Any) -> tuple[float | str, ...]:
     for rule in special:
         try:
             _, number = _rule(rule if isinstance(rule, str) else float(rule))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             number = np.nan
         if np.isnan(number):
             raise ValueError(

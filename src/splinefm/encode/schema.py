@@ -166,6 +166,8 @@ class Schema:
         reasons = {}
         items: list[Field | Timestamp] = []
         for entry in entries:
+            if not isinstance(entry, Mapping):
+                raise ValueError(f'field {len(items)} must be a table with "kind" and "name", got {entry!r:.60}')
             entry = dict(entry)
             reason = entry.pop("reason", None)
             items.append(_from_dict(entry, f"field {entry.get('name', len(items))!r}"))
@@ -175,7 +177,7 @@ class Schema:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .toml or .json file; an existing file is replaced in one step."""
-        path = _schema_path(path)
+        path = schema_path(path)
         text = _toml(self.to_dict()) if path.suffix == ".toml" else json.dumps(self.to_dict(), indent=2) + "\n"
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
         try:
@@ -189,11 +191,11 @@ class Schema:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Schema:
         """Read a .toml or .json file."""
-        path = _schema_path(path)
+        path = schema_path(path)
         try:
             text = path.read_text(encoding="utf-8")
             description = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-        except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # what is nested too deeply, too
             raise ValueError(f"{path} is not a valid {path.suffix[1:].upper()} file: {error}") from error
         try:
             return Schema.from_dict(description)
@@ -223,7 +225,8 @@ def _is_plain_number(item: Field) -> bool:
     return isinstance(item, Numerical) and item.part is None and item.text == "error" and item.decimal == "."
 
 
-def _schema_path(path: str | os.PathLike[str]) -> Path:
+def schema_path(path: str | os.PathLike[str]) -> Path:
+    """The path of a schema file, whose name tells its form."""
     path = Path(path)
     if path.suffix not in (".toml", ".json"):
         raise ValueError(f"a schema file ends in .toml or .json, got {str(path)!r}")
@@ -280,7 +283,7 @@ def _from_dict(description: Any, where: str) -> Any:
             raise ValueError(f"{where}: {name} has no setting {key!r}; it has {', '.join(known)}")
     try:
         return kind(**{key: _from_dict(value, where) for key, value in settings.items()})
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:  # a number that no float holds, too
         raise ValueError(f"{where}: {name}: {error}") from error
 
 

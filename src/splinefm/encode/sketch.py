@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._core import summarize_sorted
 from splinefm.encode.scratch import scratch
 
 FloatArray = npt.NDArray[np.float64]
@@ -79,13 +80,9 @@ class Summary:
 
 def summarize(x: FloatArray, capacity: int = CAPACITY) -> Summary:
     """The summary of finite values; exact if no more than `capacity` are distinct."""
-    from splinefm.encode.kernels import summarize_sorted
-
     ordered = np.add(x, 0.0, out=scratch("ordered", len(x), np.float64))  # one zero instead of 0.0 and -0.0
     ordered.sort()
-    value, below, at = np.empty((3, min(capacity, len(x))))
-    kept = summarize_sorted(ordered, capacity, value, below, at)
-    return Summary(value[:kept].copy(), below[:kept].copy(), at[:kept].copy(), float(len(x)))
+    return Summary(*summarize_sorted(ordered, capacity), total=float(len(x)))
 
 
 @dataclass

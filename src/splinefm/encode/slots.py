@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.room import check_room
+
 if TYPE_CHECKING:
     import scipy.sparse
 
@@ -65,7 +67,8 @@ class Layout:
             largest = max(self.fields, key=lambda field: field.n_rows)
             raise ValueError(
                 f"the fields need {self.n_rows:,} table rows, at most {MAX_ROWS:,} are possible; "
-                f"{largest.name!r} alone needs {largest.n_rows:,}: raise its min_count"
+                f"{largest.name!r} alone needs {largest.n_rows:,}: give it fewer basis functions or buckets, "
+                "or raise its min_count"
             )
 
     @property
@@ -176,6 +179,8 @@ class Slots:
 
 def empty_slots(n: int, layout: Layout) -> Slots:
     """Room for n rows."""
+    needed = 4 * n * (layout.n_windows + layout.n_weights)
+    check_room(needed, f"a table of {n:,} encoded rows", "use fewer rows or columns, or bases with fewer functions")
     return Slots(np.empty((n, layout.n_windows), np.int32), np.empty((n, layout.n_weights), np.float32), layout)
 
 

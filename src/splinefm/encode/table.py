@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate, chain, islice
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ _ACCEPTED = (
 READ_ONCE = "a reader or stream can be read once; pass a table, a path or a dataset instead"
 _Read = Callable[[list[str]], Iterable[pa.RecordBatch]]
 _Part = tuple[int, pa.RecordBatch]
+
+# From this share of common letters on, names are offered in place of one that is not there.
+_ALIKE = 0.6
 
 # A shuffled batch mixes so many places of a table, fewer for wide ones: an open Parquet column takes about 1.6 MB,
 # because its pages are read whole.
@@ -133,6 +136,16 @@ class Table:
         parts = (_parts(first, read(schema.names), schema, turn) for first, read in pieces)
         return _gather(_take_turns(parts, n_open), schema, rows)
 
+    def count_rows(self) -> int:
+        """Number of rows; where it is not known, one column is read.
+
+        Examples
+        --------
+        >>> open_table({"a": [1, 2], "b": [3, 4]}).count_rows()
+        2
+        """
+        return self.n_rows if self.n_rows is not None else self._count(Piece(self._read))
+
     @cached_property
     def _placed(self) -> list[tuple[int, _Read]]:
         """The pieces, each with the number of its first row; where sizes are not known, one column is read."""
@@ -217,7 +230,9 @@ def check_separator(sep: str | None) -> None:
         raise ValueError(f"sep must be one character, such as ',', ';', '|' or a tab, got {sep!r}")
 
 
-def missing_column_message(name: str, names: Sequence[str]) -> str:
+def missing_column_message(
+    name: str, names: Sequence[str], kind: Literal["column", "field"] = "column", place: str = "the table"
+) -> str:
     """What to tell about a column that a table does not have: the nearest names and those that exist.
 
     Examples
@@ -225,9 +240,42 @@ def missing_column_message(name: str, names: Sequence[str]) -> str:
     >>> missing_column_message("recencyy", ["recency", "country"])
     "no column 'recencyy' in the table; nearest: 'recency'. Columns: 'recency', 'country'"
     """
-    nearest = difflib.get_close_matches(str(name), names, n=3)
-    hint = f"; nearest: {quoted(nearest)}" if nearest else ""
-    return f"no column {name!r} in the table{hint}. Columns: {quoted(names)}"
+    return f"no {kind} {name!r} in {place}{nearest_hint(name, names)}. {kind.capitalize()}s: {quoted(names)}"
+
+
+def nearest_hint(name: str, names: Sequence[str], most: int = 3) -> str:
+    """The names that a misspelled one may stand for, the likeliest first: what to add to a message.
+
+    Examples
+    --------
+    >>> nearest_hint("Age", ["age in years", "hours", "country"])
+    "; nearest: 'age in years'"
+    """
+    found = nearest_names(name, names, most)
+    return f"; nearest: {quoted(found)}" if found else ""
+
+
+def nearest_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:
+    """The names that are most like one: those that are equal but for upper case and signs, then those that contain it
+    or are contained in it, then those that share letters. Where none is like it, those that share most.
+    """
+    wanted = _letters(str(name))
+    scored = []
+    for place, other in enumerate(names):
+        letters = _letters(other)
+        within = min(len(wanted), len(letters)) > 1 and (wanted in letters or letters in wanted)
+        ratio = difflib.SequenceMatcher(None, wanted, letters).ratio()
+        scored.append((-(wanted == letters), -within, -ratio, place))
+    scored.sort()
+    alike = [names[place] for same, within, ratio, place in scored if same or within or -ratio >= _ALIKE]
+    if not alike and len(names) <= most:  # a list of all says no more than the names themselves
+        return []
+    return (alike or [names[place] for *_, place in scored])[:most]
+
+
+def _letters(name: str) -> str:
+    """A name without what people misremember; itself, if nothing else is in it."""
+    return "".join(filter(str.isalnum, name.casefold())) or name
 
 
 def quoted(names: Sequence[str], most: int = 20) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._core import Interpolation
 from splinefm.encode import families as cdfs
 from splinefm.encode.bestfit import fit_families
 from splinefm.encode.points import SMALLEST, Float, distinct_points, mid_ranks, weighted_quantile
@@ -137,14 +138,8 @@ class Quantile:
         return replace(self, x=tuple(values[kept].tolist()), u=tuple(unit.tolist()))
 
     def __call__(self, x: npt.ArrayLike) -> Float:
-        from splinefm.encode.kernels import interpolate
-
         x = np.asarray(x, dtype=np.float64)
-        out = np.empty(x.shape)
-        flat = np.ascontiguousarray(x.reshape(-1))
-        flat.flags.writeable = False  # as columns of a table are: Numba would compile the loop for both
-        interpolate(flat, *self._arrays, *self._guide, out.reshape(-1))
-        return out
+        return self._interpolation(np.ascontiguousarray(x.reshape(-1))).reshape(x.shape)
 
     def inverse(self, u: npt.ArrayLike) -> Float:
         raw, unit = self._arrays
@@ -156,8 +151,12 @@ class Quantile:
         return np.array(_fitted(self, self.x or None)), np.array(self.u)
 
     @cached_property
-    def _guide(self) -> tuple[int, npt.NDArray[np.int32]]:
-        return _make_guide(self._arrays[0])
+    def _interpolation(self) -> Interpolation:
+        return Interpolation(*self._arrays)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields, without what is made of them when it is needed."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -417,17 +416,6 @@ def _from_unit(
         return _from_unit(inside, low, high)
     x = np.clip(unwarp(start + inside * (stop - start)), low, high)
     return np.where(inside == 0, low, np.where(inside == 1, high, x))
-
-
-def _make_guide(knots: Float, cells: int = 4096) -> tuple[int, npt.NDArray[np.int32]]:
-    """A guide to the knots, see `kernels.interpolate`: three times faster than a binary search."""
-    from splinefm.encode.kernels import build_guide
-
-    first, last = (knots[[1, -1]] - knots[0]).view(np.int64).tolist()
-    shift = max(0, (last - first).bit_length() - cells.bit_length() + 1)
-    guide = np.empty(((last - first) >> shift) + 2, np.int32)
-    build_guide(knots, shift, guide)
-    return shift, guide
 
 
 def _merge_neighbors(values: Float, weights: Float) -> tuple[Float, Float]:

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._core import StringTable, count_strings
 from splinefm.encode.arrow import scalar, to_arrow, to_numpy
 from splinefm.encode.category_order import natural_ranks
 from splinefm.encode.columns import Categories, one_array, text_buffers
-from splinefm.encode.scratch import scratch
 from splinefm.encode.spelling import Values, canonical
 
 IntArray = npt.NDArray[np.int32]
@@ -99,7 +99,7 @@ class CategoryCounts:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Category names in row order, with a hash index that is built at the first look-up.
+    """Category names in row order, with a hash table that is built at the first look-up.
 
     Examples
     --------
@@ -131,11 +131,7 @@ class Vocabulary:
         return found
 
     def _find(self, names: pa.LargeStringArray) -> IntArray:
-        from splinefm.encode.kernels import find
-
-        out = np.empty(len(names), np.int32)
-        find(*text_buffers(names), *text_buffers(self.names), self._index, out)
-        return out
+        return self._table.find(*text_buffers(names))
 
     def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
         """Positions in the order to show them: of numbers, days, .. (see `natural_ranks`), or else as given."""
@@ -147,12 +143,12 @@ class Vocabulary:
         return natural_ranks(self.names)
 
     @cached_property
-    def _index(self) -> IntArray:
-        from splinefm.encode.kernels import build_index
+    def _table(self) -> StringTable:
+        return StringTable(*text_buffers(self.names))
 
-        table = np.full(1 << max(3, (2 * len(self.names)).bit_length()), -1, np.int32)
-        build_index(*text_buffers(self.names), table)
-        return table
+    def __getstate__(self) -> dict[str, pa.LargeStringArray]:
+        """The names, without what is made of them when it is needed."""
+        return {"names": self.names}
 
 
 def _sum_by_name(names: pa.LargeStringArray, counts: npt.NDArray[np.int64]) -> pa.Table:
@@ -165,15 +161,10 @@ def _sum_by_name(names: pa.LargeStringArray, counts: npt.NDArray[np.int64]) -> p
 
 def _count(names: pa.LargeStringArray) -> tuple[pa.LargeStringArray, pa.Array]:
     """Distinct names and how often each occurs, in the order of their first occurrence."""
-    from splinefm.encode.kernels import count_strings
-
     if names.null_count:
         names = names.drop_null()
-    table = scratch("table", 1 << max(3, len(names).bit_length()), np.int32)
-    table[:] = -1
-    example, count = scratch("example", len(names), np.int32), scratch("count", len(names), np.int64)
-    kinds = count_strings(*text_buffers(names), table, example, count)
-    return names.take(to_arrow(example[:kinds])), to_arrow(count[:kinds].copy())
+    first, count = count_strings(*text_buffers(names))
+    return names.take(to_arrow(first)), to_arrow(count)
 
 
 def hash_bucket(name: str, buckets: int) -> int:

@@ -19,6 +19,7 @@ from splinefm.encode.encoder import CHUNK, Encoder, Statistics
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Layout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.table import Table, missing_column_message, open_table
+from splinefm.encode.wording import for_reader
 from splinefm.learn.labels import (
     BALANCED,
     Classes,
@@ -315,7 +316,10 @@ class Chunks:
         self.held_out, self.start = held_out, start
         self.n_rows = encoder.n_rows - held_out.n_rows
         if not self.n_rows:
-            raise ValueError(f"all {encoder.n_rows} rows are held out for validation; pass validation=0")
+            raise ValueError(
+                f"all {encoder.n_rows} rows are held out for validation; "
+                + for_reader("pass validation=0", "add --validation 0")
+            )
         self.rows_per_chunk = min(STREAM_ROWS, max(1024, STREAM_BYTES // _bytes_per_row(encoder.layout)))
         self.validation: Chunk | None = None
         self.kept: Chunk | None = None

@@ -35,7 +35,7 @@ _START = b'{"__metadata__":{"splinefm":'
 _NO_DIGEST = "0" * 64
 _MOST_HEADER = 16 << 20
 _MOST_DIMENSIONS = 4
-_FOREIGN = "it is not a model file of splinefm; such a file is what Fitted.save writes"
+_FOREIGN = "it is not a model file of splinefm; such a file is what Fitted.save and splinefm fit write"
 
 
 class ModelFileError(ValueError):
@@ -221,7 +221,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def check_destination(path: Path) -> Path:
     """The file to write, which is where a link leads; raise where there can be none."""
-    target = path.resolve()
+    try:
+        target = path.resolve()
+    except RuntimeError as error:  # a link that leads to itself, before Python 3.13
+        raise OSError(f"cannot save to {str(path)!r}: {error}") from error
     if target.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder; add a file name, such as {str(path / 'model.sfm')!r}")
     if not target.parent.is_dir():
@@ -233,14 +236,35 @@ def check_destination(path: Path) -> Path:
     return target
 
 
+def check_writable(path: Path) -> Path:
+    """The file to write, once a file was made beside it and removed: to be called before the work that fills it.
+
+    Only trying tells: permissions are not all, as on a file system that is read-only or for a user who may do anything.
+    """
+    target = check_destination(path)
+    temporary = _name_beside(target)
+    _create(temporary).close()
+    temporary.unlink(missing_ok=True)
+    return target
+
+
+def _name_beside(target: Path) -> Path:
+    return target.with_name(f".{target.name[:32]}.{secrets.token_hex(8)}.part")
+
+
+def _create(path: Path) -> BinaryIO:
+    try:
+        return path.open("xb")
+    except OSError as error:
+        kind = PermissionError if isinstance(error, PermissionError) else OSError
+        raise kind(f"the folder {str(path.parent)!r} is not writable ({error.strerror}); choose another") from error
+
+
 @contextmanager
 def replacing(target: Path) -> Iterator[BinaryIO]:
     """A new file that takes the place of the target once all of it is on the disk, or vanishes."""
-    temporary = target.with_name(f".{target.name[:32]}.{secrets.token_hex(8)}.part")
-    try:
-        file = temporary.open("xb")
-    except PermissionError as error:
-        raise PermissionError(f"the folder {str(target.parent)!r} is not writable; choose another") from error
+    temporary = _name_beside(target)
+    file = _create(temporary)
     try:
         with file:
             yield file

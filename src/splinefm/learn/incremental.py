@@ -64,7 +64,7 @@ class Learner:
                 self.training.optimizer, SLOWER * self.training.for_fields(len(self.encoder.fields)).learning_rate
             ),
             make_groups(self.encoder, self.training),
-            self.training.batch_size or 4096,
+            min(self.training.batch_size or 4096, STREAM_ROWS),  # there is never more to do at once
             self.training.threads,
         )
         self.penalties = AdaptivePenalties(self.engine)
@@ -78,6 +78,7 @@ class Learner:
         source = Source(Schema(self.encoder.fields), target, sample_weight, table, *known)
         self._meet(source)
         batch_size = self.training.batch_size or self.training.rows_per_step(source.opened.n_rows or STREAM_ROWS)
+        batch_size = min(batch_size, self.engine.batch_size)
         losses = floor = weights = 0.0
         batches = source.batches(STREAM_ROWS)
         for chunk in ahead(source.encode(batch, self.encoder, self.loss, self.training.threads) for batch in batches):

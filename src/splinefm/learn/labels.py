@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from splinefm.encode.arrow import from_strings, to_arrow
 from splinefm.encode.columns import as_numbers, is_text
+from splinefm.encode.wording import for_reader, other_losses
 
 Label = str | bool | int | float
 Classes = tuple[Label, Label]
@@ -19,7 +20,6 @@ Classes = tuple[Label, Label]
 ClassWeight = str | Mapping[Label, float] | None
 BALANCED = "balanced"
 SHOWN = 5
-_ONE_EACH = "fit one model per class, such as sklearn.multiclass.OneVsRestClassifier(SplineFMClassifier())"
 
 
 def find_classes(columns: Iterable[pa.Array], name: str) -> Classes | None:
@@ -56,10 +56,17 @@ def _two(labels: Sequence[Label], name: str) -> Classes:
         )
     if not isinstance(labels[0], str):
         raise ValueError(
-            f"a logistic target lies between 0 and 1 or has two values, but {name!r} has more ({shown}, ...); for "
-            f'other numbers use loss="squared", for counts "poisson", for more than two classes {_ONE_EACH}'
+            f"a logistic target lies between 0 and 1 or has two values, but {name!r} has more ({shown}, ...); "
+            f"{other_losses()}, for more than two classes {_one_each()}"
         )
-    raise ValueError(f"the target {name!r} has more than two classes ({shown}, ...); {_ONE_EACH}")
+    raise ValueError(f"the target {name!r} has more than two classes ({shown}, ...); {_one_each()}")
+
+
+def _one_each() -> str:
+    return for_reader(
+        "fit one model per class, such as sklearn.multiclass.OneVsRestClassifier(SplineFMClassifier())",
+        "make a column of 0 and 1 for each class, and fit a model to each",
+    )
 
 
 def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDArray[np.float64]:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.wording import other_losses
 from splinefm.learn.labels import Classes
 
 FloatArray = npt.NDArray[np.float64]
@@ -117,8 +118,7 @@ class Loss:
             raise ValueError("the target has missing or infinite values; drop those rows")
         if self.name == "logistic" and ((y < 0) | (y > 1)).any():
             raise ValueError(
-                f"a logistic target lies between 0 and 1, got {y[(y < 0) | (y > 1)][0]:g}; "
-                'for other numbers use loss="squared", for counts "poisson"'
+                f"a logistic target lies between 0 and 1, got {y[(y < 0) | (y > 1)][0]:g}; " + other_losses()
             )
         if self.name == "poisson" and (y < 0).any():
             raise ValueError(f"a Poisson target is not negative, got {y[y < 0][0]:g}")

@@ -132,7 +132,7 @@ def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Fitted:
     if path.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder; name the model file in it")
     if not path.exists():
-        raise FileNotFoundError(f"no file {str(path)!r}; a model file is what Fitted.save writes")
+        raise FileNotFoundError(f"no file {str(path)!r}; a model file is what Fitted.save and splinefm fit write")
     if not path.is_file():  # opening a pipe would wait for ever
         raise ModelFileError(f"cannot load {str(path)!r}: it is no regular file; copy the model to one")
     failed, again = f"cannot load {str(path)!r}", "copy it again, or save the model anew"

@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
     if error.name != "optuna":
         raise
     raise ModuleNotFoundError(
-        'sf.tune needs optuna, which is not installed: pip install "splinefm[tune]"', name=error.name
+        'tuning needs optuna, which is not installed: pip install "splinefm[tune]"', name=error.name
     ) from error
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from splinefm.encode.wording import visible
 from splinefm.learn.losses import Loss
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Progress:
     def say(self, text: str) -> None:
         """A line that stays."""
         if self.console is not None:
-            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(visible(text, lines=True), markup=False, highlight=False, soft_wrap=True)
         if self._live is not None:
             self._live.refresh()  # printing repeats the moving line as it was
         else:
@@ -167,7 +168,7 @@ class Progress:
 
         now = time.perf_counter()
         shown = self.stage.what and now >= self._due
-        return Text(self.stage.line(now) if shown else "", no_wrap=True, overflow="ellipsis")
+        return Text(visible(self.stage.line(now)) if shown else "", no_wrap=True, overflow="ellipsis")
 
 
 SILENT = Progress()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,8 +14,10 @@ import numpy.typing as npt
 from splinefm.encode.bases import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.numerical import Numerical
+from splinefm.encode.schema import Field
 from splinefm.encode.slots import Layout, Slots
-from splinefm.encode.table import quoted
+from splinefm.encode.table import nearest_hint, quoted
+from splinefm.encode.wording import setting
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.model.cpu import CpuEngine
@@ -195,13 +196,13 @@ class Training:
 
     def check_fields(self, names: Sequence[str]) -> None:
         """Raise where a penalty is given for a field that does not exist."""
-        for setting in ("l2", "smoothness"):
-            for name in _by_name(getattr(self, setting)):
-                if name not in names:
-                    nearest = difflib.get_close_matches(name, names, n=3)
-                    hint = f"; nearest: {quoted(nearest)}" if nearest else ""
+        known = set(names)
+        for penalty in ("l2", "smoothness"):
+            for name in _by_name(getattr(self, penalty)):
+                if name not in known:
+                    hint = nearest_hint(name, names)
                     raise ValueError(
-                        f"{setting} is given for {name!r}, which is no field{hint}. Fields: {quoted(names)}"
+                        f"{penalty} is given for {name!r}, which is no field{hint}. Fields: {quoted(names)}"
                     )
 
     def with_penalties(self, names: Sequence[str], l2: float = L2, smoothness: float = SMOOTHNESS) -> Training:
@@ -216,7 +217,7 @@ class Training:
     def rows_per_step(self, n_rows: int) -> int:
         """The batch size for a table: as given, or a power of two near a 250th of the rows."""
         if self.batch_size is not None:
-            return self.batch_size
+            return min(self.batch_size, max(1, n_rows))  # a step on more than all rows is one on all
         return int(min(4096, max(32, 2 ** round(math.log2(max(1, n_rows) / 250)))))
 
     def rate_at(self, step: float, n_steps: float) -> float:
@@ -260,9 +261,9 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     """Penalties of each field's rows: tokens and categories are shrunk, the functions of splines smoothed as well."""
     names, order = encoder.layout.names, training.smoothness_order
     training = training.with_penalties(names)
+    penalties = (_per_field(penalty, encoder.fields) for penalty in (training.l2, training.smoothness))
     groups: list[list[Group]] = []
-    for item, layout in zip(encoder.fields, encoder.layout.fields, strict=True):
-        l2, smoothness = _of_field(training.l2, item.name), _of_field(training.smoothness, item.name)
+    for item, layout, l2, smoothness in zip(encoder.fields, encoder.layout.fields, *penalties, strict=True):
         plain = Group(layout.n_rows, l2, 0.1 * l2)
         if not isinstance(item, Numerical):
             groups.append([plain])
@@ -479,9 +480,9 @@ def _largest(name: str, penalty: Penalty, default: float) -> tuple[str, float]:
     """The largest value of a setting, and what it is called: with the field, where it is given by field."""
     by_name = _by_name(penalty)
     if not by_name:
-        return name, penalty if isinstance(penalty, float) else default
+        return setting(name), penalty if isinstance(penalty, float) else default
     field = max(by_name, key=by_name.__getitem__)
-    return f"{name} of {field!r}", by_name[field]
+    return f"{setting(name)} of {field!r}", by_name[field]
 
 
 def _divergence_message(training: Training, epoch: int) -> str:
@@ -502,7 +503,7 @@ def _checked_penalty(name: str, value: Penalty) -> Penalty:
 
 def _checked_number(name: str, value: object) -> float:
     if not isinstance(value, _NUMBERS) or not 0.0 <= value < math.inf:
-        raise ValueError(f"{name} must be at least 0, got {value}")
+        raise ValueError(f"{setting(name)} must be at least 0, got {value}")
     return float(value)
 
 
@@ -516,5 +517,9 @@ def _filled(penalty: Penalty, names: Sequence[str], value: float) -> Penalty:
     return dict.fromkeys(names, value) | dict(penalty)
 
 
-def _of_field(penalty: Penalty, name: str) -> float:
-    return penalty if isinstance(penalty, float) else _by_name(penalty)[name]
+def _per_field(penalty: Penalty, fields: Sequence[Field]) -> list[float]:
+    """The penalty of each field; a mapping is made once, since there may be thousands."""
+    if isinstance(penalty, float):
+        return [penalty] * len(fields)
+    by_name = _by_name(penalty)
+    return [by_name[item.name] for item in fields]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from splinefm.encode.wording import for_reader
 from splinefm.learn import metrics
 from splinefm.learn.chunks import MEMORY_BYTES, Chunks, Source
 from splinefm.learn.estimators import Task
@@ -110,7 +111,10 @@ class Experiment:
         if self.chunks.validation is None:
             raise ValueError(
                 "trials are compared on validation rows, and there are none; "
-                "give validation a larger share, such as 0.2, or pass an eval_set"
+                + for_reader(
+                    "give validation a larger share, such as 0.2, or pass an eval_set",
+                    "give --validation a larger share, such as 0.2, or a file",
+                )
             )
         self.base = Base(settings, self.chunks.n_rows, lambda: self._resolutions)
 

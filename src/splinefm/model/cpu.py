@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from splinefm import _core
+from splinefm._core import Engine, Parameter, Shape, score
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
-from splinefm.model.family import AnyModel, Params, init_params
+from splinefm.model.family import AnyModel, Params, check_model_room, init_params
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
     LOSSES,
@@ -71,6 +71,7 @@ class CpuEngine:
         batch_size: int = 256,
         threads: int | None = None,
     ) -> None:
+        check_model_room(model, layout)
         if loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
         self.model, self.loss, self.batch_size = model, loss, batch_size
@@ -90,7 +91,7 @@ class CpuEngine:
         self._shape = make_shape(layout)
         self._copies = make_copies(self.model, layout, padded)
         between = next((name for name in BETWEEN if name in padded), None)
-        self.core = _core.Engine(
+        self.core = Engine(
             self._shape,
             self.kind.name,
             self.kind.padded,
@@ -115,9 +116,9 @@ class CpuEngine:
         )
         self.set_penalty(make_penalty(layout, groups))
 
-    def _parameter(self, name: str) -> _core.Parameter:
+    def _parameter(self, name: str) -> Parameter:
         state = self._states[name]
-        return _core.Parameter(self._padded[name].reshape(-1), state.m, state.v, state.average)
+        return Parameter(self._padded[name].reshape(-1), state.m, state.v, state.average)
 
     def set_penalty(self, penalty: Penalty) -> None:
         """Other penalties on the same groups of rows."""
@@ -285,13 +286,13 @@ def _gathered(params: Params, slots: Slots) -> tuple[Slots, Params]:
 def _score(
     model: AnyModel,
     kind: Kind,
-    shape: _core.Shape,
+    shape: Shape,
     padded: Params,
     copies: tuple[Float32, Float32],
     slots: Slots,
     threads: int,
 ) -> npt.NDArray[np.float32]:
-    return _core.score(
+    return score(
         shape,
         kind.name,
         kind.padded,

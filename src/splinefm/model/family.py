@@ -16,12 +16,21 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.room import check_room
 from splinefm.encode.slots import Layout, Slots
+from splinefm.encode.wording import setting
 from splinefm.model.settings import WithSettings
 
 FloatArray = npt.NDArray[np.float64]
 Params = dict[str, npt.NDArray[np.float32]]
 """bias (1,), linear (rows,), factors (rows, width), and what a model has for its fields."""
+# Arrays of the size of the parameters that training holds at most: start values, those that are trained, two moments,
+# an average, gradients, the parameters of this epoch and of the best one.
+COPIES = 8
+# The loops are compiled for each k, vectors in registers: more takes minutes to compile, and soon hours.
+MOST_K = 512
+# More is out of reach for 32-bit numbers long before.
+MOST_ORDER = 64
 
 
 class Model(Protocol):
@@ -29,6 +38,9 @@ class Model(Protocol):
 
     def width(self, n_fields: int) -> int:
         """Numbers per row of `factors`."""
+
+    def numbers_between(self, n_fields: int) -> int:
+        """How many parameters there are between fields."""
 
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
         """Start values of the parameters between fields."""
@@ -60,6 +72,10 @@ class FM(WithSettings):
     def width(self, n_fields: int) -> int:
         """k."""
         return self.k
+
+    def numbers_between(self, n_fields: int) -> int:
+        """None."""
+        return 0
 
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
         """None."""
@@ -95,6 +111,10 @@ class FwFM(WithSettings):
     def width(self, n_fields: int) -> int:
         """k."""
         return self.k
+
+    def numbers_between(self, n_fields: int) -> int:
+        """One for each pair of fields."""
+        return n_fields**2
 
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
         """All ones: training starts from an FM."""
@@ -132,6 +152,10 @@ class LowRankFwFM(WithSettings):
     def width(self, n_fields: int) -> int:
         """k."""
         return self.k
+
+    def numbers_between(self, n_fields: int) -> int:
+        """U and d."""
+        return self.rank * (n_fields + 1)
 
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
         """Close to all ones, so that training starts near an FM."""
@@ -185,6 +209,10 @@ class FmFM(WithSettings):
         """The longest k; shorter vectors are padded with zeros, which stay zero."""
         return max(self.sizes(n_fields))
 
+    def numbers_between(self, n_fields: int) -> int:
+        """A matrix for each pair of fields."""
+        return (n_fields * self.width(n_fields)) ** 2
+
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
         """Identities, padded with zeros: training starts from an FM."""
         sizes = self.sizes(n_fields)
@@ -227,6 +255,10 @@ class FFM(WithSettings):
         """k for each field."""
         return self.k * n_fields
 
+    def numbers_between(self, n_fields: int) -> int:
+        """None."""
+        return 0
+
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
         """None."""
         return {}
@@ -261,11 +293,15 @@ class HigherOrderFM(WithSettings):
 
     def __post_init__(self) -> None:
         check_size("k", self.k)
-        check_size("order", self.order, 2)
+        check_size("order", self.order, 2, MOST_ORDER)
 
     def width(self, n_fields: int) -> int:
         """k."""
         return self.k
+
+    def numbers_between(self, n_fields: int) -> int:
+        """None."""
+        return 0
 
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
         """None."""
@@ -297,12 +333,26 @@ def pace_of(n_fields: int) -> float:
     return min(1.0, max((50 / n_fields) ** 2, 25 / n_fields))
 
 
+def check_model_room(model: Model, layout: Layout) -> None:
+    """Raise where training a model would take more memory than there is, or vectors are too long for the loops."""
+    n_fields = len(layout.fields)
+    k = model.width(n_fields) // (n_fields if isinstance(model, FFM) else 1)
+    check_size("k", k, most=MOST_K)
+    numbers = 1 + layout.n_rows * (1 + model.width(n_fields)) + model.numbers_between(n_fields)
+    check_room(
+        COPIES * 4 * numbers,
+        f"training {model} with its {numbers:,} parameters ({layout.n_rows:,} table rows)",
+        f"lower {setting('k')}, or use fewer categories or basis functions",
+    )
+
+
 def init_params(model: Model, layout: Layout, rng: np.random.Generator, scale: float = 0.1) -> Params:
     """Start values: small vectors with mean zero, everything else neutral.
 
     The vectors are normal with standard deviation `scale` / √k, so that products of two start small whatever k is, and
     √`pace_of(n)` times that for n fields, so that the sum over all pairs of many fields starts small too.
     """
+    check_model_room(model, layout)
     n_fields = len(layout.fields)
     scale *= np.sqrt(pace_of(n_fields))
     width = model.width(n_fields)
@@ -345,7 +395,9 @@ def _weighted(P: FloatArray, weights: npt.NDArray[np.floating], unit_field: npt.
     return np.asarray(np.einsum("nud,nvd,uv->n", P, P, between, optimize=True))
 
 
-def check_size(name: str, value: object, least: int = 1) -> None:
-    """Raise unless value is a whole number of at least `least`."""
+def check_size(name: str, value: object, least: int = 1, most: int | None = None) -> None:
+    """Raise unless value is a whole number of at least `least`, and of at most `most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise ValueError(f"{setting(name)} must be a whole number of at least {least}, got {value!r}")
+    if most is not None and value > most:
+        raise ValueError(f"{setting(name)} must be at most {most:,}, got {value:,}")

@@ -19,6 +19,7 @@ from splinefm.encode.sketch import QuantileSketch
 from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.table import missing_column_message, open_table
 from splinefm.encode.transforms import BestFitCDF, CustomTransform
+from splinefm.encode.wording import for_reader
 from splinefm.learn.fitted import Fitted
 from splinefm.use.field_paths import is_steps
 from splinefm.use.score_bounds import Ruler, make_hulls
@@ -54,7 +55,9 @@ def spaced_bins(fitted: Fitted, name: str, count: int, spacing: Spacing, data: o
         return given_bins(fitted, name, np.linspace(low, high, count + 1).tolist())
     if low < 0:
         raise ValueError(
-            f'spacing="geometric" needs values from 0 on, {name!r} starts at {low:g}; use another, or edges='
+            for_reader('spacing="geometric"', "--spacing geometric")
+            + f" needs values from 0 on, {name!r} starts at {low:g}; use another"
+            + for_reader(", or edges=", "")
         )
     if low > 0:
         return given_bins(fitted, name, np.geomspace(low, high, count + 1).tolist())
@@ -99,7 +102,10 @@ def _quantile_bins(fitted: Fitted, name: str, count: int, data: object) -> Bins:
     if known is None:
         raise ValueError(
             f"the distribution of {name!r} is not kept with a {type(item.basis).__name__} basis; "
-            'give data=, such as the training table, or use spacing="u"'
+            + for_reader(
+                'give data=, such as the training table, or use spacing="u"',
+                "add --data TABLE, such as the training table, or use --spacing u",
+            )
         )
     breaks, rows = known
     share = np.concatenate([[0.0], np.cumsum(rows)]) / rows.sum()

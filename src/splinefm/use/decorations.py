@@ -79,6 +79,8 @@ def _set_linear_ticks(ax: Any, side: str, low: float, high: float) -> None:
 def set_values_axis(ax: Any, side: str, loss: Loss, link: bool) -> None:
     """Name and ticks of the axis of scores or predictions."""
     getattr(ax, f"set_{side}label")(shown(loss, link))
+    if side == "x":
+        ax.locator_params(axis="x", nbins=tick_room(ax, "x"))
     if link and loss.name == "logistic":
         use_percent(getattr(ax, f"{side}axis"))
     ax.spines[["top", "right"]].set_visible(False)

@@ -20,6 +20,7 @@ from splinefm.encode.bases import Bins
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.table import missing_column_message, open_table
+from splinefm.encode.wording import setting
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import HigherOrderFM
 from splinefm.use.bin_edges import MOST_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
@@ -218,7 +219,7 @@ def _check_fitted(fitted: object) -> None:
 def _check_numerical(fitted: Fitted, name: str) -> None:
     schema = fitted.encoder.schema
     if name not in schema.names:
-        raise ValueError(missing_column_message(name, schema.names).replace(" in the table", " in the model"))
+        raise ValueError(missing_column_message(name, schema.names, place="the model"))
     if not isinstance(schema[name], Numerical):
         raise ValueError(f"{name!r} is a {type(schema[name]).__name__} field: it has a row per category and no bins")
     if isinstance(fitted.model, HigherOrderFM) and max(schema[name].layout.units) > 0:
@@ -256,7 +257,7 @@ def _counts(fitted: Fitted, fields: object) -> dict[str, int]:
 
 def _positive(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
+        raise ValueError(f"{setting(name)} must be a positive number, got {value!r}")
     return float(value)
 
 

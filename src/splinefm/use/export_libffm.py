@@ -35,6 +35,7 @@ from splinefm.encode.numerical import Numerical
 from splinefm.encode.slots import Slots
 from splinefm.encode.table import missing_column_message, open_table
 from splinefm.encode.transforms import TRANSFORMS
+from splinefm.encode.wording import as_bins, for_reader
 from splinefm.learn.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
@@ -201,9 +202,9 @@ def _own_weight(fitted: Fitted, f: int) -> np.float32:
     item, model, params = fitted.encoder.fields[f], fitted.model, fitted.params
     if max(item.layout.units) == 0 or isinstance(model, LowRankFwFM):
         return np.float32(0.0)
-    way_out = 'fit with reduction="sum", or use sf.export_onnx'
+    way_out = f'fit with reduction="sum", or use {_onnx()}'
     if isinstance(item, Numerical):
-        way_out = f"bins have no such pairs: export sf.discretize(fitted, {{{item.name!r}: 200}})"
+        way_out = f"bins have no such pairs: export what {as_bins(item.name)} makes"
     problem = f'field {item.name!r} has reduction="identity", and libffm has no counterpart of the'
     if isinstance(model, FmFM):
         raise ValueError(f"{problem} matrix between two of its vectors; {way_out}")
@@ -352,7 +353,7 @@ def _check(fitted: object, raw: bool) -> None:
     model = fitted.model
     if isinstance(model, HigherOrderFM) and model.order > 2:
         raise ValueError(
-            f"libffm has products of two fields only, {model!r} has products of up to {model.order}; use sf.export_onnx"
+            f"libffm has products of two fields only, {model!r} has products of up to {model.order}; use {_onnx()}"
         )
     if not isinstance(model, FM | FwFM | LowRankFwFM | FmFM | FFM | HigherOrderFM):
         raise ValueError(f"libffm has no counterpart of {model!r}")
@@ -364,8 +365,13 @@ def _check(fitted: object, raw: bool) -> None:
     if fitted.loss.name != "logistic" and not raw:
         raise ValueError(
             f"libffm predicts 1 / (1 + exp(-score)), which is no prediction of a model with the {fitted.loss.name} "
-            "loss; use sf.export_onnx, or raw=True for a system that reads the file and has a link of its own"
+            f"loss; use {_onnx()}, or {for_reader('raw=True', '--raw')} for a system that reads the file and has a "
+            "link of its own"
         )
+
+
+def _onnx() -> str:
+    return for_reader("sf.export_onnx", "--to onnx")
 
 
 def _check_path(path: str | os.PathLike[str]) -> Path:

@@ -29,6 +29,7 @@ from splinefm.encode.numerical import Numerical
 from splinefm.encode.splines import BSpline
 from splinefm.encode.table import quoted
 from splinefm.encode.transforms import Transform
+from splinefm.encode.wording import as_bins
 from splinefm.learn.container import sync_folder
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import FFM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
@@ -257,7 +258,7 @@ def _check_steps(fitted: Fitted) -> None:
     if smooth:
         raise ValueError(
             f"tables hold bins, and {quoted(smooth)} {'has' if len(smooth) == 1 else 'have'} another basis; "
-            f'use sf.discretize(fitted, {{"{smooth[0]}": 200}}) or sf.discretize(fitted, max_error=1e-3) first'
+            f"use {as_bins(smooth[0])} first"
         )
 
 

@@ -22,6 +22,7 @@ from splinefm.encode.families import DOMAIN, find_family
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.encode.transforms import TRANSFORMS, ArcsinhSquare, BestFitCDF, Log, MinMax, Quantile
+from splinefm.encode.wording import as_bins
 from splinefm.use.export_tables import raw_edges
 
 if TYPE_CHECKING:
@@ -419,5 +420,5 @@ def _no_way(what: str, item: Numerical) -> str:
     detail = f" with family {part.family!r}" if isinstance(part, BestFitCDF) else ""
     return (
         f"field {item.name!r}: a graph cannot hold the {what} {type(part).__name__}{detail}; "
-        f"with bins it can: export sf.discretize(fitted, {{{item.name!r}: 200}}), or with max_error=1e-3"
+        f"with bins it can: export what {as_bins(item.name)} makes"
     )

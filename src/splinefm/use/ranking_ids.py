@@ -53,7 +53,7 @@ def read_keys(values: object, what: str) -> Keys:
         return Keys(np.ascontiguousarray(numbers).view(np.uint64).reshape(-1, 1), "numbers")
     if is_text(column.type):
         return Keys(_text_words(column.cast(pa.large_string()), what), "text")
-    raise TypeError(f"{what} must be whole numbers or text, not {column.type}; convert them")
+    raise ValueError(f"{what} must be whole numbers or text, not {column.type}; convert them")
 
 
 def join_keys(parts: list[Keys]) -> Keys:

@@ -24,15 +24,15 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from splinefm.encode.kernels import find
 from splinefm.model.compiled import compiled
 from splinefm.model.vectors import add, axpy, fetch, fill, fma, load, multiply, number, scale, store, subtract, total
+from splinefm.use.scorer_lookup import find
 
 # Places of a plan
 FACTORS, LINEAR, BETWEEN, FIELDS, NUMBERS, N_FIELDS, N_NAMES, WIDTH, ORDER, LINK = range(10)
 STRIDE, INTS, FLOATS, PLAN = range(10, 14)
 # Places of a room
-INPUTS, TEXTS, WORK, ROWS, WEIGHTS, ENDS, OWNERS, VECTORS, OUT, ROOM = range(10)
+INPUTS, TEXTS, ROWS, WEIGHTS, ENDS, OWNERS, VECTORS, OUT, ROOM = range(9)
 # Places of a field: of all, of numbers, and of names
 KIND, PLACE, COUNT, FLOAT_PLACE, FIRST, APART = range(6)
 N_RULES, RULES, TOKEN, N_PIECES, PIECES, N_POWERS, N_LEVELS, LEVELS = range(6, 14)
@@ -52,7 +52,7 @@ LINKS = ("score", "logistic", "squared", "poisson")
 # No reference counts: nothing is allocated.
 _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "no_cfunc_wrapper": True}
 _INSIDE: dict[str, Any] = {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
-_compiled = compiled("use/scorer_kernels model/pointers model/vectors encode/kernels", **_OPTIONS)
+_compiled = compiled("use/scorer_kernels model/pointers model/vectors use/scorer_lookup", **_OPTIONS)
 _ALL = 1 << 40  # numbers of an array whose size nobody asks for
 _LINE = 16  # float32 numbers in a line of the cache
 _ZERO = np.float32(0.0)
@@ -172,7 +172,6 @@ def find_names(plan: int, room: int, i: int) -> int:
     fixed, own = _array(plan, np.int64, _ALL), _array(room, np.int64, _ALL)
     codes = _array(own[INPUTS] + i * fixed[STRIDE] + fixed[INTS], np.int32, _ALL)
     fields, text = _array(fixed[FIELDS], np.int64, _ALL), _array(own[TEXTS], np.uint8, _ALL)
-    place, found = _array(own[WORK], np.int64, 2), _array(own[WORK] + 16, np.int32, 1)
     factors, linear = _array(fixed[FACTORS], np.float32, _ALL), _array(fixed[LINEAR], np.float32, _ALL)
     width = fixed[WIDTH]
     begin, stop, left = np.int64(codes[0]), np.int64(codes[1]), fixed[N_NAMES]
@@ -191,16 +190,15 @@ def find_names(plan: int, room: int, i: int) -> int:
             for digit in range(begin + 1, end):
                 row = 10 * max(row, 0) + text[digit] - 48
         else:
-            place[0], place[1] = begin, end
-            find(
-                place,
+            found = find(
                 text,
+                begin,
+                end,
                 _array(fields[at + OFFSETS], np.int64, _ALL),
                 _array(fields[at + KNOWN], np.uint8, _ALL),
                 _array(fields[at + INDEX], np.int32, fields[at + INDEX_SIZE]),
-                found,
             )
-            row = found[0] + fields[at + FIRST] if found[0] >= 0 else fields[at + UNSEEN]
+            row = found + fields[at + FIRST] if found >= 0 else fields[at + UNSEEN]
             if row == REFUSED:
                 return 0
         codes[fields[at + PLACE]] = row

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._core import StringTable
 from splinefm.encode.categorical import Categorical
 from splinefm.encode.columns import text_buffers
-from splinefm.encode.kernels import build_index
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.vocabulary import Vocabulary
 from splinefm.learn.fitted import Fitted
@@ -54,7 +54,6 @@ class Room:
         arrays: dict[int, npt.NDArray[Any]] = {
             kernels.INPUTS: np.frombuffer(self.inputs, np.uint8),
             kernels.TEXTS: np.frombuffer(self.texts, np.uint8),
-            kernels.WORK: np.empty(3, np.int64),
             kernels.ROWS: self.rows,
             kernels.WEIGHTS: self.weights,
             kernels.ENDS: self.ends,
@@ -90,8 +89,7 @@ class Plan:
         """A field whose input is a name, which a kernel looks up like the encoder."""
         names = (item.vocabulary or Vocabulary(pa.array([], pa.large_string()))).names
         offsets, text = text_buffers(names)
-        index = np.full(1 << max(3, (2 * len(names)).bit_length()), -1, np.int32)
-        build_index(offsets, text, index)
+        index = StringTable(offsets, text).slots
         self.kept += [offsets, text, index]
         record = {
             kernels.PLACE: kernels.TEXT_INTS + self.n_names,

@@ -1,28 +1,24 @@
-"""Compiled loops against plain Python; the file also runs with NUMBA_DISABLE_JIT=1."""
+"""Compiled loops of the encoder against plain Python."""
 
-import gc
-import subprocess
-import sys
+import copy
+import pickle
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import config, njit
-from numba.core.errors import TypingError
 
-from splinefm.encode import kernels
-from splinefm.encode.pipeline import Short
-from splinefm.encode.transforms import _make_guide
+from splinefm._core import Interpolation, StringTable, summarize_sorted
+from splinefm.encode.columns import text_buffers
+from splinefm.encode.transforms import Quantile
 from splinefm.encode.vocabulary import Vocabulary, _count
 
 words = st.lists(st.text(max_size=12), max_size=30)
 
 
-# Hashing overflows on purpose; NumPy scalars warn about it where the loops run as plain Python.
-@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 @settings(deadline=None)
 @given(words.map(lambda names: sorted(set(names))), words)
 def test_look_up_is_a_dictionary(known, asked):
@@ -31,7 +27,6 @@ def test_look_up_is_a_dictionary(known, asked):
     assert found.tolist() == [place.get(name, -1) for name in asked]
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 @settings(deadline=None)
 @given(words, st.integers(0, 5), st.integers(0, 20))
 def test_look_up_in_a_slice_of_an_array(asked, begin, length):
@@ -40,7 +35,6 @@ def test_look_up_in_a_slice_of_an_array(asked, begin, length):
     assert found.tolist() == [{"": 0, "a": 1, "é": 2}.get(name, -1) for name in asked.to_pylist()]
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 @settings(deadline=None)
 @given(st.lists(st.none() | st.sampled_from(["", "a", "b", "12345678", "123456789", "é"]) | st.text(max_size=3)))
 def test_counting_is_that_of_a_counter(names):
@@ -49,10 +43,24 @@ def test_counting_is_that_of_a_counter(names):
     assert found == dict(Counter(name for name in names if name is not None))
 
 
+@pytest.mark.parametrize("form", ["%d", "name-%d", "%08x", "a%dz", "a long name with a number %d in it"])
+def test_names_that_are_alike_are_spread_over_the_table(form):
+    """Few steps to a free slot: by a hash whose low bits depend on some of the letters alone it would be dozens."""
+    offsets, text = text_buffers(pa.array([form % i for i in range(0, 8000, 2)], pa.large_string()))
+    slots = StringTable(offsets, text).slots
+    free = np.flatnonzero(slots < 0)
+    assert len(slots) == 8192 and len(free) == 8192 - 4000
+    runs = np.diff(free, append=free[0] + len(slots)) - 1
+    assert (runs**2).sum() / len(slots) < 5.0
+
+
+def test_of_equal_strings_the_first_is_found():
+    offsets, text = text_buffers(pa.array(["a", "b", "a", ""], pa.large_string()))
+    assert StringTable(offsets, text).find(offsets, text).tolist() == [0, 1, 0, 3]
+
+
 def interpolate(x, knots, values):
-    out = np.empty(len(x))
-    kernels.interpolate(x, knots, values, *_make_guide(knots), out)
-    return out
+    return Interpolation(knots, values)(x)
 
 
 @settings(deadline=None)
@@ -79,49 +87,27 @@ def test_nan_stays_nan_and_infinity_is_beyond_the_ends():
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=300), st.integers(8, 40))
 def test_a_summary_keeps_ends_and_heavy_values_with_exact_ranks(x, capacity):
     x = np.sort(np.array(x, float))
-    value, below, at = np.empty((3, capacity))
-    kept = kernels.summarize_sorted(x, capacity, value, below, at)
+    value, below, at = summarize_sorted(x, capacity)
+    kept = len(value)
     distinct, count = np.unique(x, return_counts=True)
     assert kept <= capacity
     if len(distinct) <= capacity:
-        np.testing.assert_array_equal(value[:kept], distinct)
-    assert set(distinct[count > len(x) / (capacity // 2)]) | {x[0], x[-1]} <= set(value[:kept])
-    np.testing.assert_array_equal(below[:kept], np.searchsorted(x, value[:kept]))
-    np.testing.assert_array_equal(at[:kept], [(x == v).sum() for v in value[:kept]])
-    between = np.diff(below[:kept]) - at[: kept - 1]
+        np.testing.assert_array_equal(value, distinct)
+    assert set(distinct[count > len(x) / (capacity // 2)]) | {x[0], x[-1]} <= set(value)
+    np.testing.assert_array_equal(below, np.searchsorted(x, value))
+    np.testing.assert_array_equal(at, [(x == v).sum() for v in value])
+    between = np.diff(below) - at[:-1]
     assert between.max(initial=0) <= 2 * len(x) / max(1, capacity // 2 - 3) + 1
 
 
-def test_private_parts_of_numba_are_used_with_a_known_version_alone():
-    code = (
-        "import numba; numba.version_info = numba.version_info._replace(short=(0, 99));"
-        "from splinefm.encode import pipeline; assert pipeline.Part is pipeline.Short"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
-@pytest.mark.parametrize("collects", [True, False])
-def test_compilation_leaves_the_collector_of_garbage_as_it_was(collects):
-    during = []
-
-    def known(x):
-        return x + 1
-
-    def unknown(x):
-        return x.no_such_thing
-
-    class Watched(Short):
-        def define_pipelines(self):
-            during.append(gc.isenabled())
-            return super().define_pipelines()
-
-    (gc.enable if collects else gc.disable)()
-    try:
-        assert njit(pipeline_class=Watched)(known)(2) == 3
-        assert gc.isenabled() == collects
-        with pytest.raises(TypingError):
-            njit(pipeline_class=Watched)(unknown)(2)
-        assert gc.isenabled() == collects and during and not any(during)
-    finally:
-        gc.enable()
+@pytest.mark.parametrize("made", [pickle.dumps, copy.deepcopy])
+def test_what_is_made_of_a_vocabulary_or_of_knots_is_not_kept_with_them(made):
+    names, t = Vocabulary(pa.array(["a", "b"], pa.large_string())), Quantile().fit(np.arange(9.0))
+    asked = pa.array(["b", "c"], pa.large_string())
+    before = made(Vocabulary(names.names)), made(replace(t))
+    assert names.find(asked).tolist() == [1, -1] and t(8.0) == 1.0
+    after = made(names), made(t)
+    if made is pickle.dumps:
+        assert after == before
+        after = tuple(map(pickle.loads, after))
+    assert after[0].find(asked).tolist() == [1, -1] and after[1](8.0) == 1.0
