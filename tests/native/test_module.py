@@ -76,7 +76,8 @@ def test_an_instruction_set_leaks_no_code_that_the_linker_may_share(isa):
     if not objects:
         pytest.skip("no objects: `make native` was not run here")
     listed = subprocess.run(["nm", "--demangle", *map(str, objects)], capture_output=True, text=True, check=True).stdout
-    symbols = [line[17:].split(" ", 1) for line in listed.splitlines() if len(line) > 19 and line[17:18] in "WVu"]
+    symbols = [line[17:].split(" ", 1) for line in listed.splitlines() if line[16:17] + line[18:19] == "  "]
+    symbols = [symbol for symbol in symbols if symbol[0] in "WVu"]
     leaks = [name for kind, name in symbols if f"splinefm::{isa}::" not in name.split("(")[0]]
     assert not leaks, leaks
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from splinefm import _core
+from splinefm._core import Engine, Parameter, Shape, score
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import Layout, Slots
 from splinefm.model.family import AnyModel, Params, check_model_room, init_params
@@ -91,7 +91,7 @@ class CpuEngine:
         self._shape = make_shape(layout)
         self._copies = make_copies(self.model, layout, padded)
         between = next((name for name in BETWEEN if name in padded), None)
-        self.core = _core.Engine(
+        self.core = Engine(
             self._shape,
             self.kind.name,
             self.kind.padded,
@@ -116,9 +116,9 @@ class CpuEngine:
         )
         self.set_penalty(make_penalty(layout, groups))
 
-    def _parameter(self, name: str) -> _core.Parameter:
+    def _parameter(self, name: str) -> Parameter:
         state = self._states[name]
-        return _core.Parameter(self._padded[name].reshape(-1), state.m, state.v, state.average)
+        return Parameter(self._padded[name].reshape(-1), state.m, state.v, state.average)
 
     def set_penalty(self, penalty: Penalty) -> None:
         """Other penalties on the same groups of rows."""
@@ -286,13 +286,13 @@ def _gathered(params: Params, slots: Slots) -> tuple[Slots, Params]:
 def _score(
     model: AnyModel,
     kind: Kind,
-    shape: _core.Shape,
+    shape: Shape,
     padded: Params,
     copies: tuple[Float32, Float32],
     slots: Slots,
     threads: int,
 ) -> npt.NDArray[np.float32]:
-    return _core.score(
+    return score(
         shape,
         kind.name,
         kind.padded,

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from splinefm import _core
+from splinefm._core import Shape
 from splinefm.encode.slots import Layout
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 from splinefm.model.optimizers import Group, Optimizer
@@ -132,10 +132,10 @@ def make_sizes(model: AnyModel, layout: Layout, batch_size: int) -> Sizes:
     return Sizes(tile, shard, -(-block // shard) * shard)
 
 
-def make_shape(layout: Layout) -> _core.Shape:
+def make_shape(layout: Layout) -> Shape:
     """The layout for the compiled loops."""
     pointers = (layout.weight_ptr, layout.window_unit, layout.unit_field, layout.window_ptr, layout.row_ptr)
-    return _core.Shape(*pointers)
+    return Shape(*pointers)
 
 
 def make_copies(model: AnyModel, layout: Layout, params: Mapping[str, Float32]) -> tuple[Float32, Float32]:

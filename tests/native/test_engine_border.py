@@ -1,0 +1,188 @@
+"""The border of `_core.Engine` and `_core.score`: wrong arrays are errors, never crashes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from splinefm import _core
+from splinefm.encode.slots import FieldLayout, Layout, Slots
+from splinefm.model.cpu import CpuEngine, predict_scores
+from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
+from splinefm.model.optimizers import Group
+from splinefm.model.workspace import make_shape
+
+LAYOUT = Layout((FieldLayout("spline", 9, (4,), (0,)), FieldLayout("list", 5, (1, 1), (0, 1))))
+MODELS = [FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM]
+N = 20
+
+
+def make_slots(seed: int = 0, n: int = N) -> Slots:
+    rng = np.random.default_rng(seed)
+    start = np.array([0, 9, 9]) + rng.integers(0, [6, 5, 5], (n, 3))
+    return Slots(start.astype(np.int32), rng.random((n, 6), np.float32), LAYOUT)
+
+
+def make_engine(model=FM, k=5, batch_size=8):
+    params = init_params(model(k), LAYOUT, np.random.default_rng(0))
+    return CpuEngine(model(k), LAYOUT, params, batch_size=batch_size, threads=1)
+
+
+def arguments(slots):
+    rates = np.full(3, 0.1)
+    return {
+        "start": slots.start,
+        "weight": slots.weight,
+        "y": np.zeros(N),
+        "sample_weight": np.ones(N),
+        "rows": np.arange(N),
+        "learning_rates": rates,
+        "batch_size": 8,
+    }
+
+
+CHANGES = {
+    "dtype": lambda a: a.astype(np.float64 if a.dtype != np.float64 else np.float32),
+    "shorter": lambda a: a[:-1].copy(),
+    "stride": lambda a: np.repeat(a, 2, axis=0)[::2],
+    "dimensions": lambda a: a[None],
+    "empty": lambda a: a[:0],
+}
+
+
+@given(
+    st.sampled_from(MODELS), st.sampled_from(["start", "weight", "y", "sample_weight"]), st.sampled_from(list(CHANGES))
+)
+@settings(deadline=None, max_examples=100)
+def test_arrays_of_another_kind_are_refused(model, name, change):
+    given_arrays = arguments(make_slots())
+    given_arrays[name] = CHANGES[change](given_arrays[name])
+    with pytest.raises((TypeError, ValueError)):
+        make_engine(model).core.steps(**given_arrays)
+
+
+@given(st.sampled_from(MODELS), st.integers(-(2**31), 2**31 - 1), st.integers(0, N - 1), st.integers(0, 2))
+@settings(deadline=None, max_examples=100)
+def test_table_rows_outside_of_a_field_are_refused(model, start, row, window):
+    slots, engine = make_slots(), make_engine(model)
+    low, high = [(0, 5), (9, 13), (9, 13)][window]
+    slots.start[row, window] = start
+    if low <= start <= high:
+        engine.core.steps(**arguments(slots))
+        return
+    with pytest.raises(ValueError, match="outside of the field"):
+        engine.core.steps(**arguments(slots))
+    with pytest.raises(ValueError, match="outside of the field"):
+        engine.scores(slots)
+
+
+@pytest.mark.parametrize("row", [-1, N, 2**40])
+def test_rows_that_are_not_there_are_refused(row):
+    rows = arguments(make_slots()) | {"rows": np.array([0, row])}
+    with pytest.raises(IndexError, match="not there"):
+        make_engine().core.steps(**rows)
+
+
+def test_every_batch_needs_a_learning_rate():
+    with pytest.raises(ValueError, match="learning rate"):
+        make_engine().core.steps(**arguments(make_slots()) | {"learning_rates": np.ones(2)})
+
+
+@pytest.mark.parametrize("name", ["weight_ptr", "window_unit", "unit_field", "window_ptr", "row_ptr"])
+@given(data=st.data())
+@settings(deadline=None, max_examples=100)
+def test_layouts_that_make_no_sense_are_refused(name, data):
+    pointers = {
+        known: getattr(LAYOUT, known).copy()
+        for known in ("weight_ptr", "window_unit", "unit_field", "window_ptr", "row_ptr")
+    }
+    before = pointers[name].tolist()
+    size = data.draw(st.integers(0, len(before) + 2))
+    pointers[name] = np.array(data.draw(st.lists(st.integers(-2, 16), min_size=size, max_size=size)), np.int32)
+    try:
+        shape = _core.Shape(**pointers)
+    except ValueError:
+        return
+    assert isinstance(shape, _core.Shape)
+
+
+def test_penalties_that_do_not_fit_are_refused():
+    engine = make_engine()
+    penalty = engine.penalty
+    wrong = (
+        penalty._replace(l2=penalty.l2[:1]),
+        penalty._replace(end=penalty.end + 1),
+        penalty._replace(order=penalty.order + 5),
+        penalty._replace(group_ptr=penalty.group_ptr + 1),
+        penalty._replace(begin=penalty.begin[::-1].copy()),
+    )
+    for one in wrong:
+        with pytest.raises(ValueError, match=r"group|order"):
+            engine.core.set_penalty(*one)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_smoothness_may_come_later(model):
+    engine = make_engine(model)
+    engine.set_penalty(engine.penalty._replace(smoothness=np.ones(2, np.float32)))
+    losses = engine.steps(make_slots(), np.ones(N), np.ones(N), np.arange(N), np.full(3, 0.1))
+    assert np.isfinite(losses).all()
+
+
+def test_parameters_of_another_size_are_refused():
+    none = np.zeros(0, np.float32)
+    values = {name: np.zeros(n, np.float32) for name, n in (("bias", 1), ("linear", 14), ("factors", 56))}
+    slots = make_slots()
+    for name, size in (("bias", 2), ("linear", 13), ("factors", 55), ("factors", 57)):
+        wrong = values | {name: np.zeros(size, np.float32)}
+        with pytest.raises(ValueError, match="sizes"):
+            _core.score(make_shape(LAYOUT), "fm", 4, 0, 64, *wrong.values(), none, none, slots.start, slots.weight, 1)
+    for k, tile in ((3, 64), (12, 64), (4, 3), (4, 0)):
+        wrong = values | {"factors": np.zeros(14 * k, np.float32)}
+        with pytest.raises(ValueError, match=r"k must|tile"):
+            _core.score(make_shape(LAYOUT), "fm", k, 0, tile, *wrong.values(), none, none, slots.start, slots.weight, 1)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("k", [1, 3, 7, 12, 17, 33, 40])
+def test_any_k_is_scored_as_by_the_formula(model, k):
+    rng = np.random.default_rng(k)
+    layout = Layout((FieldLayout("spline", 3000, (4,), (0,)), FieldLayout("list", 900, (1, 1), (0, 1))))
+    start = np.array([0, 3000, 3000]) + rng.integers(0, [2997, 900, 900], (900, 3))
+    slots = Slots(start.astype(np.int32), rng.random((900, 6), np.float32), layout)
+    params = init_params(model(k), layout, rng, scale=1.0)
+    params["linear"][:] = rng.normal(size=layout.n_rows)
+    for n in (0, 1, 20, 900):  # few rows need not copy the table
+        expected = formula_scores(model(k), params, slots[:n])
+        np.testing.assert_allclose(predict_scores(model(k), params, slots[:n]), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", [FwFM, LowRankFwFM, FmFM])
+def test_a_short_batch_sees_nothing_of_the_one_before(model, monkeypatch):
+    """Shards that a batch does not have keep gradients between fields of an earlier batch."""
+    monkeypatch.setattr("splinefm.model.workspace.LARGE", 0)
+    monkeypatch.setattr("splinefm.model.workspace.TILE", 16)
+    monkeypatch.setattr("splinefm.model.workspace.TILES", {})
+    slots, rng = make_slots(n=200), np.random.default_rng(0)
+    y, weight = rng.integers(0, 2, 200).astype(float), np.ones(200)
+    engines = []
+    for used in (False, True):
+        engine = make_engine(model, 4, 128)
+        assert engine.sizes.block // engine.sizes.shard > 2
+        start = {name: values.copy() for name, values in engine._padded.items()}
+        if used:  # a step of no length leaves gradients in every shard, and no other trace
+            engine.steps(slots, y, weight, np.arange(128), np.zeros(1))
+            for name, state in engine._states.items():
+                np.testing.assert_array_equal(engine._padded[name], start[name])
+                state.m[:], state.v[:] = 0.0, 0.0
+        engine.steps(slots, y, weight, np.arange(128, 138), np.full(1, 0.1))
+        engines.append(engine)
+    between = [name for name in engines[0].values if name.startswith("field")]
+    for name in between:  # steps of AdamW are the same whatever their number, up to the corrections
+        first, second = (engine._states[name].m for engine in engines)
+        np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-9)
+
+
+def test_groups_are_those_of_the_fields():
+    with pytest.raises(ValueError, match="do not cover"):
+        CpuEngine(FM(4), LAYOUT, init_params(FM(4), LAYOUT, np.random.default_rng(0)), groups=[[Group(9)], [Group(4)]])
