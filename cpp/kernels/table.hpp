@@ -1,8 +1,8 @@
 // The functions that every instruction set has its own version of.
 #pragma once
 
-#include "kernels/engine.hpp"
 #include "explain/task.hpp"
+#include "kernels/engine.hpp"
 #include "rank/kernels.hpp"
 #include "scorer/row_units.hpp"
 

@@ -1,7 +1,6 @@
 """The compiled loops of splinefm."""
 
-from typing import Annotated, overload
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -10,38 +9,6 @@ from numpy.typing import NDArray
 isa: str
 
 isas: tuple[str, ...]
-
-class Shape:
-    """A layout as the loops read it; see splinefm.encode.slots.Layout."""
-
-    def __init__(self, weight_ptr: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], window_unit: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], unit_field: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], window_ptr: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_ptr: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
-
-class Parameter:
-    """Some parameters and the optimizer's memory of them; nothing is copied."""
-
-    def __init__(self, values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], m: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], v: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], average: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
-
-class Engine:
-    """Steps of an optimizer; see splinefm.model.cpu.CpuEngine."""
-
-    def __init__(self, shape: Shape, model: str, k: int, order: int, loss: str, optimizer: str, beta1: float, beta2: float, eps: float, weight_decay: float, ema: float, tile: int, shard: int, block: int, batch_size: int, threads: int, number: int, bias: Parameter, linear: Parameter, factors: Parameter, between: Parameter | None, scales: Parameter | None, R: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], M: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], last: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
-
-    def steps(self, start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], sample_weight: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], learning_rates: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], batch_size: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
-        """
-        A step on every batch of `batch_size` of the rows; returns the mean loss of each before its step.
-        """
-
-    def set_penalty(self, group_ptr: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], end: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], l2: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], l2_linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], smoothness: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], periodic: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
-        """Penalties on groups of table rows, which lie end to end."""
-
-    @property
-    def number(self) -> int:
-        """Steps so far."""
-
-NEAR: int = 2048
-
-def score(shape: Shape, model: str, k: int, order: int, tile: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], factors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], R: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], M: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]:
-    """Scores of encoded rows with any parameters."""
 
 class StringTable:
     """
@@ -152,9 +119,6 @@ def probe_product(x: float, y: float) -> float:
 class IdTable:
     """
     Rows by id: a hash table of rows whose ids are words of eight bytes, shape (rows, width).
-class RowEncoder:
-    """
-    Raw values of one row -> table rows and weights. Fields are added in the order of the model. Rows are mappings; `columns` and `readers` have an item per field: where its value is, and a function that is asked about values and names that are not known here.
     """
 
     def __init__(self) -> None: ...
@@ -207,6 +171,14 @@ class TopK:
         """out[row, q] = queries[q] · the numbers of a table row."""
 
 TOGETHER: int = 8
+
+class RowEncoder:
+    """
+    Raw values of one row -> table rows and weights. Fields are added in the order of the model. Rows are mappings; `columns` and `readers` have an item per field: where its value is, and a function that is asked about values and names that are not known here.
+    """
+
+    def __init__(self) -> None: ...
+
     def add_number(self, first: int, signs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], missing: bool, apart: bool, plain: bool, knots: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], powers: int) -> None:
         """
         A field of numbers; its reader returns a float. Signs of special values: 0 to 4 for ==, <, <=, >, >=.

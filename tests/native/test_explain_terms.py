@@ -123,11 +123,7 @@ def test_nan_stays_visible():
 
 
 CODE = """
-<<<<<<<< HEAD:tests/native/test_native_explain.py
-from test_native_explain import MODELS, _core, ask, make_rows, make_source
-========
 from test_explain_terms import MODELS, _core, ask, make_rows, make_source
->>>>>>>> nexplain:tests/native/test_explain_terms.py
 start, weight = make_rows(9)
 for model in MODELS:
     for k in (3, 8, 16, 32):
