@@ -11,7 +11,6 @@ COMPILER := $(shell command -v c++ || command -v g++ || command -v clang++)
 ifeq ($(COMPILER),)
 ZIG := $(VENV)/.zig
 export SPLINEFM_ZIG := 1
-export SPLINEFM_PYTHON := $(abspath $(BIN)/python)
 TOOLCHAIN := -DCMAKE_TOOLCHAIN_FILE=cmake/zig.cmake
 endif
 CONFIGURE = $(BIN)/cmake -G Ninja -S . --log-level=WARNING $(TOOLCHAIN) \

@@ -98,13 +98,27 @@ class Watch:
     def see(self, f: int, column: pa.Array, values: Any, start: Any, weight: FloatArray) -> None:
         """Count the values of a field in a block of rows, as they were read and encoded."""
         item = self.encoder.fields[f]
-        if isinstance(item, Numerical):
+        if self._is_usual(f, item, values, start):
+            odd: Any = (0, len(start))
+            missing: Any = odd
+        elif isinstance(item, Numerical):
             odd, missing = self._numbers(f, item, column, values)
         else:
-            odd, missing = _names(item, values, start, weight)
+            odd, missing = _names(item, values, start, weight, len(self.odd[f].examples) < EXAMPLES)
         with self._lock:
             self.odd[f].add(*odd)
             self.missing[f].add(*missing)
+
+    def _is_usual(self, f: int, item: Any, values: Any, start: Any) -> bool:
+        """Whether a look at the least and the largest value, which costs next to nothing, finds nothing to count."""
+        if not len(start) or isinstance(item, MultiValued):
+            return False
+        if isinstance(item, Categorical):
+            return item.n_tokens > 0 and bool(start.min() >= item.n_tokens)
+        low, high = self.encoder.ranges[f]
+        if not _ends(item) or math.isnan(low):
+            return not math.isnan(values.sum())
+        return bool(values.min() >= low and values.max() <= high)  # a NaN makes both false
 
     def see_statistics(self, f: int, statistics: Any) -> None:
         """Count the values of a field from what was collected of a table."""
@@ -189,7 +203,9 @@ def _ends(item: Numerical) -> bool:
     return item.part != "trend" and not getattr(item.basis, "periodic", False)
 
 
-def _names(item: Categorical | MultiValued, values: Any, start: Any, weight: FloatArray) -> tuple[Any, Any]:
+def _names(
+    item: Categorical | MultiValued, values: Any, start: Any, weight: FloatArray, wants_examples: bool
+) -> tuple[Any, Any]:
     """Count and examples of unseen and of missing categories."""
     n = len(start)
     first = int(item.missing == "token")
@@ -201,7 +217,7 @@ def _names(item: Categorical | MultiValued, values: Any, start: Any, weight: Flo
         unseen = (start >= first) & (start < elements.n_tokens) & (weight != 0.0)
     n_unseen = int(unseen.sum())
     total = int((weight != 0.0).sum() - is_missing.sum()) if isinstance(item, MultiValued) else n
-    examples = _examples(elements, values) if n_unseen else []
+    examples = _examples(elements, values) if n_unseen and wants_examples else []
     return (n_unseen, total, examples), (int(is_missing.sum()), n, ())
 
 

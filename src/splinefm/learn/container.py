@@ -35,7 +35,6 @@ _START = b'{"__metadata__":{"splinefm":'
 _NO_DIGEST = "0" * 64
 _MOST_HEADER = 16 << 20
 _MOST_DIMENSIONS = 4
-_FOREIGN = "it is not a model file of splinefm; such a file is what Fitted.save and splinefm fit write"
 
 
 class ModelFileError(ValueError):
@@ -46,6 +45,13 @@ class ModelFileError(ValueError):
     >>> issubclass(ModelFileError, ValueError)
     True
     """
+
+
+class Foreign(ModelFileError):
+    """A file of another kind."""
+
+    def __init__(self) -> None:
+        super().__init__("it is not a model file of splinefm; such a file is what Fitted.save and splinefm fit write")
 
 
 class Damaged(ModelFileError):
@@ -128,7 +134,7 @@ def _read_header(file: BinaryIO, size: int) -> bytes:
     length = int.from_bytes(prefix, "little")
     if size < 8 or length > min(size - 8, _MOST_HEADER):
         demand(file.read(len(_START)) != _START, f"it is cut short, or the length of its header is wrong ({length:,})")
-        raise ModelFileError(_FOREIGN)
+        raise Foreign
     return prefix + file.read(length)
 
 
@@ -138,7 +144,7 @@ def _parse_header(header: bytes) -> dict[str, Any]:
         known = isinstance(content["__metadata__"]["splinefm"], str)
     except (Damaged, KeyError, TypeError) as error:
         demand(not header[8:].startswith(_START), "its header is damaged")
-        raise ModelFileError(_FOREIGN) from error
+        raise Foreign from error
     demand(known, "its description is not text")
     return dict(content)
 

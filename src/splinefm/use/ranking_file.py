@@ -17,6 +17,7 @@ from splinefm.learn.container import (
     DTYPES,
     Array,
     Damaged,
+    Foreign,
     ModelFileError,
     check_destination,
     demand,
@@ -145,9 +146,11 @@ def load(path: str | os.PathLike[str], fitted: Fitted, mmap: bool) -> Catalog:
             raise
         except Damaged as error:
             raise ModelFileError(f"{failed}: {error}; {again}") from error
-        except ModelFileError as error:
-            reason = str(error).replace("a model file", "an index file").replace("Fitted.save", "ItemIndex.save")
+        except Foreign as error:
+            reason = "it is not an index file of splinefm; such a file is what ItemIndex.save writes"
             raise ModelFileError(f"{failed}: {reason}") from error
+        except ModelFileError as error:
+            raise ModelFileError(f"{failed}: {error}") from error
         except Exception as error:  # there is no end to what a made-up description can raise
             raise ModelFileError(f"{failed}: it is damaged ({str(error)[:200]}); {again}") from error
 
