@@ -205,6 +205,8 @@ def text_buffers(strings: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], n
         np.frombuffer(offsets, np.int64)[first : first + len(strings) + 1] if len(strings) else np.zeros(1, np.int64)
     )
     letters = np.frombuffer(text, np.uint8) if text is not None and text.size else np.zeros(0, np.uint8)
+    for array in (begins, letters):
+        array.flags.writeable = False  # Arrow's buffers are shared
     return begins, letters
 
 
