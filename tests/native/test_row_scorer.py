@@ -179,7 +179,9 @@ class TestNames:
         assert weights.tolist() == [1.0] * len(first) + [share] * len(kept)
         assert owners.tolist() == [0] * len(first) + [1] * bool(kept)
 
-    @pytest.mark.parametrize("value", [b"a", object(), 1 + 2j, "\ud800", 10**30, 2.5, 2.0**53, 1e300], ids=lambda value: type(value).__name__)
+    @pytest.mark.parametrize(
+        "value", [b"a", object(), 1 + 2j, "\ud800", 10**30, 2.5, 2.0**53, 1e300], ids=lambda value: type(value).__name__
+    )
     def test_readers_are_asked_about_the_rest(self, value):
         encoder = _core.RowEncoder()
         encoder.add_names(*strings("a", "true", "7", "-3"), 1, NO_ROW, 0)
