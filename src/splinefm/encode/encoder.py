@@ -30,6 +30,7 @@ FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStati
 # Rows per task: fitting takes a column of a chunk at a time, encoding all columns of a block.
 CHUNK = 131_072
 BLOCK = 16_384
+FEW_ROWS = 10_000
 # What fitting a field takes: counts and weights of its table rows and copies of them; and for a summary of so many
 # values all their weights, which are a few arrays of float64.
 ROW_BYTES, WEIGHT_BYTES, POINTS = 48, 32, 4096
@@ -96,7 +97,9 @@ class Statistics:
         """The encoder that these statistics determine."""
         if not self.n_rows:
             raise ValueError("the table has no rows; an encoder is fitted to at least one")
-        fitted = list(in_order(_fit, zip(self.schema, self.fields, strict=True), self.threads))
+        # Work on short arrays is Python's for the most part, and threads would wait for each other.
+        threads = 1 if self.n_rows < FEW_ROWS else self.threads
+        fitted = list(in_order(_fit, zip(self.schema, self.fields, strict=True), threads))
         fields, notes, counts, weights = zip(*fitted, strict=True)
         by_name = dict(zip(self.schema.names, notes, strict=True))
         return Encoder(fields, self.n_rows, by_name, counts, weights, np.array([_range(own) for own in self.fields]))
@@ -399,6 +402,9 @@ def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], threa
     (`ThreadPoolExecutor.map` would first read all items, such as the chunks of a table larger than memory.)
     """
     n_threads = count_threads(threads)
+    if n_threads == 1:
+        yield from map(function, items)
+        return
     pool = ThreadPoolExecutor(n_threads)
     try:
         waiting: deque[Future[_Result]] = deque()
