@@ -25,7 +25,7 @@ from splinefm.encode.columns import (
     is_text,
     one_array,
 )
-from splinefm.encode.dates import DAY, find_format, look_like_dates, parse_times, to_seconds, to_times
+from splinefm.encode.dates import DAY, Part, find_format, look_like_dates, parse_times, to_seconds, to_times
 from splinefm.encode.numbers import Decimal, find_decimal, parse_numbers
 from splinefm.encode.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
@@ -281,7 +281,7 @@ def _dates(
     known = seconds[np.isfinite(seconds)]
     n_days = (known.max() - known.min()) / DAY
     has_times = bool((np.mod(known, DAY) != 0.0).any())
-    bears = {
+    bears: dict[Part, tuple[bool, str]] = {
         "hour": (has_times and n_days >= 2, "times of day"),
         "weekday": (n_days >= 14, "days of the week"),
         "yearday": (n_days >= 2 * 365, "days of the year"),
@@ -289,7 +289,7 @@ def _dates(
     }
     first, last = (str(time)[: 16 if has_times else 10] for time in to_times(np.array([known.min(), known.max()])))
     parts = [part for part, (fits, _) in bears.items() if fits]
-    fields: list[Field] = list(Timestamp(name, parts, format=format, zone=zone, text=text).fields)  # type: ignore[arg-type]
+    fields: list[Field] = list(Timestamp(name, parts, format=format, zone=zone, text=text).fields)
     value, count = np.unique(known, return_counts=True)
     trend: Any = fields[-1]
     fields[-1] = replace(trend, basis=_basis(len(value)), special=tuple(value[_atoms(value, count)].tolist()))

@@ -14,6 +14,7 @@ from splinefm.encode.arrow import matches, scalar, to_numpy
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 Decimal = Literal[".", ","]
+DECIMALS: tuple[Decimal, ...] = (".", ",")
 
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _MONEY = "[$€£¥]"
@@ -70,12 +71,12 @@ def find_decimal(text: pa.LargeStringArray) -> Decimal:
     >>> find_decimal(from_strings(["3,14", "2,7"])), find_decimal(from_strings(["1,234", "5"]))
     (',', '.')
     """
-    misses = {sign: _n_stray(text, sign) for sign in (".", ",")}
+    misses = {sign: _n_stray(text, sign) for sign in DECIMALS}
     return "," if misses[","] < misses["."] else "."
 
 
-def _n_stray(text: pa.LargeStringArray, decimal: str) -> int:
-    _, stray = parse_numbers(text, decimal)  # type: ignore[arg-type]  # one of the two
+def _n_stray(text: pa.LargeStringArray, decimal: Decimal) -> int:
+    _, stray = parse_numbers(text, decimal)
     return 0 if stray is None else int(stray.sum())
 
 
