@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._core import RowEncoder, RowScorer
+from splinefm.encode.arrow import to_arrow
 from splinefm.encode.categorical import Categorical, MultiValued
 from splinefm.encode.columns import text_buffers
 from splinefm.encode.numerical import Numerical
@@ -163,19 +164,19 @@ def compile_number(item: Numerical) -> Compiled | None:
 def _agrees(item: Numerical, compiled: Compiled) -> bool:
     """Whether compiled code and encoder give the same rows and weights all over the range of a field."""
     x = _probes(item)
-    expected_rows, expected = rows_on_axis(item, pa.array(x))
+    expected_rows, expected = rows_on_axis(item, to_arrow(x))
     encoder = RowEncoder()
     _add_number(encoder, replace(item, part=None), 0, compiled)
-    for i, value in enumerate(x.tolist()):
-        try:
-            rows, weights, _, _ = encoder.encode([value], (0,), (None,))
-        except ValueError:  # a number that it does not take
-            return False
-        difference = np.bincount(expected_rows[i], expected[i], minlength=item.layout.n_rows)
-        np.subtract.at(difference, rows, weights)
-        if np.abs(difference).max() > _AGREES:
-            return False
-    return True
+    try:
+        found = [encoder.encode([value], (0,), (None,))[:2] for value in x.tolist()]
+    except ValueError:  # a number that it does not take
+        return False
+    difference = np.zeros((len(x), item.layout.n_rows))
+    np.add.at(difference, (np.arange(len(x))[:, None], expected_rows), expected)
+    probe = np.repeat(np.arange(len(x)), [len(rows) for rows, _ in found])  # a missing value has one row
+    rows, weights = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    np.subtract.at(difference, (probe, rows), weights)
+    return bool(np.abs(difference).max() <= _AGREES)
 
 
 def _probes(item: Numerical) -> FloatArray:
