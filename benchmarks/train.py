@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.slots import FieldLayout, Layout, Slots, empty_slots
-from splinefm.encode.splines import cardinal_splines
+from splinefm.encode.bases.splines import cardinal_splines
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params, init_params
 
 N_NUMERICAL, N_CATEGORICAL, FEATURES, SEGMENTS, DEGREE = 13, 26, 1_000_000, 20, 3

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from splinefm._core import Interpolation, StringTable, summarize_sorted
-from splinefm.encode.columns import text_buffers
-from splinefm.encode.transforms import Quantile
-from splinefm.encode.vocabulary import Vocabulary, _count
+from splinefm.encode.fields.vocabulary import Vocabulary, _count
+from splinefm.encode.tables.columns import text_buffers
+from splinefm.encode.transforms.kinds import Quantile
 
 words = st.lists(st.text(max_size=12), max_size=30)
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
-from splinefm.encode import files as files_module
-from splinefm.encode import table as table_module
+from splinefm.encode.tables import files as files_module
+from splinefm.encode.tables import open as table_module
 from splinefm.learn import chunks as module
 from splinefm.learn.chunks import Sample, Source, ahead, draw_lots, prepare_chunks, take_survey
 from splinefm.learn.losses import Loss

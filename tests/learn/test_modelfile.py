@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.vocabulary import Vocabulary
+from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.learn import container, modelfile
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch
@@ -127,8 +127,8 @@ class TestRoundTrip:
             assert same_bits(again.predict(table), fitted.predict(table))
 
     def test_all_that_can_be_saved_is_among_the_fields_of_this_test(self, encoder):
-        from splinefm.encode.bases import BASES
-        from splinefm.encode.transforms import TRANSFORMS
+        from splinefm.encode.bases.kinds import BASES
+        from splinefm.encode.transforms.kinds import TRANSFORMS
 
         numerical = [item for item in encoder.fields if isinstance(item, sf.Numerical)]
         assert {type(item.transform) for item in numerical} == set(TRANSFORMS)

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.arrow import to_arrow
-from splinefm.encode.categorical import Categorical, MultiValued
-from splinefm.encode.columns import Categories, Lists, is_text
-from splinefm.encode.numerical import EXAMPLES, ORDINARY, Numerical
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.numerical import EXAMPLES, ORDINARY, Numerical
+from splinefm.encode.tables.arrow import to_arrow
+from splinefm.encode.tables.columns import Categories, Lists, is_text
 
 if TYPE_CHECKING:
     from splinefm.encode.encoder import Encoder

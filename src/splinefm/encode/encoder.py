@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.categorical import Categorical, CategoricalStatistics, MultiValuedStatistics
-from splinefm.encode.numerical import NumericalStatistics
-from splinefm.encode.room import check_room
+from splinefm._memory import check_room
+from splinefm.encode.bases.starvation import Starvation
+from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics, MultiValuedStatistics
+from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Field, Schema
-from splinefm.encode.sketch import FloatArray
 from splinefm.encode.slots import Layout, Slots, concatenate_slots, empty_slots
-from splinefm.encode.starvation import Starvation
-from splinefm.encode.table import Table, open_table
+from splinefm.encode.tables.open import Table, open_table
+from splinefm.encode.transforms.sketch import FloatArray
 
 if TYPE_CHECKING:
     from splinefm.encode.drift import Watch

@@ -10,10 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm.encode.arrow import matches, to_arrow
-from splinefm.encode.auto import FEW_VALUES as SPREAD_BY_RANK
-from splinefm.encode.categorical import Categorical, MultiValued
-from splinefm.encode.columns import (
+from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.fields.timestamps import Timestamp
+from splinefm.encode.fields.vocabulary import CategoryCounts
+from splinefm.encode.schema import Field, Schema
+from splinefm.encode.tables.arrow import matches, to_arrow
+from splinefm.encode.tables.columns import (
     Stray,
     as_categories,
     as_lists,
@@ -25,15 +29,11 @@ from splinefm.encode.columns import (
     is_text,
     one_array,
 )
-from splinefm.encode.dates import DAY, Part, find_format, look_like_dates, parse_times, to_seconds, to_times
-from splinefm.encode.numbers import Decimal, find_decimal, parse_numbers
-from splinefm.encode.numerical import Numerical
-from splinefm.encode.schema import Field, Schema
-from splinefm.encode.spelling import find_values
-from splinefm.encode.splines import BSpline, MultiResolution
-from splinefm.encode.table import missing_column_message, open_table
-from splinefm.encode.timestamps import Timestamp
-from splinefm.encode.vocabulary import CategoryCounts
+from splinefm.encode.tables.dates import DAY, Part, find_format, look_like_dates, parse_times, to_seconds, to_times
+from splinefm.encode.tables.numbers import Decimal, find_decimal, parse_numbers
+from splinefm.encode.tables.open import missing_column_message, open_table
+from splinefm.encode.tables.spelling import find_values
+from splinefm.encode.transforms.choice import FEW_VALUES as SPREAD_BY_RANK
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

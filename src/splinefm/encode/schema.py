@@ -15,13 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from splinefm.encode.bases import BASES
-from splinefm.encode.categorical import Categorical, MultiValued
-from splinefm.encode.numerical import Numerical
-from splinefm.encode.table import missing_column_message
-from splinefm.encode.timestamps import Timestamp
-from splinefm.encode.transforms import TRANSFORMS
-from splinefm.encode.vocabulary import Vocabulary
+from splinefm.encode.bases.kinds import BASES
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.fields.timestamps import Timestamp
+from splinefm.encode.fields.vocabulary import Vocabulary
+from splinefm.encode.tables.open import missing_column_message
+from splinefm.encode.transforms.kinds import TRANSFORMS
 
 Field = Numerical | Categorical | MultiValued
 _FIELD_KINDS: tuple[type, ...] = (Numerical, Categorical, MultiValued, Timestamp)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.room import check_room
+from splinefm._memory import check_room
 
 if TYPE_CHECKING:
     import scipy.sparse

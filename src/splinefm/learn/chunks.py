@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.arrow import to_arrow
-from splinefm.encode.columns import as_numbers
+from splinefm._wording import for_reader
 from splinefm.encode.encoder import CHUNK, Encoder, Statistics
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Layout, Slots, concatenate_slots, empty_slots
-from splinefm.encode.table import Table, missing_column_message, open_table
-from splinefm.encode.wording import for_reader
+from splinefm.encode.tables.arrow import to_arrow
+from splinefm.encode.tables.columns import as_numbers
+from splinefm.encode.tables.open import Table, missing_column_message, open_table
 from splinefm.learn.labels import (
     BALANCED,
     Classes,

@@ -27,7 +27,7 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_is_fi
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
-from splinefm.encode.table import Table, open_table, quoted
+from splinefm.encode.tables.open import Table, open_table, quoted
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, check_callbacks, fit_chunks, fit_model
 from splinefm.learn.incremental import Learner
@@ -214,7 +214,7 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     def _find_importances(self) -> FloatArray:
         # Against the order of the folders, when asked for: see `Fitted.segment`.
-        from splinefm.use.shapley import shapley_values
+        from splinefm.explain.shapley import shapley_values
 
         fitted, rows = self.fitted_, getattr(self, "_rows", None)
         if rows is None or isinstance(fitted.model, HigherOrderFM):

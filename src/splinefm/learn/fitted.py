@@ -15,14 +15,14 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.learn.labels import Classes
 from splinefm.learn.losses import Loss
-from splinefm.learn.study import StudySummary
 from splinefm.learn.training import Epoch, Training
+from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params
 
 if TYPE_CHECKING:
-    from splinefm.use.scorer import Scorer
-    from splinefm.use.views import Bars, Curve, Surface
+    from splinefm.serve.scorer import Scorer
+    from splinefm.view.segment import Bars, Curve, Surface
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -105,16 +105,16 @@ class Fitted:
         rest: Literal["error", "mean"] = "error",
         background: object = None,
     ) -> Curve | Bars | Surface:
-        """The score along one or two fields with the others fixed; see `splinefm.use.views.segment`."""
+        """The score along one or two fields with the others fixed; see `splinefm.view.segment.segment`."""
         # An import against the order of the folders: a door for users, who look for views on the model that they hold.
         # It is taken when called, so that importing learn does not need use. The scorer below is the other one.
-        from splinefm.use.views import segment
+        from splinefm.view.segment import segment
 
         return segment(self, values, along, rest=rest, background=background)
 
     def scorer(self) -> Scorer:
-        """A function of single rows, given as dicts, that takes microseconds; see `splinefm.use.scorer.Scorer`."""
-        from splinefm.use.scorer import Scorer
+        """A function of single rows, given as dicts, that takes microseconds; see `splinefm.serve.scorer.Scorer`."""
+        from splinefm.serve.scorer import Scorer
 
         return Scorer(self)
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm.encode.arrow import from_strings, to_arrow
-from splinefm.encode.columns import as_numbers, is_text
-from splinefm.encode.wording import for_reader, other_losses
+from splinefm._wording import for_reader, other_losses
+from splinefm.encode.tables.arrow import from_strings, to_arrow
+from splinefm.encode.tables.columns import as_numbers, is_text
 
 Label = str | bool | int | float
 Classes = tuple[Label, Label]
@@ -114,7 +114,7 @@ def _numbers(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
 def _equals(column: pa.Array, label: Label, name: str) -> pa.BooleanArray:
     """Where a column has a label, by value: True is 1 and 1.0, and 1.5 is no whole number.
 
-    Scalars are made without pandas; see `splinefm.encode.arrow`.
+    Scalars are made without pandas; see `splinefm.encode.tables.arrow`.
     """
     kind = column.type
     if isinstance(label, str):

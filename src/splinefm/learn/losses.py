@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.wording import other_losses
+from splinefm._wording import other_losses
 from splinefm.learn.labels import Classes
 
 FloatArray = npt.NDArray[np.float64]

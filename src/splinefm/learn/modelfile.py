@@ -14,15 +14,15 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.bases import BASES, Bins
-from splinefm.encode.categorical import Categorical, MultiValued
-from splinefm.encode.columns import text_buffers
+from splinefm.encode.bases.kinds import BASES, Bins
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.numerical import Numerical
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import Layout
-from splinefm.encode.transforms import TRANSFORMS
-from splinefm.encode.vocabulary import Vocabulary
+from splinefm.encode.tables.columns import text_buffers
+from splinefm.encode.transforms.kinds import TRANSFORMS
 from splinefm.learn.container import (
     DTYPES,
     Array,
@@ -38,8 +38,8 @@ from splinefm.learn.container import (
 )
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
-from splinefm.learn.study import StudySummary, TrialSummary
 from splinefm.learn.training import RUNS, Epoch, Run, Training
+from splinefm.learn.tuning.study import StudySummary, TrialSummary
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params
 
 FORMAT = 3

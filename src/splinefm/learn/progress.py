@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from splinefm.encode.wording import visible
+from splinefm._wording import visible
 from splinefm.learn.losses import Loss
 
 if TYPE_CHECKING:

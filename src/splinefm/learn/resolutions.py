@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.numerical import Numerical
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.encode.splines import BSpline, MultiResolution
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Chunk
 from splinefm.model.cpu import predict_scores

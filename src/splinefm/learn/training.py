@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases import smoothing
+from splinefm._wording import setting
+from splinefm.encode.bases.kinds import smoothing
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.numerical import Numerical
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import Layout, Slots
-from splinefm.encode.table import nearest_hint, quoted
-from splinefm.encode.wording import setting
+from splinefm.encode.tables.open import nearest_hint, quoted
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.model.cpu import CpuEngine

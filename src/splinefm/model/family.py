@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.room import check_room
+from splinefm._memory import check_room
+from splinefm._wording import setting
 from splinefm.encode.slots import Layout, Slots
-from splinefm.encode.wording import setting
 from splinefm.model.settings import WithSettings
 
 FloatArray = npt.NDArray[np.float64]

@@ -1,0 +1,154 @@
+"""Words for people: sizes, text that is safe to print, and advice in the language of the reader."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# C0 and C1 controls, line separators, and marks that turn the direction of the text around them.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOT_LINES = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
+# For the process, not for the thread: messages are made by worker threads, too.
+_readers: list[str] = []
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""Text whose control characters are written out: a value of a table must not steer the reader's terminal.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+    lines : bool
+        Keep line breaks.
+
+    Examples
+    --------
+    >>> visible("a\x1b[31mb\n")
+    'a\\x1b[31mb\\n'
+    >>> visible("größe"), visible("two\nlines", lines=True)
+    ('größe', 'two\nlines')
+    """
+    return (_NOT_LINES if lines else _CONTROLS).sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def in_bytes(size: float) -> str:
+    """A size as people read it.
+
+    Examples
+    --------
+    >>> in_bytes(999), in_bytes(12_345), in_bytes(3_400_000)
+    ('999 bytes', '12.3 kB', '3.4 MB')
+    """
+    size = min(size, 10**300)  # which a float holds
+    if size < 1000:
+        return f"{size:.0f} bytes"
+    power = min(6, int(math.log10(size)) // 3)
+    return f"{size / 1000**power:,.1f} {('kB', 'MB', 'GB', 'TB', 'PB', 'EB')[power - 1]}"
+
+
+def for_reader(library: str, command: str) -> str:
+    """The form of a piece of advice that suits the reader.
+
+    Parameters
+    ----------
+    library : str
+        For those who call the library: names of functions and arguments.
+    command : str
+        For those who run a command: names of commands and options.
+
+    Examples
+    --------
+    >>> for_reader("pass validation=0", "add --validation 0")
+    'pass validation=0'
+    >>> with on_command_line():
+    ...     for_reader("pass validation=0", "add --validation 0")
+    'add --validation 0'
+    """
+    return command if _readers else library
+
+
+def setting(name: str) -> str:
+    """The name of a setting as the reader writes it.
+
+    Examples
+    --------
+    >>> setting("learning_rate")
+    'learning_rate'
+    >>> with on_command_line():
+    ...     setting("learning_rate")
+    '--learning-rate'
+    """
+    return for_reader(name, "--" + name.replace("_", "-"))
+
+
+def as_field(kind: str, name: str, settings: str = "") -> str:
+    """How to make a column a field of some kind, with settings as they are written in code.
+
+    Examples
+    --------
+    >>> as_field("Categorical", "city")
+    "use sf.Categorical('city')"
+    >>> with on_command_line():
+    ...     print(as_field("Categorical", "city", 'unseen="rare"'))
+    fit with a schema file that says kind = "Categorical", unseen="rare" for 'city' (see splinefm schema --out)
+    """
+    more = f", {settings}" if settings else ""
+    return for_reader(
+        f"use sf.{kind}({name!r}{more})",
+        f'fit with a schema file that says kind = "{kind}"{more} for {name!r} (see splinefm schema --out)',
+    )
+
+
+def other_losses() -> str:
+    """What to minimize where the target is not that of a classifier.
+
+    Examples
+    --------
+    >>> other_losses()
+    'for other numbers use loss="squared", for counts loss="poisson"'
+    """
+    return for_reader(
+        'for other numbers use loss="squared", for counts loss="poisson"',
+        "for other numbers use --loss squared, for counts --loss poisson",
+    )
+
+
+def as_bins(name: str) -> str:
+    """How to replace the curves of a field by bins.
+
+    Examples
+    --------
+    >>> as_bins("price")
+    "sf.discretize(fitted, {'price': 200}) or sf.discretize(fitted, max_error=1e-3)"
+    >>> with on_command_line():
+    ...     as_bins("price")
+    "splinefm discretize MODEL --bins 'price=200' --out FILE, or with --max-error 1e-3"
+    """
+    return for_reader(
+        f"sf.discretize(fitted, {{{name!r}: 200}}) or sf.discretize(fitted, max_error=1e-3)",
+        f"splinefm discretize MODEL --bins {name + '=200'!r} --out FILE, or with --max-error 1e-3",
+    )
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """While it lasts, messages speak to those who run a command."""
+    _readers.append("command line")
+    try:
+        yield
+    finally:
+        _readers.pop()
+
+
+def number(value: float | None, style: str = ".5g") -> str:
+    """A number for a table; a dash where there is none.
+
+    Examples
+    --------
+    >>> number(0.123456789), number(float("nan")), number(None)
+    ('0.12346', '-', '-')
+    """
+    return "-" if value is None or math.isnan(value) else f"{value:{style}}"

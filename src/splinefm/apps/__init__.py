@@ -1,1 +1,0 @@
-"""Doors: the command line and servers."""

@@ -1,0 +1,210 @@
+"""Segments as they are written on the command line: country=US, several values of a field, one for each category."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Field, Schema
+from splinefm.encode.tables.open import missing_column_message, nearest_hint, quoted
+from splinefm.learn.fitted import Fitted
+from splinefm.view.values import BAR, Value, category_counts, text_of, vocabulary_names
+
+MOST_EACH, MOST_SEGMENTS = 12, 24
+_LOOKED_AT = 10_000  # categories among which similar names are looked for
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Values of fields, for one segment or several; all name the same fields.
+
+    Parameters
+    ----------
+    rows : list of dict
+        The values of each segment.
+    remarks : list of str
+        What the reader should know of them.
+    """
+
+    rows: list[dict[str, Value]]
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields that are named."""
+        return list(self.rows[0])
+
+    @property
+    def names(self) -> list[str]:
+        """What tells each segment from the others: "country=US"; of a single one, all that it says."""
+        first = self.rows[0]
+        told = [name for name in first if len(self.rows) == 1 or any(row[name] != first[name] for row in self.rows)]
+        return [", ".join(f"{name}={text_of(row[name])}" for name in told) for row in self.rows]
+
+    def columns(self, schema: Schema) -> dict[str, pa.Array]:
+        """The segments as a table."""
+        return {name: pa.array([row[name] for row in self.rows], _arrow_type(name, schema)) for name in self.fields}
+
+
+def parse_segments(
+    fitted: Fitted, along: Sequence[str], given: Sequence[str] = (), each: str | None = None
+) -> Segments:
+    """The segments that the options ask for: every combination of the values.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The model.
+    along : sequence of str
+        The fields that vary, which must not be named.
+    given : sequence of str
+        NAME=VALUE; several values of one field make several segments. "NAME=" is a missing value. A column of dates
+        may be named as well, with a date that tells all of its parts.
+    each : str, optional
+        A field whose most frequent categories make a segment each.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "c": ["a", "b"] * 100, "y": [0.0, 1.0, 4.0, 9.0] * 50}
+    >>> fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=sf.Training(epochs=1, threads=1))
+    >>> parse_segments(fitted, ["x"], ["c=a", "c="]).rows
+    [{'c': 'a'}, {'c': None}]
+    >>> parse_segments(fitted, ["x"], each="c").names
+    ['c=a', 'c=b']
+    """
+    schema = fitted.encoder.schema
+    values: dict[str, list[Value]] = {}
+    remarks: list[str] = []
+    for text in given:
+        name, value = _read(text, schema, remarks)
+        _check_free(f"--segment {text}", name, along)
+        if value in values.setdefault(name, []):
+            raise ValueError(f"--segment {text} is given twice; leave one out")
+        values[name].append(value)
+    if each is not None:
+        if each in values:
+            raise ValueError(f"--each {each} and --segment {each}=... both choose values of {each!r}; leave one out")
+        values[each] = _most_frequent(fitted, each, along, remarks)
+    rows = [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
+    if len(rows) > MOST_SEGMENTS:
+        raise ValueError(f"that makes {len(rows)} segments, at most {MOST_SEGMENTS} are shown; give fewer values")
+    return Segments(rows, remarks)
+
+
+def unknown_field(name: str, schema: Schema) -> str:
+    """What to tell about a field that the model does not have."""
+    return missing_column_message(name, schema.names, "field", "the model")
+
+
+def _read(text: str, schema: Schema, remarks: list[str]) -> tuple[str, Value]:
+    """Name and value; a name may hold "=" itself."""
+    parts = text.split("=")
+    for cut in range(1, len(parts)):
+        name = "=".join(parts[:cut])
+        if name in schema.names:
+            return name, _value(text, schema[name], "=".join(parts[cut:]), remarks)
+        if name in schema.columns:
+            return name, _value(text, schema.on_column(name)[0], "=".join(parts[cut:]), remarks)
+    raise ValueError(f"--segment {text}: {unknown_field(parts[0], schema)}")
+
+
+def _value(option: str, item: Field, text: str, remarks: list[str]) -> Value:
+    if not text:
+        if item.missing == "error":
+            raise ValueError(f"--segment {option}: {item.name!r} has no missing values in this model; give a value")
+        return None
+    if isinstance(item, Numerical):
+        return (
+            _date(option, item, text) if item.part is not None and not _is_number(text) else _number(option, item, text)
+        )
+    if isinstance(item, Categorical):
+        return _category(option, item, text, remarks)
+    elements = [part.strip() for part in text.split(item.separator or BAR) if part.strip()]
+    return [_category(option, item, element, remarks) for element in elements]
+
+
+def _arrow_type(name: str, schema: Schema) -> pa.DataType:
+    """The type of values of a field, or of a column of dates."""
+    if name not in schema.names:
+        return pa.large_string()
+    kinds = {Numerical: pa.float64(), Categorical: pa.large_string(), MultiValued: pa.list_(pa.large_string())}
+    return kinds[type(schema[name])]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _date(option: str, item: Numerical, text: str) -> Value:
+    """The date itself where it tells all parts of a column, otherwise the part."""
+    try:
+        number = replace(item, text="error").read(pa.array([text]))[0]
+    except ValueError as error:
+        raise ValueError(f"--segment {option}: {error}") from error
+    is_column = option.startswith(f"{item.column}=") and item.name != item.column
+    return text if is_column else float(number)
+
+
+def _number(option: str, item: Numerical, text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(
+            f"--segment {option}: {item.name!r} is numerical, but {text!r} is no number; "
+            f"write {item.name}=1.5, or {item.name}= for a missing value"
+        ) from None
+    return number if number == number else None
+
+
+def _category(option: str, item: Categorical | MultiValued, text: str, remarks: list[str]) -> str:
+    names = vocabulary_names(item)
+    if pc.index(names, pa.scalar(text, pa.large_string())).as_py() >= 0:
+        return text
+    if item.unseen == "hash":
+        remarks.append(f"{text!r} is not in the vocabulary of {item.name!r}: it shares a row with other categories")
+        return text
+    known = names.slice(0, _LOOKED_AT).to_pylist()
+    hint = nearest_hint(text, known)
+    more = f", ... and {len(names) - 10:,} more" if len(names) > 10 else ""
+    raise ValueError(
+        f"--segment {option}: {item.name!r} has no category {text!r}{hint}. It has {quoted(known[:10])}{more}"
+    )
+
+
+def _most_frequent(fitted: Fitted, name: str, along: Sequence[str], remarks: list[str]) -> list[Value]:
+    schema = fitted.encoder.schema
+    if name not in schema.names:
+        raise ValueError(f"--each {name}: {unknown_field(name, schema)}")
+    _check_free(f"--each {name}", name, along)
+    item = schema[name]
+    if isinstance(item, Numerical):
+        raise ValueError(
+            f"--each {name}: {name!r} is numerical and has no categories; "
+            f"choose values: --segment {name}=1 --segment {name}=2"
+        )
+    names, _ = category_counts(fitted, name, MOST_EACH)
+    if not names:
+        raise ValueError(f"--each {name}: {name!r} has no categories in this model")
+    if (in_all := len(vocabulary_names(item))) > MOST_EACH:
+        left_out = f"{in_all - MOST_EACH:,} of the {in_all:,} categories of {name!r} are left out"
+        remarks.append(
+            f"--each {name}: {left_out}, the {MOST_EACH} most frequent are shown; "
+            f"choose others by --segment {name}=VALUE, one for each"
+        )
+    return [[one] if isinstance(item, MultiValued) else one for one in names]
+
+
+def _check_free(option: str, name: str, along: Sequence[str]) -> None:
+    if name in along:
+        raise ValueError(f"{option}: {name!r} varies (--along {name}); take it out of one of the two")

@@ -1,0 +1,1 @@
+"""Function bases on [0, 1], their splines and polynomials."""

@@ -1,0 +1,332 @@
+"""Function bases: u in [0, 1] -> the rows that are active and their weights B_i(u).
+
+The functions that are not zero at a point form *windows* of neighboring rows. A basis has
+
+- `widths`: weights per window,
+- `sizes`: rows per block of neighboring functions; they add up to the number of functions,
+- `basis(u) -> (start, weight)`: arrays of shape (n, windows) and (n, sum of widths).
+
+Any object with these members is a basis. One that learns from data (`Bins`) has `fit` too. One whose neighboring
+functions are alike (splines) has `smoothing(order)`: the weight of Σ |Δ^order v|² in the smoothness penalty, by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from splinefm._memory import check_room
+from splinefm.encode.bases.splines import (
+    BSpline,
+    FloatArray,
+    MultiResolution,
+    Windows,
+    check_count,
+    increasing,
+    whole,
+)
+from splinefm.encode.transforms.kinds import Transform
+
+# A Python number, its place in a tuple, and twice in arrays.
+_BYTES_PER_CUT = 48
+# Most functions where all of them are active at every point, and so many weights stand for one value.
+MOST_EVERYWHERE = 1 << 16
+
+
+@runtime_checkable
+class Basis(Protocol):
+    """What the encoder needs of a basis."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Weights per window."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Functions per block of neighbors."""
+
+    def __call__(self, u: FloatArray) -> Windows:
+        """First row of each window, and the weights."""
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Indicator functions of intervals: classical binning, as a baseline and for serving systems that bin.
+
+    Parameters
+    ----------
+    count : int
+        Number of bins; repeated quantiles are merged, so that there may be fewer.
+    spacing : {"uniform", "quantile"}
+        Equal widths in u (with `transform=MinMax()`: equal widths in raw units), or equal numbers of rows.
+    edges : tuple of float, optional
+        Borders of the bins **in raw units**, both ends included. Values beyond them fall in the outer bins.
+    cuts : tuple of float, optional
+        The inner borders in u; filled in by `fit`. A value on a border belongs to the bin on its right.
+
+    Examples
+    --------
+    >>> start, weight = Bins(4)(np.array([0.0, 0.25, 1.0]))
+    >>> start.ravel()
+    array([0, 1, 3], dtype=int32)
+    """
+
+    count: int = 20
+    spacing: Literal["uniform", "quantile"] = "uniform"
+    edges: tuple[float, ...] | None = None
+    cuts: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_count("count", self.count, 1)
+        if self.spacing not in ("uniform", "quantile"):
+            raise ValueError(f'spacing must be "uniform" or "quantile", got {self.spacing!r}')
+        if self.edges is not None:
+            object.__setattr__(self, "edges", increasing("edges", self.edges))
+        if self.cuts is None and self.edges is None and self.spacing == "uniform":
+            check_room(_BYTES_PER_CUT * self.count, f"a basis of {self.count:,} bins", "lower its count")
+            object.__setattr__(self, "cuts", tuple((np.arange(1, self.count) / self.count).tolist()))
+        elif self.cuts is not None:
+            object.__setattr__(self, "cuts", tuple(float(cut) for cut in self.cuts))
+
+    def fit(self, x: FloatArray, weight: FloatArray, transform: Transform) -> Bins:
+        """Put the borders where the edges or the quantiles of x say."""
+        if self.cuts is not None:
+            return self
+        if self.edges is not None:
+            inner = np.array(self.edges[1:-1])
+            # The transform clips: an edge beyond its range would meet the largest values at u = 1.
+            beyond = inner > transform.inverse(np.array([1.0]))
+            return replace(self, cuts=tuple(np.where(beyond, 2.0, transform(inner)).tolist()))
+        order = np.argsort(x)
+        share = np.cumsum(weight[order]) / np.sum(weight)
+        at = np.searchsorted(share, np.arange(1, self.count) / self.count)
+        cuts = np.unique(transform(x[order][np.minimum(at, len(x) - 1)]))
+        return replace(self, cuts=tuple(cuts[cuts > 0.0].tolist()))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """One window of one weight."""
+        return (1,)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of bins, in a tuple."""
+        return (len(self._fitted_cuts()) + 1,)
+
+    def __call__(self, u: FloatArray) -> Windows:
+        """The bin of u, with weight 1."""
+        start = np.searchsorted(self._borders, u, side="right").astype(np.int32)
+        return start[:, None], np.ones((len(u), 1))
+
+    def supports(self) -> FloatArray:
+        """The interval of u of each bin."""
+        borders = np.clip(np.array([0.0, *self._fitted_cuts(), 1.0]), 0.0, 1.0)
+        return np.stack([borders[:-1], borders[1:]], axis=1)
+
+    @cached_property
+    def _borders(self) -> FloatArray:
+        return np.array(self._fitted_cuts(), np.float64)
+
+    def _fitted_cuts(self) -> tuple[float, ...]:
+        if self.cuts is None:
+            raise ValueError("Bins by quantiles or raw edges learn their borders from data; call fit first")
+        return self.cuts
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """Polynomials up to a degree; all functions are active everywhere.
+
+    Parameters
+    ----------
+    degree : int
+        Highest power; there are `degree + 1` functions.
+    family : {"bernstein", "chebyshev", "legendre"}
+        Bernstein weights are non-negative and sum to one; the other two are orthogonal on [0, 1] shifted
+        to [-1, 1].
+
+    Examples
+    --------
+    >>> Polynomial(2)(np.array([0.5]))[1]
+    array([[0.25, 0.5 , 0.25]])
+    """
+
+    degree: int = 5
+    family: Literal["bernstein", "chebyshev", "legendre"] = "bernstein"
+
+    def __post_init__(self) -> None:
+        check_count("degree", self.degree, 0, MOST_EVERYWHERE)
+        if self.family not in ("bernstein", "chebyshev", "legendre"):
+            raise ValueError(f'family must be "bernstein", "chebyshev" or "legendre", got {self.family!r}')
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """One window as wide as the basis."""
+        return (self.degree + 1,)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of functions, in a tuple."""
+        return (self.degree + 1,)
+
+    def __call__(self, u: FloatArray) -> Windows:
+        """All functions at u."""
+        if self.family == "bernstein":
+            return _from_zero(_bernstein(u, self.degree))
+        polynomial = (
+            np.polynomial.chebyshev.chebvander if self.family == "chebyshev" else np.polynomial.legendre.legvander
+        )
+        return _from_zero(np.asarray(polynomial(2.0 * u - 1.0, self.degree), np.float64))
+
+
+@dataclass(frozen=True)
+class Fourier:
+    """1, cos 2πu, sin 2πu, ... up to `order` waves: a periodic basis.
+
+    Parameters
+    ----------
+    order : int
+        Number of waves; there are `2 * order + 1` functions.
+
+    Examples
+    --------
+    >>> Fourier(1)(np.array([0.25]))[1].round(12)
+    array([[1., 0., 1.]])
+    """
+
+    order: int = 4
+
+    def __post_init__(self) -> None:
+        check_count("order", self.order, 1, MOST_EVERYWHERE)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """One window as wide as the basis."""
+        return (2 * self.order + 1,)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of functions, in a tuple."""
+        return (2 * self.order + 1,)
+
+    def __call__(self, u: FloatArray) -> Windows:
+        """All functions at u."""
+        angle = 2.0 * np.pi * u[:, None] * np.arange(1, self.order + 1)
+        waves = np.stack([np.cos(angle), np.sin(angle)], axis=2).reshape(len(u), 2 * self.order)
+        return _from_zero(np.concatenate([np.ones((len(u), 1)), waves], axis=1))
+
+
+@dataclass(frozen=True)
+class Powers:
+    """Powers of u, by default (u, u², √u), as deep recommenders feed their numbers.
+
+    Parameters
+    ----------
+    exponents : tuple of float
+        Positive exponents.
+
+    Examples
+    --------
+    >>> Powers()(np.array([0.25]))[1]
+    array([[0.25  , 0.0625, 0.5   ]])
+    """
+
+    exponents: tuple[float, ...] = (1.0, 2.0, 0.5)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "exponents", tuple(float(exponent) for exponent in self.exponents))
+        if not self.exponents or not all(0.0 < exponent < np.inf for exponent in self.exponents):
+            raise ValueError(f"exponents must be positive numbers, got {self.exponents}")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """One window as wide as the basis."""
+        return (len(self.exponents),)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of functions, in a tuple."""
+        return (len(self.exponents),)
+
+    def __call__(self, u: FloatArray) -> Windows:
+        """All powers of u."""
+        return _from_zero(u[:, None] ** np.array(self.exponents))
+
+
+@dataclass(frozen=True)
+class CustomBasis:
+    """Any list of functions of u; each takes and returns an array.
+
+    Parameters
+    ----------
+    functions : tuple of callables
+        The functions. They cannot be written to a file.
+
+    Examples
+    --------
+    >>> CustomBasis((np.ones_like, np.sin))(np.array([0.0]))[1]
+    array([[1., 0.]])
+    """
+
+    functions: tuple[Callable[[FloatArray], FloatArray], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "functions", tuple(self.functions))
+        if not self.functions or not all(callable(function) for function in self.functions):
+            raise ValueError(f"functions must be a non-empty list of callables, got {self.functions!r}")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """One window as wide as the basis."""
+        return (len(self.functions),)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of functions, in a tuple."""
+        return (len(self.functions),)
+
+    def __call__(self, u: FloatArray) -> Windows:
+        """All functions at u."""
+        columns = [np.asarray(function(u), np.float64) for function in self.functions]
+        for position, column in enumerate(columns):
+            if column.shape != u.shape or not np.isfinite(column).all():
+                raise ValueError(
+                    f"function {position} of the custom basis must give a finite value for every u in [0, 1]"
+                )
+        return _from_zero(np.stack(columns, axis=1))
+
+
+BASES = (BSpline, MultiResolution, Bins, Polynomial, Fourier, Powers)
+"""The bases that can be written to a file."""
+
+
+def supports(basis: Basis) -> FloatArray:
+    """Where each function of a basis is not zero, in u; all of [0, 1] unless the basis knows better."""
+    known = getattr(basis, "supports", None)
+    return known() if known is not None else whole(sum(basis.sizes))
+
+
+def smoothing(basis: Basis, order: int) -> tuple[float, ...]:
+    """The weight of Σ |Δ^order v|² in the smoothness penalty, by block; 0 unless the basis knows better."""
+    known = getattr(basis, "smoothing", None)
+    return known(order) if known is not None else (0.0,) * len(basis.sizes)
+
+
+def _bernstein(u: FloatArray, degree: int) -> FloatArray:
+    """De Casteljau's triangle: (1 - u) of each weight stays, u of it moves one function on."""
+    weight = np.zeros((degree + 1, len(u)))
+    weight[0] = 1.0
+    for d in range(1, degree + 1):
+        for j in range(d, 0, -1):
+            weight[j] = (1.0 - u) * weight[j] + u * weight[j - 1]
+        weight[0] *= 1.0 - u
+    return weight.T
+
+
+def _from_zero(weight: FloatArray) -> Windows:
+    """One window that starts at the first function and is as wide as the basis."""
+    return np.zeros((len(weight), 1), np.int32), weight

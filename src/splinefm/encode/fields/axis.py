@@ -1,0 +1,97 @@
+"""Raw values of a field, and the weights that its table rows have there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.numerical import Numerical, spread
+from splinefm.encode.schema import Field
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def first_row(item: Field) -> int:
+    """Rows before the basis functions or categories."""
+    if isinstance(item, Numerical):
+        return item.n_tokens
+    return item.layout.n_rows - len(item.vocabulary or ())
+
+
+def frequent_positions(item: Categorical | MultiValued, counts: FloatArray | None, most: int) -> npt.NDArray[np.intp]:
+    """Positions in the vocabulary of the most frequent categories, in the order to show them.
+
+    `counts` are the training rows of all table rows of the field; without them the vocabulary tells, the most frequent
+    first, unless it was extended. Categories without an order of their own (see `display_order`) stay in that of
+    frequency.
+
+    Examples
+    --------
+    >>> code = Categorical("code", vocabulary=["10", "9", "1", "5"])
+    >>> frequent_positions(code, None, 3), frequent_positions(code, np.array([0.0, 0, 4, 3, 2, 9]), 2)
+    (array([2, 1, 0]), array([3, 0]))
+    """
+    n = len(item.vocabulary or ())
+    order = np.arange(n) if counts is None else np.argsort(-counts[len(counts) - n :], kind="stable")
+    return item.display_order(order[:most])
+
+
+def as_column(item: Field, values: object) -> tuple[pa.Array, tuple[int, ...]]:
+    """Raw values as an Arrow column, and their shape."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        values = values.to_pylist()
+    try:
+        if isinstance(item, MultiValued):
+            lists: list[Any] = list(values)  # type: ignore[call-overload]  # what is no collection raises
+            return pa.array(lists), (len(lists),)
+        array = np.asarray(values)
+        return pa.array(array.ravel(), from_pandas=True), array.shape
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ValueError(f"values of {item.name!r}: {error}; give an array of values of one type") from error
+
+
+def weights_at(item: Field, values: object) -> tuple[Any, tuple[int, ...]]:
+    """Weights of the field's rows at raw values, a sparse matrix of shape (n, rows), and the shape of the values."""
+    from scipy.sparse import csr_array
+
+    column, shape = as_column(item, values)
+    rows, weight = rows_on_axis(item, column)
+    row_ptr = np.arange(len(rows) + 1) * rows.shape[1]
+    return csr_array((weight.ravel(), rows.ravel(), row_ptr), shape=(len(rows), item.layout.n_rows)), shape
+
+
+def effects_at(item: Field, rows: FloatArray, values: object) -> FloatArray:
+    """Σ_i rows_i weight_i at raw values: shape (segments.., values..)."""
+    matrix, shape = weights_at(item, values)
+    return np.asarray((matrix @ rows.T).T.reshape(rows.shape[:-1] + shape))
+
+
+def plain(value: Any) -> Any:
+    """A float instead of a NumPy number; arrays stay."""
+    return value if np.ndim(value) else float(value)
+
+
+def more_axes(array: FloatArray, at: int, n_axes: int) -> FloatArray:
+    """The array with axes of length 1 put in at `at`, until it has `n_axes`."""
+    return np.expand_dims(array, tuple(range(at, at + n_axes - array.ndim)))
+
+
+def active_rows(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """Rows inside the field that are active, and their weights; both of shape (n, weights)."""
+    start, weight = item.encode(column)
+    return spread(start, item.layout.widths), weight
+
+
+def rows_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """The same for values along the axis of the field, such as hours for the hour of a date."""
+    start, weight = place_on_axis(item, column)
+    return spread(start, item.layout.widths), weight
+
+
+def place_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """Rows inside the field and weights of values along its axis."""
+    return item.place(item.on_axis(column)) if isinstance(item, Numerical) else item.encode(column)

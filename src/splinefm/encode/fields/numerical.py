@@ -1,0 +1,396 @@
+"""Numerical fields: special values and missing ones become tokens, the rest a transform and a basis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm._wording import as_field, for_reader
+from splinefm.encode.bases.kinds import Basis, supports
+from splinefm.encode.bases.splines import BSpline
+from splinefm.encode.slots import FieldLayout, IntArray
+from splinefm.encode.tables.arrow import to_arrow
+from splinefm.encode.tables.columns import Stray, as_numbers, as_seconds, holds_dates, is_number, is_text
+from splinefm.encode.tables.dates import PARTS, Part, find_zone, take_part
+from splinefm.encode.tables.numbers import Decimal
+from splinefm.encode.transforms.choice import choose_transform
+from splinefm.encode.transforms.kinds import MinMax, Transform
+from splinefm.encode.transforms.sketch import FloatArray, QuantileSketch
+
+ORDINARY = -1
+EXAMPLES = 3
+_COMPARISONS: dict[str, Callable[[Any, float], Any]] = {
+    "<=": np.less_equal,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "<": np.less,
+    ">": np.greater,
+}
+
+
+@dataclass(frozen=True)
+class Numerical:
+    """A column of numbers: z -> T(z) in [0, 1] -> the values of a function basis.
+
+    The field's table rows are [special values.., missing, basis functions..].
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    transform : Transform or "auto"
+        How raw values are spread over [0, 1]; "auto" chooses from the data, see `choose_transform`.
+    basis : Basis
+        The functions of u = T(z) whose values are the field's weights.
+    special : sequence of numbers and rules
+        Values that are no quantities, each with a row of its own: numbers (`0.0`), "negative", or a
+        comparison such as ">= 999". The first that matches wins. They do not take part in the fit of the
+        transform.
+    missing : {"token", "error"}
+        Whether a missing value (null or NaN) has a row of its own or is an error.
+    reduction : {"sum", "identity"}
+        Sum the basis-weighted vectors into one (paper: sum reduction), or keep one unit per active function.
+    text : {"error", "missing"}
+        Whether text that is no number (or no date, for a `part`) is an error or a missing value. Numbers may be
+        written as text, such as `1,234`, `5%` or `$5`; see `splinefm.encode.tables.numbers.parse_numbers`.
+    decimal : {".", ","}
+        The decimal sign of numbers that are written as text.
+    part : {"trend", "hour", "weekday", "yearday"}, optional
+        For a column of dates: the time itself in seconds since 1970, hours since midnight, days since Monday (0 to 6),
+        or the day of the year as a leap year counts (1 to 366). `sf.Timestamp` makes a field of each.
+    format : str, optional
+        How dates are written as text, such as "%m/%d/%Y"; as ISO 8601 says by default.
+    zone : str, optional
+        The time zone whose clock tells the parts of times that have a zone, such as "Europe/Paris"; UTC by default.
+    column : str, optional
+        The column of the table; the name by default. Several fields may read one column.
+
+    Examples
+    --------
+    >>> Numerical("recency", basis=BSpline(segments=32), special=[0.0, "negative"]).special
+    (0.0, 'negative')
+    >>> hour = Numerical("hour", MinMax(0, 24), BSpline(24, periodic=True), column="seen_at", part="hour")
+    >>> hour.read(pa.array(["2024-05-28T13:30", None]))
+    array([13.5,  nan])
+    """
+
+    name: str
+    transform: Transform | Literal["auto"] = "auto"
+    basis: Basis = field(default_factory=BSpline)
+    special: tuple[float | str, ...] = ()
+    missing: Literal["token", "error"] = "token"
+    reduction: Literal["sum", "identity"] = "sum"
+    text: Stray = "error"
+    decimal: Decimal = "."
+    part: Part | None = None
+    format: str | None = None
+    zone: str | None = None
+    column: str = ""
+
+    def __post_init__(self) -> None:
+        check_choice("name of a field", self.name, None)
+        object.__setattr__(self, "column", self.column or self.name)
+        check_choice("column of a field", self.column, None)
+        check_choice("text", self.text, ("error", "missing"))
+        check_choice("decimal", self.decimal, (".", ","))
+        self._check_dates()
+        check_choice("missing", self.missing, ("token", "error"))
+        check_choice("reduction", self.reduction, ("sum", "identity"))
+        object.__setattr__(self, "special", _checked_special(self.special))
+        _check_part("transform", self.transform, ("fit", "__call__", "inverse"), self.name)
+        _check_part("basis", self.basis, ("widths", "__call__"), self.name)
+        if self.transform == "auto" and getattr(self.basis, "periodic", False):
+            raise ValueError(
+                f"field {self.name!r}: a periodic basis needs the period in raw units; "
+                "give it, such as "
+                + for_reader("transform=sf.MinMax(low=0, high=24)", 'transform = {kind = "MinMax", low = 0, high = 24}')
+            )
+
+    def _check_dates(self) -> None:
+        if self.part is not None:
+            check_choice("part", self.part, PARTS)
+        if self.zone is not None:
+            find_zone(self.zone)
+        if self.part is None and (self.format is not None or self.zone is not None):
+            raise ValueError(
+                f'field {self.name!r}: format and zone are for dates; say which part, such as part="trend"'
+            )
+
+    @property
+    def n_tokens(self) -> int:
+        """Rows before the basis functions."""
+        return len(self.special) + (self.missing == "token")
+
+    @property
+    def layout(self) -> FieldLayout:
+        """Rows, windows and units of the fitted field."""
+        widths = self.basis.widths
+        if self.reduction == "identity":
+            widths = (1,) * sum(widths)
+        units = range(len(widths)) if self.reduction == "identity" else [0] * len(widths)
+        return FieldLayout(self.name, self.n_tokens + sum(self.basis.sizes), tuple(widths), tuple(units))
+
+    def collect(self) -> NumericalStatistics:
+        """Empty statistics, to be updated chunk by chunk."""
+        return NumericalStatistics(self)
+
+    def fit(self, statistics: NumericalStatistics) -> tuple[Numerical, str]:
+        """The field with transform and basis filled in, and how the transform came about."""
+        if statistics.n_missing == statistics.n_rows:
+            raise ValueError(
+                f"column {self.column!r} has no values: all {statistics.n_rows:,} rows are missing"
+                f"{statistics.stray_words()}; leave it out of the schema"
+            )
+        x, weight = statistics.points()
+        if self.transform == "auto":
+            edges = getattr(self.basis, "edges", None)
+            transform, why = _over_edges(edges) if edges is not None else choose_transform(x, weight)
+        else:
+            transform = self.transform.fit(x, weight)
+            why = f"{type(transform).__name__}, as given"
+            if hasattr(transform, "report"):
+                why += f"; {transform.report().splitlines()[0]}"
+        fit = getattr(self.basis, "fit", None)
+        basis = self.basis if fit is None else fit(x, weight, transform)
+        why += statistics.stray_words()
+        return replace(self, transform=transform, basis=basis, part=statistics.spec.part), why
+
+    def extend(self, statistics: NumericalStatistics) -> Numerical:
+        """The same field: transform and basis stay as they are when more data come in."""
+        return self
+
+    def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
+        """Rows inside the field, shape (n, windows), and weights, shape (n, weights)."""
+        return self.place(self.read(column))
+
+    def read(self, column: pa.Array) -> FloatArray:
+        """The numbers of a column of the table, NaN where missing; of dates, their part."""
+        if self.part is None:
+            return as_numbers(column, self.column, text=self.text, decimal=self.decimal)
+        return take_part(self.seconds(column), self.part)
+
+    def seconds(self, column: pa.Array) -> FloatArray:
+        """The times of a column of dates, in seconds since 1970."""
+        return as_seconds(column, self.column, text=self.text, format=self.format, zone=self.zone)
+
+    def on_axis(self, column: pa.Array) -> FloatArray:
+        """Values along the field's axis: numbers are values of the part, while dates have them."""
+        return as_numbers(column, self.name) if is_number(column.type) else self.read(column)
+
+    def place(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Rows inside the field and weights of numbers."""
+        token = self.tokens(x)
+        if token is not None:
+            x = np.where(token == ORDINARY, x, 0.0)
+        start, weight = self.basis(self._fitted_transform()(x))
+        start = start + np.int32(self.n_tokens)
+        if self.reduction == "identity":
+            start = spread(start, self.basis.widths)
+        if token is not None:
+            special = np.flatnonzero(token != ORDINARY)
+            start[special, 0] = token[special]
+            weight = weight.copy()
+            weight[special] = 0.0
+            weight[special, 0] = 1.0
+        return start, weight
+
+    def tokens(self, x: FloatArray) -> IntArray | None:
+        """Token of each value, or `ORDINARY`; None where all are ordinary."""
+        finite = np.isfinite(x)
+        if not self.special and finite.all():
+            return None
+        token = np.full(len(x), ORDINARY, np.int32)
+        for position, rule in reversed(list(enumerate(self.special))):
+            compare, number = _rule(rule)
+            token[compare(x, number)] = position
+        missing = np.isnan(x)
+        token[missing] = len(self.special)
+        if self.missing == "error" and missing.any():
+            raise ValueError(
+                f"column {self.column!r} has missing values; fill them, "
+                "or " + as_field("Numerical", self.name, 'missing="token"')
+            )
+        infinite = x[~finite & (token == ORDINARY)]
+        if len(infinite):
+            raise ValueError(
+                f"column {self.column!r} holds {infinite[0]}; remove it, or give it a row of its own: "
+                + as_field(
+                    "Numerical",
+                    self.name,
+                    for_reader(f'special=[float("{infinite[0]}")]', f'special=["== {infinite[0]}"]'),
+                )
+            )
+        return None if (token == ORDINARY).all() else token
+
+    def row_names(self) -> list[str]:
+        """What each table row stands for."""
+        names = [f"= {rule:g}" if isinstance(rule, float) else rule for rule in self.special]
+        names += ["missing"] * (self.missing == "token")
+        return names + [f"B{i}" for i in range(sum(self.basis.sizes))]
+
+    def row_ranges(self) -> FloatArray:
+        """Raw-unit interval of each table row, NaN for tokens; shape (rows, 2)."""
+        ends = supports(self.basis)
+        ranges = np.asarray(self._fitted_transform().inverse(ends.ravel())).reshape(ends.shape)
+        return np.concatenate([np.full((self.n_tokens, 2), np.nan), ranges])
+
+    def row_counts(self, statistics: NumericalStatistics) -> FloatArray:
+        """Training rows that touch each table row."""
+        return self._totals(statistics, lambda weight: weight != 0.0)
+
+    def row_weights(self, statistics: NumericalStatistics) -> FloatArray:
+        """Sum of the weights of each table row over the training rows; as exact as the summary of the values."""
+        return self._totals(statistics, lambda weight: weight)
+
+    def _totals(self, statistics: NumericalStatistics, of: Callable[[FloatArray], npt.NDArray[Any]]) -> FloatArray:
+        """Sums over the training rows of a function of the weights, which is 1 for a weight of 1."""
+        tokens = statistics.special_rows
+        if self.missing == "token":
+            tokens = np.append(tokens, statistics.n_missing)
+        x, n_rows = statistics.points()
+        start, weight = self.basis(self._fitted_transform()(x))
+        rows = spread(start, self.basis.widths)
+        share = of(weight) * n_rows[:, None] * (statistics.n_ordinary > 0)
+        totals = np.bincount(rows.ravel(), share.ravel(), minlength=sum(self.basis.sizes))
+        return np.concatenate([tokens, totals])
+
+    def _fitted_transform(self) -> Transform:
+        if isinstance(self.transform, str):
+            raise ValueError(f"field {self.name!r} is not fitted; use sf.fit_encoder")
+        return self.transform
+
+
+@dataclass
+class NumericalStatistics:
+    """What one pass over a numerical column keeps; statistics of parts can be merged."""
+
+    spec: Numerical
+    n_rows: int = 0
+    n_missing: int = 0
+    special_rows: FloatArray = field(init=False)
+    sketch: QuantileSketch = field(default_factory=QuantileSketch)
+    n_stray: int = 0
+    stray: tuple[str, ...] = ()
+    """Text that counts as missing: how many rows, and examples."""
+
+    def __post_init__(self) -> None:
+        self.special_rows = np.zeros(len(self.spec.special))
+
+    @property
+    def n_ordinary(self) -> int:
+        """Rows that go through the transform."""
+        return self.n_rows - self.n_missing - int(self.special_rows.sum())
+
+    def update(self, column: pa.Array) -> None:
+        """Add the rows of a chunk."""
+        if self.n_missing == self.n_rows and self.spec.part is None and holds_dates(column):
+            self.spec = replace(self.spec, part="trend")
+        x = self.spec.read(column)
+        self._count_stray(column, x)
+        token = self.spec.tokens(x)
+        self.n_rows += len(x)
+        if token is not None:
+            n_special = len(self.spec.special)
+            count = np.bincount(token + 1, minlength=n_special + 2)
+            self.special_rows += count[1 : n_special + 1]
+            self.n_missing += int(count[n_special + 1])
+            x = x[token == ORDINARY]
+        self.sketch.update(x)
+
+    def merge(self, other: NumericalStatistics) -> None:
+        """Add the rows of other statistics of the same field."""
+        if other.n_missing < other.n_rows:
+            if self.n_missing < self.n_rows and self.spec.part != other.spec.part:
+                raise ValueError(
+                    f"column {self.spec.column!r} holds dates in some parts of the table and numbers in others"
+                )
+            self.spec = other.spec
+        self.n_rows += other.n_rows
+        self.n_missing += other.n_missing
+        self.special_rows = self.special_rows + other.special_rows
+        self.sketch.merge(other.sketch)
+        self.n_stray += other.n_stray
+        self.stray = tuple(dict.fromkeys(self.stray + other.stray))[:EXAMPLES]
+
+    def _count_stray(self, column: pa.Array, x: FloatArray) -> None:
+        if is_text(column.type) and self.spec.text == "missing":
+            stray = column.filter(to_arrow(np.isnan(x))).drop_null()
+            self.n_stray += len(stray)
+            self.stray = tuple(dict.fromkeys([*self.stray, *stray[:100].to_pylist()]))[:EXAMPLES]
+
+    def stray_words(self) -> str:
+        """What to tell of text that counts as missing."""
+        if not self.n_stray:
+            return ""
+        what = "no number" if self.spec.part is None else "no date"
+        return f"; {what}, hence missing: {self.n_stray:,} rows such as {', '.join(map(repr, self.stray))}"
+
+    def points(self) -> tuple[FloatArray, FloatArray]:
+        """Values with the rows that each stands for; without ordinary values, a column counts as constant."""
+        summary = self.sketch.summary()
+        return (np.zeros(1), np.ones(1)) if summary is None else summary.points()
+
+
+def spread(start: IntArray, widths: tuple[int, ...]) -> IntArray:
+    """The row of every weight: window starts repeated, plus the position inside the window."""
+    inside = np.concatenate([np.arange(width, dtype=np.int32) for width in widths])
+    rows: IntArray = np.repeat(start, widths, axis=1) + inside
+    return rows
+
+
+def check_choice(what: str, value: object, allowed: tuple[str, ...] | None) -> None:
+    """Raise unless value is one of the allowed strings (any non-empty string, if None)."""
+    if allowed is None:
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"the {what} must be a non-empty string, got {value!r}")
+    elif value not in allowed:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _rule(rule: float | str) -> tuple[Callable[[Any, float], npt.NDArray[np.bool_]], float]:
+    if not isinstance(rule, str):
+        return np.equal, rule
+    if rule == "negative":
+        return np.less, 0.0
+    for sign, compare in _COMPARISONS.items():
+        if rule.startswith(sign):
+            return compare, float(rule.removeprefix(sign))
+    raise ValueError(rule)
+
+
+def _checked_special(special: Any) -> tuple[float | str, ...]:
+    if isinstance(special, str | float | int):
+        special = (special,)
+    rules: list[float | str] = []
+    for rule in special:
+        try:
+            _, number = _rule(rule if isinstance(rule, str) else float(rule))
+        except (ValueError, TypeError, OverflowError):
+            number = np.nan
+        if np.isnan(number):
+            raise ValueError(
+                f'special takes numbers, "negative", or comparisons such as ">= 999"; got {rule!r}'
+                + (" (a missing value has its own row: see `missing`)" if isinstance(rule, float) else "")
+            )
+        rules.append(rule if isinstance(rule, str) else float(rule))
+    if len(set(rules)) < len(rules):
+        raise ValueError(f"special names a value twice: {rules}")
+    return tuple(rules)
+
+
+def _check_part(what: str, part: object, members: tuple[str, ...], name: str) -> None:
+    if what == "transform" and part == "auto":
+        return
+    lacks = [member for member in members if not hasattr(part, member)]
+    if lacks or isinstance(part, type):
+        hint = "an instance, not the class" if isinstance(part, type) else f"an object with {', '.join(members)}"
+        raise ValueError(f"{what} of field {name!r} must be {hint}, got {part!r}")
+
+
+def _over_edges(edges: tuple[float, ...]) -> tuple[Transform, str]:
+    return MinMax(low=edges[0], high=edges[-1]), "from the first to the last bin edge"

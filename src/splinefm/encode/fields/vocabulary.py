@@ -1,0 +1,172 @@
+"""Counting categories in pieces that can be merged, and looking them up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from splinefm._core import StringTable, count_strings
+from splinefm.encode.fields.category_order import natural_ranks
+from splinefm.encode.tables.arrow import scalar, to_arrow, to_numpy
+from splinefm.encode.tables.columns import Categories, one_array, text_buffers
+from splinefm.encode.tables.spelling import Values, canonical
+
+IntArray = npt.NDArray[np.int32]
+# Below this many pending entries a merge is not worth its overhead.
+_PENDING = 1 << 16
+
+
+@dataclass
+class CategoryCounts:
+    """Rows per category, exactly, from any number of pieces in any order.
+
+    Examples
+    --------
+    >>> counts = CategoryCounts()
+    >>> counts.update(Categories(pa.array(["b", "a", "b"], pa.large_string()), None))
+    >>> counts.frequent(min_count=2)[0].to_pylist()
+    ['b']
+    """
+
+    pieces: list[pa.Table] = field(default_factory=list)
+    _pending: int = 0
+
+    def update(self, categories: Categories) -> None:
+        """Add the rows of a column."""
+        if categories.codes is None:
+            self._add(*_count(categories.names))
+        else:
+            present = categories.codes[categories.codes >= 0]
+            count = np.bincount(present, minlength=len(categories.names))
+            # A dictionary may spell one category twice, such as 3 and 3.0: merging adds them up.
+            self._add(categories.names.filter(to_arrow(count > 0)), to_arrow(count[count > 0].astype(np.int64)))
+
+    def merge(self, other: CategoryCounts) -> None:
+        """Add the rows of other counts."""
+        for piece in other.pieces:
+            self._add(piece["name"], piece["count"])
+
+    def frequent(self, min_count: int) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64]]:
+        """Categories with at least `min_count` rows and their counts; the most frequent first, ties by name."""
+        whole = self._merged()
+        whole = whole.filter(pc.greater_equal(whole["count"], scalar(min_count, np.int64)))
+        whole = whole.sort_by([("count", "descending"), ("name", "ascending")])
+        return one_array(whole["name"]), to_numpy(one_array(whole["count"]))
+
+    def every(self) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64]]:
+        """All categories and their counts, in no particular order."""
+        whole = self._merged()
+        return one_array(whole["name"]), to_numpy(one_array(whole["count"]))
+
+    def renamed(self, values: Values) -> CategoryCounts:
+        """The counts under one name per category, however it was spelled."""
+        if values == "text":
+            return self
+        names, counts = self.every()
+        return CategoryCounts([_sum_by_name(canonical(names, values), counts)])
+
+    def total(self) -> int:
+        """Rows that were counted."""
+        return int(sum(pc.sum(piece["count"]).as_py() or 0 for piece in self.pieces))
+
+    def n_distinct(self) -> int:
+        """Number of different categories."""
+        return int(self._merged().num_rows)
+
+    def _add(self, names: pa.Array, counts: pa.Array) -> None:
+        piece = pa.table({"name": names, "count": counts})
+        self.pieces.append(piece)
+        self._pending += piece.num_rows
+        # Merging only when as much is pending as was merged before keeps the cost linear.
+        if self._pending > max(_PENDING, self.pieces[0].num_rows):
+            self._merged()
+
+    def _merged(self) -> pa.Table:
+        if not self.pieces:
+            return pa.table({"name": pa.nulls(0, pa.large_string()), "count": pa.nulls(0, pa.int64())})
+        if len(self.pieces) > 1:
+            whole = pa.concat_tables(self.pieces)
+            self.pieces = [_sum_by_name(one_array(whole["name"]), to_numpy(one_array(whole["count"])))]
+        self._pending = 0
+        return self.pieces[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Category names in row order, with a hash table that is built at the first look-up.
+
+    Examples
+    --------
+    >>> Vocabulary(pa.array(["US", "FR"], pa.large_string())).find(pa.array(["FR", "XX"], pa.large_string()))
+    array([ 1, -1], dtype=int32)
+    """
+
+    names: pa.LargeStringArray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and bool(self.names.equals(other.names))
+
+    __hash__ = None  # type: ignore[assignment]  # equality is by content, which may be millions of names
+
+    def find(self, names: pa.LargeStringArray, values: Values = "text") -> IntArray:
+        """Position of each name, -1 where it is not known (an absent name is looked up as "").
+
+        With `values` the names of the vocabulary are canonical, and names are looked up in any spelling.
+        """
+        found = self._find(names)
+        unknown = np.flatnonzero(found < 0)
+        if values != "text" and len(unknown):
+            coded = names.take(to_arrow(unknown)).dictionary_encode()
+            again = np.append(self._find(canonical(coded.dictionary, values)), np.int32(-1))
+            found[unknown] = again[to_numpy(coded.indices.fill_null(scalar(-1, np.int32)))]
+        return found
+
+    def _find(self, names: pa.LargeStringArray) -> IntArray:
+        return self._table.find(*text_buffers(names))
+
+    def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
+        """Positions in the order to show them: of numbers, days, .. (see `natural_ranks`), or else as given."""
+        given = np.asarray(positions, np.intp)
+        return given if self._ranks is None else given[np.argsort(self._ranks[given], kind="stable")]
+
+    @cached_property
+    def _ranks(self) -> npt.NDArray[np.intp] | None:
+        return natural_ranks(self.names)
+
+    @cached_property
+    def _table(self) -> StringTable:
+        return StringTable(*text_buffers(self.names))
+
+    def __getstate__(self) -> dict[str, pa.LargeStringArray]:
+        """The names, without what is made of them when it is needed."""
+        return {"names": self.names}
+
+
+def _sum_by_name(names: pa.LargeStringArray, counts: npt.NDArray[np.int64]) -> pa.Table:
+    """Distinct names with the sum of their counts."""
+    coded = names.dictionary_encode()
+    # Counts as weights are exact up to 2**53 rows.
+    total = np.bincount(to_numpy(coded.indices), counts, len(coded.dictionary))
+    return pa.table({"name": coded.dictionary, "count": to_arrow(total.astype(np.int64))})
+
+
+def _count(names: pa.LargeStringArray) -> tuple[pa.LargeStringArray, pa.Array]:
+    """Distinct names and how often each occurs, in the order of their first occurrence."""
+    if names.null_count:
+        names = names.drop_null()
+    first, count = count_strings(*text_buffers(names))
+    return names.take(to_arrow(first)), to_arrow(count)
+
+
+def hash_bucket(name: str, buckets: int) -> int:
+    """A bucket for a name, the same on every machine."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") % buckets

@@ -1,0 +1,1 @@
+"""One row at a time: fields as compiled code reads them."""

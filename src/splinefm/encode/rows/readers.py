@@ -1,0 +1,210 @@
+"""Single raw values -> numbers and table rows, where compiled code asks: other types, spellings, hashes, bad values.
+
+Whatever is not read quickly goes through the code that encodes whole columns, as a column of one value: it means the
+same there, and errors name the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from splinefm.encode.fields.axis import active_rows
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.numerical import Numerical, spread
+from splinefm.encode.fields.vocabulary import hash_bucket
+from splinefm.encode.tables.arrow import from_strings
+from splinefm.encode.tables.dates import seconds_of, take_part
+from splinefm.encode.tables.spelling import canonical
+
+NO_ROW, ASK = -1, -2  # instead of a table row: none, and that a reader is asked
+# Other types are read by way of Arrow, which knows what they mean.
+_NUMBERS = frozenset({float, int, bool, np.bool_, *(np.dtype(code).type for code in "efdbhilqBHILQ")})
+_MOST_SPELLINGS = 10_000  # that are kept of a field, beside its names
+_EXACT = 2**53  # whole floats below are spelled like ints
+# Elements of lists that are looked up one by one; others may depend on each other, such as 1 in [1, 2.5].
+_TEXT, _WHOLE, _OTHER = {str, type(None)}, {int, type(None)}, {object}
+
+Codes = tuple[list[int], list[float]]
+"""Table rows, `NO_ROW` where there is none, and weights."""
+Reader = Callable[[Any], Any]
+
+
+def unseen_row(field: Categorical, first: int) -> int:
+    """The table row that all unseen categories of a field share; `ASK` if it takes more to know."""
+    return {"rare": first + (field.missing == "token"), "neutral": NO_ROW}.get(field.unseen, ASK)
+
+
+class Categories:
+    """Table rows of the values of a field whose first row is `first`; those that were met before are kept.
+
+    Examples
+    --------
+    >>> rows = Categories(Categorical("c", vocabulary=["b", "7"], values="numbers"), first=10)
+    >>> rows.find("b"), rows.find("unseen"), rows.find(7), rows.find("7.0"), rows.find(None)
+    (12, 11, 13, 13, 10)
+    """
+
+    def __init__(self, field: Categorical, first: int) -> None:
+        self.field, self.first, self.shared = field, first, unseen_row(field, first)
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """Rows of all names; those of further spellings are added when they are met. Many fields never need it."""
+        names = [] if self.field.vocabulary is None else self.field.vocabulary.names.to_pylist()
+        start = self.first + self.field.n_tokens
+        self._most = len(names) + _MOST_SPELLINGS
+        return dict(zip(names, range(start, start + len(names)), strict=True))
+
+    def find(self, value: Any) -> int:
+        """The row of any value; raises if the field refuses it."""
+        name = name_of(value)
+        if name is not None:
+            return self.find_name(name)
+        if is_missing(value):
+            self.field.refuse_missing()
+            return self.first
+        return encode_one(self.field, self.first, value)[0][0]
+
+    def find_name(self, name: str) -> int:
+        """The row of a name in any spelling."""
+        row = self.rows.get(name)
+        if row is None:
+            row = self._look_up(name)
+            if len(self.rows) < self._most:
+                self.rows[name] = row
+        return row
+
+    def _look_up(self, name: str) -> int:
+        field = self.field
+        known_as = name
+        check_text(field.column, name)
+        if field.spelling != "text":
+            known_as = canonical(from_strings([name]), field.spelling)[0].as_py()
+        row = self.rows.get(known_as, self.shared)
+        if row != ASK:
+            return row
+        if field.unseen == "hash":
+            return self.first + (field.missing == "token") + hash_bucket(known_as, field.buckets)
+        return encode_one(field, self.first, name)[0][0]  # which raises
+
+
+def check_text(column: str, name: str) -> None:
+    """Raise if a name cannot be written as UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"column {column!r} holds text that is not valid Unicode: {name!r}") from error
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value is None or a float that is NaN."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def name_of(value: Any) -> str | None:
+    """The name of a category as the encoder spells it; None for missing values and where it takes the encoder to know.
+
+    Examples
+    --------
+    >>> name_of("a"), name_of(3.0), name_of(True), name_of(2.5), name_of(1e-9)
+    ('a', '3', 'true', '2.5', None)
+    """
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        if value.is_integer():
+            return str(int(value)) if abs(value) < _EXACT else None
+        # Python and Arrow differ in when they begin to use exponents.
+        return repr(float(value)) if 1e-4 <= abs(value) < 1e10 else None
+    return str(int(value)) if type(value) is int or isinstance(value, np.integer) else None
+
+
+def one_value(name: str, value: object) -> pa.Array:
+    """A column of one value."""
+    try:
+        return pa.array(np.array([value]) if isinstance(value, np.generic) else [value], from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"column {name!r}: cannot read the {type(value).__name__} {value!r}: {error}") from error
+
+
+def read_number(item: Numerical, value: object) -> float:
+    """The number of a field that a value stands for; NaN for a missing one."""
+    if item.part is not None and type(value) is datetime:
+        return float(take_part(np.array([seconds_of(value, item.zone)]), item.part)[0])
+    return float(item.read(one_value(item.column, value))[0])
+
+
+def encode_one(item: Categorical | MultiValued, first: int, value: object) -> Codes:
+    """Table rows and weights of one value, by the encoder; one each for every weight of the field's layout."""
+    rows, weights = active_rows(item, one_value(item.column, value))
+    codes = np.where(weights[0] != 0.0, rows[0] + first, NO_ROW)
+    return codes.tolist(), weights[0].tolist()
+
+
+def number_reader(item: Numerical) -> Reader:
+    """Reads values that are not plain floats and ints."""
+    if item.part is not None:
+        return lambda value: read_number(item, value)
+
+    def read(value: Any) -> float:
+        try:
+            return float(value) if type(value) in _NUMBERS else read_number(item, value)
+        except OverflowError:  # a whole number beyond all floats: Arrow says so, with the name of the column
+            return read_number(item, value)
+
+    return read
+
+
+def slow_reader(item: Numerical, first: int) -> Reader:
+    """Reads values of a field whose transform or basis is not compiled; see `Numerical.encode`."""
+    widths, transform = item.basis.widths, item.transform
+
+    def read(value: object) -> Codes:
+        is_plain = type(value) is float and item.part is None
+        x = np.array([value if is_plain else read_number(item, value)], np.float64)
+        token = item.tokens(x)
+        if token is not None:
+            return [first + int(token[0])], [1.0]
+        start, weight = item.basis(transform(x))  # type: ignore[operator]  # fitted: no longer "auto"
+        return (spread(start, widths)[0] + (first + item.n_tokens)).tolist(), weight[0].tolist()
+
+    return read
+
+
+def category_reader(item: Categorical, first: int) -> Reader:
+    """Reads names that are not known as they are, and other values."""
+    return Categories(item, first).find
+
+
+def list_reader(item: MultiValued, first: int) -> Reader:
+    """Reads lists of a field: rows of its elements, and their weights."""
+    elements = Categories(item.elements, first)
+    length = len(item.layout.widths)
+
+    def read(value: Any) -> Codes:
+        if value is None and item.missing == "token":
+            return [first], [1.0]
+        names = value
+        if isinstance(value, np.ndarray) and value.ndim == 1:
+            names = value.tolist()
+        elif type(value) is str and item.separator is not None:
+            names = value.split(item.separator)
+        kinds = set(map(type, names)) if type(names) in (list, tuple) else _OTHER
+        if not (kinds <= _TEXT or kinds <= _WHOLE):
+            return encode_one(item, first, value)
+        if item.separator is not None:
+            names = [name.strip() if type(name) is str else name for name in names]
+        names = [name for name in names if name is not None and name != ""]
+        codes = [elements.find_name(str(name)) for name in names[:length]]
+        share = 1.0 / max(1, len(codes)) if item.reduction == "mean" else 1.0
+        return codes, [share] * len(codes)
+
+    return read

@@ -1,0 +1,1 @@
+"""Tables of every kind as Arrow columns: data frames, files, text."""

@@ -1,0 +1,281 @@
+"""One Arrow column -> numbers, category names, or lists of them; with errors in the user's words."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from splinefm._wording import as_field
+from splinefm.encode.tables.arrow import from_strings, matches, scalar, to_arrow, to_numpy
+from splinefm.encode.tables.dates import ISO, parse_times, to_seconds
+from splinefm.encode.tables.numbers import Decimal, parse_numbers
+from splinefm.encode.tables.spelling import float_names
+
+FloatArray = npt.NDArray[np.float64]
+Stray = Literal["error", "missing"]
+"""What is done with text that is no number or no date."""
+
+
+def as_numbers(column: pa.Array, name: str, *, text: Stray = "error", decimal: Decimal = ".") -> FloatArray:
+    """Values as float64; missing (null or NaN) as NaN. Dates and times become seconds since 1970.
+
+    The result may share memory with the column: do not write to it.
+
+    Parameters
+    ----------
+    column : array
+        Numbers, truth values, dates, times, durations, or text that holds numbers; see `parse_numbers`.
+    name : str
+        Name of the column, for messages.
+    text : {"error", "missing"}
+        Whether text that is no number is an error or a missing value.
+    decimal : {".", ","}
+        The decimal sign of text.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return as_numbers(column.dictionary_decode(), name, text=text, decimal=decimal)
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if is_text(kind):
+        values, stray = parse_numbers(column.cast(pa.large_string()), decimal)
+        if stray is not None and text == "error":
+            raise ValueError(_stray_number(column, stray, name))
+        return values
+    if is_date(kind):
+        return to_seconds(column)
+    if pa.types.is_duration(kind):
+        per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
+        return as_numbers(column.cast(pa.int64()), name) / per_second
+    if not (is_number(kind) or pa.types.is_boolean(kind)):
+        raise ValueError(_not_numbers(column, name))
+    if column.null_count:
+        column = pc.fill_null(column.cast(pa.float64(), safe=False), scalar(np.nan, np.float64))
+    return np.asarray(to_numpy(column), np.float64)
+
+
+def as_seconds(
+    column: pa.Array, name: str, *, text: Stray = "error", format: str | None = None, zone: str | None = None
+) -> FloatArray:
+    """Dates and times as seconds since 1970; missing ones as NaN.
+
+    Parameters
+    ----------
+    column : array
+        Dates, times, text that holds them, or numbers, which are such seconds already.
+    name : str
+        Name of the column, for messages.
+    text : {"error", "missing"}
+        Whether text that is no date is an error or a missing value.
+    format : str, optional
+        How text is written; ISO 8601 by default.
+    zone : str, optional
+        Times that have a zone become what a clock in this one shows; UTC by default.
+
+    Examples
+    --------
+    >>> as_seconds(pa.array(["1970-01-02", None]), "seen_at")
+    array([86400.,    nan])
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return as_seconds(column.dictionary_decode(), name, text=text, format=format, zone=zone)
+    if is_date(kind):
+        return to_seconds(column, zone)
+    if not is_text(kind):
+        return as_numbers(column, name)
+    times, stray = parse_times(column.cast(pa.large_string()), format, zone)
+    if text == "error" and stray.any():
+        raise ValueError(_stray_date(column, stray, name, format))
+    return to_seconds(times)
+
+
+def holds_dates(column: pa.Array) -> bool:
+    """Whether a column has dates and times: by its type, or because all of its text is written as ISO 8601 says.
+
+    Examples
+    --------
+    >>> holds_dates(pa.array(["2024-01-01", None])), holds_dates(pa.array(["2024"]))
+    (True, False)
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary
+    if not is_text(column.type):
+        return is_date(column.type)
+    text = column.cast(pa.large_string()).drop_null()
+    return bool(len(text)) and bool(pc.all(matches(text, ISO)).as_py())
+
+
+class Categories(NamedTuple):
+    """Category names of a column: row i has `names[codes[i]]`; a negative code is a missing value."""
+
+    names: pa.LargeStringArray
+    codes: npt.NDArray[np.int32] | None
+    """None where `names` has an entry per row, nulls included."""
+
+
+def as_categories(column: pa.Array, name: str, *, widened: bool = False) -> Categories:
+    """Names of the categories: text as it is, whole numbers without a decimal point, so that 3 and 3.0 agree.
+
+    Numbers of 32 bits are named by the digits that tell them apart, or if they are to be `widened` those of 64 bits.
+    """
+    kind = column.type
+    if pa.types.is_nested(kind):
+        raise ValueError(_nested(column, name))
+    if is_text(kind):
+        return Categories(column.cast(pa.large_string()), None)
+    if pa.types.is_null(kind):
+        return Categories(pa.nulls(len(column), pa.large_string()), None)
+    if not pa.types.is_dictionary(kind):
+        column = column.dictionary_encode()
+    codes = to_numpy(pc.fill_null(column.indices.cast(pa.int32()), scalar(-1, np.int32)))
+    names = _names(column.dictionary, name, widened)
+    # The dictionary itself may hold a missing value, such as NaN.
+    absent = np.flatnonzero(to_numpy(names.is_null()))
+    return Categories(names, np.where(np.isin(codes, absent), np.int32(-1), codes) if len(absent) else codes)
+
+
+class Lists(NamedTuple):
+    """Lists of category names: row i owns `names[offsets[i]:offsets[i + 1]]`."""
+
+    names: pa.LargeStringArray
+    offsets: npt.NDArray[np.int64]
+    missing: npt.NDArray[np.bool_]
+
+
+def as_lists(column: pa.Array, name: str, separator: str | None) -> Lists:
+    """Elements of a list column, or of text cut at a separator; missing and empty elements are left out."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if is_text(column.type):
+        if separator is None:
+            raise ValueError(
+                f"column {name!r} holds text, not lists; say how to cut it: "
+                + as_field("MultiValued", name, 'separator="|"')
+                + f"; or {as_field('Categorical', name)}"
+            )
+        column = pc.split_pattern(column.cast(pa.large_string()), separator)
+    elif pa.types.is_null(column.type):
+        column = column.cast(pa.large_list(pa.large_string()))
+    elif not _is_list(column.type):
+        raise ValueError(
+            f"column {name!r} should hold lists but is of type {column.type}; {as_field('Categorical', name)}"
+        )
+    column = column.cast(pa.large_list(column.type.value_type))
+    missing = to_numpy(column.is_null())
+    lengths = to_numpy(pc.fill_null(pc.list_value_length(column), scalar(0, np.int64)))
+    names = _every_name(column.flatten(), name)
+    if separator is not None:
+        names = pc.utf8_trim_whitespace(names)
+    keep = to_numpy(pc.fill_null(pc.not_equal(names, from_strings([""])[0]), scalar(False, np.bool_)))
+    row = np.repeat(np.arange(len(column)), lengths)[keep]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(column)))]).astype(np.int64)
+    return Lists(names.filter(to_arrow(keep)), offsets, missing)
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A chunked column in one piece, without a copy where it has one chunk."""
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is text, in any of its layouts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def as_text(column: pa.Array) -> pa.LargeStringArray:
+    """A column of text, in any of its layouts, in one layout."""
+    return (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).cast(pa.large_string())
+
+
+def is_date(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a date, or a date with a time of day."""
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
+def text_buffers(strings: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Offsets and bytes of an Arrow string array, without a copy."""
+    _, offsets, text = strings.buffers()
+    first = strings.offset
+    begins = (
+        np.frombuffer(offsets, np.int64)[first : first + len(strings) + 1] if len(strings) else np.zeros(1, np.int64)
+    )
+    letters = np.frombuffer(text, np.uint8) if text is not None and text.size else np.zeros(0, np.uint8)
+    for array in (begins, letters):
+        array.flags.writeable = False  # Arrow's buffers are shared
+    return begins, letters
+
+
+def _every_name(values: pa.Array, name: str) -> pa.LargeStringArray:
+    names, codes = as_categories(values, name)
+    if codes is None:
+        return names
+    return names.take(pc.if_else(to_arrow(codes >= 0), to_arrow(codes), pa.nulls(1, pa.int32())[0]))
+
+
+def _names(values: pa.Array, name: str, widened: bool) -> pa.LargeStringArray:
+    """Canonical text of distinct values of any scalar type."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return float_names(values if pa.types.is_float32(kind) and not widened else values.cast(pa.float64()))
+    if pa.types.is_nested(kind):
+        raise ValueError(_nested(values, name))
+    try:
+        return values.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(
+            f"column {name!r} of type {kind} cannot be read as categories ({error}); convert it to text"
+        ) from error
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a number."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _not_numbers(column: pa.Array, name: str) -> str:
+    if pa.types.is_nested(column.type):
+        return _nested(column, name)
+    present = column.drop_null()
+    example = f", such as {present[0].as_py()!r}" if len(present) else ""
+    return (
+        f"column {name!r} should hold numbers but is of type {column.type}{example}; "
+        f"convert it, or {as_field('Categorical', name)}"
+    )
+
+
+def _stray_number(column: pa.Array, stray: npt.NDArray[np.bool_], name: str) -> str:
+    example = column[int(stray.argmax())].as_py()
+    if holds_dates(pa.array([example])):
+        return (
+            f"column {name!r} holds dates such as {example!r}, not numbers; {as_field('Timestamp', name)}; "
+            "or for one of its parts " + as_field("Numerical", name, 'part="trend"')
+        )
+    return (
+        f"column {name!r} should hold numbers, but has {example!r}; mend it, or count such text as missing: "
+        + as_field("Numerical", name, 'text="missing"')
+        + f"; or {as_field('Categorical', name)}"
+    )
+
+
+def _stray_date(column: pa.Array, stray: npt.NDArray[np.bool_], name: str, format: str | None) -> str:
+    example = column[int(stray.argmax())].as_py()
+    written = "as ISO 8601 says, such as 2024-05-28 or 2024-05-28T13:30" if format is None else f"as {format!r}"
+    return (
+        f"column {name!r} should hold dates written {written}, but has {example!r}; mend it, "
+        'tell the format in its field, such as format="%m/%d/%Y", or count such text as missing: text="missing"'
+    )
+
+
+def _nested(column: pa.Array, name: str) -> str:
+    if _is_list(column.type):
+        return f"column {name!r} holds lists; {as_field('MultiValued', name)}"
+    return f"column {name!r} is of the nested type {column.type}; make its parts columns of their own"

@@ -1,0 +1,403 @@
+"""CSV, TSV and other text with a row per line, from files or a stream, read in batches."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from splinefm.encode.tables.columns import is_text
+from splinefm.encode.tables.lines import (
+    Record,
+    cut,
+    find_longer,
+    find_ragged,
+    find_separator,
+    find_value,
+    read_records,
+)
+from splinefm.encode.tables.open import READ_ONCE, Piece, Table, check_names, make_table, quoted
+
+# The spellings that pandas.read_csv reads as missing by default.
+_NULLS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
+_NULL_SPELLINGS = ["", "#N/A N/A", *_NULLS.split()]
+
+# Arrow infers the types of a CSV file from its first block and holds later blocks to them. Its default block
+# of 1 MB may show only the integers of a column that has fractions further down; 8 MB is cheap (50 ms) and
+# covers most files whole. Batches already handed out cannot be widened: a misfit past that is an error.
+BLOCK = 8 << 20
+# Several files are open at once for shuffled reading, with types that are known by then: smaller blocks will do.
+SMALL_BLOCK = 2 << 20
+# So much is looked at to find the separator.
+_HEAD = 1 << 16
+_MOST_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Where text comes from."""
+
+    name: str
+    """In messages."""
+    separator: str
+    again: Callable[[], BinaryIO]
+    """The text from its beginning, for a second look; of a stream only the beginning."""
+    path: Path | None = None
+
+    def records(self) -> Iterator[Record]:
+        """The records of the text."""
+        with self.again() as stream:
+            yield from read_records(stream, self.separator, 2 * BLOCK)
+
+    def explaining(self) -> AbstractContextManager[None]:
+        """Turn the errors of Arrow into errors that name the text, the line and the way out."""
+        return naming(self.name, partial(_explain, self))
+
+
+def from_csv(paths: Sequence[Path], types: Mapping[str, pa.DataType], sep: str | None) -> Table:
+    """The table of one or more text files with the same columns."""
+    texts = [_find_text(path, sep) for path in paths]
+    schemas = [_look(text, _orders(types)) for text in texts]
+    check_columns([text.name for text in texts], schemas)
+    return _table(texts, schemas, types)
+
+
+def _find_text(path: Path, sep: str | None) -> _Text:
+    def again() -> BinaryIO:
+        return pa.input_stream(str(path), compression="detect", buffer_size=1 << 16)  # type: ignore[no-any-return]
+
+    name = repr(str(path))
+    with naming(name), again() as stream:
+        head = stream.read(_HEAD)
+    is_tsv = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+    return _Text(name, sep or ("\t" if is_tsv else _separator(name, head)), again, path)
+
+
+def _separator(name: str, head: bytes) -> str:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ValueError(f"cannot read {name}: it is UTF-16; convert the file to UTF-8")
+    return find_separator(head, len(head) < _HEAD)
+
+
+def _look(text: _Text, orders: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The columns of a file, with the types that its beginning suggests."""
+    assert text.path is not None
+    with text.explaining(), _open(text, str(text.path), orders) as reader:
+        _check_utf8(reader.schema)
+        if text.path.stat().st_size < BLOCK:
+            _check_closed(text, next(reader, None))
+        return _without_repeated_blanks(reader.schema)
+
+
+def _without_repeated_blanks(schema: pa.Schema) -> pa.Schema:
+    """Columns without a name are no columns if there are several, as where a spreadsheet ends all lines with ;;;."""
+    return pa.schema([column for column in schema if column.name]) if schema.names.count("") > 1 else schema
+
+
+def _table(texts: Sequence[_Text], schemas: Sequence[pa.Schema], types: Mapping[str, pa.DataType]) -> Table:
+    found = {name: [schema.field(name).type for schema in schemas] for name in schemas[0].names}
+    known = {name: _column_type(kinds, types.get(name)) for name, kinds in found.items()}
+    checked: set[str] = set()
+
+    def read_file(text: _Text, small: bool, names: list[str]) -> Iterator[pa.RecordBatch]:
+        last = None
+        with text.explaining():
+            for batch in _batches(text, known, names, small):
+                yield batch
+                last = batch
+            if text.name not in checked:
+                _check_closed(text, last)
+                checked.add(text.name)
+
+    def read(names: list[str]) -> Iterator[pa.RecordBatch]:
+        for text in texts:
+            yield from read_file(text, False, names)
+
+    pieces = [Piece(partial(read_file, text, True)) for text in texts]
+    # What the user asked for when opening the table stays, whoever reads it.
+    return make_table(
+        pa.schema(known),
+        None,
+        read,
+        pieces=lambda: pieces,
+        retype=lambda more: _table(texts, schemas, {**more, **types}),
+    )
+
+
+def _batches(
+    text: _Text, types: Mapping[str, pa.DataType], names: Sequence[str], small: bool
+) -> Iterator[pa.RecordBatch]:
+    done = 0
+    if small:
+        try:
+            with _open(text, str(text.path), types, names, SMALL_BLOCK) as reader:
+                for batch in reader:
+                    yield batch
+                    done += batch.num_rows
+            return
+        except pa.ArrowInvalid as error:
+            if not _is_too_long(error):
+                raise
+    # All at once, or what is left after a row that is too long for a small block.
+    with _open(text, str(text.path), types, names) as reader:
+        for batch in reader:
+            yield batch.slice(min(done, batch.num_rows))
+            done -= min(done, batch.num_rows)
+
+
+def _open(
+    text: _Text,
+    source: str | BinaryIO,
+    types: Mapping[str, pa.DataType],
+    names: Sequence[str] = (),
+    block: int | None = None,
+) -> pa.RecordBatchReader:
+    from pyarrow import csv
+
+    nulls = {"null_values": _NULL_SPELLINGS, "strings_can_be_null": True}
+    try:
+        return csv.open_csv(
+            source,
+            read_options=csv.ReadOptions(block_size=block or BLOCK),
+            parse_options=csv.ParseOptions(delimiter=text.separator, newlines_in_values=True),
+            convert_options=csv.ConvertOptions(column_types=types, include_columns=names, **nulls),
+        )
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" not in str(error):
+            raise
+        return _header_alone(text, types, names)
+
+
+def _header_alone(text: _Text, types: Mapping[str, pa.DataType], names: Sequence[str]) -> pa.RecordBatchReader:
+    """No rows, of a text that is a header without an end of line, which Arrow takes for nothing."""
+    header = next(text.records(), None)
+    if header is None:
+        raise pa.ArrowInvalid("it is empty; the first line must name the columns")
+    found = [_decoded(cell) for cell in cut(header.text, text.separator)]
+    schema = pa.schema([(name, types.get(name, pa.null())) for name in names or found])
+    return pa.RecordBatchReader.from_batches(schema, [])
+
+
+# Types
+
+
+def _orders(types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+    return {name: kind for name, kind in types.items() if not _is_wish(kind)}
+
+
+def _is_wish(kind: pa.DataType) -> bool:
+    # Whoever asks for numbers can do with text, and says in the user's words which of it is no number.
+    return bool(pa.types.is_float64(kind))
+
+
+def _column_type(found: Sequence[pa.DataType], wanted: pa.DataType | None) -> pa.DataType:
+    """The type to read a column with, from what the beginnings of the files look like."""
+    if wanted is not None and not _is_wish(wanted):
+        return wanted
+    kinds = {kind for kind in found if not pa.types.is_null(kind)}
+    are_numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
+    if wanted is not None:
+        return wanted if are_numbers else pa.large_string()
+    if len(kinds) == 1:
+        return kinds.pop()
+    if kinds and are_numbers:
+        return pa.float64()
+    if kinds and all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in kinds):
+        return _time_type(kinds)
+    # Nothing has been seen of a column that is empty in the beginning: text takes whatever comes.
+    return pa.large_string()
+
+
+def _time_type(kinds: Set[pa.DataType]) -> pa.DataType:
+    """A type for dates and times; those of a zone and those of none cannot be compared and stay text."""
+    times = [kind for kind in kinds if pa.types.is_timestamp(kind)]
+    if len({kind.tz for kind in times}) > 1 or (times[0].tz and len(times) < len(kinds)):
+        return pa.large_string()
+    return max(times, key=lambda kind: ["s", "ms", "us", "ns"].index(kind.unit))
+
+
+def check_columns(files: Sequence[str], schemas: Sequence[pa.Schema]) -> None:
+    """Raise where files differ in their columns or have one twice."""
+    for file, schema in zip(files, schemas, strict=True):
+        check_names(schema.names)
+        differing = sorted(set(schema.names) ^ set(schemas[0].names))
+        if differing:
+            raise ValueError(f"files must have the same columns; {files[0]}, {file} differ in {quoted(differing)}")
+
+
+# Streams
+
+
+def from_csv_stream(stream: BinaryIO, name: str, types: Mapping[str, pa.DataType] | None, sep: str | None) -> Table:
+    """The table of a text that can be read once; if types are given, columns that they do not name are text.
+
+    Parameters
+    ----------
+    stream : binary file
+        The text.
+    name : str
+        Of the stream, in messages.
+    types : mapping of str to pyarrow.DataType, optional
+        As for `open_table`.
+    sep : str, optional
+        What separates the columns; by default as the beginning of the text suggests.
+    """
+    head = stream.read(BLOCK)
+    whole = len(head) < BLOCK
+    text = _Text(name, sep or _separator(name, head[:_HEAD]), lambda: io.BytesIO(head))
+    # One byte less than there is: Arrow leaves the last row alone, which may be cut.
+    first = len(head) - (not whole)
+    with text.explaining(), _open(text, io.BytesIO(head), _orders(types or {}), (), first) as reader:
+        found = _without_repeated_blanks(reader.schema)
+        if whole:
+            _check_closed(text, next(reader, None))
+    rest: list[BinaryIO] = [io.BufferedReader(_Continued(head, stream))]
+    return _stream_table(text, found, types, rest)
+
+
+def _stream_table(
+    text: _Text, found: pa.Schema, types: Mapping[str, pa.DataType] | None, rest: list[BinaryIO]
+) -> Table:
+    """The table of the stream in `rest`, which is taken out of the list to be read."""
+    others = None if types is None else pa.large_string()
+    check_names(found.names)
+    known = {column.name: _column_type([column.type], (types or {}).get(column.name, others)) for column in found}
+
+    def read(names: list[str]) -> Iterator[pa.RecordBatch]:
+        if not rest:
+            raise ValueError(READ_ONCE)
+        with text.explaining(), _open(text, rest.pop(), known, names) as reader:
+            yield from reader
+
+    return make_table(
+        pa.schema(known),
+        None,
+        read,
+        retype=lambda more: _stream_table(text, found, {**more, **(types or {})}, rest),
+    )
+
+
+class _Continued(io.RawIOBase):
+    """A stream whose first bytes have been read already."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self.head, self.rest = memoryview(head), rest
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # what BufferedReader hands in
+        """The next bytes."""
+        data = self.head[: len(buffer)] or self.rest.read(len(buffer))
+        self.head = self.head[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+# Errors
+
+
+@contextmanager
+def naming(name: str, explain: Callable[[Exception], str] = str) -> Iterator[None]:
+    """Turn the errors of Arrow into errors that name the file."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {name}: {explain(error)}") from error
+
+
+def _explain(text: _Text, error: Exception) -> str:
+    problem = str(error)
+    misfit = re.match(
+        r"In CSV column #(\d+): CSV conversion error to ([^:]*): invalid value '(.*)'$", problem, re.DOTALL
+    )
+    if misfit:
+        return _misfit(text, int(misfit[1]), misfit[2], misfit[3])
+    if "Expected" in problem and (found := find_ragged(text.records(), text.separator)):
+        return _ragged(text, *found)
+    if _is_too_long(error):
+        return _too_long(find_longer(text.records(), BLOCK))
+    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in problem:
+        column = re.match(r"In CSV column #(\d+): ", problem)
+        where = f"column {_column_name(text, int(column[1]))!r} is not UTF-8" if column else problem
+        return f"{where}; convert the file to UTF-8"
+    return problem
+
+
+def _misfit(text: _Text, column: int, kind: str, value: str) -> str:
+    name = _column_name(text, column)
+    found = find_value(text.records(), text.separator, column, value)
+    if found is not None and found.is_open:
+        return _not_closed(found)
+    where = "" if found is None else f" in line {found.line}"
+    return (
+        f"column {name!r} is read as {kind} but has {_shown(value)}{where}; correct the value, or read the column as "
+        f"text: with sf.open_table(path, types={{{name!r}: pyarrow.large_string()}}), or as a Categorical of a schema"
+    )
+
+
+def _column_name(text: _Text, column: int) -> str:
+    header = next(text.records())
+    return _decoded(cut(header.text, text.separator)[column])
+
+
+def _ragged(text: _Text, record: Record, n: int, wanted: int) -> str:
+    found, shown = "1 column" if n == 1 else f"{n} columns", _shown(_decoded(record.text))
+    return (
+        f"line {record.line} has {found} instead of {wanted}, separated by {text.separator!r}: {shown}; put quotes "
+        "around values with a separator, or say what separates columns: sep=';', on the command line --sep ';'"
+    )
+
+
+def _too_long(record: Record | None) -> str:
+    where = "a row" if record is None else f"the row that begins in line {record.line}"
+    cause = "quotes are opened there and not closed" if record and record.is_open else "a cell of it is very long"
+    return f"{where} has more than {BLOCK >> 20} MB: {cause}; close the quotes, or shorten the cell or leave it out"
+
+
+def _not_closed(record: Record) -> str:
+    return f"quotes in the row that begins in line {record.line} are not closed; close them"
+
+
+def _is_too_long(error: Exception) -> bool:
+    return "straddl" in str(error)
+
+
+def _check_utf8(schema: pa.Schema) -> None:
+    # Arrow falls back to bytes for text that is not UTF-8, and decodes names only when they are asked for.
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        if pa.types.is_binary(kind):
+            raise pa.ArrowInvalid(f"column {name!r} is not UTF-8; convert the file to UTF-8")
+
+
+def _check_closed(text: _Text, last: pa.RecordBatch | None) -> None:
+    """Raise where quotes are not closed: Arrow takes all the rest of the text for a cell of the last row."""
+    if last is None or not last.num_rows or not any(map(_has_break, last.columns)):
+        return
+    end = deque(text.records(), maxlen=1)[0]
+    if end.is_open:
+        raise pa.ArrowInvalid(_not_closed(end))
+
+
+def _has_break(column: pa.Array) -> bool:
+    value = column[-1].as_py() if is_text(column.type) else None
+    return value is not None and bool(re.search(r"[\r\n]", value))
+
+
+def _decoded(text: str) -> str:
+    return text.encode("latin-1").decode(errors="replace")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")

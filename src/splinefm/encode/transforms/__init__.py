@@ -1,0 +1,1 @@
+"""Transforms T(z) of a numerical column to [0, 1]."""

@@ -1,0 +1,1 @@
+"""Exact attributions: Shapley values, dependence, importance."""

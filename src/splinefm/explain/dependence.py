@@ -1,0 +1,151 @@
+"""How the score depends on one field: on average over a background, and for every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.fields.axis import as_column, place_on_axis
+from splinefm.encode.slots import Slots
+from splinefm.explain.background import known_background
+from splinefm.explain.inputs import encode_background, encode_rows, field_number
+from splinefm.explain.quadratic import size, toward
+from splinefm.explain.terms import field_vectors, own_parts
+from splinefm.learn.fitted import Fitted
+from splinefm.model.cpu import predict_scores
+from splinefm.model.family import HigherOrderFM
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def partial_dependence(
+    fitted: Fitted,
+    field: str,
+    grid: Sequence[Any] | npt.NDArray[Any],
+    background: object,
+    *,
+    threads: int | None = None,
+) -> FloatArray:
+    """The mean score over a background with one field set to each value of a grid; exact.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        A model. For a HigherOrderFM the background is scored once per value.
+    field : str
+        Name of the field.
+    grid : sequence
+        Values of the column, in raw units; None is missing.
+    background : table, path, dataset, Slots or Background
+        The rows to average over.
+    threads : int, optional
+        All cores by default.
+
+    Returns
+    -------
+    array, shape (values,)
+        Mean scores; a mean of probabilities is not a function of them.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "c": ["a", "b"] * 100, "y": [0.0, 1.0, 4.0, 9.0] * 50}
+    >>> fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
+    >>> sf.partial_dependence(fitted, "x", [0.0, 1.5, None], table).shape
+    (3,)
+    """
+    f, slots = _encode_grid(fitted, field, grid)
+    if isinstance(fitted.model, HigherOrderFM):
+        rows = encode_background(fitted, background, threads)
+        return np.array([scores.mean() for scores in _scored(fitted, rows, f, slots, threads)])
+    known = known_background(fitted, background, threads)
+    own, vectors = _alone(fitted, f, slots)
+    products = 2.0 * (known.terms[f] - known.own[f])  # mean of Σ_e z_f' M_fe z_e, which setting the field takes away
+    return np.asarray(known.base - known.own[f] - products + own + (vectors - known.center[f]) @ known.slope[f])
+
+
+def individual_curves(
+    fitted: Fitted, table: object, field: str, grid: Sequence[Any] | npt.NDArray[Any], *, threads: int | None = None
+) -> FloatArray:
+    """The score of every row with one field set to each value of a grid; exact.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        A model. For a HigherOrderFM the table is scored once per value.
+    table : table, path, dataset or Slots
+        The rows.
+    field : str
+        Name of the field.
+    grid : sequence
+        Values of the column, in raw units; None is missing.
+    threads : int, optional
+        All cores by default.
+
+    Returns
+    -------
+    array, shape (n, values)
+        Scores; `fitted.loss.predict` makes predictions of them.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "c": ["a", "b"] * 100, "y": [0.0, 1.0, 4.0, 9.0] * 50}
+    >>> fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
+    >>> sf.individual_curves(fitted, table, "x", [0.0, 1.5, 3.0]).shape
+    (200, 3)
+    """
+    f, values = _encode_grid(fitted, field, grid)
+    slots = encode_rows(fitted, table, threads)
+    if isinstance(fitted.model, HigherOrderFM):
+        scored = list(_scored(fitted, slots, f, values, threads))
+        return np.stack(scored, axis=1) if scored else np.empty((len(slots), 0))
+    own, vectors = _alone(fitted, f, values)
+    # With the weights of the field at zero it adds nothing: the score of the rest.
+    weight = slots.weight.copy()
+    weight[:, _columns_of(slots, f)[1]] = 0.0
+    rest = predict_scores(fitted.model, fitted.params, Slots(slots.start, weight, slots.layout), threads)
+    curves = rest[:, None] + own
+    for rows, Z in field_vectors(fitted, slots, np.zeros(size(fitted)), threads):
+        curves[rows] += toward(fitted, Z, f) @ vectors.T
+    return curves
+
+
+def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | npt.NDArray[Any]) -> tuple[int, Slots]:
+    """The number of a field, and rows in which it has the values of the grid and all other fields weigh nothing."""
+    layout, encoder = fitted.encoder.layout, fitted.encoder
+    f = field_number(layout.names, name)
+    start, weight = place_on_axis(encoder.fields[f], as_column(encoder.fields[f], grid)[0])
+    first = np.repeat(layout.row_ptr[:-1], np.diff(layout.window_ptr))
+    slots = Slots(np.tile(first, (len(start), 1)), np.zeros((len(start), layout.n_weights), np.float32), layout)
+    windows, weights = _columns_of(slots, f)
+    slots.start[:, windows] += start
+    slots.weight[:, weights] = weight
+    return f, slots
+
+
+def _columns_of(slots: Slots, f: int) -> tuple[slice, slice]:
+    """The windows and the weights of a field."""
+    first, last = slots.layout.window_ptr[f : f + 2]
+    return slice(first, last), slice(slots.layout.weight_ptr[first], slots.layout.weight_ptr[last])
+
+
+def _scored(fitted: Fitted, slots: Slots, f: int, values: Slots, threads: int | None) -> Iterator[FloatArray]:
+    """Scores of all rows with field f set to each of the values: for models with no closed form."""
+    start, weight = slots.start.copy(), slots.weight.copy()
+    windows, weights = _columns_of(slots, f)
+    for g in range(len(values)):
+        start[:, windows], weight[:, weights] = values.start[g, windows], values.weight[g, weights]
+        scores = predict_scores(fitted.model, fitted.params, Slots(start, weight, slots.layout), threads)
+        yield scores.astype(np.float64)
+
+
+def _alone(fitted: Fitted, f: int, values: Slots) -> tuple[FloatArray, FloatArray]:
+    """a_f and s_f of rows that have nothing but field f."""
+    none = np.zeros(size(fitted))
+    vectors = [Z[:, f].astype(np.float64) for _, Z in field_vectors(fitted, values, none, 1)]
+    own = own_parts(fitted, values, 1)[:, f]
+    return own, np.concatenate(vectors) if vectors else np.empty((0, none.shape[1]))

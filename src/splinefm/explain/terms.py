@@ -1,0 +1,106 @@
+"""The terms of the score for every row, by the compiled loops: with threads, and no more memory than the result needs.
+
+The names are those of `splinefm.explain`: a_f is what a field adds on its own, z_f its vector less its mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._core import ExplainTerms
+from splinefm.encode.encoder import count_threads
+from splinefm.encode.slots import Layout, Slots
+from splinefm.explain.quadratic import between_fields, size
+from splinefm.learn.fitted import Fitted
+from splinefm.model.family import FFM, FM, FmFM
+
+FloatArray = npt.NDArray[np.float64]
+# Memory for the fields' vectors of a block of rows.
+BLOCK_BYTES = 1 << 24
+# Rows per call of the loops, a few tenths of a second: between two of them Ctrl-C is noticed.
+CALL_ROWS = 1 << 16
+
+
+def own_parts(fitted: Fitted, slots: Slots, threads: int | None) -> FloatArray:
+    """a_f of all rows, shape (n, fields)."""
+    none = np.zeros(size(fitted))
+    terms = _terms(fitted, slots.layout, none, none, threads)
+    out = np.empty((len(slots), len(none)))
+    for rows in _blocks(len(slots), CALL_ROWS):
+        terms.own(*_arrays(slots, rows), np.zeros(len(none)), out[rows])
+    return out
+
+
+def field_terms(
+    fitted: Fitted, slots: Slots, center: FloatArray, slope: FloatArray, offset: FloatArray, threads: int | None
+) -> FloatArray:
+    """a_f + z_f' h_f + ½ Σ_e z_f' M_fe z_e - offset_f of all rows, shape (n, fields)."""
+    terms = _terms(fitted, slots.layout, center, slope, threads)
+    out = np.empty((len(slots), len(center)))
+    for rows in _blocks(len(slots), CALL_ROWS):
+        terms.terms(*_arrays(slots, rows), offset, out[rows])
+    return out
+
+
+def field_effects(
+    fitted: Fitted, slots: Slots, center: FloatArray, slope: FloatArray, offset: FloatArray, threads: int | None
+) -> FloatArray:
+    """a_f + z_f' h_f - offset_f of all fields, then z_f' M_fe z_e of all pairs: shape (n, fields + pairs)."""
+    n_fields = len(center)
+    terms = _terms(fitted, slots.layout, center, slope, threads)
+    out = np.empty((len(slots), n_fields * (n_fields + 1) // 2))
+    for rows in _blocks(len(slots), CALL_ROWS):
+        terms.effects(*_arrays(slots, rows), offset, out[rows])
+    return out
+
+
+def field_vectors(
+    fitted: Fitted, slots: Slots, center: FloatArray, threads: int | None
+) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
+    """The vectors of all fields less `center`, block by block: shape (rows, fields, width)."""
+    terms = _terms(fitted, slots.layout, center, center, threads)
+    for rows in _blocks(len(slots), max(1, BLOCK_BYTES // (8 * center.size))):
+        Z = np.empty((rows.stop - rows.start, *center.shape), np.float32)
+        terms.vectors(*_arrays(slots, rows), Z)
+        yield rows, Z
+
+
+def _terms(fitted: Fitted, layout: Layout, center: FloatArray, slope: FloatArray, threads: int | None) -> ExplainTerms:
+    """The loops, with parameters as they read them; nothing large is copied."""
+    model, params = fitted.model, fitted.params
+    between: npt.NDArray[Any] = np.zeros(0)
+    if isinstance(model, FmFM):
+        between = params["field_matrices"]
+    elif not isinstance(model, FM | FFM):
+        between = between_fields(fitted)
+    return ExplainTerms(
+        {FM: "fm", FmFM: "fmfm", FFM: "ffm"}.get(type(model), "fwfm"),
+        model.k if isinstance(model, FFM) else size(fitted)[1],
+        layout.weight_ptr,
+        layout.window_unit,
+        layout.unit_field,
+        _plain(params["factors"], np.float32),
+        _plain(params["linear"], np.float32),
+        _plain(between, np.float32).reshape(-1),
+        _plain(center, np.float32).reshape(-1),
+        _plain(slope, np.float32).reshape(-1),
+        count_threads(threads),
+    )
+
+
+def _blocks(n: int, most: int) -> Iterator[slice]:
+    return (slice(first, min(first + most, n)) for first in range(0, n, most))
+
+
+def _arrays(slots: Slots, rows: slice) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Rows that may be every second one of some others, say, one after the other."""
+    return _plain(slots.start[rows], np.int32), _plain(slots.weight[rows], np.float32)
+
+
+def _plain(values: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
+    """As the loops want arrays; those of another type, order or alignment are copied."""
+    return np.require(values, dtype, ["C", "A"])

@@ -1,0 +1,1 @@
+"""Fine bins with bounds, ONNX, libffm, plain tables."""

@@ -1,0 +1,194 @@
+"""Where simulated bins end: given, evenly spaced in several senses, or as few as a bound on scores allows."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._wording import for_reader
+from splinefm.encode.bases.curves import pieces
+from splinefm.encode.bases.kinds import Bins
+from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.encoder import CHUNK
+from splinefm.encode.fields.numerical import ORDINARY, spread
+from splinefm.encode.schema import Schema
+from splinefm.encode.tables.open import missing_column_message, open_table
+from splinefm.encode.transforms.kinds import BestFitCDF, CustomTransform
+from splinefm.encode.transforms.sketch import QuantileSketch
+from splinefm.export.field_paths import is_steps
+from splinefm.export.score_bounds import Ruler, make_hulls
+from splinefm.learn.fitted import Fitted
+
+FloatArray = npt.NDArray[np.float64]
+Spacing = Literal["u", "uniform", "geometric", "quantile"]
+_MARGIN = 0.99  # of `max_error` is planned with; the rest is for rounding
+
+MOST_BINS = 1_000_000
+"""Most bins of one field."""
+
+
+def given_bins(fitted: Fitted, name: str, edges: Sequence[float]) -> Bins:
+    item = fitted.encoder.schema[name]
+    try:
+        bins = Bins(count=max(1, len(edges) - 1), edges=tuple(edges))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"edges of {name!r}: {error}") from error
+    return bins.fit(np.zeros(0), np.zeros(0), item.transform)  # type: ignore[arg-type, union-attr]  # fitted
+
+
+def spaced_bins(fitted: Fitted, name: str, count: int, spacing: Spacing, data: object) -> Bins:
+    item = fitted.encoder.schema[name]
+    if spacing == "u":
+        return Bins(count)
+    if spacing == "quantile":
+        return _quantile_bins(fitted, name, count, data)
+    low, high = _raw_range(item, count) if data is None else _points_of(item, data)[0][[0, -1]].tolist()
+    if low == high or count == 1:
+        return Bins(count=1, cuts=())
+    if spacing == "uniform":
+        return given_bins(fitted, name, np.linspace(low, high, count + 1).tolist())
+    if low < 0:
+        raise ValueError(
+            for_reader('spacing="geometric"', "--spacing geometric")
+            + f" needs values from 0 on, {name!r} starts at {low:g}; use another"
+            + for_reader(", or edges=", "")
+        )
+    if low > 0:
+        return given_bins(fitted, name, np.geomspace(low, high, count + 1).tolist())
+    # No factor leads away from 0: the first bin is as wide as it is in u.
+    start = float(item.transform.inverse(1.0 / count))  # type: ignore[union-attr]  # fitted
+    start = start if 0 < start < high else high / count
+    return given_bins(fitted, name, [0.0, *np.geomspace(start, high, count)])
+
+
+def _raw_range(item: Any, count: int) -> tuple[float, float]:
+    """The ends of the transform; those of a parametric CDF are as far out as its tails, so half a bin is left out."""
+    endless = isinstance(item.transform, BestFitCDF | CustomTransform)
+    ends = np.array([0.5, count - 0.5]) / count if endless else np.array([0.0, 1.0])
+    low, high = np.asarray(item.transform.inverse(ends)).tolist()
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"the transform of {item.name!r} runs from {low} to {high}; give data= or edges=")
+    return low, high
+
+
+def _points_of(item: Any, data: object) -> tuple[FloatArray, FloatArray]:
+    """Ordinary values of a column of a table, in order, and the rows that each stands for."""
+    source = open_table(data, types=Schema([item]).column_types())
+    if item.column not in source.names:
+        raise ValueError(f"data: {missing_column_message(item.column, source.names)}")
+    sketch = QuantileSketch()
+    for chunk in source.chunks([item.column], CHUNK):
+        x = item.read(chunk.column(0))
+        token = item.tokens(x)
+        sketch.update(x if token is None else x[token == ORDINARY])
+    summary = sketch.summary()
+    if summary is None:
+        raise ValueError(f"data: column {item.name!r} has no ordinary values, only missing and special ones")
+    return summary.points()
+
+
+def _quantile_bins(fitted: Fitted, name: str, count: int, data: object) -> Bins:
+    f = fitted.encoder.schema.names.index(name)
+    item: Any = fitted.encoder.fields[f]
+    if data is not None:
+        return Bins(count, spacing="quantile").fit(*_points_of(item, data), item.transform)
+    known = training_rows(fitted, f)
+    if known is None:
+        raise ValueError(
+            f"the distribution of {name!r} is not kept with a {type(item.basis).__name__} basis; "
+            + for_reader(
+                'give data=, such as the training table, or use spacing="u"',
+                "add --data TABLE, such as the training table, or use --spacing u",
+            )
+        )
+    breaks, rows = known
+    share = np.concatenate([[0.0], np.cumsum(rows)]) / rows.sum()
+    rising = np.concatenate([[True], np.diff(share) > 0])
+    cuts = np.unique(np.interp(np.arange(1, count) / count, share[rising], breaks[rising]))
+    return Bins(count, spacing="quantile", cuts=tuple(cuts[cuts > 0.0].tolist()))
+
+
+def training_rows(fitted: Fitted, f: int) -> tuple[FloatArray, FloatArray] | None:
+    """Parts of [0, 1] and the training rows in each; None where they cannot be told.
+
+    Each function of a spline has seen the rows of all its segments; least squares find those of each segment.
+    """
+    from scipy.sparse import csr_array, eye_array
+    from scipy.sparse.linalg import spsolve
+
+    item: Any = fitted.encoder.fields[f]
+    seen = fitted.encoder.row_counts[f][item.n_tokens :]
+    levels = item.basis.levels if isinstance(item.basis, MultiResolution) else (item.basis,)
+    if not isinstance(levels[0], BSpline):
+        return None
+    finest = max(range(len(levels)), key=lambda number: levels[number].segments)
+    first = sum(item.basis.sizes[:finest])
+    basis = levels[finest]
+    breaks, _ = pieces(replace(item, basis=basis))
+    start, _ = basis((breaks[:-1] + breaks[1:]) / 2)
+    active = spread(start, basis.widths)
+    row_ptr = np.arange(len(active) + 1) * active.shape[1]
+    sees = csr_array((np.ones(active.size), active.ravel(), row_ptr), shape=(len(active), basis.sizes[0]))
+    # A little is added to the diagonal, because periodic splines do not always determine the rows.
+    gram = (sees @ sees.T + 1e-9 * eye_array(len(active))).tocsc()
+    rows = np.maximum(spsolve(gram, sees @ seen[first : first + basis.sizes[0]]), 0.0)
+    n_ordinary = fitted.encoder.n_rows - fitted.encoder.row_counts[f][: item.n_tokens].sum()
+    return (breaks, rows * (n_ordinary / rows.sum())) if rows.sum() > 0 else None
+
+
+def adaptive_bins(fitted: Fitted, names: list[str], max_error: float) -> dict[str, Bins]:
+    """Few bins for a bound of max_error in all: N bins of a field of length L can err by L / 2N."""
+    schema, hulls = fitted.encoder.schema, make_hulls(fitted, {})
+    rulers = {name: Ruler(fitted, schema.names.index(name), hulls) for name in names if not is_steps(schema[name])}
+    # The sum of all L / 2ε is least for ε in proportion to √L.
+    share = {name: math.sqrt(ruler.lengths[-1]) for name, ruler in rulers.items()}
+    total = sum(share.values())
+    bins = {}
+    for name, ruler in rulers.items():
+        tolerance = _MARGIN * max_error * share[name] / total if total else max_error
+        if ruler.lengths[-1] > 2 * tolerance * MOST_BINS:
+            raise ValueError(
+                f"max_error={max_error:g} takes more than {MOST_BINS:,} bins of {name!r}; "
+                "raise it, or name fewer fields"
+            )
+        cuts = _walk(ruler.path.cells.tolist(), ruler.lengths.tolist(), tolerance)
+        bins[name] = Bins(len(cuts) + 1, cuts=tuple(cuts))
+    return bins
+
+
+def _walk(cells: list[float], lengths: list[float], tolerance: float) -> list[float]:
+    """Borders, left to right, each as far on as the mid-point allows: at most `tolerance` away from both ends."""
+
+    def length(u: float) -> float:
+        i = min(bisect_right(cells, u), len(cells) - 1)
+        return lengths[i - 1] + (u - cells[i - 1]) / (cells[i] - cells[i - 1]) * (lengths[i] - lengths[i - 1])
+
+    def reach(value: float) -> float:
+        i = bisect_right(lengths, value)
+        if i == len(lengths):
+            return cells[-1]
+        return cells[i - 1] + (value - lengths[i - 1]) / (lengths[i] - lengths[i - 1]) * (cells[i] - cells[i - 1])
+
+    cuts: list[float] = []
+    start = behind = 0.0
+    while True:
+        # The first half is short enough up to here; the second is cut until it is.
+        end = min(reach(behind + 2 * tolerance), 2 * reach(behind + tolerance) - start, cells[-1])
+        low = start
+        most = tolerance * (1 + 1e-9)
+        if length(end) - length((start + end) / 2) > most:
+            for _ in range(14):
+                middle = (low + end) / 2
+                fits = length(middle) - length((start + middle) / 2) <= most
+                low, end = (middle, end) if fits else (low, middle)
+            end = low
+        if end >= cells[-1]:
+            return cuts
+        cuts.append(end)
+        start, behind = end, length(end)

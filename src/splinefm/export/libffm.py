@@ -1,0 +1,384 @@
+"""Export to libffm: its model file, a map of its features, and rows in its text format.
+
+libffm scores a row of (field, feature, value) triples as the sum over all pairs of them (Juan et al., 2016)
+
+    Σ_{i<j} value_i value_j w[feature_i, field_j]' w[feature_j, field_i],
+
+which has neither linear weights nor a bias. These travel in two more fields, each with one feature that is in every
+row with the value 1: the first meets the linear weights, and the second meets the first with the bias. With fields
+f < e, the matrix M_fe of a model goes to the side of f: w[feature of f, e] = M_fe' v and w[feature of e, f] = v.
+
+Numbers travel as the functions of their basis, with the weights as values. libffm pairs these with each other, too, so
+what the vectors of a field have for the field itself is zero, except where the model has such pairs (identity
+reduction).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._wording import as_bins, for_reader
+from splinefm.encode.bases.kinds import BASES
+from splinefm.encode.encoder import CHUNK
+from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.slots import Slots
+from splinefm.encode.tables.open import missing_column_message, open_table
+from splinefm.encode.transforms.kinds import TRANSFORMS
+from splinefm.export.tables import raw_edges
+from splinefm.learn.container import check_destination, replacing
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.labels import as_targets
+from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+
+Array = npt.NDArray[Any]
+Format = Literal["text", "binary"]
+
+_ROWS = 4096  # table rows that are written at a time
+_ALIGNED = 4  # floats that a build with SSE, the usual one, reads at a time
+_MOST_FEATURES = (1 << 31) - 1
+
+
+def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Format = "text", raw: bool = False) -> None:
+    """Write the model as a model file of libffm, and what its features stand for as JSON beside it (path + ".json").
+
+    FM, FwFM, LowRankFwFM, FmFM and FFM become models of libffm with the same scores, linear weights and bias
+    included, without instance-wise normalization. `export_libffm_rows` writes rows for it.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The model.
+    path : path
+        Where to. Existing files are replaced in one step each, or not at all.
+    format : {"text", "binary"}
+        The text file of libffm up to 1.14 and its forks, or the binary file of libffm since 1.21 (as built with SSE,
+        on x86).
+    raw : bool
+        Allow other losses than the logistic one. The program turns every score into a probability; systems that only
+        read its files can do otherwise. The map names the link.
+
+    Raises
+    ------
+    ValueError
+        For what libffm cannot express: products of three and more fields, and `reduction="identity"` where the
+        weight between two vectors of one field is negative (FwFM) or a matrix (FmFM).
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import splinefm as sf
+    >>> table = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+    >>> fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sf.export_libffm(fitted, f"{folder}/model.ffm")
+    ...     Path(f"{folder}/model.ffm").read_text().splitlines()[:4]
+    ['n 6', 'm 3', 'k 2', 'normalization 0']
+    """
+    _check(fitted, raw)
+    if format not in ("text", "binary"):
+        raise ValueError(f'format must be "text" or "binary", got {format!r}')
+    target = _check_path(path)
+    with replacing(target) as file:
+        (_write_text if format == "text" else _write_binary)(file, fitted)
+    with replacing(check_destination(_beside(target))) as file:
+        text = json.dumps(_feature_map(fitted, format), indent=1, ensure_ascii=False, allow_nan=False)
+        file.write(text.encode() + b"\n")
+
+
+def export_libffm_rows(
+    fitted: Fitted, table: object, path: str | os.PathLike[str], *, target: str | None = None
+) -> None:
+    """Write the rows of a table as libffm reads them, `label field:feature:value ..`, for the exported model.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The model.
+    table : table, path or dataset
+        Anything that `Fitted.scores` takes.
+    path : path
+        Where to; an existing file is replaced in one step.
+    target : str, optional
+        The column of labels; without it all labels are 0, which does not matter for predictions.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import splinefm as sf
+    >>> table = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+    >>> fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sf.export_libffm_rows(fitted, {"c": ["b", None], "click": [1, 0]}, f"{folder}/rows.txt", target="click")
+    ...     print(Path(f"{folder}/rows.txt").read_text())
+    1 0:3:1 1:4:1 2:5:1
+    0 0:0:1 1:4:1 2:5:1
+    <BLANKLINE>
+    """
+    _check(fitted, raw=True)
+    schema = fitted.encoder.schema
+    place = _check_path(path)
+    source = open_table(table, types=schema.column_types())
+    schema.check_columns(source.names, target)
+    if target is not None and target not in source.names:
+        raise ValueError(missing_column_message(target, source.names))
+    names = [*schema.columns, *([target] if target is not None else [])]
+    with replacing(place) as file:
+        for chunk in source.chunks(names, CHUNK):
+            labels = ["0"] * chunk.num_rows if target is None else _labels(fitted, chunk.column(target), target)
+            slots = fitted.encoder.encode(chunk.select(list(schema.columns)))
+            file.writelines(line.encode() for line in _lines(labels, slots))
+
+
+# The vectors
+
+
+def _size(fitted: Fitted) -> tuple[int, int, int]:
+    """Features, fields and length of the vectors of the libffm model."""
+    layout = fitted.encoder.layout
+    width = fitted.params["factors"].shape[1]
+    return layout.n_rows + 2, len(layout.fields) + 2, fitted.model.k if isinstance(fitted.model, FFM) else width
+
+
+def _vectors(fitted: Fitted) -> Iterator[Array]:
+    """w of all features in order, block by block: shape (features, fields, k)."""
+    _, m, k = _size(fitted)
+    ptr = fitted.encoder.layout.row_ptr.tolist()
+    for f in range(m - 2):
+        for first in range(ptr[f], ptr[f + 1], _ROWS):
+            yield _checked(_block(fitted, f, slice(first, min(first + _ROWS, ptr[f + 1])), (m, k)))
+    constants = np.zeros((2, m, k), np.float32)
+    constants[0, : m - 2, 0] = 1.0
+    constants[0, m - 1, 0] = fitted.params["bias"][0]
+    constants[1, m - 2, 0] = 1.0
+    yield _checked(constants)
+
+
+def _block(fitted: Fitted, f: int, rows: slice, shape: tuple[int, int]) -> Array:
+    m, k = shape
+    factors = fitted.params["factors"][rows]
+    own = _own_weight(fitted, f)
+    vectors = np.zeros((len(factors), m, k), np.float32)
+    vectors[:, m - 2, 0] = fitted.params["linear"][rows]
+    if isinstance(fitted.model, FFM):
+        vectors[:, : m - 2] = factors.reshape(len(factors), m - 2, k)
+        if not own:
+            vectors[:, f] = 0.0
+        return vectors
+    with np.errstate(all="ignore"):  # what is not finite is told later
+        for e in range(m - 2):
+            vectors[:, e] = factors if e < f else own * factors if e == f else _turned(fitted, f, e, factors)
+    return vectors
+
+
+def _turned(fitted: Fitted, f: int, e: int, vectors: Array) -> Array:
+    """M_fe' v for f < e."""
+    model, params = fitted.model, fitted.params
+    if isinstance(model, FwFM):
+        return np.asarray(params["field_weights"][f, e] * vectors)
+    if isinstance(model, LowRankFwFM):
+        U = params["field_factors"].astype(np.float64)
+        return np.asarray(float(U[:, f] @ (params["field_scales"] * U[:, e])) * vectors)
+    if isinstance(model, FmFM):
+        return np.asarray(vectors.astype(np.float64) @ params["field_matrices"][f, e])
+    return vectors
+
+
+def _own_weight(fitted: Fitted, f: int) -> np.float32:
+    """What the vectors of a field are multiplied with where they meet each other: 0 if they do not."""
+    item, model, params = fitted.encoder.fields[f], fitted.model, fitted.params
+    if max(item.layout.units) == 0 or isinstance(model, LowRankFwFM):
+        return np.float32(0.0)
+    way_out = f'fit with reduction="sum", or use {_onnx()}'
+    if isinstance(item, Numerical):
+        way_out = f"bins have no such pairs: export what {as_bins(item.name)} makes"
+    problem = f'field {item.name!r} has reduction="identity", and libffm has no counterpart of the'
+    if isinstance(model, FmFM):
+        raise ValueError(f"{problem} matrix between two of its vectors; {way_out}")
+    weight = float(params["field_weights"][f, f]) if isinstance(model, FwFM) else 1.0
+    if weight < 0:
+        raise ValueError(f"{problem} negative weight ({weight:g}) between two of its vectors; {way_out}")
+    return np.float32(math.sqrt(weight))
+
+
+def _checked(vectors: Array) -> Array:
+    if not np.isfinite(vectors).all():
+        raise ValueError("the model has weights that are infinite or no numbers; fit it anew")
+    # Some readers of text take numbers this small for errors.
+    vectors[np.abs(vectors) < np.finfo(np.float32).tiny] = 0.0
+    return vectors
+
+
+# Files
+
+
+def _write_text(file: BinaryIO, fitted: Fitted) -> None:
+    n, m, k = _size(fitted)
+    file.write(f"n {n}\nm {m}\nk {k}\nnormalization 0\n".encode())
+    form = "".join(f"w%d,{f} " + "%.9g " * k + "\n" for f in range(m))
+    at = 0
+    for vectors in _vectors(fitted):
+        numbered = np.empty((len(vectors), m, 1 + k))
+        numbered[:, :, 0] = np.arange(at, at + len(vectors))[:, None]
+        numbered[:, :, 1:] = vectors
+        file.writelines((form % tuple(row)).encode() for row in numbered.reshape(len(vectors), -1).tolist())
+        at += len(vectors)
+
+
+def _write_binary(file: BinaryIO, fitted: Fitted) -> None:
+    n, m, k = _size(fitted)
+    file.write(struct.pack("<iii?", n, m, k, False))
+    groups = -(-k // _ALIGNED)
+    for vectors in _vectors(fitted):
+        # Four weights, then four sums of squared gradients, which begin with 1.
+        padded = np.zeros((len(vectors), m, groups * _ALIGNED), "<f4")
+        padded[:, :, :k] = vectors
+        both = np.ones((len(vectors), m, groups, 2, _ALIGNED), "<f4")
+        both[:, :, :, 0] = padded.reshape(len(vectors), m, groups, _ALIGNED)
+        file.write(both.tobytes())
+
+
+def _labels(fitted: Fitted, column: Any, name: str) -> list[str]:
+    y = as_targets(column, name, fitted.classes)
+    if np.isnan(y).any():
+        raise ValueError(f"the target {name!r} has missing values; drop those rows, or leave target out")
+    if fitted.loss.name != "logistic":
+        return [f"{value:.9g}" for value in y.tolist()]
+    if not np.isin(y, (0.0, 1.0)).all():
+        other = y[~np.isin(y, (0.0, 1.0))][0]
+        raise ValueError(f"libffm knows the labels 0 and 1 only, the target {name!r} has {other:g}; leave target out")
+    return ["1" if value else "0" for value in y.tolist()]
+
+
+def _lines(labels: list[str], slots: Slots) -> Iterator[str]:
+    layout = slots.layout
+    width = np.diff(layout.weight_ptr)
+    inside = np.arange(layout.n_weights, dtype=np.int32) - np.repeat(layout.weight_ptr[:-1], width)
+    features = np.repeat(slots.start, width, axis=1) + inside
+    fields = np.repeat(layout.unit_field[layout.window_unit], width).tolist()
+    m, n = len(layout.fields), layout.n_rows
+    constant = f"{m}:{n}:1 {m + 1}:{n + 1}:1\n"
+    for label, row, weights in zip(labels, features.tolist(), slots.weight.tolist(), strict=True):
+        active = zip(fields, row, weights, strict=True)
+        parts = [f"{field}:{feature}:{weight:.9g}" for field, feature, weight in active if weight]
+        yield " ".join([label, *parts, constant])
+
+
+# The map
+
+
+def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
+    n, m, k = _size(fitted)
+    layout, loss = fitted.encoder.layout, fitted.loss
+    links = {"logistic": "1 / (1 + exp(-score))", "squared": "center + scale * score", "poisson": "exp(score)"}
+    classes = None if loss.classes is None else [str(label) for label in loss.classes]
+    return {
+        "written_by": f"splinefm {sys.modules['splinefm'].__version__}",
+        "model": repr(fitted.model),
+        "libffm": {"format": format, "n": n, "m": m, "k": k, "normalization": False},
+        "prediction": {
+            "loss": loss.name,
+            "formula": links[loss.name],
+            "center": float(loss.center),
+            "scale": float(loss.scale),
+            "classes": classes,
+        },
+        "fields": [
+            {
+                "field": f,
+                "name": item.name,
+                "column": item.column,
+                "first_feature": int(layout.row_ptr[f]),
+                **_describe(item),
+            }
+            for f, item in enumerate(fitted.encoder.fields)
+        ],
+        "in_every_row": f"{m - 2}:{n - 2}:1 {m - 1}:{n - 1}:1",
+    }
+
+
+def _describe(item: Any) -> dict[str, Any]:
+    """What the features of a field stand for, in order."""
+    if isinstance(item, Numerical):
+        special = [rule if isinstance(rule, str) else f"== {rule!r}" for rule in item.special]
+        tokens = special + ["missing"] * (item.missing == "token")
+        part = {"part": item.part} if item.part is not None else {}
+        own: dict[str, Any] = {"kind": "numerical", **part, "tokens": tokens, "missing": item.missing}
+        cuts = getattr(item.basis, "cuts", None)
+        if cuts is None:
+            parts = {"basis": _settings(item.basis), "transform": _settings(item.transform)}
+            return {**own, "functions": sum(item.basis.sizes), **parts}
+        edges = raw_edges(item.transform, np.array(cuts, np.float64)).tolist()  # type: ignore[arg-type]  # fitted
+        # JSON has no infinities; bins beyond them hold no number.
+        return {**own, "edges": [edge if math.isfinite(edge) else str(edge) for edge in edges]}
+    tokens = ["missing"] * (item.missing == "token")
+    tokens += ["rare"] * (item.unseen == "rare")
+    tokens += [f"bucket {i}" for i in range(item.buckets)] if item.unseen == "hash" else []
+    described: dict[str, Any] = {
+        "kind": "categorical",
+        "tokens": tokens,
+        "missing": item.missing,
+        "unseen": item.unseen,
+    }
+    if isinstance(item, MultiValued):
+        lists = {"reduction": item.reduction, "max_length": item.max_length, "separator": item.separator}
+        described |= {**lists, "kind": "multi-valued"}
+    return {**described, "categories": item.vocabulary.names.to_pylist()}
+
+
+def _settings(part: Any) -> object:
+    """A transform or a basis as JSON; of one with code of its own, the name."""
+    return {"kind": type(part).__name__, **asdict(part)} if isinstance(part, TRANSFORMS + BASES) else repr(part)
+
+
+# Checks
+
+
+def _check(fitted: object, raw: bool) -> None:
+    if not isinstance(fitted, Fitted):
+        raise TypeError(f"a sf.Fitted is needed, got {type(fitted).__name__}; an estimator has one in fitted_")
+    model = fitted.model
+    if isinstance(model, HigherOrderFM) and model.order > 2:
+        raise ValueError(
+            f"libffm has products of two fields only, {model!r} has products of up to {model.order}; use {_onnx()}"
+        )
+    if not isinstance(model, FM | FwFM | LowRankFwFM | FmFM | FFM | HigherOrderFM):
+        raise ValueError(f"libffm has no counterpart of {model!r}")
+    for f in range(len(fitted.encoder.fields)):
+        _own_weight(fitted, f)
+    n = _size(fitted)[0]
+    if n > _MOST_FEATURES:
+        raise ValueError(f"libffm takes at most {_MOST_FEATURES:,} features, the model has {n:,}; raise min_count")
+    if fitted.loss.name != "logistic" and not raw:
+        raise ValueError(
+            f"libffm predicts 1 / (1 + exp(-score)), which is no prediction of a model with the {fitted.loss.name} "
+            f"loss; use {_onnx()}, or {for_reader('raw=True', '--raw')} for a system that reads the file and has a "
+            "link of its own"
+        )
+
+
+def _onnx() -> str:
+    return for_reader("sf.export_onnx", "--to onnx")
+
+
+def _check_path(path: str | os.PathLike[str]) -> Path:
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder; add a file name, such as 'model.ffm'")
+    return check_destination(Path(path))
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")

@@ -1,0 +1,1 @@
+"""One ONNX graph from raw columns to predictions."""

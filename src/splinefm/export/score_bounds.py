@@ -1,0 +1,257 @@
+"""How far scores can move when a field's vectors do.
+
+**How far a score can move.** The score is affine in the vector of one field: a change (δ, Δ) of its linear part and
+its vector moves the score by δ + Σ_e Δ' M_fe p_e, with p_e the vectors of the other fields. Whatever the values of
+those fields, p_e lies in the convex hull of some points: the rows of a categorical field, the control points of a
+spline. The largest change is therefore at most
+
+    E(δ, Δ) = max over both signs of  ±δ + Σ_e  max over the points x of field e of  ±Δ' M_fe x,
+
+and it is attained for categorical fields, whose values can be combined in any way. (Products of more than two vectors,
+`HigherOrderFM`, add the range of their other factors by interval arithmetic.) E is a seminorm. Being convex, its
+largest value on a piece of a polynomial is at most that at the Bézier control points of the piece.
+
+**Several fields at once** are changed one after the other. At each step the vectors of the other fields, binned
+already or not yet, are points of the hulls, because the vector of a bin is a point of the curve. So the sum of the
+fields' bounds holds for all of them together, products of two changes included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.bases.kinds import Bins
+from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.export.field_paths import FieldPath, blocks, is_steps
+from splinefm.learn.fitted import Fitted
+from splinefm.model.family import FFM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+
+FloatArray = npt.NDArray[np.float64]
+_MOST_POINTS = 1024  # points of a hull that are kept; the shortest go into one ball
+
+
+class Ruler:
+    """Lengths along the curve of a field, measured by the change of the score.
+
+    `lengths[i]` is a bound of the length of the curve from 0 to `path.cells[i]`, and grows evenly within a cell.
+    """
+
+    def __init__(self, fitted: Fitted, f: int, hulls: list[_Hull]) -> None:
+        path = self.path = hulls[f].path or FieldPath(fitted, f)
+        self.gauge = _Gauge(fitted, f, hulls)
+        self.certified = path.certified and self.gauge.certified
+        # A quadratic through both ends and the middle of a cell of half-width h misses a function by at most h³ / 9√3
+        # times its third derivative, and the slope by at most h² / 3 times (Shadrin 1995).
+        self.third = float(path.third @ self.gauge(path.rows)) if path.third.any() else 0.0
+        lengths = np.zeros(len(path.cells) - 1)
+        if path.degree > 0:
+            for block in blocks(len(lengths), (path.degree + 1) * path.rows.shape[1]):
+                controls = path.controls(path.cells[:-1][block], path.cells[1:][block])
+                lengths[block] = path.degree * self.gauge(np.diff(controls, axis=1)).max(axis=1)
+        lengths += self.third * 2.0 * (np.diff(path.cells) / 2) ** 3 / 3
+        self.lengths: FloatArray = np.concatenate([[0.0], np.cumsum(lengths)])
+
+    def largest_error(self, bins: Bins, drift: FloatArray) -> float:
+        """The most that the bins of this field can move a score."""
+        cells, (first, last) = self.path.cells, bins.supports().T
+        at_first, at_middle, at_last = (np.interp(u, cells, self.lengths) for u in (first, (first + last) / 2, last))
+        errors = np.maximum(at_middle - at_first, at_last - at_middle)
+        wide = np.searchsorted(cells, last) > np.searchsorted(cells, first, side="right")  # has a border inside
+        if self.path.degree == 0:  # steps have no length
+            wide = last > first
+            errors[wide] = np.inf
+        errors[wide] = np.minimum(errors[wide], self._direct(first[wide], last[wide]))
+        return float((errors + np.abs(drift) @ self.gauge(np.eye(drift.shape[1]))).max())
+
+    def _direct(self, first: FloatArray, last: FloatArray) -> FloatArray:
+        """The largest distance of the curve between first and last from its point in the middle, for many bins.
+
+        Shorter than the way along the curve, where that is not straight.
+        """
+        inner = np.unique(np.concatenate([self.path.parts(fine=True), first, last]))
+        at, end = np.searchsorted(inner, first), np.searchsorted(inner, last)
+        owner = np.repeat(np.arange(len(first)), end - at)
+        begin = np.cumsum(end - at) - (end - at)
+        part = np.arange(len(owner)) - begin[owner] + at[owner]
+        middle = self.path.at((first + last) / 2)
+        errors = np.zeros(len(owner))
+        for block in blocks(len(owner), (self.path.degree + 1) * middle.shape[1]):
+            controls = self.path.controls(inner[part[block]], inner[part[block] + 1])
+            errors[block] = self.gauge(controls - middle[owner[block], None]).max(axis=1)
+        errors += self.third * (np.diff(inner)[part] / 2) ** 3 / (9.0 * math.sqrt(3.0))
+        return np.maximum.reduceat(errors, begin) if len(errors) else errors
+
+
+class _Part(NamedTuple):
+    """What a change of a vector meets in one other field: points, shape (k, n), a ball, and a radius around all."""
+
+    columns: slice
+    points: FloatArray
+    ball: tuple[FloatArray, float] | None
+    radius: float
+
+
+class _Gauge:
+    """E: the most by which a change of the linear part and the vector of a field can move a score."""
+
+    def __init__(self, fitted: Fitted, f: int, hulls: list[_Hull]) -> None:
+        others = [hull for hull in hulls if hull.e != f]
+        self.certified = all(hull.certified for hull in others)
+        self.parts = [_part(f, hull) for hull in others]
+        width = fitted.params["factors"].shape[1]
+        self.low, self.high = np.zeros(width), np.zeros(width)
+        if isinstance(fitted.model, HigherOrderFM):
+            boxes = [box for hull in others for box in hull.unit_boxes()]
+            self.low, self.high = _range_of_products(boxes, fitted.model.order - 1, width)
+
+    def __call__(self, changes: FloatArray) -> FloatArray:
+        flat = changes.reshape(-1, changes.shape[-1])
+        values = np.empty(len(flat))
+        for block in blocks(len(flat), max([1, *(part.points.shape[1] for part in self.parts)])):
+            values[block] = self._of(flat[block])
+        return values.reshape(changes.shape[:-1])
+
+    def _of(self, change: FloatArray) -> FloatArray:
+        vectors = change[:, 1:]
+        one, other = vectors * self.low, vectors * self.high
+        up = change[:, 0] + np.maximum(one, other).sum(axis=1)
+        down = change[:, 0] + np.minimum(one, other).sum(axis=1)
+        for part in self.parts:
+            meant = vectors[:, part.columns]
+            product, length = meant @ part.points, np.linalg.norm(meant, axis=1)
+            high, low = product.max(axis=1), product.min(axis=1)
+            if part.ball is not None:
+                center, radius = part.ball
+                high = np.maximum(high, meant @ center + radius * length)
+                low = np.minimum(low, meant @ center - radius * length)
+            up += high + part.radius * length
+            down += low - part.radius * length
+        return np.asarray(np.maximum(up, -down))
+
+
+class _Hull:
+    """Points whose convex hull holds every vector that a field can have, whatever its value.
+
+    `drift` has the distances that the vectors of bins have from the curve of the field.
+    """
+
+    def __init__(self, fitted: Fitted, e: int, drift: FloatArray | None) -> None:
+        first, last = fitted.encoder.layout.row_ptr[e : e + 2]
+        self.fitted, self.e, self.drift = fitted, e, drift
+        self.item: Any = fitted.encoder.fields[e]
+        self.vectors: Any = fitted.params["factors"][first:last]
+        self.scale = np.ones(len(self.vectors))
+        self.certified, self.zero, self.slack = True, False, 0.0
+        self.path: FieldPath | None = None
+        if isinstance(self.item, Numerical):
+            if not is_steps(self.item):
+                self._follow(FieldPath(fitted, e))
+            return
+        if isinstance(self.item, MultiValued) and self.item.reduction != "mean":
+            # A sum of up to n rows is a mean of n vectors, each of them zero or n times a row.
+            self.scale[self.item.missing == "token" :] = self.item.max_length
+        self.zero = self.item.unseen == "neutral" or isinstance(self.item, MultiValued)
+
+    def _follow(self, path: FieldPath) -> None:
+        """The control points of a curve in place of its coefficients: they are nearer to it."""
+        breaks = path.parts(fine=False)
+        controls = path.controls(breaks[:-1], breaks[1:])[:, :, 1:]
+        inner = controls[:, : max(1, path.degree)].reshape(-1, controls.shape[2])
+        self.vectors = np.concatenate([path.tokens[:, 1:], inner, controls[-1:, -1]])
+        self.scale, self.certified, self.path = np.ones(len(self.vectors)), path.certified, path
+        self.slack = (float(np.diff(breaks).max()) / 2) ** 3 / (9.0 * math.sqrt(3.0))
+
+    def seen_from(self, f: int) -> Iterator[FloatArray]:
+        """M_fe x for all points x, block by block."""
+        for block in blocks(len(self.vectors), self.vectors.shape[1]):
+            yield _turn(self.fitted, f, self.e, self.vectors[block]) * self.scale[block, None]
+        if self.zero:
+            yield np.zeros((1, self.fitted.model.k if isinstance(self.fitted.model, FFM) else self.vectors.shape[1]))
+
+    def radius(self, f: int) -> float:
+        """How far vectors may be outside of the hull, because they were rounded or the curve is no polynomial."""
+
+        def lengths(vectors: FloatArray) -> FloatArray:
+            return np.asarray(np.linalg.norm(_turn(self.fitted, f, self.e, vectors[:, 1:]), axis=1))
+
+        radius = 0.0 if self.drift is None else float(lengths(self.drift).max())
+        if self.path is not None and self.path.third.any():
+            radius += self.slack * float(self.path.third @ lengths(self.path.rows))
+        return radius
+
+    def unit_boxes(self) -> list[tuple[FloatArray, FloatArray]]:
+        """For each unit of the field the smallest and the largest value of every coordinate (of a HigherOrderFM)."""
+        units, radius = max(self.item.layout.units) + 1, self.radius(self.e)
+        if units == 1:
+            blocks: Any = self.seen_from(self.e)
+        elif self.path is None:
+            blocks = [np.asarray(self.vectors), np.zeros((1, self.vectors.shape[1]))]
+        else:  # one function at a time, with a weight of up to 1
+            most = 1.0 if self.certified else float(np.abs(self.item.basis(self.path.cells)[1]).max())
+            blocks = [self.path.tokens[:, 1:], most * self.path.rows[:, 1:], -most * self.path.rows[:, 1:]]
+        ends = [(part.min(axis=0), part.max(axis=0)) for part in blocks if len(part)]
+        low, high = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+        return [(low - radius, high + radius)] * units
+
+
+def make_hulls(fitted: Fitted, drifts: Mapping[int, FloatArray]) -> list[_Hull]:
+    return [_Hull(fitted, e, drifts.get(e)) for e in range(len(fitted.encoder.fields))]
+
+
+def _part(f: int, hull: _Hull) -> _Part:
+    """A hull as field f meets it. Of many points the longest are kept, the others go into a ball."""
+    lengths = np.concatenate([np.linalg.norm(part, axis=1) for part in hull.seen_from(f)])
+    kept = np.ones(len(lengths), bool)
+    if len(lengths) > _MOST_POINTS:
+        kept[np.argpartition(lengths, -_MOST_POINTS)[:-_MOST_POINTS]] = False
+    points, rest, at = [], [], 0
+    for part in hull.seen_from(f):
+        own = kept[at : at + len(part)]
+        points.append(part[own])
+        rest.append(part[~own])
+        at += len(part)
+    ball = None
+    if not kept.all():
+        center = sum(part.sum(axis=0) for part in rest) / (~kept).sum()
+        ball = center, max(float(np.linalg.norm(part - center, axis=1).max()) for part in rest if len(part))
+    together = np.concatenate(points)
+    k = together.shape[1]
+    columns = slice(hull.e * k, (hull.e + 1) * k) if isinstance(hull.fitted.model, FFM) else slice(None)
+    return _Part(columns, np.ascontiguousarray(together.T), ball, hull.radius(f))
+
+
+def _turn(fitted: Fitted, f: int, e: int, vectors: Any) -> FloatArray:
+    """M_fe x for vectors x of field e."""
+    model, params = fitted.model, fitted.params
+    if isinstance(model, FFM):
+        return np.asarray(vectors[:, f * model.k : (f + 1) * model.k], np.float64)
+    wide = np.asarray(vectors, np.float64)
+    if isinstance(model, FmFM):
+        M = params["field_matrices"]
+        return np.asarray(wide @ (M[f, e].T if f < e else M[e, f]).astype(np.float64))
+    if isinstance(model, FwFM):
+        return wide * float(params["field_weights"][min(f, e), max(f, e)])
+    if isinstance(model, LowRankFwFM):
+        U = params["field_factors"].astype(np.float64)
+        return wide * float(U[:, f] @ (params["field_scales"] * U[:, e]))
+    return wide
+
+
+def _range_of_products(
+    boxes: list[tuple[FloatArray, FloatArray]], order: int, width: int
+) -> tuple[FloatArray, FloatArray]:
+    """The range of Σ_t Σ_{u1<..<ut} Π p_ui[d] for t = 2 .. order, with each p_u in its box; by interval arithmetic."""
+    low, high = np.zeros((2, order + 1, width))
+    low[0] = high[0] = 1.0
+    for first, last in boxes:
+        for t in range(order, 0, -1):
+            ends = np.stack([a * b for a in (first, last) for b in (low[t - 1], high[t - 1])])
+            low[t] += ends.min(axis=0)
+            high[t] += ends.max(axis=0)
+    return low[2:].sum(axis=0), high[2:].sum(axis=0)

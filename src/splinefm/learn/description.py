@@ -1,0 +1,143 @@
+"""`splinefm info`: what is inside a model file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Field
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.losses import Loss
+from splinefm.learn.modelfile import load
+from splinefm.learn.training import Epoch
+from splinefm.learn.tuning.study import StudySummary
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """Everything that `info` tells, as lists, dicts, strings and numbers; vectors are not read."""
+    fitted = load(path, mmap=True)
+    number, version = _file_format(path)
+    return {
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "format": number,
+        "version": version,
+        "model": {"kind": type(fitted.model).__name__, **asdict(fitted.model)},
+        "parameters": sum(values.size for values in fitted.params.values()),
+        "loss": fitted.loss.name,
+        "classes": fitted.classes,
+        "prediction": predicted_thing(fitted),
+        "rows": fitted.encoder.n_rows,
+        "fields": describe_fields(fitted),
+        "training": _describe_training(fitted),
+        "validation": describe_validation(fitted),
+        "study": None if fitted.study is None else describe_study(fitted.study),
+        "history": [epoch._asdict() for epoch in fitted.history],
+    }
+
+
+def describe_fields(fitted: Fitted) -> list[dict[str, Any]]:
+    """A dict for each field: what it is made of, and how many rows of the model's tables it owns."""
+    encoder = fitted.encoder
+    return [
+        {
+            "name": item.name,
+            "kind": type(item).__name__,
+            "rows": layout.n_rows,
+            **_describe_field(item),
+            "note": encoder.notes.get(item.name, ""),
+        }
+        for item, layout in zip(encoder.fields, encoder.layout.fields, strict=True)
+    ]
+
+
+def describe_validation(fitted: Fitted) -> dict[str, Any]:
+    """The epochs of training, and the best of them with its validation loss as people know it."""
+    best = best_epoch(fitted.history)
+    measured = best is not None and not math.isnan(best.validation_loss)
+    name, value = validation_metric(fitted.loss, best.validation_loss) if best is not None and measured else ("", None)
+    return {
+        "epochs": len(fitted.history),
+        "best_epoch": best.epoch if best is not None else None,
+        "metric": name or None,
+        "value": value,
+        "seconds": fitted.history[-1].seconds if fitted.history else None,
+    }
+
+
+def describe_study(study: StudySummary) -> dict[str, Any]:
+    """A study as lists, dicts, strings and numbers."""
+    best, first = study.best_trial, study.trials[0]
+    return {
+        "name": study.name,
+        "metric": study.metric,
+        "trials": len(study.trials),
+        "states": dict(Counter(trial.state for trial in study.trials)),
+        "best_trial": best.number,
+        "value": best.value,
+        "start_value": first.value if first.state == "complete" else None,
+        "params": dict(best.params),
+        "table": study.table,
+    }
+
+
+def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
+    """The epoch whose parameters were kept: the best by validation loss, or the last."""
+    measured = [epoch for epoch in history if not math.isnan(epoch.validation_loss)]
+    if measured:
+        return min(measured, key=lambda epoch: epoch.validation_loss)
+    return history[-1] if history else None
+
+
+def validation_metric(loss: Loss, value: float) -> tuple[str, float]:
+    """A validation loss as people know it: the squared loss becomes an error in the unit of the target.
+
+    Examples
+    --------
+    >>> validation_metric(Loss("squared", scale=10.0), 0.5)
+    ('RMSE', 10.0)
+    """
+    if loss.name == "squared":
+        return "RMSE", loss.scale * math.sqrt(2.0 * value)
+    return ("logloss" if loss.name == "logistic" else "loss"), value
+
+
+def predicted_thing(fitted: Fitted) -> str:
+    """What a prediction is, in words."""
+    if fitted.loss.name == "logistic":
+        return "probability of " + (repr(fitted.classes[1]) if fitted.classes is not None else "1")
+    return "rate (expected count)" if fitted.loss.name == "poisson" else "mean of the target"
+
+
+def _describe_field(item: Field) -> dict[str, Any]:
+    if isinstance(item, Numerical):
+        return {
+            "transform": type(item.transform).__name__,
+            "basis": type(item.basis).__name__,
+            "functions": sum(item.basis.sizes),
+            "special": list(item.special),
+        }
+    return {"vocabulary": _vocabulary_size(item), "unseen": item.unseen}
+
+
+def _vocabulary_size(item: Categorical | MultiValued) -> int:
+    return len(item.vocabulary) if item.vocabulary is not None else 0
+
+
+def _describe_training(fitted: Fitted) -> dict[str, Any]:
+    settings = asdict(fitted.training)
+    return {name: dict(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+
+
+def _file_format(path: Path) -> tuple[int, str]:
+    """Number of the format and the version that wrote a file, which has been found sound."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    description = json.loads(header["__metadata__"]["splinefm"])
+    return int(description["format"]), str(description["version"])

@@ -1,0 +1,201 @@
+"""A trial: one training run at a point of the search space, measured on the validation rows that all trials share."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from splinefm._wording import for_reader
+from splinefm.learn import metrics
+from splinefm.learn.chunks import MEMORY_BYTES, Chunks, Source
+from splinefm.learn.estimators import Task
+from splinefm.learn.fitting import default_model, make_chunks, select_resolutions, train_part
+from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.resolutions import Resolutions, free_columns, resolutions_of
+from splinefm.learn.training import Epoch, Trained, Training
+from splinefm.learn.tuning.space import OF_FIELDS, Base, Settings
+from splinefm.model.cpu import predict_scores
+from splinefm.model.family import AnyModel
+
+LOSS = "loss"
+_LOSS_NAMES = {"squared": "RMSE", "logistic": "logloss", "poisson": "loss"}
+_OF_NUMBERS: dict[str, Callable[..., float]] = {"rmse": metrics.rmse, "mae": metrics.mae, "r2": metrics.r2}
+_OF_CLASSES: dict[str, Callable[..., float]] = {
+    "auc": metrics.auc,
+    "logloss": metrics.logloss,
+    "normalized_entropy": metrics.normalized_entropy,
+}
+_MORE_IS_BETTER = ("auc", "r2")
+
+
+class Metric:
+    """What trials are compared by.
+
+    Parameters
+    ----------
+    name : str
+        "loss", which is the root mean squared error in the unit of the target for the squared loss; or "auc",
+        "logloss" and "normalized_entropy" for classes, "rmse", "mae" and "r2" for numbers.
+    loss : {"logistic", "squared", "poisson"}
+        What is minimized in training.
+
+    Examples
+    --------
+    >>> Metric("loss", "squared").label, Metric("auc", "logistic").maximize
+    ('RMSE', True)
+    """
+
+    def __init__(self, name: str, loss: LossName) -> None:
+        known = _OF_CLASSES if loss == "logistic" else _OF_NUMBERS
+        if name != LOSS and name not in known:
+            raise ValueError(f"metric must be one of {', '.join([LOSS, *known])} with the {loss} loss, got {name!r}")
+        self.label = _LOSS_NAMES[loss] if name == LOSS else name
+        self.maximize = name in _MORE_IS_BETTER
+        self._function = None if name == LOSS else known[name]
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether an epoch's validation loss tells it."""
+        return self._function is None
+
+    def of_epoch(self, epoch: Epoch, loss: Loss) -> float:
+        """What pruning compares: the loss, with its sign turned where more of the metric is better."""
+        value = epoch.validation_loss
+        value = loss.scale * math.sqrt(2.0 * value) if loss.name == "squared" else value
+        return -value if self.maximize else value
+
+    def of_run(self, model: AnyModel, trained: Trained, chunks: Chunks, threads: int | None) -> float:
+        """The metric of the best epoch on the validation rows."""
+        if self._function is None:
+            return min(self.of_epoch(epoch, chunks.loss) for epoch in trained.history)
+        assert chunks.validation is not None
+        slots, y, weight = chunks.validation
+        score = predict_scores(model, trained.params, slots, threads).astype(np.float64)
+        loss = chunks.loss
+        return self._function(loss.center + loss.scale * y, loss.predict(score), weight)
+
+
+class Result(NamedTuple):
+    """What a trial found."""
+
+    value: float
+    best_epoch: int
+
+
+class Experiment:
+    """Runs trials of a task: all of them with the same validation rows, tables encoded once for each schema.
+
+    Parameters
+    ----------
+    task : Task
+        What to learn, and from what.
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
+        The model of the estimator; `default_model` by default.
+    metric : str
+        See `Metric`.
+    """
+
+    def __init__(self, task: Task, model: AnyModel | None, metric: str) -> None:
+        self.task, self.metric = task, Metric(metric, task.loss)
+        model = model or default_model(len(task.schema))
+        self._encoded: OrderedDict[str, Chunks] = OrderedDict()
+        settings = Settings(model, task.schema, task.training.with_penalties(task.schema.names))
+        self.chunks = self._chunks(settings)
+        if self.chunks.validation is None:
+            raise ValueError(
+                "trials are compared on validation rows, and there are none; "
+                + for_reader(
+                    "give validation a larger share, such as 0.2, or pass an eval_set",
+                    "give --validation a larger share, such as 0.2, or a file",
+                )
+            )
+        self.base = Base(settings, self.chunks.n_rows, lambda: self._resolutions)
+
+    @cached_property
+    def _resolutions(self) -> Resolutions:
+        """What `select_resolutions` finds; trials that go on elsewhere, or later, find the same."""
+        settings, task = self.base.settings, self.task
+        first = train_part(settings.model, self.chunks, settings.training)
+        chunks, chosen = select_resolutions(settings.model, self.chunks, first, settings.training, task.validation)
+        if chosen.interrupted:
+            raise KeyboardInterrupt
+        return resolutions_of(chunks.encoder, free_columns(task.schema))
+
+    def run(self, params: Mapping[str, Any], report: Callable[[Epoch], None]) -> Result:
+        """Train at a point of the space; `report` may raise to end it."""
+        settings = self.base.at(params)
+        chunks = self._chunks(settings)
+        trained = train_part(settings.model, chunks, settings.training, [report])
+        if trained.interrupted:
+            raise KeyboardInterrupt
+        best = min(trained.history, key=lambda epoch: epoch.validation_loss)
+        return Result(self.metric.of_run(settings.model, trained, chunks, settings.training.threads), best.epoch)
+
+    def fingerprint(self, space: Mapping[str, object]) -> dict[str, str]:
+        """What must be the same for trials to be compared, with short descriptions."""
+        settings, validation = self.base.settings, self.chunks.validation
+        assert validation is not None
+        rows = self.task.rows
+        facts: dict[str, object] = {
+            "model": type(settings.model).__name__,
+            "loss": self.task.loss,
+            "metric": self.metric.label,
+            "target": rows.target,
+            "sample_weight": rows.sample_weight,
+            "rows": self.chunks.encoder.n_rows,
+            "validation rows": len(validation.y),
+            "class weights": self.chunks.loss.class_weights,
+            "validation targets": _digest(validation.y.tobytes()),
+            "target mean": f"{self.chunks.start:.6g}",
+        }
+        fixed = [name for name in self.base.names if name not in space and name not in OF_FIELDS]
+        facts |= {name: self.base.start[name] for name in fixed} | {"seed": settings.training.seed}
+        facts |= {f"space of {name}": entry for name, entry in space.items()}
+        facts |= {f"field {item.name!r}": _digest(repr(item).encode()) for item in self.task.schema}
+        return {name: str(fact) for name, fact in facts.items()}
+
+    def _chunks(self, settings: Settings) -> Chunks:
+        """The encoded table; the last ones stay, as far as there is memory for them."""
+        key = repr(settings.schema)
+        if key not in self._encoded:
+            rows = self.task.rows
+            source = Source(settings.schema, rows.target, rows.sample_weight, rows.table)
+            self._encoded[key] = make_chunks(
+                source,
+                self.task.loss,
+                self.task.validation,
+                self.task.training,
+                class_weight=self.task.class_weight,
+            )
+        self._encoded.move_to_end(key)
+        while len(self._encoded) > 1 and sum(map(_bytes, self._encoded.values())) > MEMORY_BYTES:
+            self._encoded.popitem(last=False)
+        return self._encoded[key]
+
+
+def changed_settings(base: Base, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of an estimator at a point of the space."""
+    settings = base.at(params)
+    names = {item.name for item in fields(Training)}
+    return {
+        "model": settings.model,
+        "schema": settings.schema,
+        "select_resolutions": False,  # the resolutions are those of the schema
+        **{name: getattr(settings.training, name) for name in params if name in names},
+    }
+
+
+def _bytes(chunks: Chunks) -> int:
+    parts = [part for part in (chunks.kept, chunks.validation) if part is not None]
+    return sum(part.slots.start.nbytes + part.slots.weight.nbytes for part in parts)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:8]

@@ -1,0 +1,1 @@
+"""Drawing on an `ax` of matplotlib, which is not imported here."""

@@ -1,0 +1,178 @@
+"""Drawing of curves and bars on an `ax` of matplotlib, which is not imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.fields.axis import frequent_positions
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.learn.losses import Loss
+from splinefm.plots.captions import captions, legend_name, legend_names
+from splinefm.plots.decorations import (
+    GRAY,
+    LIGHT,
+    PALETTE,
+    add_legend,
+    axis_name,
+    draw_strip,
+    name_rows,
+    set_raw_axis,
+    set_values_axis,
+    token_strip,
+)
+from splinefm.view.axes import RawAxis, column_values, split_tokens
+from splinefm.view.curves import Bars, Curve
+
+FloatArray = npt.NDArray[np.float64]
+
+# A band of fewer curves goes from the smallest to the largest, one of more from 5 % to 95 %.
+FEW_CURVES = 20
+# With names, in two styles of each color.
+MOST_LINES = 2 * len(PALETTE)
+
+
+def draw_curves(
+    ax: Any,
+    curves: Sequence[Curve],
+    *,
+    data: object,
+    link: bool,
+    names: Sequence[object] | None,
+    label: str | None,
+    marks: bool,
+    color: str | None = None,
+) -> None:
+    """One curve, a family, or the mean and the band of several."""
+    fields: list[Numerical] = [curve.field for curve in curves]
+    ordinary, share = (None, None) if data is None else split_tokens(fields[0], column_values(data, fields[0]))
+    axis = RawAxis.of(fields, ordinary)
+    x = axis.grid(fields)
+    y = np.stack([curve(x, link=link) for curve in curves])
+    before = len(ax.get_lines())
+    if len(curves) > 1:
+        found = legend_names(names, 1, "line, the mean")
+        colors = [color or PALETTE[before % len(PALETTE)]]
+        _draw_band(ax, x, y, found[0] if found else legend_name(label or f"mean of {len(curves)} curves"), colors[0])
+    else:
+        lines = np.atleast_2d(y[0])
+        colors = _draw_lines(ax, x, lines, _line_names(names, label, len(lines)), color)
+    set_raw_axis(ax, "x", axis, fields[0].name, keep=before > 0)
+    set_values_axis(ax, "y", curves[0].loss, link)
+    if marks:
+        _draw_tokens(ax, curves, link, share, colors)
+    if ordinary is not None:
+        draw_strip(ax, axis, ordinary)
+    add_legend(ax)
+
+
+def _line_names(names: Sequence[object] | None, label: str | None, n: int) -> list[str] | None:
+    """Names of the lines; None where there are none, or too many to tell apart."""
+    if label is not None and n > 1:
+        raise ValueError(f"label names one line, but there are {n}; give names instead")
+    if names is None and label is None:
+        return [f"segment {i}" for i in range(n)] if 1 < n <= len(PALETTE) else None
+    found = legend_names([label] if names is None else names, n, "lines" if n > 1 else "line")
+    if n > MOST_LINES:
+        raise ValueError(
+            f"at most {MOST_LINES} lines with names can be told apart, got {n}; leave names out, "
+            "or draw several pictures"
+        )
+    return found
+
+
+def _draw_lines(ax: Any, x: FloatArray, y: FloatArray, names: list[str] | None, color: str | None) -> list[str]:
+    """A line each, with its name if there are names; returns their colors."""
+    if names is None and len(y) > 1:
+        alpha = float(np.clip(20 / len(y), 0.15, 0.6))
+        ax.plot(x, y.T, color=color or GRAY, linewidth=0.7, alpha=alpha)
+        return [color or GRAY] * len(y)
+    before = len(ax.get_lines())
+    colors = [color or PALETTE[(before + i) % len(PALETTE)] for i in range(len(y))]
+    for i, values in enumerate(y):
+        style = "-" if i < len(PALETTE) else "--"
+        ax.plot(x, values, style, color=colors[i], linewidth=1.8, label=names[i] if names else None)
+    return colors
+
+
+def _draw_band(ax: Any, x: FloatArray, y: FloatArray, label: str, color: str) -> None:
+    low, high = _band(y)
+    text = "smallest to largest" if len(y) < FEW_CURVES else "5 % to 95 %"
+    ax.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0, label=text)
+    ax.plot(x, y.mean(axis=0), color=color, linewidth=1.8, label=label)
+
+
+def _band(y: FloatArray) -> FloatArray:
+    """Lower and upper end over curves."""
+    return np.quantile(y, (0.0, 1.0) if len(y) < FEW_CURVES else (0.05, 0.95), axis=0)
+
+
+def _draw_tokens(ax: Any, curves: Sequence[Curve], link: bool, share: FloatArray | None, colors: list[str]) -> None:
+    """Special values and missing ones beside the curve, with their names: they do not lie on it."""
+    known = [curve.met_tokens for curve in curves]
+    tokens = {name: i for i, name in enumerate(curves[0].field.row_names()) if all(name in others for others in known)}
+    tokens = {name: i for name, i in tokens.items() if share is None or share[i] > 0}
+    if not tokens:
+        return
+    strip, places = token_strip(ax, list(tokens), None if share is None else [share[i] for i in tokens.values()])
+    for name in tokens:
+        values = np.array(
+            [_as_shown(curve.loss, others[name], link) for curve, others in zip(curves, known, strict=True)]
+        )
+        if len(curves) > 1:
+            strip.plot(
+                [places[name]] * 2, _band(values), color=colors[0], linewidth=5, alpha=0.3, solid_capstyle="butt"
+            )
+            values = values.mean(axis=0)
+        many = values.size > len(PALETTE)
+        for value, color in zip(values.ravel(), colors, strict=True):
+            strip.plot(
+                [places[name]], [value], "D", color=color, markersize=3 if many else 5, alpha=0.4 if many else 1.0
+            )
+
+
+def _as_shown(loss: Loss, scores: Any, link: bool) -> FloatArray:
+    values = np.asarray(scores, np.float64)
+    return loss.predict(values) if link else values
+
+
+def draw_bars(ax: Any, bars: Bars, *, link: bool, most: int, names: Sequence[object] | None) -> None:
+    """A bar per category in its order, or else the largest on top, below them the tokens; dots for a family."""
+    values = np.atleast_2d(bars.predictions if link else bars.scores)
+    found = legend_names(names, len(values), "segments")
+    if len(values) > len(PALETTE):
+        raise ValueError(f"at most {len(PALETTE)} segments can be told apart, got {len(values)}; choose some of them")
+    categories = bars.names
+    chosen = frequent_positions(bars.field, bars.counts, most)
+    kept = len(chosen)
+    order = bars.field.display_order(chosen[np.argsort(-values[:, chosen].mean(axis=0), kind="stable")])
+    tokens = bars.shown_tokens
+    extra = [np.atleast_1d(_as_shown(bars.loss, scores, link)) for scores in tokens.values()]
+    drawn = np.concatenate([values[:, order], np.stack(extra, axis=1)], axis=1) if extra else values[:, order]
+    if not drawn.size:
+        raise ValueError(f"{bars.field.name!r} has no categories to draw")
+    place = np.arange(drawn.shape[1]) + 0.5 * ((np.arange(drawn.shape[1]) >= kept) & (kept > 0))
+    notes = [f"{len(categories) - kept:,} rarer not shown"] if len(categories) > kept else []
+    if bars.rows.ndim > 1:
+        _draw_dots(ax, drawn, place, found or [f"segment {i}" for i in range(len(values))])
+    else:
+        shares = link and bars.loss.name != "squared"
+        base = 0.0 if shares else float(drawn[0, : kept or None].mean())
+        colors = [PALETTE[0]] * kept + [LIGHT] * len(tokens)
+        ax.barh(place, drawn[0] - base, left=base, color=colors, height=0.75, label=found[0] if found else None)
+        ax.axvline(base, color=GRAY, linewidth=0.8)
+        notes = notes if shares else ["bars start at their mean", *notes]
+    name_rows(ax, place, captions(categories[i] for i in order) + [f"({name})" for name in tokens])
+    set_values_axis(ax, "x", bars.loss, link)
+    ax.set_ylabel(axis_name(ax, "y", bars.field.name))
+    ax.set_xlabel("\n".join([ax.get_xlabel(), *notes]))
+    add_legend(ax)
+
+
+def _draw_dots(ax: Any, values: FloatArray, place: FloatArray, names: list[str]) -> None:
+    ax.hlines(place, values.min(axis=0), values.max(axis=0), color=LIGHT, linewidth=2, zorder=1)
+    for row, name, color in zip(values, names, PALETTE, strict=False):
+        ax.plot(row, place, "o", color=color, label=name, markersize=6)

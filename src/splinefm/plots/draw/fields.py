@@ -1,0 +1,164 @@
+"""Drawing of bases and transforms on an `ax` of matplotlib, which is not imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.bases.kinds import supports
+from splinefm.encode.bases.starvation import STARVED
+from splinefm.encode.encoder import Encoder
+from splinefm.encode.fields.numerical import Numerical, spread
+from splinefm.encode.tables.open import quoted
+from splinefm.encode.transforms.kinds import Transform
+from splinefm.learn.fitted import Fitted
+from splinefm.plots.captions import caption
+from splinefm.plots.decorations import GRAY, LIGHT, PALETTE, RED, axis_name, set_raw_axis, set_ticks, use_percent
+from splinefm.view.axes import BARS, RawAxis, Scale, column_values, fitted_transform, split_tokens
+from splinefm.view.formats import axis_format
+
+FloatArray = npt.NDArray[np.float64]
+
+_MANY_FUNCTIONS = 40
+
+
+class Column(NamedTuple):
+    """A field, its ordinary values, and transforms that were fitted to it."""
+
+    item: Numerical
+    values: FloatArray
+    transforms: list[Transform]
+
+
+def find_encoder(source: object) -> Encoder | None:
+    """The encoder that something is or has."""
+    found = getattr(source, "fitted_", source)
+    return found.encoder if isinstance(found, Fitted) else found if isinstance(found, Encoder) else None
+
+
+def find_fields(encoder: Encoder, name: str | None) -> list[Numerical]:
+    """The numerical field of this name, or all."""
+    fields = [item for item in encoder.fields if isinstance(item, Numerical)]
+    if not fields:
+        raise ValueError("there are no numerical fields to draw")
+    found = [item for item in fields if name in (None, item.name)]
+    if not found:
+        raise ValueError(f"no numerical field {name!r}; there are {quoted([item.name for item in fields])}")
+    return found
+
+
+def find_columns(source: object, data: object, name: str | None) -> list[Column]:
+    """The columns to draw: of fields, or of candidates for a transform, which are fitted here."""
+    encoder = find_encoder(source)
+    if encoder is not None:
+        return [_column(item, data, [fitted_transform(item)]) for item in find_fields(encoder, name)]
+    if isinstance(source, Numerical):
+        return [_column(source, data, [fitted_transform(source)])]
+    candidates: Any = [source] if isinstance(source, Transform) else source
+    if not isinstance(candidates, Sequence) or not candidates or not all(isinstance(t, Transform) for t in candidates):
+        raise TypeError(
+            f"source must be an Encoder, a Fitted, a field, or transforms such as [sf.MinMax()]; got {source!r}"
+        )
+    column = _column(Numerical(name or "value"), data, [])
+    return [column._replace(transforms=[transform.fit(column.values) for transform in candidates])]
+
+
+def _column(item: Numerical, data: object, transforms: list[Transform]) -> Column:
+    values, _ = split_tokens(item, column_values(data, item))
+    if not len(values):
+        raise ValueError(f"all values of {item.name!r} are special or missing: there is nothing to draw")
+    return Column(item, values, transforms)
+
+
+def draw_raw(ax: Any, column: Column) -> None:
+    """A histogram of the values of a column."""
+    low, high = float(column.values.min()), float(column.values.max())
+    axis = RawAxis(low, high if high > low else low + 1.0, Scale(), axis_format(column.item))
+    _draw_shares(ax, axis, column.values)
+    ax.set_xlabel(axis_name(ax, "x", column.item.name))
+    ax.set_ylabel("rows")
+
+
+def draw_unit(ax: Any, column: Column, transform: Transform) -> None:
+    """A histogram of transformed values, and how high it would be if they were spread evenly."""
+    _draw_shares(ax, RawAxis(0.0, 1.0, Scale()), transform(column.values))
+    ax.axhline(1.0 / BARS, color=GRAY, linewidth=1, linestyle="--")
+    family = getattr(transform, "family", None)
+    ax.set_xlabel(f"u = {type(transform).__name__}" + (f" ({family})" if family else ""))
+
+
+def _draw_shares(ax: Any, axis: RawAxis, values: FloatArray) -> None:
+    share, edges = axis.histogram(values)
+    ax.stairs(share, edges, fill=True, color=PALETTE[0])
+    ax.set_xlim(min(axis.low, edges[0]), max(axis.high, edges[-1]))
+    ax.set_ylim(bottom=0.0)
+    set_ticks(ax, "x", axis)
+    ax.locator_params(axis="y", nbins=4)
+    use_percent(ax.yaxis)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def draw_basis(ax: Any, item: Numerical, encoder: Encoder | None, data: object) -> None:
+    """Basis functions over a histogram; each resolution has a band of its own, the coarsest on top."""
+    values = None if data is None else column_values(data, item)
+    ordinary = None if values is None else split_tokens(item, values)[0]
+    starved = _starved(item, encoder, values, ordinary)
+    axis = RawAxis.of([item], ordinary)
+    x = axis.grid([item])
+    functions = basis_values(item, x)
+    sizes = item.basis.sizes
+    top, bottom = float(functions.max()), float(min(functions.min(), 0.0))
+    height = 1.15 * (top - bottom)
+    offset = height * (len(sizes) - 1.0 - np.repeat(np.arange(len(sizes), dtype=np.float64), sizes))
+    if ordinary is not None and len(ordinary):
+        share, edges = axis.histogram(ordinary)
+        whole = height * (len(sizes) - 1) + top - bottom
+        ax.stairs(bottom + share / share.max() * whole, edges, baseline=bottom, fill=True, color=LIGHT, alpha=0.6)
+    _draw_functions(ax, x, functions, offset, np.zeros(len(functions), bool) if starved is None else starved)
+    set_raw_axis(ax, "x", axis, item.name)
+    if len(sizes) > 1:
+        ax.set_yticks(
+            [height * (len(sizes) - 1 - i) for i in range(len(sizes))], [f"{size} functions" for size in sizes]
+        )
+    else:
+        ax.set_ylabel("value of each function")
+    title = f"{len(functions)} functions of {type(item.transform).__name__}({caption(item.name)})"
+    ax.set_title(title + ("" if starved is None else f", {starved.sum() or 'none'} starved"), fontsize="medium")
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_functions(
+    ax: Any, x: FloatArray, functions: FloatArray, offset: FloatArray, starved: npt.NDArray[np.bool_]
+) -> None:
+    width = 1.4 if len(functions) <= _MANY_FUNCTIONS else 0.7
+    for i, row in enumerate(functions):
+        drawn = row != 0.0
+        drawn |= np.append(drawn[1:], False) | np.append(False, drawn[:-1])
+        style = {"color": RED, "zorder": 3} if starved[i] else {"color": PALETTE[0], "zorder": 2}
+        ax.plot(x[drawn], row[drawn] + offset[i], linewidth=width, **style)
+
+
+def basis_values(item: Numerical, x: FloatArray) -> FloatArray:
+    """All basis functions at raw values, shape (functions, n)."""
+    start, weight = item.basis(fitted_transform(item)(x))
+    values = np.zeros((sum(item.basis.sizes), len(x)))
+    np.add.at(values, (spread(start, item.basis.widths), np.arange(len(x))[:, None]), weight)
+    return values
+
+
+def _starved(
+    item: Numerical, encoder: Encoder | None, values: FloatArray | None, ordinary: FloatArray | None
+) -> npt.NDArray[np.bool_] | None:
+    """Which functions starve: as the encoder knows, or counted in data; None where neither is given."""
+    if encoder is not None:
+        return np.array([part.starved for part in encoder.starvation().functions if part.field == item.name])
+    if values is None or ordinary is None:
+        return None
+    start, weight = item.basis(fitted_transform(item)(ordinary))
+    touched = spread(start, item.basis.widths)[weight != 0.0]
+    share = np.bincount(touched, minlength=sum(item.basis.sizes)) / len(values)
+    even = np.diff(supports(item.basis), axis=1)[:, 0] * len(ordinary) / len(values)
+    return np.asarray(share < STARVED * even)

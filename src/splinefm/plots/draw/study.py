@@ -1,0 +1,122 @@
+"""Drawing of a search over settings on axes of matplotlib, which is not imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.learn.tuning.study import StudySummary, Value
+from splinefm.plots.captions import caption, captions
+from splinefm.plots.decorations import GRAY, PALETTE, RED, name_columns, set_ticks
+from splinefm.view.axes import RawAxis, Scale
+
+FloatArray = npt.NDArray[np.float64]
+# Trials worse than this share of all are drawn at the edge, or the good ones could not be told apart.
+_SHOWN = 0.75
+_LOGARITHMIC = 20.0
+_FEW_VALUES = 8
+
+
+def find_study(source: object) -> StudySummary:
+    """The study of a model, an estimator or a result of `sf.tune`."""
+    fitted = getattr(source, "fitted_", source)
+    found = getattr(fitted, "summary", getattr(fitted, "study", source))
+    if isinstance(found, StudySummary):
+        return found
+    if found is None:
+        raise ValueError("this model has no study; sf.tune makes models that have one")
+    raise TypeError(
+        f"study must be what sf.tune returns, or a Fitted or a fitted estimator of it; got {type(source).__name__}"
+    )
+
+
+def searched(study: StudySummary) -> list[str]:
+    """The names of what took more than one value, those of two trials or more."""
+    return [name for name in study.param_names if len({value for value in study.table[name] if value is not None}) > 1]
+
+
+def draw_trials(ax: Any, study: StudySummary) -> None:
+    """The value of every trial and the best so far."""
+    numbers, values = _column(study, "number"), _column(study, "value")
+    done = np.array(study.table["state"]) == "complete"
+    low, high = _limits(study, values)
+    _draw_points(ax, numbers[done], values[done], (low, high), color=PALETTE[0], label="trial")
+    if (cut := ~done & np.isfinite(values)).any():
+        _draw_points(ax, numbers[cut], values[cut], (low, high), color=GRAY, label="pruned")
+    better = np.maximum if study.maximize else np.minimum
+    ax.step(numbers[done], better.accumulate(values[done]), where="post", color=PALETTE[1], label="best so far")
+    best = study.best_trial
+    text = f"best: trial {best.number}, {best.value:.4g}"
+    ax.plot(best.number, best.value, "o", color=RED, markersize=9, fillstyle="none", label=text)
+    ax.set(xlabel="trial", ylabel=caption(study.metric), ylim=_padded(low, high))
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, frameon=False)
+
+
+def draw_slice(ax: Any, study: StudySummary, name: str) -> None:
+    """The values of all complete trials over one of the things that were searched."""
+    kept = [trial for trial in study.trials if trial.state == "complete" and dict(trial.params).get(name) is not None]
+    values = np.array([trial.value for trial in kept], np.float64)
+    limits = _limits(study, _column(study, "value"))
+    places = _place(ax, [dict(trial.params)[name] for trial in kept])
+    _draw_points(ax, places, values, limits, color=PALETTE[0])
+    chosen = [i for i, trial in enumerate(kept) if trial.number == study.best]
+    ax.plot(places[chosen], values[chosen], "o", color=RED, markersize=9, fillstyle="none")
+    ax.set(xlabel=caption(name), ylabel=caption(study.metric), ylim=_padded(*limits))
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _place(ax: Any, settings: Sequence[Value]) -> FloatArray:
+    """Where settings stand on the axis: many numbers on a scale, text and few numbers side by side."""
+    distinct = set(settings)
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in distinct)
+    if numbers and len(distinct) > _FEW_VALUES:
+        places = np.array(settings, np.float64)
+        low, high = float(places.min()), float(places.max())
+        set_ticks(ax, "x", RawAxis(low, high, Scale("log" if low > 0.0 and high > _LOGARITHMIC * low else "linear")))
+        return places
+    order: list[Any] = sorted(distinct, key=_sort_key)
+    name_columns(ax, captions((f"{value:g}" if isinstance(value, float) else value for value in order), 12))
+    ax.set_xlim(-0.5, len(order) - 0.5)
+    # Beside each other, by turns, since many share a setting.
+    turns = np.array([settings[:i].count(value) for i, value in enumerate(settings)], np.float64)
+    return np.array([order.index(value) for value in settings]) + 0.3 * np.sin(2.4 * turns)
+
+
+def _sort_key(value: Value) -> tuple[bool, list[float], str]:
+    """Numbers by size, then "8+32" by its numbers, then other text."""
+    parts = str(value).split("+")
+    try:
+        return False, [len(parts), *map(float, parts)], ""
+    except ValueError:
+        return True, [], str(value)
+
+
+def _draw_points(ax: Any, x: FloatArray, y: FloatArray, limits: tuple[float, float], **style: Any) -> None:
+    """Dots, and triangles at the edge for values outside."""
+    low, high = limits
+    inside = (y >= low) & (y <= high)
+    ax.plot(x[inside], y[inside], "o", markersize=4, alpha=0.8, **style)
+    for outside, edge, marker in ((y > high, high, "^"), (y < low, low, "v")):
+        ax.plot(x[outside], np.full(int(outside.sum()), edge), marker, markersize=4, alpha=0.4, color=style["color"])
+
+
+def _limits(study: StudySummary, values: FloatArray) -> tuple[float, float]:
+    known = values[np.isfinite(values)]
+    share = 1.0 - _SHOWN if study.maximize else _SHOWN
+    edge = float(np.quantile(known, share)) if len(known) > 4 else float(known.min() if study.maximize else known.max())
+    best = float(known.max() if study.maximize else known.min())
+    return min(edge, best), max(edge, best)
+
+
+def _padded(low: float, high: float) -> tuple[float, float]:
+    room = 0.08 * (high - low) or 0.05 * abs(low) or 1.0
+    return low - room, high + room
+
+
+def _column(study: StudySummary, name: str) -> FloatArray:
+    return np.array([np.nan if value is None else value for value in study.table[name]], np.float64)

@@ -1,0 +1,184 @@
+"""Drawing of surfaces on an `ax` of matplotlib, which is not imported here."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.fields.axis import frequent_positions
+from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Field
+from splinefm.plots.captions import captions, percent, shown
+from splinefm.plots.decorations import (
+    axis_name,
+    inches,
+    name_columns,
+    percents,
+    set_raw_axis,
+    two_digits,
+    use_percent,
+    write_cells,
+)
+from splinefm.view.axes import RawAxis, column_values, has_steps, special_values
+from splinefm.view.formats import number
+from splinefm.view.surfaces import Surface
+
+FloatArray = npt.NDArray[np.float64]
+
+_CELLS = 150  # along a numerical field
+# A label needs a line of so many points on either side, and to be so far from other labels, in parts of the axes.
+_STRAIGHT, _APART = 5, 0.15
+_MOST_CATEGORIES, _MOST_NUMBERS, _MOST_DOTS = 20, 100, 800
+
+
+class _Side(NamedTuple):
+    """One field of a surface: values in the middle of cells, the borders of the cells, and what is not shown."""
+
+    name: str
+    points: list[Any]
+    edges: FloatArray
+    axis: RawAxis | None = None
+    categories: tuple[str, ...] = ()
+    n_hidden: int = 0
+
+
+def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None:
+    """A map with a color bar; contours where both fields are numerical, numbers where both are categorical."""
+    columns = {} if data is None else _read(surface, data)
+    both = zip(surface.fields, surface.counts, strict=True)
+    first, second = (_side(item, columns.get(item.name), counts) for item, counts in both)
+    n, m = len(first.points), len(second.points)
+    pairs = [x for x in first.points for _ in range(m)], second.points * n
+    values = surface(*pairs, link=link).reshape(n, m).T
+    shares = link and surface.loss.name == "logistic"
+    mesh = ax.pcolormesh(first.edges, second.edges, values, cmap="viridis", rasterized=True)
+    bar = ax.figure.colorbar(mesh, ax=ax, label=shown(surface.loss, link))
+    if shares:
+        use_percent(bar.ax.yaxis)
+    for letter, side in (("x", first), ("y", second)):
+        _set_side(ax, letter, side)
+    if first.axis is not None and second.axis is not None:
+        if not any(has_steps(item) for item in surface.fields if isinstance(item, Numerical)):
+            _draw_contours(ax, first, second, values, shares)
+        _draw_rows(ax, list(columns.values()))
+    elif first.axis is None and second.axis is None and n * m <= _MOST_NUMBERS:
+        write_cells(ax, values, percents(values) if shares else two_digits(values), dark_is_low=True)
+
+
+def rows_of_names(surface: Surface) -> int:
+    """Lines of text that the side of a picture holds, with some for names below it."""
+    second = surface.fields[1]
+    return 0 if isinstance(second, Numerical) else min(len(second.vocabulary or ()), _MOST_CATEGORIES) + 5
+
+
+def _read(surface: Surface, data: object) -> dict[str, FloatArray]:
+    """Columns of the numerical fields, with NaN at special values."""
+    columns = {}
+    for item in surface.fields:
+        if isinstance(item, Numerical):
+            values = column_values(data, item)
+            columns[item.name] = np.where(special_values(item, values), np.nan, values)
+    return columns
+
+
+def _side(item: Field, column: FloatArray | None, counts: FloatArray | None) -> _Side:
+    if isinstance(item, Numerical):
+        axis = RawAxis.of([item], None if column is None else column[~np.isnan(column)])
+        return _Side(item.name, axis.middles(item, _CELLS).tolist(), axis.cells(_CELLS), axis)
+    categories: list[str] = [] if item.vocabulary is None else item.vocabulary.names.to_pylist()
+    if not categories:
+        raise ValueError(f"{item.name!r} has no categories to draw")
+    drawn: list[Any] = [categories[i] for i in frequent_positions(item, counts, _MOST_CATEGORIES)]
+    points = [[name] for name in drawn] if isinstance(item, MultiValued) else drawn
+    hidden = len(categories) - len(drawn)
+    return _Side(item.name, points, np.arange(-0.5, len(drawn)), None, tuple(drawn), hidden)
+
+
+def _set_side(ax: Any, letter: str, side: _Side) -> None:
+    if side.axis is not None:
+        set_raw_axis(ax, letter, side.axis, side.name)
+        return
+    texts = captions(side.categories, 16)
+    if letter == "x":
+        name_columns(ax, texts)
+    else:
+        height = 72.0 * inches(ax, "y") / len(texts)
+        ax.set_yticks(range(len(texts)), texts, fontsize=float(np.clip(0.7 * height, 3.0, 10.0)))
+    note = f"\n{side.n_hidden:,} rarer not shown" if side.n_hidden else ""
+    getattr(ax, f"set_{letter}label")(axis_name(ax, letter, side.name) + note)
+
+
+def _draw_contours(ax: Any, first: _Side, second: _Side, values: FloatArray, shares: bool) -> None:
+    low, high = float(values.min()), float(values.max())
+    levels = nice_levels(low, high)
+    if not len(levels):
+        return
+    # The color map goes from dark to light.
+    colors = ["white" if level < low + 0.6 * (high - low) else "black" for level in levels]
+    lines = ax.contour(first.points, second.points, values, levels=levels, colors=colors, linewidths=0.8, alpha=0.8)
+    places = _label_places(lines.allsegs, first, second)
+    ax.clabel(lines, fmt=(lambda value: percent(value, 9)) if shares else number, fontsize="small", manual=places)
+
+
+def _label_places(segments: list[list[FloatArray]], first: _Side, second: _Side) -> list[tuple[float, float]]:
+    """A point of the longest line of every level, where it is straight and as far from other labels as can be."""
+    chosen = np.empty((0, 2))
+    places: list[tuple[float, float]] = []
+    for lines in segments:
+        points = max(lines, key=len, default=np.empty((0, 2)))
+        if len(points) < 2 * _STRAIGHT + 1:
+            continue
+        spots = np.stack([_spot(side, points[:, i]) for i, side in enumerate((first, second))], axis=1)
+        bend = np.full(len(spots), np.inf)
+        middle = 2 * spots[_STRAIGHT:-_STRAIGHT] - spots[: -2 * _STRAIGHT] - spots[2 * _STRAIGHT :]
+        bend[_STRAIGHT:-_STRAIGHT] = np.linalg.norm(middle, axis=1)
+        free = np.all((spots > 0.08) & (spots < 0.92), axis=1) & np.isfinite(bend)
+        if not free.any():
+            continue
+        candidates = np.flatnonzero(free & (bend <= np.median(bend[free])))
+        others = chosen if len(chosen) else np.array([[0.0, 0.0]])
+        distance = np.linalg.norm(spots[candidates, None] - others, axis=2).min(axis=1)
+        best = candidates[int(np.argmax(distance))]
+        if len(chosen) and distance.max() < _APART:
+            continue
+        chosen = np.append(chosen, spots[best : best + 1], axis=0)
+        places.append((float(points[best, 0]), float(points[best, 1])))
+    return places
+
+
+def _spot(side: _Side, values: FloatArray) -> FloatArray:
+    """Values of a numerical field as parts of the axis."""
+    assert side.axis is not None
+    first, last = side.axis.scale.forward(np.array([side.axis.low, side.axis.high]))
+    return np.asarray((side.axis.scale.forward(values) - first) / (last - first))
+
+
+def nice_levels(low: float, high: float, most: int = 7) -> FloatArray:
+    """Round numbers strictly between two.
+
+    Examples
+    --------
+    >>> nice_levels(0.03, 0.97)
+    array([0.2, 0.4, 0.6, 0.8])
+    """
+    width = high - low
+    if not width > 1e-9 * max(abs(low), abs(high)):
+        return np.empty(0)
+    power = 10.0 ** np.floor(np.log10(width / most))
+    step = power * min(digit for digit in (1, 2, 5, 10) if width / (digit * power) <= most)
+    levels = step * np.arange(np.ceil(low / step), np.floor(high / step) + 1)
+    rounded: FloatArray = np.round(levels[(levels > low) & (levels < high)] / power) * power
+    return rounded
+
+
+def _draw_rows(ax: Any, columns: list[FloatArray]) -> None:
+    """Some rows of the data: where there are none, the surface is a guess."""
+    if not columns:
+        return
+    rows = np.stack(columns, axis=1)
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    rows = rows[np.random.default_rng(0).permutation(len(rows))[:_MOST_DOTS]]
+    ax.plot(*rows.T, ".", color="white", markersize=2.5, alpha=0.5, markeredgewidth=0, scalex=False, scaley=False)

@@ -1,0 +1,1 @@
+"""The best items of a catalog for a context."""

@@ -1,0 +1,155 @@
+"""Approximate search through a catalog by faiss, an optional package: faster than reading all items, but not exact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.fields.numerical import check_choice
+from splinefm.model.family import check_size
+
+if TYPE_CHECKING:
+    from splinefm.rank.index import ItemIndex
+
+Array = npt.NDArray[Any]
+Float32 = npt.NDArray[np.float32]
+
+
+class ApproximateIndex:
+    """A search that looks at a part of the catalog only; made by `ItemIndex.approximate`.
+
+    It finds the largest inner products of the query, with 1 and 0 behind it, and the vectors, with their offsets behind
+    them and a number that gives all of them one norm: then near items are items with similar scores, without which both
+    methods find little. It is a picture of the index at the time when it was made: later changes do not reach it.
+
+    Parameters
+    ----------
+    index : ItemIndex
+        The exact index.
+    method : {"clusters", "graph"}
+        Look through the clusters of items that are nearest to the query (an inverted file), or walk along a graph of
+        near items (HNSW), which takes longer to make.
+    clusters : int, optional
+        Number of clusters; four times the root of the number of items by default.
+    probes : int
+        Clusters that are looked through. More find more and take longer.
+    neighbors : int
+        Neighbors of an item in the graph.
+    effort : int
+        Items that a walk keeps in view. More find more and take longer.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"user": ["a", "b"] * 50, "ad": ["x", "y", "y", "z"] * 25, "click": [0, 1] * 50}
+    >>> fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=1, threads=1))
+    >>> index = sf.ItemIndex(fitted, {"ad": ["x", "y", "z"]}, ids=[1, 2, 3])
+    >>> near = index.approximate(method="graph")  # doctest: +SKIP
+    >>> near.recall({"user": ["a", "b"]}, k=2)  # doctest: +SKIP
+    1.0
+    """
+
+    def __init__(
+        self,
+        index: ItemIndex,
+        *,
+        method: Literal["clusters", "graph"] = "clusters",
+        clusters: int | None = None,
+        probes: int = 64,
+        neighbors: int = 32,
+        effort: int = 128,
+    ) -> None:
+        check_choice("method", method, ("clusters", "graph"))
+        for name, value in (("probes", probes), ("neighbors", neighbors), ("effort", effort)):
+            check_size(name, value)
+        if clusters is not None:
+            check_size("clusters", clusters)
+        faiss = _faiss()
+        self.exact, self.method = index, method
+        self._ids, vectors, offsets = index.matrix()
+        if not len(self._ids):
+            raise ValueError("the index has no items; add some first")
+        points = _of_one_norm(np.hstack([vectors, offsets[:, None]]))
+        if method == "graph":
+            self._search = faiss.IndexHNSWFlat(points.shape[1], int(neighbors), faiss.METRIC_INNER_PRODUCT)
+            self._search.hnsw.efSearch = int(effort)
+        else:
+            self._search = _inverted_file(faiss, points, clusters, probes)
+        self._search.add(points)
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self._ids)
+
+    def top_k(self, context: object, k: int = 10) -> tuple[Array, Float32]:
+        """Ids and scores of good items for a context, best first; fewer than k where no more were seen.
+
+        Parameters
+        ----------
+        context : dict of values, or table
+            As for `ItemIndex.top_k`.
+        k : int
+            How many items. For a table of several rows, places that stay empty have the score -inf and the id of some
+            item.
+        """
+        check_size("k", k)
+        queries, constants = self.exact.queries(self.exact.encode_context(context))
+        ends = np.broadcast_to(np.array([1.0, 0.0], np.float32), (len(queries), 2))
+        scores, rows = self._search.search(np.hstack([queries, ends]), min(int(k), len(self)))
+        scores = np.where(rows >= 0, scores + constants[:, None], -np.inf).astype(np.float32)
+        order = np.lexsort((rows, -scores), axis=1)  # rows are ordered by id
+        rows, scores = np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        if len(queries) == 1:
+            seen = scores[0] > -np.inf
+            return self._ids[rows[0, seen]], scores[0, seen]
+        return self._ids[rows], scores
+
+    def recall(self, contexts: object, k: int = 10) -> float:
+        """The share of the exact k best items that is found, over the contexts of a table.
+
+        An item with the same score as the k-th best is as good as it.
+
+        Parameters
+        ----------
+        contexts : table
+            A row per context.
+        k : int
+            How many items.
+        """
+        ids, scores = (np.atleast_2d(part) for part in self.exact.top_k(contexts, k))
+        found, found_scores = (np.atleast_2d(part) for part in self.top_k(contexts, k))
+        if not ids.size:
+            raise ValueError("contexts has no rows; give at least one")
+        right = 0
+        for best, last, near, near_scores in zip(ids, scores[:, -1], found, found_scores, strict=True):
+            right += int((np.isin(near, best) & (near_scores > -np.inf)).sum())
+            right += int((~np.isin(near, best) & (near_scores >= last)).sum())
+        return right / ids.size
+
+
+def _of_one_norm(points: Float32) -> Float32:
+    squares = np.einsum("nd,nd->n", points, points, dtype=np.float64)
+    return np.hstack([points, np.sqrt(squares.max() - squares)[:, None].astype(np.float32)])
+
+
+def _inverted_file(faiss: Any, points: Float32, clusters: int | None, probes: int) -> Any:
+    n, length = points.shape
+    n_clusters = min(n, int(4 * np.sqrt(n)) if clusters is None else clusters)
+    coarse = faiss.IndexFlatIP(length)
+    search = faiss.IndexIVFFlat(coarse, length, n_clusters, faiss.METRIC_INNER_PRODUCT)
+    search.cp.min_points_per_centroid = 1  # small catalogs are no reason to warn
+    search.train(points)
+    search.nprobe = min(int(probes), n_clusters)
+    return search
+
+
+def _faiss() -> Any:
+    try:
+        import faiss  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError as error:
+        raise ImportError(
+            "approximate search needs faiss: pip install 'splinefm[faiss]' (the exact search of ItemIndex does not)"
+        ) from error
+    return faiss

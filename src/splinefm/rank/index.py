@@ -1,0 +1,377 @@
+"""ItemIndex: the item side of a model precomputed once, the best items for a context in one pass over them.
+
+With a context's fields fixed, the score of every model of the family is (see `splinefm.model.split`)
+
+    score(context, item) = constant(context) + offset(item) + query(context) · vector(item)
+
+so that a catalog is one matrix with a line per item, and a request one product with it. Where that takes less time, an
+item is stored as its table rows instead, whose effects on the score add up (see `splinefm.rank.effects`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.fields.numerical import check_choice
+from splinefm.encode.slots import Slots
+from splinefm.encode.tables.open import open_table, quoted
+from splinefm.learn.fitted import Fitted
+from splinefm.model.family import check_size
+from splinefm.model.split import Split
+from splinefm.rank.catalog import BLOCK, Catalog, check_finite
+from splinefm.rank.effects import Effects, effects_pay
+from splinefm.rank.error import ScoreError
+from splinefm.rank.ids import as_ids, sort_keys
+from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Float32, Form, Rows
+from splinefm.rank.tables import Part
+
+if TYPE_CHECKING:
+    from splinefm.rank.approximate import ApproximateIndex
+
+Array = npt.NDArray[Any]
+
+
+class ItemIndex:
+    """A catalog of items, from which the best for a context are found in one pass.
+
+    The fields of the model that are columns of `items` are the item's; all others are the context's. Searches may run
+    in several threads at once, but not while the index is being changed.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The model.
+    items : table, path or dataset
+        The catalog, anything that `open_table` takes: a row per item with its fields.
+    ids : str or array
+        Name of the column of ids, or the ids: whole numbers or text, all different.
+    groups : str or array, optional
+        Name of a column of groups, or the groups, to search in some of them only. They need not be fields.
+    dtype : {"float32", "float16", "int8"}
+        How vectors are stored. Fewer bytes make an index smaller and faster, and scores less exact; see `error`.
+    form : {"auto", "vectors", "effects"}
+        What is stored of an item: its vector, or its table rows, whose effects on scores are computed for each context
+        and then looked up. Scores are the same up to float32. By default what takes less time, and vectors if they are
+        not float32. Effects are of float32, and not for products of several table rows, as in a `HigherOrderFM`.
+    threads : int, optional
+        For building; all cores by default.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"user": ["a", "b"] * 50, "ad": ["x", "y", "y", "z"] * 25, "click": [0, 1] * 50}
+    >>> fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=1, threads=1))
+    >>> index = sf.ItemIndex(fitted, {"ad": ["x", "y", "z"], "ad_id": [10, 20, 30]}, ids="ad_id")
+    >>> ids, scores = index.top_k({"user": "a"}, k=2)
+    >>> ids.shape, bool(scores[0] >= scores[1])
+    ((2,), True)
+    """
+
+    def __init__(
+        self,
+        fitted: Fitted,
+        items: object,
+        ids: str | object,
+        *,
+        groups: str | object | None = None,
+        dtype: Dtype = "float32",
+        form: Literal["auto", "vectors", "effects"] = "auto",
+        threads: int | None = None,
+    ) -> None:
+        check_choice("dtype", dtype, tuple(PANEL_TYPES))
+        check_choice("form", form, ("auto", "vectors", "effects"))
+        source = open_table(items, types=check_fitted(fitted).encoder.schema.column_types())
+        names = fitted.encoder.schema.names
+        own = tuple(f for f, item in enumerate(fitted.encoder.fields) if item.column in source.names)
+        if not own:
+            raise ValueError(
+                f"items has none of the fields of the model, which are {quoted(names)}; "
+                f"its columns: {quoted(source.names)}"
+            )
+        columns = [name if isinstance(name, str) else None for name in (ids, groups)]
+        split = Split(fitted.model, fitted.params, fitted.encoder.layout, own)
+        chosen = _choose_form(form, dtype, split, source.n_rows)
+        self._set(fitted, Catalog(fitted, own, chosen, dtype, columns[0], columns[1], groups is not None))
+        if source.n_rows is not None:
+            self._catalog.store.make_room(source.n_rows)
+        self._catalog.commit(self._catalog.stage(source, ids, groups, threads), replace=False)
+
+    def _set(self, fitted: Fitted, catalog: Catalog) -> None:
+        self.fitted, self._catalog, self._split = fitted, catalog, catalog.split
+        self._context = Part(fitted, self._split.context)
+
+    # What it is
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return self._catalog.store.n_rows - len(self._catalog.store.free)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        store = self._catalog.store
+        what = f"vectors of {self.length} {self.dtype} numbers"
+        if isinstance(store, Effects):
+            what = f"effects by {store.numbers_per_item} numbers"
+        return f"ItemIndex({len(self):,} items, {what}, context: {quoted(self.context_fields)})"
+
+    @property
+    def form(self) -> Form:
+        """What is stored of an item: its vector, or its table rows, whose effects add up."""
+        return self._catalog.store.form
+
+    @property
+    def dtype(self) -> Dtype:
+        """Of the numbers that are stored."""
+        return self._catalog.store.dtype
+
+    @property
+    def length(self) -> int:
+        """Numbers in the vector of an item."""
+        return self._split.length
+
+    @property
+    def item_fields(self) -> tuple[str, ...]:
+        """Fields of the model that an item has."""
+        return self._catalog.part.names
+
+    @property
+    def context_fields(self) -> tuple[str, ...]:
+        """Fields of the model that a context must have."""
+        return self._context.names
+
+    @property
+    def ids(self) -> Array:
+        """All ids, ascending."""
+        ids = self._catalog.ids
+        words = ids.words[self._catalog.store.used()]
+        return as_ids(words[np.argsort(sort_keys(words, ids.kind))], ids.kind)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """All groups that an item ever had."""
+        return self._catalog.groups.names
+
+    @property
+    def error(self) -> ScoreError:
+        """How far scores can be, and were found to be, from the exact ones."""
+        return self._catalog.meter.error
+
+    def matrix(self) -> tuple[Array, Float32, Float32]:
+        """Ids, vectors of shape (n, length) and offsets of all items, by ascending id: for engines from elsewhere."""
+        store, ids = self._catalog.store, self._catalog.ids
+        rows = store.used()
+        rows = rows[np.argsort(ids.order(rows))]
+        return ids.names(rows), store.vectors(rows), store.offsets[rows]
+
+    # Search
+
+    def top_k(
+        self,
+        context: object,
+        k: int = 10,
+        *,
+        allowed: object = None,
+        excluded: object = None,
+        group: str | Sequence[str] | None = None,
+        threads: int = 1,
+    ) -> tuple[Array, Float32]:
+        """Ids and scores of the best items for a context, best first; equal scores by id, ascending.
+
+        Parameters
+        ----------
+        context : dict of values, or table
+            One value for each field of the context (None is a missing value, a list belongs to a multi-valued field),
+            or a table with a row per context. Other columns are ignored.
+        k : int
+            How many items; fewer are returned where there are not so many.
+        allowed : sequence of ids, optional
+            Only these can be found. Ids that the index does not have are ignored, here and in `excluded`.
+        excluded : sequence of ids, optional
+            These cannot be found.
+        group : str or sequence of str, optional
+            Only items of these groups can be found.
+        threads : int
+            Parts of the catalog that are searched at the same time. The result does not depend on it.
+
+        Returns
+        -------
+        ids, scores : arrays
+            Of shape (k,) for a dict or a table of one row, and (contexts, k) for a table of several.
+
+        Examples
+        --------
+        >>> import splinefm as sf
+        >>> table = {"user": ["a", "b"] * 50, "ad": ["x", "y", "y", "z"] * 25, "click": [0, 1] * 50}
+        >>> fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=1, threads=1))
+        >>> index = sf.ItemIndex(fitted, {"ad": ["x", "y", "z"]}, ids=["X", "Y", "Z"])
+        >>> ids, scores = index.top_k({"user": ["a", "b", None]}, k=2, excluded=["Y"])
+        >>> sorted(ids[0].tolist()), scores.shape
+        (['X', 'Z'], (3, 2))
+        """
+        check_size("k", k)
+        check_size("threads", threads)
+        queries, constants = self.queries(self.encode_context(context))
+        only, visit = self._filter(allowed, excluded, group)
+        most = min(int(k), len(self))
+        if most:
+            found = self._catalog.store.search(queries, constants, most, only, visit, int(threads))
+        else:
+            found = [(np.zeros(0, np.float32), np.zeros(0, np.int64))] * len(queries)
+        ids, scores = self._ranked(found, most)
+        return (ids[0], scores[0]) if len(queries) == 1 else (ids, scores)
+
+    def encode_context(self, context: object) -> Slots:
+        """Slots of the context's fields, from a dict of values or a table."""
+        return self._context.encode_any(context)
+
+    def queries(self, slots: Slots) -> tuple[Float32, Float32]:
+        """Vectors of encoded contexts, and what their own fields add to all scores."""
+        sides = [self._split.context_side(slots[at : at + BLOCK]) for at in range(0, len(slots), BLOCK)]
+        vectors = np.concatenate([np.zeros((0, self.length)), *(side.vectors for side in sides)])
+        own = np.concatenate([np.zeros(0), *(side.own for side in sides)]) + self._split.bias
+        check_finite(vectors, own, "a context")
+        return vectors.astype(np.float32), own.astype(np.float32)
+
+    def _filter(self, allowed: object, excluded: object, group: object) -> tuple[Filter, Rows | None]:
+        """Which rows may be found, and the panels where they are (None: all)."""
+        catalog = self._catalog
+        keep, wanted, visit = np.zeros(0, np.uint8), np.zeros(0, np.uint8), None
+        n = catalog.store.capacity
+        if allowed is not None:
+            rows = catalog.known_rows(allowed, "allowed")
+            keep = np.zeros(n, np.uint8)
+            keep[rows] = 1
+            visit = np.unique(rows // catalog.store.size)
+        if excluded is not None:
+            keep = np.ones(n, np.uint8) if allowed is None else keep
+            keep[catalog.known_rows(excluded, "excluded")] = 0
+        if group is not None:
+            if not catalog.has_groups:
+                raise ValueError("the index has no groups; give some when it is built, such as groups='category'")
+            wanted = catalog.groups.wanted(group)
+        return Filter(keep, catalog.groups.codes, wanted), visit
+
+    def _ranked(self, found: list[tuple[Float32, Rows]], k: int) -> tuple[Array, Float32]:
+        """Ids and scores of what was found, in order."""
+        ids = self._catalog.ids
+        best = [np.lexsort((ids.order(rows), -scores))[:k] for scores, rows in found]
+        n = len(best[0]) if best else k
+        if any(len(part) != n for part in best):
+            raise ValueError("scores are not finite: the parameters of the model are not sound; fit it anew")
+        pairs = list(zip(found, best, strict=True))
+        scores = np.concatenate([np.zeros(0, np.float32), *(scores[part] for (scores, _), part in pairs)])
+        rows = np.concatenate([np.zeros(0, np.int64), *(rows[part] for (_, rows), part in pairs)])
+        return ids.names(rows).reshape(len(found), n), scores.reshape(len(found), n)
+
+    # Changes
+
+    def add(self, items: object, ids: object = None, *, groups: object = None, threads: int | None = None) -> None:
+        """Add items; all of them, or none where one is in the index already.
+
+        Parameters
+        ----------
+        items, ids, groups
+            As for the index; names of columns need not be given again.
+        threads : int, optional
+            All cores by default.
+        """
+        catalog = self._catalog
+        source = catalog.part.open(items, "items")
+        catalog.commit(catalog.stage(source, ids, groups, threads), replace=False)
+
+    def update(self, items: object, ids: object = None, *, groups: object = None, threads: int | None = None) -> None:
+        """Replace items that are in the index; all of them, or none where one is not there.
+
+        Parameters
+        ----------
+        items, ids, groups
+            As for the index; names of columns need not be given again.
+        threads : int, optional
+            All cores by default.
+        """
+        catalog = self._catalog
+        source = catalog.part.open(items, "items")
+        catalog.commit(catalog.stage(source, ids, groups, threads), replace=True)
+
+    def remove(self, ids: object) -> None:
+        """Remove items; all of them, or none where one is not there.
+
+        Parameters
+        ----------
+        ids : sequence of ids
+            The items.
+        """
+        self._catalog.remove(ids)
+
+    # Files, and faster but not exact
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index, without the model, to one file; an existing file is replaced in one step, or not at all.
+
+        Parameters
+        ----------
+        path : path
+            Where to; the usual ending is ".sfi".
+        """
+        from splinefm.rank.file import save
+
+        save(self._catalog, self.fitted, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], fitted: Fitted, *, mmap: bool = True) -> Self:
+        """Read an index of a model.
+
+        Parameters
+        ----------
+        path : path
+            A file that `save` wrote.
+        fitted : Fitted
+            The model that the index was made with.
+        mmap : bool
+            Map the vectors into memory instead of reading them: they are read when they are first used, processes
+            share them, and their checksums are not verified. Changes to the index stay in memory.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is damaged, of another kind, or belongs to another model.
+        """
+        from splinefm.rank.file import load
+
+        index = cls.__new__(cls)
+        index._set(check_fitted(fitted), load(path, fitted, mmap))
+        return index
+
+    def approximate(self, **options: Any) -> ApproximateIndex:
+        """A faster index that may miss some of the best items; options as for `splinefm.ApproximateIndex`."""
+        from splinefm.rank.approximate import ApproximateIndex
+
+        return ApproximateIndex(self, **options)
+
+
+def _choose_form(form: str, dtype: str, split: Split, n_items: int | None) -> Form:
+    """What is stored of an item, given what the user wants."""
+    if form == "effects":
+        if dtype != "float32":
+            raise ValueError(f'form="effects" is for dtype="float32", got {dtype!r}; use form="vectors"')
+        if not split.is_linear:
+            raise ValueError(
+                f'form="effects" needs vectors that are sums over table rows, but {split.model} multiplies several of '
+                'an item; use form="vectors"'
+            )
+        return "effects"
+    return "effects" if form == "auto" and dtype == "float32" and effects_pay(split, n_items) else "vectors"
+
+
+def check_fitted(fitted: object) -> Fitted:
+    """Raise unless it is a fitted model."""
+    if not isinstance(fitted, Fitted):
+        raise TypeError(f"fitted must be a sf.Fitted, got {type(fitted).__name__}; an estimator has one in fitted_")
+    return fitted

@@ -1,0 +1,338 @@
+"""What the fields of a model do on a sample: importance, average curves and surfaces, and why rows are as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.slots import Slots
+from splinefm.encode.tables.columns import one_array
+from splinefm.explain.background import Background
+from splinefm.explain.dependence import partial_dependence
+from splinefm.explain.importance import Importance, importance
+from splinefm.explain.shapley import shapley_values
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.labels import as_targets
+from splinefm.learn.losses import Loss
+from splinefm.learn.progress import Progress
+from splinefm.model.family import HigherOrderFM
+from splinefm.report.survey import Survey
+from splinefm.view.curves import Curve
+from splinefm.view.segment import segment
+from splinefm.view.values import (
+    View,
+    bar_values,
+    category_counts,
+    column_values,
+    curve_values,
+    field_column,
+    numbers,
+    side_grid,
+    surface_values,
+    text_of,
+    value_grid,
+)
+
+MOST_CURVES, MOST_SURFACES, MOST_PAIRS = 12, 6, 20
+_GRID, _SIDE, _CATEGORIES, _SIDE_CATEGORIES = 101, 21, 50, 20
+_EFFECTS = 1 << 24  # numbers that the effects of all rows and pairs may take
+_FEW_ROWS = 500  # where every value of a grid takes a prediction of all rows
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """The model along one field or two, on average over the others.
+
+    Parameters
+    ----------
+    names : list of str
+        The fields.
+    view : Curve, Bars or Surface, optional
+        In closed form. None where there is none: then `values` is all that is known.
+    values : dict
+        On a grid, as plain lists.
+    """
+
+    names: list[str]
+    view: View | None
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row, and what its fields add to its score.
+
+    Parameters
+    ----------
+    title : str
+        Why this row was chosen.
+    row : int
+        Its place in the data, from 0.
+    prediction : float
+        What the model says.
+    target : float, optional
+        What was measured.
+    values : dict of str to str
+        Its values in words.
+    shapley : dict of str to float
+        Shapley values; empty where there are none.
+    """
+
+    title: str
+    row: int
+    prediction: float
+    target: float | None
+    values: dict[str, str]
+    shapley: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """What the fields do.
+
+    Parameters
+    ----------
+    unit : str
+        The unit of importance and Shapley values.
+    importance : Importance, optional
+        In that unit; None where there is none, and `reason` says why.
+    importance_rows : int
+        Rows that it was measured on.
+    base : float, optional
+        Where Shapley values start: the mean score, or the mean prediction where the unit is that of the target.
+    curves, surfaces : list of Effect
+        Of the most important fields and pairs.
+    examples : list of Example
+        Some rows.
+    reason : str
+        Why something is not available; empty if all is.
+    """
+
+    unit: str
+    importance: Importance | None
+    importance_rows: int
+    base: float | None
+    curves: list[Effect]
+    surfaces: list[Effect]
+    examples: list[Example]
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain lists, dicts, strings and numbers."""
+        return {
+            "unit": self.unit,
+            "importance": None if self.importance is None else _importance_dict(self.importance, self.importance_rows),
+            "not_available": self.reason or None,
+            "curves": [effect.values for effect in self.curves],
+            "surfaces": [effect.values for effect in self.surfaces],
+            "base": self.base,
+            "examples": [vars(example) for example in self.examples],
+        }
+
+
+def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int | None, progress: Progress) -> Effects:
+    """Explain a sample, with itself as the background."""
+    sample = found.sample
+    progress.begin("encoding the sample")
+    slots = fitted.encoder.encode(sample, threads=threads)
+    unit, scale = _unit(fitted.loss)
+    if isinstance(fitted.model, HigherOrderFM):
+        curves = _ranked_by_spread(fitted, sample, progress)
+        reason = (
+            "This model is a HigherOrderFM: its score has products of more than two fields. Importance, pairs and "
+            "Shapley values have no closed form for it and are not available; the other models have them."
+        )
+        examples = _examples(fitted, found, slots, target, None, scale)
+        return Effects(unit, None, 0, None, curves, [], examples, reason)
+    progress.begin("importance of fields and pairs")
+    n_fields = len(fitted.encoder.fields)
+    rows = _spread_out(len(slots), max(50, _EFFECTS // (n_fields * (n_fields + 1) // 2)))
+    background = Background.of(fitted, slots, threads=threads)
+    ranked = importance(fitted, slots[rows], background, threads=threads)
+    names = [name for name, _ in ranked.ranked_fields()][:MOST_CURVES]
+    pairs = [(one, other) for one, other, value in ranked.ranked_pairs() if value > 0.0][:MOST_SURFACES]
+    curves = list(_each(names, "curves", lambda name: _curve(fitted, name, sample, background), progress))
+    surfaces = list(_each(pairs, "surfaces", lambda pair: _surface(fitted, pair, sample), progress))
+    examples = _examples(fitted, found, slots, target, background, scale)
+    scaled = replace(ranked, shapley=ranked.shapley * scale, main=ranked.main * scale, pairs=ranked.pairs * scale)
+    return Effects(
+        unit,
+        scaled,
+        len(rows),
+        fitted.loss.center + background.base * scale,
+        curves,
+        [effect for effect in surfaces if effect is not None],
+        examples,
+        "",
+    )
+
+
+def _unit(loss: Loss) -> tuple[str, float]:
+    """The unit in which effects are told, and what a unit of the score is in it."""
+    if loss.name == "squared":
+        return "units of the target", loss.scale
+    return ("log-odds", 1.0) if loss.name == "logistic" else ("log of the rate", 1.0)
+
+
+def _spread_out(n: int, most: int) -> npt.NDArray[np.intp]:
+    """At most so many of n rows, from the first to the last: data may be sorted."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.intp))
+
+
+def _each(items: Sequence[Any], what: str, make: Callable[[Any], Any], progress: Progress) -> Iterator[Any]:
+    for i, item in enumerate(items):
+        progress.begin(f"{what}, {i + 1} of {len(items)}")
+        yield make(item)
+
+
+# Curves and surfaces
+
+
+def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background | None) -> Effect:
+    """The partial dependence on a field: the mean score of the sample with the field set to a value."""
+    try:
+        view: Any = segment(fitted, {}, name, rest="mean", background=sample)
+    except ValueError:  # reduction="identity" somewhere: no closed form
+        return Effect([name], None, _values_on_grid(fitted, name, sample, background))
+    if background is not None:
+        # A view takes fields as independent of each other, which for a quadratic model moves it up or down only.
+        one = field_column(fitted, sample, name).slice(0, 1)
+        level = partial_dependence(fitted, name, one, background)[0] - view(one)[0]
+        view = replace(view, intercept=view.intercept + level)
+    if isinstance(view, Curve):
+        return Effect(
+            [name], view, curve_values(view, value_grid(view.field, _GRID, column_values(fitted, sample, name)))
+        )
+    return Effect([name], view, bar_values(fitted, view, _CATEGORIES))
+
+
+def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Background | None) -> dict[str, Any]:
+    item = fitted.encoder.schema[name]
+    rows = sample.take(pa.array(_spread_out(sample.num_rows, _FEW_ROWS)))
+    along: dict[str, Any] = {}
+    if isinstance(item, Numerical):
+        along["x"] = places = side_grid(fitted, name, _GRID, _CATEGORIES, column_values(fitted, sample, name))
+    else:
+        places, counts = category_counts(fitted, name, _CATEGORIES)
+        along |= {"categories": places, "training_counts": counts}
+    grid = [[place] for place in places] if isinstance(item, MultiValued) else places
+    scores = partial_dependence(fitted, name, grid, rows if background is None else background)
+    return {
+        "along": [name],
+        **along,
+        "scores": numbers(scores),
+        "predictions": numbers(fitted.loss.predict(scores)),
+        "tokens": {},
+    }
+
+
+def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> list[Effect]:
+    """The curves of the fields that move the score most, on average over the others, on the sample."""
+    rows = sample.take(pa.array(_spread_out(sample.num_rows, 4 * _FEW_ROWS)))
+    names = fitted.encoder.schema.names
+    curves = list(_each(names, "curves", lambda name: _curve(fitted, name, rows, None), progress))
+
+    def spread(effect: Effect) -> float:
+        view: Any = effect.view
+        scores = effect.values["scores"] if view is None else view(field_column(fitted, rows, effect.names[0]))
+        return float(np.std(scores))
+
+    return sorted(curves, key=spread, reverse=True)[:MOST_CURVES]
+
+
+def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect | None:
+    """The mean score of the sample with two fields set to values; None where there is no closed form."""
+    pair = _sides(fitted, pair)
+    try:
+        surface: Any = segment(fitted, {}, pair, rest="mean", background=sample)
+    except ValueError:
+        return None
+    slots, layout = fitted.encoder.encode(sample), fitted.encoder.layout
+    for f in map(layout.names.index, pair):  # the values of the first row in all rows
+        windows = slice(layout.window_ptr[f], layout.window_ptr[f + 1])
+        weights = slice(layout.weight_ptr[windows.start], layout.weight_ptr[windows.stop])
+        slots.start[:, windows], slots.weight[:, weights] = slots.start[0, windows], slots.weight[0, weights]
+    first = [field_column(fitted, sample, name).slice(0, 1) for name in pair]
+    level = float(fitted.scores(slots).mean(dtype=np.float64)) - surface(*first)[0]
+    surface = replace(surface, intercept=surface.intercept + level)
+    x, y = (side_grid(fitted, name, _SIDE, _SIDE_CATEGORIES, column_values(fitted, sample, name)) for name in pair)
+    return Effect(list(pair), surface, surface_values(surface, x, y))
+
+
+def _sides(fitted: Fitted, pair: tuple[str, str]) -> tuple[str, str]:
+    """The pair in the order in which a picture has room for names: the longer ones at the side, not below."""
+
+    def length(name: str) -> int:
+        item = fitted.encoder.schema[name]
+        names = [] if isinstance(item, Numerical) else category_counts(fitted, name, _SIDE_CATEGORIES)[0]
+        return sum(min(len(category), _SIDE_CATEGORIES) for category in names)
+
+    one, other = sorted(pair, key=length)
+    return one, other
+
+
+# Rows
+
+
+def _examples(
+    fitted: Fitted, found: Survey, slots: Slots, target: str | None, background: Background | None, scale: float
+) -> list[Example]:
+    """Some rows that differ, with their Shapley values."""
+    p = fitted.predict(slots)
+    y = None if target is None else as_targets(one_array(found.sample[target]), target, fitted.classes)
+    chosen = _chosen(p, y)
+    rows = np.array(list(chosen), np.intp)
+    schema = fitted.encoder.schema
+    values = found.sample.select(schema.columns).take(pa.array(rows)).to_pylist()
+    shapley = None if background is None else shapley_values(fitted, slots[rows], background).values * scale
+    return [
+        Example(
+            title,
+            int(found.numbers[row]),
+            float(p[row]),
+            None if y is None else float(y[row]),
+            {item.name: _words(values[i][item.column]) for item in schema},
+            {} if shapley is None else dict(zip(schema.names, shapley[i].tolist(), strict=True)),
+        )
+        for i, (row, title) in enumerate(chosen.items())
+    ]
+
+
+def _chosen(p: FloatArray, y: FloatArray | None) -> dict[int, str]:
+    """Rows and why they were chosen."""
+    order = np.argsort(p, kind="stable")
+    wanted = [(order[0], "the lowest prediction"), (order[len(order) // 2], "the median prediction")]
+    wanted.append((order[-1], "the highest prediction"))
+    if y is not None:
+        wanted.append((np.argmin(p - y), "the prediction that is most below its target"))
+        wanted.append((np.argmax(p - y), "the prediction that is most above its target"))
+    chosen: dict[int, str] = {}
+    for row, title in wanted:
+        chosen[int(row)] = f"{chosen[int(row)]}, and {title}" if int(row) in chosen else title
+    return chosen
+
+
+def _words(value: object) -> str:
+    if isinstance(value, list):
+        return text_of([str(part) for part in value]) or "(empty)"
+    return text_of(value) if value is None or isinstance(value, float) else str(value)
+
+
+def _importance_dict(found: Importance, rows: int) -> dict[str, Any]:
+    main = dict(zip(found.fields, found.main.tolist(), strict=True))
+    return {
+        "rows": rows,
+        "fields": [
+            {"name": name, "shapley": value, "main_effect": main[name]} for name, value in found.ranked_fields()
+        ],
+        "pairs": [{"fields": [one, other], "effect": value} for one, other, value in found.ranked_pairs()[:MOST_PAIRS]],
+    }

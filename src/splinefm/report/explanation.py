@@ -1,0 +1,226 @@
+"""`splinefm explain`: what a model does on a table, as facts and as one page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.learn.container import check_destination, check_writable, replacing
+from splinefm.learn.description import describe_fields, describe_validation, predicted_thing
+from splinefm.learn.evaluation import Measured, measure
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.modelfile import load
+from splinefm.learn.progress import Progress, make_progress
+from splinefm.plots.draw.reports import calibration_bins
+from splinefm.plots.files import import_plots
+from splinefm.report.effects import Effects, find_effects
+from splinefm.report.survey import FEWEST_ROWS, NOTHING, Group, Survey, largest, survey
+from splinefm.view.values import number_or_none, numbers
+
+PAGE = "index.html"
+CALIBRATION_BINS, MOST_GROUPS, MOST_BY_COLUMN = 10, 15, 100
+"""Bins of the prediction, groups that deviate, and groups of each column."""
+
+
+@dataclass(frozen=True)
+class ExplainRequest:
+    """What the user asked for.
+
+    Parameters
+    ----------
+    model, data
+        The model file and the table.
+    out : Path, optional
+        The folder of the page; none is written without.
+    target, weight : str, optional
+        Columns of the table.
+    sample : int
+        Rows to explain, at most.
+    threads : int, optional
+        All cores by default.
+    sep : str, optional
+        What separates the columns of CSV.
+    """
+
+    model: Path
+    data: str
+    out: Path | None = None
+    target: str | None = None
+    weight: str | None = None
+    sample: int = 10_000
+    threads: int | None = None
+    sep: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """All that the page tells.
+
+    Parameters
+    ----------
+    request : ExplainRequest
+        What was asked for.
+    fitted : Fitted
+        The model.
+    survey : Survey
+        What a pass over the data found.
+    effects : Effects
+        What the fields do.
+    metrics : list of Measured
+        Empty without a target.
+    deviating : list of Group
+        Groups of rows whose mean prediction and mean target differ most, in standard errors.
+    n_groups : int
+        Groups that were compared.
+    """
+
+    request: ExplainRequest
+    fitted: Fitted
+    survey: Survey
+    effects: Effects
+    metrics: list[Measured]
+    deviating: list[Group]
+    n_groups: int
+
+    def fields(self) -> list[dict[str, Any]]:
+        """A dict for each field."""
+        starved = self._starved()
+        return [
+            {**described, **_shares(self, f), "starved": starved.get(described["name"], 0)}
+            for f, described in enumerate(describe_fields(self.fitted))
+        ]
+
+    def calibration(self) -> dict[str, Any] | None:
+        """Means of predictions and targets by bins of the prediction, and groups that deviate; None without target."""
+        if self.survey.y is None:
+            return None
+        p = self.fitted.loss.predict(self.survey.scores)
+        bins = calibration_bins(self.survey.y, p, self.survey.weight, CALIBRATION_BINS)
+        columns = [{"column": name, "groups": groups} for name, groups in self._groups()]
+        return {
+            "bins": {name: numbers(values) for name, values in bins._asdict().items()},
+            "deviating": [_group(group) for group in self.deviating],
+            "groups_compared": self.n_groups,
+            "by_column": columns,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain lists, dicts, strings and numbers."""
+        fitted, found = self.fitted, self.survey
+        return {
+            "model": {
+                "file": str(self.request.model),
+                "kind": type(fitted.model).__name__,
+                **asdict(fitted.model),
+                "parameters": sum(values.size for values in fitted.params.values()),
+                "loss": fitted.loss.name,
+                "classes": fitted.classes,
+                "prediction": predicted_thing(fitted),
+                "rows": fitted.encoder.n_rows,
+            },
+            "data": {
+                "file": self.request.data,
+                "rows": found.n_rows,
+                "sample_rows": found.sample.num_rows,
+                "target": self.request.target,
+                "weight": self.request.weight,
+                "other_columns": found.other_columns,
+            },
+            "metrics": {metric.name.lower().replace(" ", "_"): number_or_none(metric.value) for metric in self.metrics},
+            "validation": describe_validation(fitted),
+            "history": [epoch._asdict() for epoch in fitted.history],
+            "fields": self.fields(),
+            **self.effects.to_dict(),
+            "calibration": self.calibration(),
+        }
+
+    def _groups(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        for tally in self.survey.tallies:
+            yield tally.item.name, [_group(group) for group in largest(tally.groups(), MOST_BY_COLUMN)]
+
+    def _starved(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for share in self.fitted.encoder.starvation().functions:
+            counts[share.field] = counts.get(share.field, 0) + share.starved
+        return counts
+
+
+def explain_file(request: ExplainRequest, verbose: bool = False) -> dict[str, Any]:
+    """Explain a model on a table; the facts, and the page if a folder is given."""
+    begin = time.perf_counter()
+    page = None if request.out is None else _check_out(request.out, request)
+    with make_progress(verbose) as progress:
+        explanation = make_explanation(request, progress)
+        facts = explanation.to_dict()
+        if page is not None:
+            from splinefm.report.page import render
+
+            content = render(explanation, progress).encode()
+            page.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(check_destination(page)) as file:
+                file.write(content)
+            facts |= {"page": str(page), "page_bytes": len(content)}
+    return {**facts, "seconds": round(time.perf_counter() - begin, 3)}
+
+
+def make_explanation(request: ExplainRequest, progress: Progress) -> Explanation:
+    """Everything that can be told, computed."""
+    progress.begin("reading the model")
+    fitted = load(request.model)
+    found = survey(
+        fitted, request.data, request.target, request.weight, request.sample, request.threads, progress, request.sep
+    )
+    metrics, deviating, n_groups = [], [], 0
+    if found.y is not None:
+        metrics = list(measure(fitted.loss, found.y, found.scores, found.weight))
+        groups = [group for tally in found.tallies for group in tally.groups() if group.rows >= FEWEST_ROWS]
+        deviating = sorted(groups, key=lambda group: -abs(group.deviation))[:MOST_GROUPS]
+        n_groups = len(groups)
+    effects = find_effects(fitted, found, request.target, request.threads, progress)
+    return Explanation(request, fitted, found, effects, metrics, deviating, n_groups)
+
+
+def _check_out(out: Path, request: ExplainRequest) -> Path:
+    """The page to write; before the work, not after it."""
+    if out.suffix.lower() in (".html", ".htm"):
+        raise ValueError(f"--out {str(out)!r} is the name of a page; give a folder, the page in it is {PAGE}")
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"--out {str(out)!r} is a file; give the name of a folder")
+    if not out.exists() and not out.resolve().parent.is_dir():
+        raise FileNotFoundError(f"--out {str(out)!r}: there is no folder {str(out.resolve().parent)!r}; make it first")
+    page = out / PAGE
+    check_writable(page if out.exists() else out)
+    refuse_overwriting(page, request.model, request.data)
+    import_plots()
+    return page
+
+
+def _shares(explanation: Explanation, f: int) -> dict[str, Any]:
+    """Shares of missing and other values, in the data and in training."""
+    encoder, tally = explanation.fitted.encoder, explanation.survey.tallies[f]
+    found, n = tally.token_rows(), explanation.survey.n_rows
+    trained = dict(zip(tally.tokens, encoder.row_counts[f].tolist(), strict=False))
+    special = [name for name in tally.tokens if name not in ("missing", "rare") and not name.startswith("bucket ")]
+    return {
+        "missing": found.get("missing", 0) / n,
+        "missing_in_training": trained.get("missing", 0.0) / encoder.n_rows,
+        "special_values": {name: found[name] / n for name in special},
+        "rare_or_unseen": found.get("rare", 0) / n,
+        "without_category": found.get(NOTHING, 0) / n,
+    }
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "column": group.column,
+        "group": group.name,
+        "rows": group.rows,
+        "predicted": number_or_none(group.predicted),
+        "measured": number_or_none(group.measured),
+        "error": number_or_none(group.error),
+        "deviation": group.deviation,
+    }

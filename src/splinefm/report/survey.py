@@ -1,0 +1,258 @@
+"""One pass over the data that a model is explained on: a sample of the rows, and sums over groups of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.encode.drift import Watch
+from splinefm.encode.fields.numerical import ORDINARY, Numerical
+from splinefm.encode.schema import Field
+from splinefm.encode.tables.sources import open_data, require_columns
+from splinefm.learn.evaluation import _types as target_types
+from splinefm.learn.evaluation import _weights as sample_weights
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.labels import as_targets
+from splinefm.learn.losses import Loss
+from splinefm.learn.progress import Progress
+from splinefm.report.samples import ROWS, RowSample
+from splinefm.view.formats import NUMBERS, axis_format
+
+FINE, MOST_CATEGORIES = 256, 1000
+"""Intervals of u, and frequent categories, that rows are first counted in."""
+GROUPS, FEWEST_ROWS = 10, 20
+"""Groups of about the same size that the intervals of a numerical field are joined to; rows that make a group count."""
+OTHERS, NOTHING = "(other categories)", "(no known category)"
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows with similar values of one column: how many, and what was predicted and measured for them on average.
+
+    Parameters
+    ----------
+    column, name : str
+        The column, and its values in words.
+    rows : int
+        Number of rows.
+    weight : float
+        Their sample weight.
+    predicted, measured : float
+        Mean prediction and mean target; NaN without a target.
+    deviation : float
+        Prediction less target in standard errors; 0 where nothing is known of it.
+    """
+
+    column: str
+    name: str
+    rows: int
+    weight: float
+    predicted: float
+    measured: float
+    deviation: float
+
+    @property
+    def error(self) -> float:
+        """Mean prediction / mean target - 1; NaN where the target is zero throughout."""
+        return self.predicted / self.measured - 1.0 if self.measured else float("nan")
+
+
+class Tally:
+    """Sums over the rows that have the same category, token or interval of one field.
+
+    Parameters
+    ----------
+    item : field
+        A fitted field.
+
+    Examples
+    --------
+    >>> from splinefm import Categorical
+    >>> tally = Tally(Categorical("c", vocabulary=["a", "b"]))
+    >>> tally.add(pa.array(["a", "b", "a", None]), np.ones(4), np.full(4, 0.5), np.array([1.0, 0, 0, 1]), np.ones(4))
+    >>> [(group.name, group.rows, group.measured) for group in tally.groups()]
+    [('(missing)', 1, 1.0), ('a', 2, 0.5), ('b', 1, 0.0)]
+    """
+
+    def __init__(self, item: Field) -> None:
+        self.item = item
+        if isinstance(item, Numerical):
+            self.tokens = item.row_names()[: item.n_tokens]
+            others = [""] * FINE
+        else:
+            categories = item.vocabulary.names if item.vocabulary is not None else pa.array([], pa.large_string())
+            self.tokens = item.row_names()[: item.layout.n_rows - len(categories)]
+            others = [*categories.slice(0, MOST_CATEGORIES).to_pylist(), OTHERS, NOTHING]
+        self.names = [name if name.startswith("=") else f"({name})" for name in self.tokens] + others
+        self.sums = np.zeros((5, len(self.names)))
+        self.low, self.high = np.full(len(self.names), np.inf), np.full(len(self.names), -np.inf)
+
+    def add(self, column: pa.Array, weight: FloatArray, p: FloatArray, y: FloatArray, variance: FloatArray) -> None:
+        """The next rows, with weights, predictions, targets (NaN if not known) and the variances of the latter."""
+        rows, code = self._codes(column)
+        parts = (np.ones(len(weight)), weight, weight * p, weight * y, weight**2 * variance)
+        for total, part in zip(self.sums, parts, strict=True):
+            total += np.bincount(code, part[rows], len(self.names))
+
+    def groups(self) -> list[Group]:
+        """The groups that have rows: tokens, then intervals or categories in their order, at last all others."""
+        counts, first = self.sums[0], len(self.tokens)
+        tokens = [self._group(self.names[i], [i]) for i in np.flatnonzero(counts[:first])]
+        if isinstance(self.item, Numerical):
+            return tokens + [self._group(self._interval(part), part) for part in _joined(counts, first)]
+        known = first + self.item.display_order(np.arange(len(counts) - first - 2))
+        places = [i for i in (*known, len(counts) - 2, len(counts) - 1) if counts[i]]
+        return tokens + [self._group(self.names[i], [i]) for i in places]
+
+    def token_rows(self) -> dict[str, int]:
+        """Rows that have each token, and those without a known category."""
+        counts = dict(zip(self.tokens, self.sums[0].astype(int).tolist(), strict=False))
+        return counts if isinstance(self.item, Numerical) else {**counts, NOTHING: int(self.sums[0, -1])}
+
+    def _codes(self, column: pa.Array) -> tuple[IntArray, IntArray]:
+        """Row and group; a row may be in several groups, or in none."""
+        if isinstance(self.item, Numerical):
+            return self._interval_codes(self.item, column)
+        start, weight = self.item.encode(column)
+        nothing = len(self.names) - 1
+        rows, place = np.nonzero(weight)
+        empty = np.flatnonzero(~weight.any(axis=1))
+        code = np.minimum(start[rows, place], nothing - 1)
+        return np.concatenate([rows, empty]), np.concatenate([code, np.full(len(empty), nothing)])
+
+    def _interval_codes(self, item: Numerical, column: pa.Array) -> tuple[IntArray, IntArray]:
+        x = item.read(column)
+        token = item.tokens(x)
+        ordinary = np.ones(len(x), bool) if token is None else token == ORDINARY
+        transform: Any = item.transform
+        u = transform(np.where(ordinary, x, 0.0))
+        code = item.n_tokens + np.minimum((u * FINE).astype(np.intp), FINE - 1)
+        np.minimum.at(self.low, code[ordinary], x[ordinary])
+        np.maximum.at(self.high, code[ordinary], x[ordinary])
+        return np.arange(len(x)), code if token is None else np.where(ordinary, code, token)
+
+    def _interval(self, part: list[int]) -> str:
+        ends = np.unique([self.low[part].min(), self.high[part].max()])
+        style = axis_format(self.item)
+        return " to ".join(map(_brief, ends) if style is NUMBERS else style.texts(ends))
+
+    def _group(self, name: str, part: list[int] | list[np.intp]) -> Group:
+        rows, weight, p, y, variance = self.sums[:, part].sum(axis=1).tolist()
+        mean_p, mean_y = (p / weight, y / weight) if weight else (np.nan, np.nan)
+        known = variance > 0.0 and y == y
+        return Group(self.item.name, name, int(rows), weight, mean_p, mean_y, (p - y) / variance**0.5 if known else 0.0)
+
+
+def largest(groups: list[Group], most: int) -> list[Group]:
+    """At most so many groups, those with the most rows, in their order."""
+    kept = set(sorted(range(len(groups)), key=lambda i: -groups[i].rows)[:most])
+    return [group for i, group in enumerate(groups) if i in kept]
+
+
+def _brief(value: float) -> str:
+    """A value with four digits, or all those before the point."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def _joined(counts: FloatArray, first: int) -> list[list[int]]:
+    """Neighboring intervals joined to groups of about the same number of rows."""
+    share = counts[first:].sum() / GROUPS
+    parts: list[list[int]] = []
+    rows = share
+    for i in range(first, len(counts)):
+        if not counts[i]:
+            continue
+        if rows + counts[i] / 2 > share:
+            parts.append([])
+            rows = 0.0
+        parts[-1].append(i)
+        rows += counts[i]
+    return parts
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What the pass found.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of the data.
+    other_columns : list of str
+        Columns that are no fields of the model.
+    sample : pyarrow.Table
+        Some of the rows: the fields, and the target if it is known.
+    numbers : array
+        The places of these rows in the data, from 0.
+    tallies : list of Tally
+        Sums for each field.
+    scores, y, weight : arrays
+        Of all rows; y is None where there is no target.
+    """
+
+    n_rows: int
+    other_columns: list[str]
+    sample: pa.Table
+    numbers: IntArray
+    tallies: list[Tally]
+    scores: FloatArray
+    y: FloatArray | None
+    weight: FloatArray
+
+
+def survey(
+    fitted: Fitted,
+    data: str,
+    target: str | None,
+    weight: str | None,
+    sample_rows: int,
+    threads: int | None,
+    progress: Progress,
+    sep: str | None = None,
+) -> Survey:
+    """Read the data once."""
+    schema = fitted.encoder.schema
+    table = open_data(data, target_types(fitted, target, weight), sep)
+    names = list(dict.fromkeys([*schema.columns, *(name for name in (target, weight) if name is not None)]))
+    require_columns(table, names)
+    if target in schema.columns:
+        raise ValueError(f"--target {target}: that is a field of the model, which is given the answer")
+    sample, tallies = RowSample(sample_rows), [Tally(item) for item in fitted.encoder.fields]
+    parts: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+    watch = Watch(fitted.encoder)
+    progress.begin("reading and predicting", table.n_rows)
+    for batch in table.chunks(names, ROWS):
+        scores = fitted.scores(batch, threads=threads, watch=watch).astype(np.float64)
+        y = np.full(len(scores), np.nan)
+        if target is not None:
+            y = as_targets(batch.column(target), target, fitted.classes)
+            fitted.loss.check(y)
+        w = np.ones(len(y)) if weight is None else sample_weights(batch.column(weight), weight)
+        p = fitted.loss.predict(scores)
+        for tally in tallies:
+            tally.add(batch.column(tally.item.column), w, p, y, _variance(fitted.loss, p, y))
+        sample.add(batch)
+        parts.append((scores, y, w))
+        progress.advance(batch.num_rows)
+    watch.warn()
+    if not any(part[2].any() for part in parts):
+        raise ValueError(f"{data!r} has no rows to explain" + (f", or {weight!r} is 0 throughout" if weight else ""))
+    scores, y, w = map(np.concatenate, zip(*parts, strict=True))
+    others = [name for name in table.names if name not in schema.columns]
+    return Survey(
+        len(scores), others, sample.table(), sample.numbers, tallies, scores, None if target is None else y, w
+    )
+
+
+def _variance(loss: Loss, p: FloatArray, y: FloatArray) -> FloatArray:
+    """The variance of each target around its prediction, as the loss sees it."""
+    if loss.name == "logistic":
+        return p * (1.0 - p)
+    return p if loss.name == "poisson" else (y - p) ** 2

@@ -1,0 +1,69 @@
+"""A fitted model as compiled code takes it, one row at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._core import RowScorer
+from splinefm.encode.rows.fields import RowFields
+from splinefm.learn.fitted import Fitted
+from splinefm.model.between import field_weights
+from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+
+Float32 = npt.NDArray[np.float32]
+
+
+_MODELS: dict[type, str] = {
+    FM: "fm",
+    FwFM: "fwfm",
+    LowRankFwFM: "fwfm",
+    FmFM: "fmfm",
+    FFM: "ffm",
+    HigherOrderFM: "higher",
+}
+
+
+def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
+    """The parameters of a model beside its fields; shared with the model where vectors need no padding."""
+    model, params = fitted.model, fitted.params
+    n_fields = len(fitted.encoder.fields)
+    k = model.k if isinstance(model, FFM) else model.width(n_fields)
+    padded = 4 if k <= 4 else -(-k // 8) * 8
+    return RowScorer(
+        encoder=fields.encoder,
+        model=_MODELS[type(model)],
+        k=padded,
+        order=getattr(model, "order", 2),
+        factors=_padded(params["factors"], k, padded),
+        linear=np.ascontiguousarray(params["linear"], np.float32),
+        between=_between_fields(fitted, padded),
+        bias=float(params["bias"][0]),
+        link=fitted.loss.name,
+        center=fitted.loss.center,
+        scale=fitted.loss.scale,
+    )
+
+
+def _padded(factors: npt.NDArray[Any], k: int, padded: int) -> Float32:
+    """Rows whose vectors of k numbers are followed by zeros."""
+    if k == padded:
+        return np.ascontiguousarray(factors, np.float32)
+    n = len(factors)
+    wide = np.zeros((n, factors.shape[1] // k, padded), np.float32)
+    wide[:, :, :k] = factors.reshape(n, -1, k)
+    return wide.reshape(n, -1)
+
+
+def _between_fields(fitted: Fitted, padded: int) -> Float32:
+    """Weights or matrices between fields, flat; matrices by their second field."""
+    model, params = fitted.model, fitted.params
+    if isinstance(model, FwFM | LowRankFwFM):
+        return np.ascontiguousarray(field_weights(model, params), np.float32).ravel()
+    if isinstance(model, FmFM):
+        matrices = params["field_matrices"].transpose(1, 0, 2, 3)
+        more = padded - matrices.shape[2]
+        return np.ascontiguousarray(np.pad(matrices, ((0, 0), (0, 0), (0, more), (0, more))), np.float32).ravel()
+    return np.zeros(1, np.float32)

@@ -1,1 +1,0 @@
-"""What a `Fitted` is good for."""

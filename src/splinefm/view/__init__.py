@@ -1,0 +1,1 @@
+"""Exact curves and surfaces of a segment."""

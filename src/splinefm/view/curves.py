@@ -1,0 +1,270 @@
+"""Curves and bars: the score along one field, for one segment or for several."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.bases.curves import (
+    pieces,
+    scipy_polynomial,
+    scipy_spline,
+    spline_roots,
+    sum_of_levels,
+    transform_slope,
+    unit_range,
+)
+from splinefm.encode.bases.kinds import Polynomial
+from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.axis import as_column, effects_at, more_axes, plain
+from splinefm.encode.fields.numerical import ORDINARY, spread
+from splinefm.learn.losses import Loss
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Extremum(NamedTuple):
+    """Where a curve is largest or smallest: in the unit of the column, the value there, and the place in u."""
+
+    at: Any
+    value: Any
+    u: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """What curves and bars share: a number per table row of the field, for one segment or for several."""
+
+    field: Any
+    rows: FloatArray = dataclasses.field(repr=False)
+    intercept: Any
+    loss: Loss = dataclasses.field(repr=False)
+    counts: FloatArray | None = dataclasses.field(default=None, repr=False)
+
+    def __call__(self, values: object, *, link: bool = False) -> FloatArray:
+        """Scores at raw values; `link=True`: predictions (probability, mean or rate).
+
+        Parameters
+        ----------
+        values : array
+            Values of the field, missing and special ones included.
+        link : bool
+            Whether to turn scores into predictions.
+        """
+        effects = effects_at(self.field, self.rows, values)
+        scores = effects + more_axes(np.asarray(self.intercept), self.rows.ndim - 1, effects.ndim)
+        return self.loss.predict(scores) if link else scores
+
+    def __len__(self) -> int:
+        """Number of segments of a family."""
+        self._check_family()
+        return len(self.rows)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, number: Any) -> Self:
+        """The view of one segment of a family, or of some of them."""
+        self._check_family()
+        return replace(self, rows=self.rows[number], intercept=plain(self.intercept[number]))
+
+    @property
+    def tokens(self) -> dict[str, Any]:
+        """Scores at the values that have a row of their own: special values ("= 0"), "missing", "rare"."""
+        return {name: plain(self.intercept + self.rows[..., i]) for i, name in enumerate(self._token_names())}
+
+    @property
+    def met_tokens(self) -> dict[str, Any]:
+        """`tokens` without those that no training row had, where that is known: the model never learned them."""
+        met = np.ones(self.rows.shape[-1]) if self.counts is None else self.counts
+        return {name: scores for (name, scores), n in zip(self.tokens.items(), met, strict=False) if n > 0}
+
+    @property
+    def shown_tokens(self) -> dict[str, Any]:
+        """`met_tokens` without the buckets of hashed categories, which stand for no value that has a name."""
+        return {name: scores for name, scores in self.met_tokens.items() if not name.startswith("bucket ")}
+
+    def _token_names(self) -> list[str]:
+        raise NotImplementedError
+
+    def _check_family(self) -> None:
+        if self.rows.ndim == 1:
+            raise TypeError(f"this is the {type(self).__name__} of one segment; sf.segments makes several")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve(_View):
+    """The score along a numerical field: β + Σ_i α_i B_i(T(z)); made by `segment`.
+
+    Parameters
+    ----------
+    field : Numerical
+        The field, with its transform T and basis B.
+    rows : array
+        The effect of each table row of the field: tokens, then basis functions.
+    intercept : float
+        β, the score without the field.
+    loss : Loss
+        Says what a prediction is.
+    counts : array, optional
+        Training rows that touch each table row of the field.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> x = sf.Numerical("x", sf.MinMax(0, 10), sf.BSpline(2, 1))
+    >>> curve = Curve(x, np.array([5.0, 0, 1, 0]), 1.0, Loss("squared"))
+    >>> curve([0.0, 2.5, 10.0, None])
+    array([1. , 1.5, 1. , 6. ])
+    >>> curve.maximum()
+    Extremum(at=5.0, value=2.0, u=0.5)
+    >>> curve.tokens
+    {'missing': 6.0}
+    """
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """α, one number per basis function."""
+        return self.rows[..., self.field.n_tokens :]
+
+    @property
+    def spline(self) -> Any:
+        """The score as a function of u, β included: a SciPy `BSpline`, or a `PPoly` for several resolutions.
+
+        A family has the axis of its segments last, as SciPy does. An `AttributeError` where the basis is
+        neither a spline nor a polynomial.
+        """
+        basis = self.field.basis
+        values = np.moveaxis(self.coefficients, -1, 0)
+        if isinstance(basis, BSpline):
+            return scipy_spline(basis, values + self.intercept)
+        if isinstance(basis, MultiResolution):
+            return sum_of_levels(basis, values, self.intercept)
+        if isinstance(basis, Polynomial):
+            return scipy_polynomial(basis, values, self.intercept)
+        raise AttributeError(
+            f"the basis of {self.field.name!r}, {type(basis).__name__}, is no spline: "
+            "use `coefficients`, or call the curve on values"
+        )
+
+    def derivative(self, values: object) -> FloatArray:
+        """Change of the score per unit of the column: the spline's derivative times that of the transform.
+
+        0 beyond the ends of the transform, NaN at special and missing values. `spline.derivative()` is the one
+        by u.
+        """
+        column, shape = as_column(self.field, values)
+        x = self.field.on_axis(column)
+        token = self.field.tokens(x)
+        ordinary = np.ones(len(x), bool) if token is None else token == ORDINARY
+        inside = np.where(ordinary, x, 0.0)
+        transform = self.field.transform
+        by_u = np.moveaxis(self.spline(transform(inside), nu=1), 0, -1)
+        slope = np.where(ordinary, by_u * transform_slope(transform, inside), np.nan)
+        return np.asarray(slope.reshape(self.rows.shape[:-1] + shape))
+
+    def maximum(self, low: float | None = None, high: float | None = None, *, link: bool = False) -> Extremum:
+        """The largest score of ordinary values, and where: from the piecewise polynomial, without a grid.
+
+        Special and missing values do not count (see `tokens`); next to one, it is the limit.
+
+        Parameters
+        ----------
+        low, high : float, optional
+            Look between these raw values only.
+        link : bool
+            Give the prediction there instead of the score.
+        """
+        return self._extremum(1.0, low, high, link)
+
+    def minimum(self, low: float | None = None, high: float | None = None, *, link: bool = False) -> Extremum:
+        """The smallest score of ordinary values, and where; see `maximum`."""
+        return self._extremum(-1.0, low, high, link)
+
+    def _token_names(self) -> list[str]:
+        names: list[str] = self.field.row_names()[: self.field.n_tokens]
+        return names
+
+    def _extremum(self, sign: float, low: float | None, high: float | None, link: bool) -> Extremum:
+        rows = np.atleast_2d(self.coefficients)
+        u, owner = self._candidates(*unit_range(self.field, low, high))
+        start, weight = self.field.basis(u)
+        effect = (rows[owner[:, None], spread(start, self.field.basis.widths)] * weight).sum(axis=1)
+        order = np.lexsort((-sign * effect, owner))
+        best = order[np.searchsorted(owner[order], np.arange(len(rows)))]
+        value = self.intercept + effect[best]
+        found = (self.field.transform.inverse(u[best]), self.loss.predict(value) if link else value, u[best])
+        return Extremum(*(found if self.rows.ndim > 1 else (float(part[0]) for part in found)))
+
+    def _candidates(self, first: float, last: float) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+        """Points of [first, last] among which the extrema are, and the segment of each."""
+        n = 1 if self.rows.ndim == 1 else len(self.rows)
+        breaks, degree = pieces(self.field)
+        inner = np.unique(np.clip(breaks, first, last))
+        if degree == 0:  # a point inside of each step: rounding could put a border into the step beside it
+            inner = (inner[:-1] + inner[1:]) / 2
+        shared = np.concatenate([inner, [first, last]])
+        points, owners = [np.tile(shared, n)], [np.repeat(np.arange(n), len(shared))]
+        if degree > 1:
+            roots = spline_roots(self.spline, breaks, degree)
+            points.append(np.concatenate(roots))
+            owners.append(np.repeat(np.arange(n), [len(part) for part in roots]))
+        u, owner = np.concatenate(points), np.concatenate(owners)
+        kept = (u >= first) & (u <= last)  # drops NaN, which SciPy uses for "zero on a whole piece"
+        return u[kept], owner[kept]
+
+
+@dataclass(frozen=True, eq=False)
+class Bars(_View):
+    """The score of each category of a field; made by `segment`.
+
+    Along a multi-valued field a bar is the score of a list with that one element.
+
+    Parameters
+    ----------
+    field : Categorical or MultiValued
+        The field.
+    rows : array
+        The effect of each table row of the field: tokens, then categories.
+    intercept : float
+        The score without the field.
+    loss : Loss
+        Says what a prediction is.
+    counts : array, optional
+        Training rows that touch each table row of the field.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> bars = Bars(sf.Categorical("c", vocabulary=["a", "b"]), np.array([9.0, 8.0, 1.0, 2.0]), 0.5, Loss("squared"))
+    >>> dict(zip(bars.names, bars.scores.tolist())), bars.tokens
+    ({'a': 1.5, 'b': 2.5}, {'missing': 9.5, 'rare': 8.5})
+    """
+
+    @property
+    def names(self) -> list[str]:
+        """The categories, in the order of the vocabulary: the most frequent first."""
+        names: list[str] = self.field.vocabulary.names.to_pylist()
+        return names
+
+    @property
+    def scores(self) -> FloatArray:
+        """The score of each category."""
+        return np.asarray(np.asarray(self.intercept)[..., None] + self.rows[..., self._n_tokens :])
+
+    @property
+    def predictions(self) -> FloatArray:
+        """The prediction for each category."""
+        return self.loss.predict(self.scores)
+
+    @property
+    def _n_tokens(self) -> int:
+        return int(self.rows.shape[-1] - len(self.field.vocabulary))
+
+    def _token_names(self) -> list[str]:
+        names: list[str] = self.field.row_names()[: self._n_tokens]
+        return names

@@ -1,0 +1,216 @@
+"""Curves, bars and surfaces as plain lists and dicts: their values on a grid, their extrema, their tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.encode.fields.axis import frequent_positions
+from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.tables.arrow import to_arrow
+from splinefm.encode.tables.columns import one_array
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.losses import Loss
+from splinefm.view.axes import RawAxis, split_tokens
+from splinefm.view.curves import Bars, Curve, Extremum
+from splinefm.view.formats import axis_format
+from splinefm.view.surfaces import Surface
+
+FloatArray = npt.NDArray[np.float64]
+View = Curve | Bars | Surface
+
+Value = float | str | list[str] | None
+BAR = "|"
+
+
+def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> FloatArray:
+    """Ordinary values of a numerical field, in raw units and in increasing order, evenly spread over u = T(z).
+
+    Days of the week are whole numbers, and are never between two.
+
+    Parameters
+    ----------
+    item : Numerical
+        A fitted field.
+    n : int
+        Number of values, at most: those that coincide or have a row of their own are left out.
+    values : array, optional
+        Data to stay inside of; otherwise the grid covers what a picture of the field shows.
+
+    Examples
+    --------
+    >>> from splinefm import MinMax
+    >>> value_grid(Numerical("x", MinMax(0, 8)), 5), value_grid(Numerical("x", MinMax(0, 8)), 3, np.array([2.0, 4.0]))
+    (array([0., 2., 4., 6., 8.]), array([2., 3., 4.]))
+    """
+    ordinary = None if values is None else split_tokens(item, values)[0]
+    axis = RawAxis.of([item], ordinary)
+    low, high = (axis.low, axis.high) if ordinary is None or not len(ordinary) else _overlap(axis, ordinary)
+    grid = _whole(low, high) if axis.format.whole else _spread(item, low, high, n)
+    return split_tokens(item, grid)[0] if len(split_tokens(item, grid)[0]) else grid
+
+
+def _spread(item: Numerical, low: float, high: float, n: int) -> FloatArray:
+    transform: Any = item.transform
+    first, last = transform(np.array([low, high]))
+    inner = np.asarray(transform.inverse(np.linspace(first, last, n)[1:-1]), np.float64)
+    grid: FloatArray = np.unique(np.concatenate([[low], np.clip(inner, low, high), [high]]))
+    return grid
+
+
+def _whole(low: float, high: float) -> FloatArray:
+    return np.arange(np.ceil(low), np.floor(high) + 1) + 0.0  # no -0.0
+
+
+def _overlap(axis: RawAxis, values: FloatArray) -> tuple[float, float]:
+    low, high = max(axis.low, float(values.min())), min(axis.high, float(values.max()))
+    return (low, high) if low <= high else (axis.low, axis.high)
+
+
+def column_values(fitted: Fitted, sample: pa.Table, name: str) -> FloatArray | None:
+    """The values of a numerical field in a table; None for other fields."""
+    item = fitted.encoder.schema[name]
+    return item.read(one_array(sample[item.column])) if isinstance(item, Numerical) else None
+
+
+def field_column(fitted: Fitted, sample: pa.Table, name: str) -> pa.Array:
+    """The values of a field in a table, along its axis: numbers for a numerical field."""
+    values = column_values(fitted, sample, name)
+    return (
+        one_array(sample[fitted.encoder.schema[name].column]) if values is None else to_arrow(values, from_pandas=True)
+    )
+
+
+def numbers(values: Any) -> list[Any]:
+    """An array as lists of numbers, None where one is not finite."""
+    if np.ndim(values) > 1:
+        return [numbers(part) for part in values]
+    return [number_or_none(value) for value in np.asarray(values, np.float64).tolist()]
+
+
+def number_or_none(value: float) -> float | None:
+    """A number that JSON has."""
+    return float(value) if math.isfinite(value) else None
+
+
+def curve_values(curve: Curve, x: FloatArray) -> dict[str, Any]:
+    """A curve on a grid, its extrema and its tokens."""
+    scores = curve(x)
+    return {
+        "along": [curve.field.name],
+        "x": numbers(x),
+        **_both(curve.loss, scores),
+        "tokens": _tokens(curve),
+        "maximum": _extremum(curve, "maximum", x),
+        "minimum": _extremum(curve, "minimum", x),
+    }
+
+
+def place_text(fitted: Fitted, values: dict[str, Any], which: str, digits: int = 5) -> str:
+    """Where the maximum or the minimum of a curve is, as people read it."""
+    at, x = values[which]["at"], values["x"]
+    style = axis_format(fitted.encoder.schema[values["along"][0]])
+    return "-" if at is None else style.text(at, digits, x[-1] - x[0])
+
+
+def bar_values(fitted: Fitted, bars: Bars, most: int) -> dict[str, Any]:
+    """The most frequent categories, in the order to show them, and the tokens."""
+    names, counts = category_counts(fitted, bars.field.name, most)
+    place = {name: i for i, name in enumerate(bars.names)}
+    chosen = [place[name] for name in names]
+    return {
+        "along": [bars.field.name],
+        "categories": names,
+        "categories_in_all": len(place),
+        "training_counts": counts,
+        **_both(bars.loss, bars.scores[chosen]),
+        "tokens": _tokens(bars),
+    }
+
+
+def surface_values(surface: Surface, x: Sequence[Any], y: Sequence[Any]) -> dict[str, Any]:
+    """A surface on a grid; the rows of its scores belong to x."""
+    return {
+        "along": [item.name for item in surface.fields],
+        "x": list(x),
+        "y": list(y),
+        **_both(surface.loss, surface_scores(surface, x, y)),
+    }
+
+
+def surface_scores(surface: Surface, x: Sequence[Any], y: Sequence[Any]) -> FloatArray:
+    """The scores on a grid, also of fields that hold lists, shape (len(x), len(y))."""
+    first, second = (
+        [[value] for value in side] if isinstance(item, MultiValued) else list(side)
+        for item, side in zip(surface.fields, (x, y), strict=True)
+    )
+    scores = surface([one for one in first for _ in second], second * len(first))
+    return scores.reshape(len(first), len(second))
+
+
+def side_grid(fitted: Fitted, name: str, n: int, most: int, values: FloatArray | None = None) -> list[Any]:
+    """Values of a field for one side of a surface: a grid, or the most frequent categories in their order."""
+    item = fitted.encoder.schema[name]
+    if isinstance(item, Numerical):
+        return list(value_grid(item, n, values).tolist())
+    return category_counts(fitted, name, most)[0]
+
+
+def _both(loss: Loss, scores: FloatArray) -> dict[str, Any]:
+    return {"scores": numbers(scores), "predictions": numbers(loss.predict(scores))}
+
+
+def _tokens(view: Curve | Bars) -> dict[str, Any]:
+    scores = view.met_tokens.items()
+    return {name: {"score": score, "prediction": _prediction(view.loss, score)} for name, score in scores}
+
+
+def _extremum(curve: Curve, which: str, x: FloatArray) -> dict[str, Any] | None:
+    """On the range of the grid; None for bases whose extrema are not known in closed form."""
+    try:
+        found: Extremum = getattr(curve, which)(x[0], x[-1])
+    except ValueError:
+        return None
+    prediction = _prediction(curve.loss, found.value)
+    return {"at": number_or_none(found.at), "score": found.value, "prediction": prediction}
+
+
+def _prediction(loss: Loss, score: float) -> float:
+    return float(loss.predict(np.array(score)))
+
+
+def text_of(value: Value) -> str:
+    """A value as people read it.
+
+    Examples
+    --------
+    >>> text_of(3.0), text_of(["a", "b"]), text_of(None)
+    ('3', 'a|b', '(missing)')
+    """
+    if value is None:
+        return "(missing)"
+    if isinstance(value, list):
+        return BAR.join(value)
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], list[float]]:
+    """The most frequent categories of a field, in the order to show them, and how often training met them."""
+    schema = fitted.encoder.schema
+    item = schema[name]
+    assert not isinstance(item, Numerical)
+    counts = fitted.encoder.row_counts[schema.names.index(name)]
+    shown = frequent_positions(item, counts, most)
+    names: list[str] = vocabulary_names(item).take(to_arrow(shown)).to_pylist()
+    return names, counts[len(counts) - len(vocabulary_names(item)) :][shown].tolist()
+
+
+def vocabulary_names(item: Categorical | MultiValued) -> pa.LargeStringArray:
+    assert item.vocabulary is not None  # of a fitted field
+    return item.vocabulary.names

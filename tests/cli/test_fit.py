@@ -1,0 +1,170 @@
+"""`splinefm fit`: from a file to a model file, with the loss that suits the target."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import splinefm as sf
+from splinefm.cli.commands import fit as module
+from splinefm.encode.tables.open import open_table
+
+# Kernels are compiled for each model and k: one is enough here.
+SMALL = ("--model", "fm", "--k", "2", "--epochs", "2", "--threads", "1")
+
+
+def fit(run, data, target, *options):
+    result = run("fit", data, "--target", target, "--out", "new.sfm", *SMALL, "--json", *options)
+    return json.loads(result.stdout), result
+
+
+def test_a_model_is_fitted_and_saved(run, data, table):
+    summary, result = fit(run, data, "click", "--ignore", "id", "--ignore", "amount", "--seed", "3")
+    fitted = sf.load("new.sfm")
+    assert fitted.encoder.schema.names == ("price", "city", "views") and fitted.classes == ("no", "yes")
+    assert (fitted.model, fitted.training.epochs, fitted.training.seed) == (sf.FM(k=2), 2, 3)
+    assert (summary["loss"], summary["rows"], summary["fields"], summary["epochs"]) == ("logistic", 300, 3, 2)
+    assert summary["validation_loss"] == min(epoch.validation_loss for epoch in fitted.history)
+    assert "two values: 'no', 'yes'" in result.stderr and "epoch 2/2" in result.stderr
+    training = sf.Training(epochs=2, threads=1, seed=3)
+    same = sf.fit_model(
+        table.drop_columns(["id", "amount"]), "click", model=sf.FM(k=2), training=training, validation=0.1
+    )
+    assert np.array_equal(fitted.scores(table), same.scores(table))
+
+
+def test_the_result_for_people(run, data):
+    result = run("fit", data, "--target", "amount", "--out", "new.sfm", *SMALL, "--quiet")
+    assert not result.stderr
+    assert "RMSE" in result.stdout and "splinefm predict new.sfm NEW.csv" in result.stdout
+    without = run("fit", data, "--target", "amount", "--out", "new.sfm", *SMALL, "--quiet", "--validation", "0").stdout
+    assert "none; the last epoch is kept" in without
+
+
+def test_a_schema_file_is_obeyed(run, data):
+    sf.Schema([sf.Numerical("price", basis=sf.Bins(3)), sf.Categorical("city")]).save("schema.toml")
+    fit(run, data, "click", "--schema", "schema.toml", "--ignore", "city")
+    (only,) = sf.load("new.sfm").encoder.fields
+    assert only.name == "price" and only.basis.count == 3
+
+
+def test_weights_and_a_file_for_validation(run, data, make_table, write, tmp_path):
+    other = write(make_table(100, seed=1), tmp_path / f"other{data.suffix}")
+    summary, _ = fit(run, data, "click", "--ignore", "id", "--weight", "views", "--validation", other)
+    assert summary["rows"] == 300 and sf.load("new.sfm").encoder.schema.names == ("price", "city", "amount")
+
+
+@pytest.mark.parametrize(
+    ("values", "loss", "classes"),
+    [
+        ([0, 1], "logistic", None),
+        ([1, 2], "logistic", (1, 2)),
+        ([False, True], "logistic", (False, True)),
+        (["b", "a"], "logistic", ("a", "b")),
+        ([0.5, 1.5, 2.5], "squared", None),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_target_decides_the_loss(run, write, tmp_path, values, loss, classes, suffix):
+    write(pa.table({"x": np.arange(60.0), "y": (values * 30)[:60]}), tmp_path / f"d.{suffix}")
+    summary, _ = fit(run, f"d.{suffix}", "y")
+    assert summary["loss"] == loss and sf.load("new.sfm").classes == classes
+
+
+def test_a_dictionary_of_two_values_is_two_values(run, write, tmp_path):
+    labels = pa.array(["a", "b", None] * 20).dictionary_encode()
+    write(pa.table({"x": np.arange(60.0), "y": labels}), tmp_path / "d.parquet")
+    assert module.choose_loss(open_table(tmp_path / "d.parquet"), "y").loss == "logistic"
+
+
+def test_a_loss_that_is_given_is_taken(run, data):
+    summary, result = fit(run, data, "views", "--loss", "poisson", "--ignore", "id")
+    assert summary["loss"] == "poisson" and sf.load("new.sfm").loss.name == "poisson" and "as given" in result.stderr
+
+
+def test_a_second_run_can_be_left_out(run, data):
+    def selected(*options):
+        fit(run, data, "click", "--ignore", "id", *options)
+        return sf.load("new.sfm").training.select_resolutions
+
+    assert selected() and selected("--select-resolutions") and not selected("--no-select-resolutions")
+
+
+def test_the_learning_rate_may_stay_as_it_is(run, data):
+    options = ("--ignore", "id", "--no-select-resolutions", "--learning-rate", "0.01", "--schedule")
+    fit(run, data, "click", *options, "constant")
+    constant = sf.load("new.sfm")
+    assert {epoch.learning_rate for epoch in constant.history} == {0.01} and constant.training.schedule == "constant"
+    fit(run, data, "click", *options, "cosine")
+    assert sf.load("new.sfm").training.schedule == "cosine"
+
+
+def test_models_and_sizes(monkeypatch):
+    said = []
+
+    def make(n_fields=2, **settings):
+        schema = sf.Schema([sf.Numerical(f"x{i}") for i in range(n_fields)])
+        return module.make_model(module.FitRequest("d.csv", "y", "m.sfm", **settings), schema, said.append)
+
+    assert make() == sf.FwFM(k=16) and make(sizes={"k": 3}) == sf.FwFM(k=3)
+    assert said == ["model: FwFM(k=16)", "model: FwFM(k=3)"]
+    assert make(1000) == sf.FM(k=16) and "instead of FwFM(k=16)" in said[-1]
+    assert make(1000, model="fwfm") == sf.FwFM(k=16) and said[-1] == "model: FwFM(k=16)"
+    assert make(model="low-rank-fwfm", sizes={"k": 3, "rank": 2}) == sf.LowRankFwFM(k=3, rank=2)
+    assert make(model="higher-order-fm", sizes={"order": 4}) == sf.HigherOrderFM(order=4)
+    assert [make(model=name) for name in ("fm", "fwfm", "fmfm")] == [sf.FM(), sf.FwFM(), sf.FmFM()]
+
+
+def test_every_model_of_the_command_line_exists():
+    from splinefm.cli.options import ModelName
+
+    assert set(module._MODELS) == set(ModelName)
+
+
+def test_settings_reach_the_training(run, data):
+    options = {"--l2": 0.5, "--smoothness": 0.25, "--learning-rate": 0.125, "--batch-size": 50, "--patience": 1}
+    fit(run, data, "click", *(part for option in options.items() for part in option))
+    training = sf.load("new.sfm").training
+    found = (training.l2, training.smoothness, training.learning_rate, training.batch_size, training.patience)
+    assert found == tuple(options.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none.csv", "--target", "click"], "no file or folder 'none.csv'"),
+        (["data.csv", "--target", "clic"], "no column 'clic' in the table; nearest: 'click'"),
+        (["data.csv", "--target", "id"], "more than two values"),
+        (["one.csv", "--target", "y"], "the target 'y' is 1 in all rows"),
+        (["one.csv", "--target", "y", "--loss", "logistic"], "the target 'y' is 1 in all rows"),
+        (["holes.csv", "--target", "y"], "has no values"),
+        (["empty.csv", "--target", "y"], "cannot read 'empty.csv'"),
+        (["header.csv", "--target", "y"], "has no values"),
+        (["data.csv", "--target", "amount", "--loss", "logistic"], "more than two"),
+        (["data.csv", "--target", "click", "--weight", "wait"], "no column 'wait'"),
+        (["data.csv", "--target", "click", "--weight", "city"], "city"),
+        (["data.csv", "--target", "click", "--ignore", "none"], "no column 'none'"),
+        (["data.csv", "--target", "click", "--schema", "none.toml"], "none.toml"),
+        (["data.csv", "--target", "click", "--schema", "wrong.toml"], "wrong.toml: "),
+        (["data.csv", "--target", "click", "--schema", "other.toml"], "no column 'weather'"),
+        (["data.csv", "--target", "click", "--validation", "none.csv"], "no file or folder 'none.csv'"),
+        (["data.csv", "--target", "click", "--validation", "one.csv"], "no column 'click'"),
+        (["data.csv", "--target", "click", "--out", "nowhere/m.sfm"], "there is no folder"),
+        (["data.csv", "--target", "click", "--out", "."], "is a folder"),
+        (["data.csv", "--target", "click", "--out", "data.csv"], "would replace the input 'data.csv'"),
+    ],
+)
+def test_bad_input_is_a_message(run, table, write, tmp_path, arguments, message):
+    write(table.set_column(0, "id", pa.array([f"u{i}" for i in range(300)])), tmp_path / "data.csv")
+    (tmp_path / "one.csv").write_text("x,y\n" + "1,1\n2,1\n" * 20)
+    (tmp_path / "holes.csv").write_text("x,y\n1,\n2,NA\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "header.csv").write_text("x,y\n")
+    (tmp_path / "wrong.toml").write_text("fields = 3\n")
+    sf.Schema([sf.Categorical("weather")]).save(tmp_path / "other.toml")
+    out = () if "--out" in arguments else ("--out", "new.sfm")
+    result = run("fit", *arguments, *out, *SMALL, code=1)
+    assert message in result.stderr and not result.stdout
+    assert "epoch" not in result.stderr  # all of this is found before training
+    assert not (tmp_path / "new.sfm").exists()

@@ -1,0 +1,340 @@
+"""Explanations against brute force: all coalitions, all rows of the background, all values of a grid."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import splinefm as sf
+from splinefm.explain import importance, terms
+from splinefm.learn.losses import Loss
+from splinefm.model.family import formula_scores, init_params
+
+MODELS = [
+    sf.FM(k=4),
+    sf.FwFM(k=4),
+    sf.LowRankFwFM(k=4, rank=2),
+    sf.FmFM(k=(3, 4, 2, 4, 3)),
+    sf.FFM(k=4),
+]
+FIELDS = ("x", "kind", "tags", "z", "words")
+SCHEMA = sf.Schema(
+    [
+        sf.Numerical("x", sf.MinMax(), sf.BSpline(5), special=[0.0, "negative"]),
+        sf.Categorical("kind"),
+        sf.MultiValued("tags"),
+        sf.Numerical("z", sf.MinMax(), sf.MultiResolution((2, 4), degree=2), reduction="identity"),
+        sf.MultiValued("words", reduction="identity"),
+    ]
+)
+
+
+def make_table(n, seed=0):
+    rng = np.random.default_rng(seed)
+    words = [list(rng.choice(list("abcd"), rng.integers(0, 4), replace=False)) for _ in range(n)]
+    return {
+        "x": [[0.0, -1.0, None, float(rng.random() + 0.01)][int(c)] for c in rng.choice(4, n, p=[0.1, 0.1, 0.2, 0.6])],
+        "kind": [[None, "u", "v", "w"][int(c)] for c in rng.integers(0, 4, n)],
+        "tags": [None if rng.random() < 0.1 else words[i] for i in range(n)],
+        "z": [None if rng.random() < 0.1 else float(rng.normal()) for _ in range(n)],
+        "words": words[::-1],
+    }
+
+
+def take(table, rows):
+    return {name: [column[i] for i in rows] for name, column in table.items()}
+
+
+def random_fitted(schema, model, table, seed=1):
+    rng = np.random.default_rng(seed)
+    encoder = sf.fit_encoder(schema, table)
+    params = init_params(model, encoder.layout, rng)
+    for name, values in params.items():
+        changed = values + rng.normal(0, 0.4, values.shape).astype(np.float32)
+        # What an FmFM pads shorter vectors with stays zero.
+        params[name] = np.where(values == 0, values, changed) if name == "factors" else changed
+    return sf.Fitted(encoder, model, params, Loss())
+
+
+def scores(fitted, table):
+    """By the formula, in float64: not by the kernels that are tested."""
+    return formula_scores(fitted.model, fitted.params, fitted.encoder.encode(table))
+
+
+def brute_force(fitted, row, background):
+    """Shapley values of one row from the worth of every coalition."""
+    names, n = fitted.encoder.schema.names, len(background["x"])
+    worth = {}
+    for size in range(len(names) + 1):
+        for coalition in itertools.combinations(names, size):
+            mixed = {name: [row[name]] * n if name in coalition else background[name] for name in names}
+            worth[coalition] = scores(fitted, mixed).mean()
+    values = []
+    for name in names:
+        value = 0.0
+        for coalition, before in worth.items():
+            if name not in coalition:
+                after = worth[tuple(other for other in names if other in coalition or other == name)]
+                value += (after - before) / (len(names) * math.comb(len(names) - 1, len(coalition)))
+        values.append(value)
+    return np.array(values)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return make_table(60)
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=lambda model: type(model).__name__)
+def fitted(request, table):
+    return random_fitted(SCHEMA, request.param, table)
+
+
+class TestEveryModel:
+    def test_shapley_values_equal_the_sum_over_all_coalitions(self, fitted, table):
+        background, rows = take(table, range(7)), take(table, range(20, 24))
+        found = sf.shapley_values(fitted, rows, background)
+        expected = [brute_force(fitted, {name: rows[name][i] for name in rows}, background) for i in range(4)]
+        np.testing.assert_allclose(found.values, expected, rtol=1e-4, atol=1e-5)
+        assert found.fields == FIELDS
+
+    def test_shapley_values_add_up_to_the_score(self, fitted, table):
+        background = take(table, range(25))
+        found = sf.shapley_values(fitted, table, background)
+        assert found.base == pytest.approx(scores(fitted, background).mean(), rel=1e-5)
+        np.testing.assert_allclose(found.scores, scores(fitted, table), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found.scores, fitted.scores(table), rtol=1e-4, atol=1e-5)
+
+    def test_their_mean_over_the_background_is_zero(self, fitted, table):
+        values = sf.shapley_values(fitted, table, table).values
+        np.testing.assert_allclose(values.mean(axis=0), 0.0, atol=1e-6)
+
+    def test_a_row_compared_with_itself_has_none(self, fitted, table):
+        row = take(table, [3])
+        np.testing.assert_allclose(sf.shapley_values(fitted, row, row).values, 0.0, atol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("name", "grid"),
+        [
+            ("x", [0.0, -3.0, None, 0.2, 0.9, 50.0]),
+            ("kind", ["u", "w", None, "never seen"]),
+            ("tags", [["a"], [], None, ["b", "d"]]),
+            ("z", np.linspace(-2, 2, 5)),
+            ("words", [["a"], ["c", "b"], []]),
+        ],
+    )
+    def test_curves_are_scores_with_one_field_set(self, fitted, table, name, grid):
+        expected = np.array([scores(fitted, {**table, name: [value] * 60}) for value in grid]).T
+        curves = sf.individual_curves(fitted, table, name, grid)
+        np.testing.assert_allclose(curves, expected, rtol=1e-4, atol=1e-5)
+        dependence = sf.partial_dependence(fitted, name, grid, table)
+        np.testing.assert_allclose(dependence, expected.mean(axis=0), rtol=1e-4, atol=1e-5)
+
+    def test_effects_add_up_to_the_score(self, fitted, table):
+        parts = sf.decompose(fitted, table, take(table, range(25)))
+        np.testing.assert_allclose(parts.scores, scores(fitted, table), rtol=1e-4, atol=1e-5)
+
+    def test_effects_have_mean_zero_under_independent_fields(self, fitted, table):
+        background = take(table, range(12))
+        parts = sf.decompose(fitted, background, background)
+        np.testing.assert_allclose(parts.main.mean(axis=0), 0.0, atol=1e-5)
+        for one, other in (("x", "z"), ("kind", "words"), ("z", "words")):
+            # A pair effect, with one of its fields fixed, has mean zero over the other.
+            pairs = np.array(list(itertools.product(range(12), range(12))))
+            crossed = take(background, pairs[:, 0])
+            crossed[other] = take(background, pairs[:, 1])[other]
+            effect = sf.decompose(fitted, crossed, background).pair(one, other).reshape(12, 12)
+            np.testing.assert_allclose(effect.mean(axis=0), 0.0, atol=1e-5)
+            np.testing.assert_allclose(effect.mean(axis=1), 0.0, atol=1e-5)
+            assert np.abs(effect).max() > 0.01
+
+    def test_the_main_effect_is_the_centered_dependence_where_fields_are_independent(self, fitted, table):
+        one = take(table, range(4))
+        rows = np.array(list(itertools.product(range(4), repeat=5)))
+        product = {name: [one[name][i] for i in rows[:, f]] for f, name in enumerate(FIELDS)}
+        parts = sf.decompose(fitted, one, product)
+        for f, name in enumerate(FIELDS):
+            curve = sf.partial_dependence(fitted, name, one[name], product)
+            np.testing.assert_allclose(parts.main[:, f], curve - parts.intercept, rtol=1e-4, atol=1e-4)
+        assert parts.intercept == pytest.approx(scores(fitted, product).mean(), rel=1e-4, abs=1e-5)
+
+    def test_importance_is_made_of_the_effects(self, fitted, table):
+        found, parts = sf.importance(fitted, table), sf.decompose(fitted, table, table)
+        np.testing.assert_allclose(found.main, parts.main.std(axis=0), rtol=1e-6)
+        np.testing.assert_allclose(found.shapley, np.abs(sf.shapley_values(fitted, table, table).values).mean(axis=0))
+        np.testing.assert_allclose(found.pairs[1, 3], parts.pair("kind", "z").std(), rtol=1e-6)
+        np.testing.assert_array_equal(found.pairs, found.pairs.T)
+        assert not found.pairs.diagonal().any()
+
+    def test_neither_threads_nor_blocks_change_anything(self, fitted, table, monkeypatch):
+        many = take(table, np.arange(1100) % 60)
+        once = sf.shapley_values(fitted, many, table, threads=1).values
+        np.testing.assert_array_equal(once, sf.shapley_values(fitted, many, table, threads=2).values)
+        np.testing.assert_array_equal(
+            sf.decompose(fitted, many, table, threads=1).pairs, sf.decompose(fitted, many, table, threads=2).pairs
+        )
+        curves = sf.individual_curves(fitted, many, "x", [0.1, None], threads=1)
+        found = sf.importance(fitted, many, table)
+        monkeypatch.setattr(terms, "BLOCK_BYTES", 1 << 12)
+        monkeypatch.setattr(importance, "EFFECT_ROWS", 100)
+        monkeypatch.setattr("splinefm.view.algebra._ROOM", 8)
+        np.testing.assert_allclose(
+            curves, sf.individual_curves(fitted, many, "x", [0.1, None], threads=2), rtol=1e-9, atol=1e-12
+        )
+        np.testing.assert_allclose(found.pairs, sf.importance(fitted, many, table).pairs, rtol=1e-6)
+
+    def test_slots_and_a_prepared_background_do_the_same_as_tables(self, fitted, table):
+        background = sf.Background.of(fitted, table)
+        slots = fitted.encoder.encode(table)
+        expected = sf.shapley_values(fitted, table, table)
+        np.testing.assert_array_equal(sf.shapley_values(fitted, slots, background).values, expected.values)
+        curve = sf.partial_dependence(fitted, "x", [0.1, 0.5], background)
+        np.testing.assert_array_equal(curve, sf.partial_dependence(fitted, "x", [0.1, 0.5], slots))
+
+    def test_no_rows_and_no_values_give_empty_arrays(self, fitted, table):
+        assert sf.shapley_values(fitted, take(table, []), table).values.shape == (0, 5)
+        assert sf.decompose(fitted, take(table, []), table).pairs.shape == (0, 10)
+        assert sf.individual_curves(fitted, table, "z", []).shape == (60, 0)
+        assert sf.partial_dependence(fitted, "z", [], table).shape == (0,)
+
+
+def test_shapley_values_equal_those_of_the_shap_package():
+    # One test for all models: what shap compiles takes several seconds in every process.
+    shap = pytest.importorskip("shap")
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.normal(size=(40, 3)), rng.integers(0, 4, 40), rng.random(40)])
+    X[::7, 0] = np.nan
+    schema = sf.Schema(
+        [
+            sf.Numerical("x0", sf.MinMax(), sf.BSpline(4)),
+            sf.Numerical("x1", sf.MinMax(), sf.BSpline(4), reduction="identity"),
+            sf.Numerical("x2", sf.Quantile()),
+            sf.Categorical("c"),
+            sf.Numerical("x3", sf.MinMax(), sf.Bins(3)),
+        ]
+    )
+
+    def as_table(array):
+        return dict(zip(schema.names, array.T, strict=True))
+
+    masker = shap.maskers.Independent(X[:15], max_samples=15)
+    for model in MODELS:
+        fitted = random_fitted(schema, model, as_table(X))
+
+        def score(array, fitted=fitted):
+            return scores(fitted, as_table(array))
+
+        theirs = shap.explainers.ExactExplainer(score, masker)(X[20:28], silent=True)
+        ours = sf.shapley_values(fitted, as_table(X[20:28]), as_table(X[:15]))
+        np.testing.assert_allclose(ours.values, theirs.values, rtol=1e-4, atol=1e-5, err_msg=str(model))
+        np.testing.assert_allclose(ours.base, theirs.base_values, rtol=1e-4, atol=1e-5, err_msg=str(model))
+
+
+@pytest.mark.parametrize("model", [sf.FM(4), sf.FwFM(4), sf.FmFM(4), sf.FFM(4)], ids=lambda model: type(model).__name__)
+def test_a_single_field(model):
+    table = {"z": [0.1, 0.4, None, 2.0]}
+    fitted = random_fitted(sf.Schema([sf.Numerical("z", sf.MinMax(), reduction="identity")]), model, table)
+    found = sf.shapley_values(fitted, table, table)
+    np.testing.assert_allclose(found.scores, scores(fitted, table), rtol=1e-5, atol=1e-6)
+    parts = sf.decompose(fitted, table, table)
+    assert parts.pairs.shape == (4, 0)
+    np.testing.assert_allclose(parts.main, found.values, atol=1e-6)
+    assert "pair" not in str(sf.importance(fitted, table))
+
+
+def test_fields_that_do_nothing_are_told_from_those_that_do():
+    rng = np.random.default_rng(5)
+    rows = {name: list(rng.random(800)) for name in ("one", "two", "idle")}
+    schema = sf.Schema([sf.Numerical(name, sf.MinMax(), sf.BSpline(4)) for name in rows])
+    fitted = random_fitted(schema, sf.FM(k=4), rows)
+    first = fitted.encoder.layout.row_ptr[2]
+    for name in ("factors", "linear"):
+        fitted.params[name][first:] = 0.0
+    found = sf.importance(fitted, rows)
+    assert found.shapley[2] == found.main[2] == found.pairs[2].max() == 0.0
+    assert found.ranked_fields()[-1] == ("idle", 0.0)
+    assert found.ranked_pairs()[0][:2] == ("one", "two")
+    text = str(found).splitlines()
+    assert text[0].split() == ["field", "mean", "|Shapley|", "main", "effect"]
+    assert text[3].split() == ["idle", "0", "0"]
+    assert text[6].startswith("one × two")
+
+
+@pytest.fixture(scope="module")
+def higher(table):
+    return random_fitted(SCHEMA, sf.HigherOrderFM(k=4, order=3), table)
+
+
+class TestHigherOrder:
+    def test_curves_are_exact(self, higher, table):
+        grid = [0.0, None, 0.3]
+        expected = np.array([scores(higher, {**table, "x": [value] * 60}) for value in grid]).T
+        np.testing.assert_allclose(sf.individual_curves(higher, table, "x", grid), expected, rtol=1e-4, atol=1e-5)
+        dependence = sf.partial_dependence(higher, "x", grid, table)
+        np.testing.assert_allclose(dependence, expected.mean(axis=0), rtol=1e-4, atol=1e-5)
+        assert sf.individual_curves(higher, table, "x", []).shape == (60, 0)
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda fitted, table: sf.shapley_values(fitted, table, table),
+            lambda fitted, table: sf.decompose(fitted, table, table),
+            lambda fitted, table: sf.importance(fitted, table),
+            lambda fitted, table: sf.Background.of(fitted, table),
+        ],
+    )
+    def test_what_is_not_available_says_so(self, higher, table, call):
+        with pytest.raises(ValueError, match=r"not available for a HigherOrderFM.*partial_dependence"):
+            call(higher, table)
+
+
+@pytest.fixture(scope="module")
+def small(table):
+    return random_fitted(SCHEMA, sf.FM(k=4), table)
+
+
+class TestBadInput:
+    def test_unknown_fields(self, small, table):
+        with pytest.raises(ValueError, match=r"no column 'kinds' among the fields; nearest: 'kind'"):
+            sf.partial_dependence(small, "kinds", ["u"], table)
+        with pytest.raises(ValueError, match=r"no column 'y' among the fields"):
+            sf.individual_curves(small, table, "y", [1.0])
+        parts = sf.decompose(small, table, table)
+        with pytest.raises(ValueError, match=r"no column 'w' among the fields"):
+            parts.pair("x", "w")
+        with pytest.raises(ValueError, match=r"two different fields, got 'x' twice"):
+            parts.pair("x", "x")
+
+    def test_an_empty_background(self, small, higher, table):
+        for call in (sf.shapley_values, sf.decompose, sf.importance):
+            with pytest.raises(ValueError, match=r"background has no rows"):
+                call(small, table, take(table, []))
+        with pytest.raises(ValueError, match=r"background has no rows"):
+            sf.partial_dependence(small, "x", [0.5], take(table, []))
+        with pytest.raises(ValueError, match=r"background has no rows"):
+            sf.partial_dependence(higher, "x", [0.5], take(table, []))
+
+    def test_importance_of_no_rows(self, small, table):
+        with pytest.raises(ValueError, match=r"the table has no rows"):
+            sf.importance(small, take(table, []), table)
+
+    def test_a_table_without_a_column(self, small, table):
+        with pytest.raises(ValueError, match=r"no column 'z' in the table"):
+            sf.shapley_values(small, {name: table[name] for name in FIELDS if name != "z"}, table)
+
+    def test_a_grid_of_another_type(self, small, table):
+        with pytest.raises(ValueError, match="'x'"):
+            sf.partial_dependence(small, "x", ["a"], table)
+
+    def test_slots_and_backgrounds_of_another_model(self, small, table):
+        other = random_fitted(sf.Schema([sf.Numerical("z")]), sf.FM(k=4), table)
+        with pytest.raises(ValueError, match="another encoder"):
+            sf.shapley_values(small, other.encoder.encode(table), table)
+        with pytest.raises(ValueError, match="another model"):
+            sf.shapley_values(replace(small, params=dict(small.params)), table, sf.Background.of(small, table))
+
+    def test_threads(self, small, table):
+        with pytest.raises(ValueError, match="threads must be at least 1"):
+            sf.shapley_values(small, table, table, threads=0)

@@ -1,0 +1,337 @@
+"""sf.tune: trials on one validation part, the best of them fitted, what goes wrong told."""
+
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import optuna
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from optuna.distributions import FloatDistribution, IntDistribution
+
+import splinefm as sf
+from splinefm.learn import metrics
+from splinefm.learn.training import Trained
+from splinefm.learn.tuning import trials
+
+# Kernels are compiled for each model and k: one is enough here.
+KEEP_K = {"k": None}
+RATES = dict.fromkeys(("k", "batch_size", "l2", "smoothness", "segments", "degree", "transform"))
+
+
+def make_table(rows=300, seed=0):
+    rng = np.random.default_rng(seed)
+    x, c = rng.normal(size=rows), rng.choice(["a", "b"], rows)
+    y = np.sin(2 * x) + (c == "a") + 0.1 * rng.normal(size=rows)
+    return {"x": x, "c": c, "y": y, "label": np.where(y + rng.logistic(size=rows) > 0.5, "yes", "no")}
+
+
+TABLE = make_table()
+NUMBERS = {name: TABLE[name] for name in ("x", "c", "y")}
+LABELS = {name: TABLE[name] for name in ("x", "c", "label")}
+
+
+def regressor(**settings):
+    return sf.SplineFMRegressor(sf.FM(k=2), **{"epochs": 3, "n_jobs": 1, **settings})
+
+
+def classifier(**settings):
+    return sf.SplineFMClassifier(sf.FM(k=2), **{"epochs": 3, "n_jobs": 1, **settings})
+
+
+def rmse_of(estimator):
+    """The validation loss of the best epoch, in the unit of the target."""
+    best = min(epoch.validation_loss for epoch in estimator.history_)
+    return estimator.fitted_.loss.scale * np.sqrt(2.0 * best)
+
+
+class TestResult:
+    def test_the_first_trial_is_the_estimator_as_it_is(self):
+        own = regressor(learning_rate=0.011, l2=3e-5, random_state=4)
+        tuned = sf.tune(own, NUMBERS, "y", trials=1, space=KEEP_K)
+        assert tuned.value == rmse_of(own.fit(NUMBERS, target="y"))
+        assert (tuned.params["learning_rate"], tuned.params["l2"]) == (0.011, 3e-5)
+        assert np.array_equal(tuned.estimator.predict(NUMBERS), own.predict(NUMBERS))
+
+    def test_the_estimator_is_what_fit_makes_of_the_best_settings(self):
+        own = regressor(validation=0.25, learning_rate=1e-4)
+        tuned = sf.tune(own, NUMBERS, "y", trials=8, space=KEEP_K, seed=1)
+        assert tuned.value == min(tuned.history["value"]) < tuned.history["value"][0]
+        assert tuned.value == rmse_of(tuned.estimator)
+        again = sf.SplineFMRegressor(**tuned.estimator.get_params(deep=False)).fit(NUMBERS, target="y")
+        assert np.array_equal(tuned.estimator.predict(NUMBERS), again.predict(NUMBERS))
+        assert tuned.estimator.learning_rate == tuned.params["learning_rate"] != own.learning_rate
+        assert not hasattr(own, "fitted_") and own.schema is None
+
+    def test_every_setting_of_the_best_trial_reaches_the_model(self):
+        space = {"segments": ["5+7"], "degree": [2], "transform": ["minmax"], "k": [2], "average": [False]}
+        numbers = {"learning_rate": [0.02], "batch_size": [64], "l2": [2e-5], "smoothness": [0.3], "patience": [2]}
+        fitted = sf.tune(regressor(), NUMBERS, "y", trials=1, space={**space, **numbers}).estimator.fitted_
+        field = fitted.encoder.fields[0]
+        assert (type(field.transform), field.basis) == (sf.MinMax, sf.MultiResolution((5, 7), 2))
+        training = fitted.training
+        assert (training.learning_rate, training.batch_size, training.average) == (0.02, 64, False)
+        assert (training.l2, training.smoothness, training.patience) == (2e-5, 0.3, 2)
+
+    def test_the_kind_of_model_may_be_searched(self):
+        space = {**RATES, "k": [2], "learning_rate": None, "model": ["FM", "FwFM"]}
+        tuned = sf.tune(regressor(), NUMBERS, "y", trials=4, seed=1, space=space)
+        assert {"FM", "FwFM"} == set(tuned.history["model"]) and tuned.history["model"][0] == "FM"
+        assert type(tuned.estimator.model).__name__ == tuned.params["model"]
+        assert tuned.estimator.fitted_.model == tuned.estimator.model
+
+    def test_the_history_is_a_table(self):
+        tuned = sf.tune(regressor(), NUMBERS, "y", trials=3, space=KEEP_K)
+        frame = pd.DataFrame(tuned.history)
+        assert len(frame) == 3 and frame["number"].tolist() == [0, 1, 2]
+        assert {"learning_rate", "segments", "value", "state", "epochs", "seconds"} <= set(frame.columns)
+        assert frame.loc[frame["value"].idxmin(), "learning_rate"] == tuned.params["learning_rate"]
+        assert isinstance(tuned.study, optuna.Study) and tuned.study.best_value == tuned.value
+
+    def test_the_same_seed_searches_the_same_and_another_one_does_not(self):
+        first, same, other = (
+            sf.tune(regressor(), NUMBERS, "y", trials=3, space=KEEP_K, seed=seed).history for seed in (1, 1, 2)
+        )
+        assert first["learning_rate"] == same["learning_rate"] and first["value"] == same["value"]
+        assert first["learning_rate"][1:] != other["learning_rate"][1:] and first["value"][0] == other["value"][0]
+
+
+class TestTables:
+    def test_y_apart_from_the_table_gives_the_same_trials(self):
+        named = sf.tune(regressor(), NUMBERS, "y", trials=3, space=KEEP_K)
+        apart = sf.tune(
+            regressor(), pd.DataFrame({"x": TABLE["x"], "c": TABLE["c"]}), TABLE["y"], trials=3, space=KEEP_K
+        )
+        assert named.history["value"] == apart.history["value"]
+        rows = pd.DataFrame({"x": [0.1], "c": ["a"]})
+        assert apart.estimator.predict(rows) == named.estimator.predict(rows)
+
+    def test_labels_from_a_file(self, tmp_path):
+        pq.write_table(pa.table(LABELS), tmp_path / "t.parquet")
+        tuned = sf.tune(classifier(), str(tmp_path / "t.parquet"), "label", trials=2, space=KEEP_K)
+        best = min(epoch.validation_loss for epoch in tuned.estimator.history_)
+        assert tuned.value == best and tuned.summary.metric == "logloss"
+        assert tuned.estimator.classes_.tolist() == ["no", "yes"]
+        labels = sf.tune(classifier(), {"x": TABLE["x"], "c": TABLE["c"]}, TABLE["label"], trials=2, space=KEEP_K)
+        assert labels.history["value"] == tuned.history["value"]
+
+    def test_validation_is_a_table_of_ones_own(self):
+        other = make_table(200, seed=1)
+        own = {name: other[name] for name in ("x", "c", "y")}
+        tuned = sf.tune(regressor(), NUMBERS, "y", trials=2, space=KEEP_K, eval_set=own)
+        error = tuned.estimator.predict(own) - own["y"]
+        assert tuned.value == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-5)
+        assert tuned.estimator.fitted_.encoder.n_rows == 300
+
+    def test_weights_of_rows_count(self):
+        heavy = {**NUMBERS, "w": np.where(TABLE["c"] == "a", 1.0, 0.0)}
+        even = sf.tune(regressor(), NUMBERS, "y", trials=1, space=KEEP_K)
+        tuned = sf.tune(regressor(), heavy, "y", sample_weight="w", trials=1, space=KEEP_K)
+        apart = {name: NUMBERS[name] for name in ("x", "c")}
+        arrays = sf.tune(regressor(), apart, TABLE["y"], sample_weight=heavy["w"], trials=1, space=KEEP_K)
+        assert tuned.value == arrays.value != even.value
+        assert "w" not in tuned.estimator.fitted_.encoder.schema.names
+
+    def test_a_schema_is_encoded_once(self, monkeypatch):
+        made, make = [], trials.make_chunks
+        monkeypatch.setattr(trials, "make_chunks", lambda *args, **more: made.append(1) or make(*args, **more))
+        tuned = sf.tune(
+            regressor(), NUMBERS, "y", trials=8, space={**KEEP_K, "degree": [3], "segments": ["schema", "8"]}
+        )
+        kinds = {(s, t) for s, t in zip(tuned.history["segments"], tuned.history["transform"], strict=True)}
+        assert len(made) == len(kinds) < 8
+
+    def test_what_does_not_fit_in_memory_is_encoded_again(self, monkeypatch):
+        made, make = [], trials.make_chunks
+        monkeypatch.setattr(trials, "make_chunks", lambda *args, **more: made.append(1) or make(*args, **more))
+        monkeypatch.setattr(trials, "MEMORY_BYTES", 1)
+        space = {**RATES, "learning_rate": None, "segments": ["schema", "8"]}
+        segments = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=6, space=space).history["segments"]
+        changes = sum(one != other for one, other in pairwise(segments))
+        assert len(made) == 1 + changes > 2
+
+
+class TestMetrics:
+    def test_more_of_some_metrics_is_better(self):
+        rows = make_table(200, seed=1)
+        held_out = ({name: rows[name] for name in ("x", "c")}, rows["label"])
+        X, y = {name: TABLE[name] for name in ("x", "c")}, TABLE["label"]
+        tuned = sf.tune(classifier(), X, y, trials=4, space=KEEP_K, metric="auc", eval_set=held_out)
+        assert tuned.value == max(tuned.history["value"]) and tuned.summary.maximize
+        predicted = tuned.estimator.predict_proba(held_out[0])[:, 1]
+        assert tuned.value == pytest.approx(metrics.auc(held_out[1] == "yes", predicted), rel=1e-5)
+
+    @pytest.mark.parametrize("metric", ["mae", "r2", "rmse"])
+    def test_metrics_are_in_the_unit_of_the_target(self, metric):
+        shifted = {**NUMBERS, "y": 100.0 + 10.0 * TABLE["y"]}
+        own = make_table(200, seed=1)
+        held_out = {"x": own["x"], "c": own["c"], "y": 100.0 + 10.0 * own["y"]}
+        tuned = sf.tune(regressor(), shifted, "y", trials=1, space=KEEP_K, metric=metric, eval_set=held_out)
+        expected = getattr(metrics, metric)(held_out["y"], tuned.estimator.predict(held_out))
+        assert tuned.value == pytest.approx(expected, rel=1e-4)
+
+    def test_counts(self):
+        counts = {**NUMBERS, "y": np.random.default_rng(0).poisson(np.exp(TABLE["y"]))}
+        tuned = sf.tune(regressor(loss="poisson"), counts, "y", trials=2, space=KEEP_K)
+        assert tuned.value == min(epoch.validation_loss for epoch in tuned.estimator.history_)
+
+
+class TestEndings:
+    def test_trials_that_lag_behind_are_pruned(self):
+        space = {**RATES, "learning_rate": [0.02, 1e-6]}
+        tuned = sf.tune(regressor(epochs=5), NUMBERS, "y", trials=14, space=space)
+        rates = {state: set() for state in ("complete", "pruned")}
+        for state, rate in zip(tuned.history["state"], tuned.history["learning_rate"], strict=True):
+            rates[state].add(rate)
+        assert rates["pruned"] == {1e-6}
+        pruned = [i for i, state in enumerate(tuned.history["state"]) if state == "pruned"]
+        assert all(tuned.history["epochs"][i] < 5 and tuned.history["value"][i] > tuned.value for i in pruned)
+        plain = sf.tune(regressor(epochs=5), NUMBERS, "y", trials=14, space=space, prune=False)
+        assert set(plain.history["state"]) == {"complete"}
+
+    def test_a_pruner_of_ones_own(self):
+        pruner = optuna.pruners.ThresholdPruner(upper=1e9, n_warmup_steps=1)
+        assert sf.tune(regressor(), NUMBERS, "y", trials=1, space=KEEP_K, prune=pruner).value > 0
+        with pytest.raises(ValueError, match=r"none of 2 trials is complete \(pruned\)"):
+            sf.tune(regressor(), NUMBERS, "y", trials=2, space=KEEP_K, prune=optuna.pruners.ThresholdPruner(upper=1e-9))
+
+    @pytest.mark.filterwarnings("ignore:overflow")
+    def test_a_trial_that_diverges_does_not_end_the_study(self):
+        tuned = sf.tune(regressor(), NUMBERS, "y", trials=8, space={**RATES, "learning_rate": [0.005, 1e30]})
+        states = dict(zip(tuned.history["learning_rate"], tuned.history["state"], strict=True))
+        assert states == {0.005: "complete", 1e30: "diverged"}
+        (diverged, *_) = (trial for trial in tuned.study.trials if trial.params["learning_rate"] > 1)
+        assert "lower learning_rate" in diverged.user_attrs["reason"]
+        with pytest.raises(ValueError, match=r"none of 2 trials is complete .*lower learning_rate"):
+            sf.tune(regressor(learning_rate=1e30), NUMBERS, "y", trials=2, space={**RATES, "learning_rate": [1e30]})
+
+    def test_ctrl_c_keeps_what_is_done(self, monkeypatch):
+        keyboard(monkeypatch, 3)
+        tuned = sf.tune(regressor(), NUMBERS, "y", trials=9, space=KEEP_K)
+        assert tuned.history["state"] == ["complete", "complete", "failed"]
+        assert tuned.estimator.fitted_.study == tuned.summary
+
+    def test_ctrl_c_inside_of_training_ends_the_search_too(self, monkeypatch):
+        train = trials.train_part
+        calls = []
+
+        def interrupted(*args):
+            calls.append(1)
+            return Trained(*train(*args)[:2], interrupted=len(calls) == 2)
+
+        monkeypatch.setattr(trials, "train_part", interrupted)
+        tuned = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=9, space=KEEP_K)
+        assert tuned.history["state"] == ["complete", "failed"]
+
+    def test_ctrl_c_before_anything_is_done_is_raised(self, monkeypatch):
+        keyboard(monkeypatch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            sf.tune(regressor(), NUMBERS, "y", trials=9, space=KEEP_K)
+
+    def test_the_time_is_limited_but_for_the_first_trial(self):
+        tuned = sf.tune(regressor(), NUMBERS, "y", trials=500, timeout=1e-9, space=KEEP_K)
+        assert tuned.history["state"] == ["complete"] and tuned.history["epochs"] == [3]
+
+    def test_a_trial_ends_where_the_time_does(self, monkeypatch):
+        from splinefm.learn.tuning.optuna import Search
+
+        left = iter([True] * 3 + [True, False])  # the first trial needs no time; the second begins, and is late then
+        monkeypatch.setattr(Search, "_in_time", lambda self: next(left, False))
+        tuned = sf.tune(regressor(), NUMBERS, "y", trials=9, space=KEEP_K)
+        assert tuned.history["state"] == ["complete", "failed"] and tuned.history["epochs"][1] < 3
+        assert tuned.study.trials[1].user_attrs["reason"] == "OutOfTime"
+
+    def test_an_error_in_a_trial_says_where(self, monkeypatch):
+        def broken(*args):
+            raise ZeroDivisionError("no")
+
+        monkeypatch.setattr(trials, "train_part", broken)
+        with pytest.raises(ZeroDivisionError) as caught:
+            sf.tune(regressor(), NUMBERS, "y", trials=2, space=KEEP_K)
+        assert "in trial 0 with" in caught.value.__notes__[0]
+
+
+def keyboard(monkeypatch, number):
+    """Ctrl-C is pressed in the trial of this number, counted from 1."""
+    run, calls = trials.Experiment.run, []
+
+    def pressed(self, *args):
+        calls.append(1)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return run(self, *args)
+
+    monkeypatch.setattr(trials.Experiment, "run", pressed)
+
+
+class TestWords:
+    def test_a_line_for_every_trial_on_request(self, capsys):
+        sf.tune(regressor(), NUMBERS, "y", trials=2, space=KEEP_K, verbose=True)
+        out, err = capsys.readouterr()
+        lines = err.splitlines()
+        assert not out and len(lines) == 2
+        assert lines[0].startswith("trial 0 (1 of 2)  RMSE 0.") and "best 0." in lines[1] and "0:00:00 left" in lines[1]
+
+    def test_nothing_otherwise_and_the_words_of_optuna_come_back(self, capsys):
+        before = optuna.logging.get_verbosity()
+        sf.tune(regressor(), NUMBERS, "y", trials=1, space=KEEP_K)
+        assert capsys.readouterr() == ("", "") and optuna.logging.get_verbosity() == before
+
+    def test_optuna_is_loaded_by_the_call_alone(self):
+        code = "import sys; import splinefm as sf; sf.tune; assert 'optuna' not in sys.modules"
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+    def test_without_optuna_the_message_says_how_to_get_it(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "optuna", None)
+        monkeypatch.delitem(sys.modules, "splinefm.learn.tuning.optuna", raising=False)
+        monkeypatch.delattr("splinefm.learn.tuning.optuna", raising=False)
+        with pytest.raises(ModuleNotFoundError, match=r'pip install "splinefm\[tune\]"'):
+            sf.tune(regressor(), NUMBERS, "y")
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"trials": 0}, "trials must be"),
+            ({"trials": 2.5}, "trials must be"),
+            ({"timeout": 0}, "timeout must be a number of seconds above 0"),
+            ({"timeout": "1h"}, "timeout must be"),
+            ({"seed": -1}, "seed must be"),
+            ({"metric": "auc"}, "metric must be one of loss, rmse, mae, r2 with the squared loss, got 'auc'"),
+            ({"prune": "median"}, "prune must be True, False or a pruner"),
+            ({"validation": 0}, "there are none; give validation a larger share"),
+            ({"validation": 1.5}, "validation must be a share"),
+            ({"space": {"learningrate": [0.1]}}, "'learningrate', which cannot be tuned; nearest: 'learning_rate'"),
+            ({"space": {"learningrate": None}}, "cannot be tuned"),
+            ({"space": {"seed": [1, 2]}}, "cannot be tuned"),
+            ({"space": {"k": []}}, "space\\['k'\\] is empty"),
+            ({"space": {"k": [0]}}, "space\\['k'\\] has the value 0: k must be"),
+            ({"space": {"k": 4}}, "must be a list of values, a distribution of Optuna"),
+            ({"space": {"segments": [(8, 32)]}}, "a value is text, a number"),
+            ({"space": {"segments": ["8-32"]}}, 'resolutions such as "8\\+32\\+128"'),
+            ({"space": {"degree": [9]}}, "space\\['degree'\\] has the value 9: degree must be"),
+            ({"space": {"transform": ["rank"]}}, "transform is one of 'auto', 'quantile'"),
+            ({"space": {"learning_rate": FloatDistribution(-1.0, 1.0)}}, "has the value -1.0: learning_rate must be"),
+            ({"space": {"degree": IntDistribution(1, 7)}}, "has the value 7: degree must be"),
+            ({"space": [("k", [4])]}, "space must be a mapping"),
+            ({"space": {**RATES, "learning_rate": None}}, "there is nothing to tune"),
+        ],
+    )
+    def test_what_cannot_be_is_refused_with_its_name(self, settings, message):
+        with pytest.raises(ValueError, match=message):
+            sf.tune(regressor(), NUMBERS, "y", **settings)
+
+    def test_other_estimators_are_refused(self):
+        for wrong in (sf.SplineFMRegressor, sf.FM(k=2), None):
+            with pytest.raises(TypeError, match=r"estimator must be such as sf\.SplineFMClassifier"):
+                sf.tune(wrong, NUMBERS, "y")
+
+    def test_a_target_that_is_not_there_is_told(self):
+        with pytest.raises(ValueError, match="'z'"):
+            sf.tune(regressor(), NUMBERS, "z")
+        with pytest.raises(ValueError, match="requires y"):
+            sf.tune(regressor(), NUMBERS, None)

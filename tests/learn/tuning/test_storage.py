@@ -1,0 +1,253 @@
+"""Studies that are kept: going on, sharing between processes, not mixing tasks."""
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+import splinefm as sf
+from splinefm.learn.tuning import optuna as studies
+from splinefm.learn.tuning import trials
+
+KEEP_K = {"k": None}
+ROWS = np.random.default_rng(0).normal(size=200)
+TABLE = {"x": ROWS, "y": np.sin(2 * ROWS)}
+
+
+def tune(storage, number, estimator=None, table=TABLE, **settings):
+    estimator = estimator or sf.SplineFMRegressor(sf.FM(k=2), epochs=2, n_jobs=1)
+    return sf.tune(estimator, table, "y", trials=number, storage=storage, **{"space": KEEP_K, **settings})
+
+
+def without_times(tuned):
+    return {name: column for name, column in tuned.history.items() if name != "seconds"}
+
+
+def open_study(storage, name="y-FM"):
+    with studies.quiet():
+        return optuna.load_study(study_name=name, storage=studies.open_storage(storage))
+
+
+@pytest.mark.parametrize("name", ["study.db", "study.journal"])
+def test_a_study_goes_on_as_if_it_had_not_been_interrupted(tmp_path, name):
+    storage = tmp_path / name
+    tune(storage, 2)
+    assert storage.stat().st_size > 0
+    tuned = tune(storage, 4)
+    assert without_times(tuned) == without_times(tune(None, 4))
+    again = tune(str(storage), 3)  # there are more already
+    assert without_times(again) == without_times(tuned) and again.value == tuned.value
+    assert np.array_equal(again.estimator.predict(TABLE), tuned.estimator.predict(TABLE))
+
+
+def test_twelve_trials_in_two_goes_are_those_of_one(tmp_path):
+    """The sampler learns from the trials before, from the eleventh on."""
+    tune(tmp_path / "study.journal", 11)
+    whole = without_times(tune(None, 12))
+    assert without_times(tune(tmp_path / "study.journal", 12)) == whole
+    assert len(set(whole["learning_rate"])) == 12
+
+
+def test_addresses_and_storages_of_optuna(tmp_path):
+    first = tune(f"sqlite:///{tmp_path}/study.db", 1)
+    assert without_times(tune(tmp_path / "study.db", 1)) == without_times(first)
+    memory = optuna.storages.InMemoryStorage()
+    tune(memory, 1)
+    assert len(tune(memory, 2).history["number"]) == 2
+
+
+def test_a_storage_holds_several_studies(tmp_path):
+    storage = tmp_path / "study.log"
+    tune(storage, 1)
+    tune(storage, 1, study_name="other", metric="mae")
+    with studies.quiet():
+        assert set(optuna.get_all_study_names(studies.open_storage(storage))) == {"y-FM", "other"}
+
+
+def test_ctrl_c_keeps_the_storage_sound(tmp_path, monkeypatch):
+    run, calls = trials.Experiment.run, []
+
+    def pressed(self, *args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return run(self, *args)
+
+    monkeypatch.setattr(trials.Experiment, "run", pressed)
+    assert tune(tmp_path / "study.journal", 3).history["state"] == ["complete", "failed"]
+    assert tune(tmp_path / "study.journal", 3).history["state"] == ["complete", "failed", "complete", "complete"]
+
+
+class TestOtherTasks:
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"estimator": sf.SplineFMRegressor(sf.FM(k=2), epochs=3, n_jobs=1)}, "epochs was 2, now it is 3"),
+            ({"estimator": sf.SplineFMRegressor(sf.FM(k=2), epochs=2, random_state=1)}, "validation rows was|seed was"),
+            ({"table": {"x": ROWS[:150], "y": TABLE["y"][:150]}}, "rows was 200, now it is 150"),
+            ({"table": {"x": ROWS, "y": 1.0 + TABLE["y"]}}, "targets? .*was"),
+            ({"table": {**TABLE, "z": ROWS}}, "field 'z' is new"),
+            ({"metric": "mae"}, "metric was RMSE, now it is mae"),
+            ({"validation": 0.3}, "validation rows was"),
+            ({"space": {**KEEP_K, "degree": [1, 2]}}, "space of degree was"),
+            ({"space": {**KEEP_K, "degree": None}}, "space of degree is gone"),
+        ],
+    )
+    def test_are_refused_by_what_differs(self, tmp_path, change, message):
+        tune(tmp_path / "study.journal", 1)
+        with pytest.raises(ValueError, match=message) as caught:
+            tune(tmp_path / "study.journal", 2, **change)
+        assert "the study 'y-FM' is of another task" in str(caught.value) and "study_name" in str(caught.value)
+        assert len(open_study(tmp_path / "study.journal").trials) == 1
+
+    def test_a_study_of_something_else_is_refused(self, tmp_path):
+        with studies.quiet():
+            study = optuna.create_study(study_name="y-FM", storage=studies.open_storage(tmp_path / "s.journal"))
+            study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
+        with pytest.raises(ValueError, match=r"sf\.tune has not made it"):
+            tune(tmp_path / "s.journal", 2)
+
+
+class TestOthersAtWork:
+    def begin_trial(self, storage, **process):
+        """A trial that runs, by somebody."""
+        study = open_study(storage)
+        trial = study.ask()
+        if process:
+            trial.set_user_attr("process", [process["host"], process["pid"]])
+        return trial
+
+    @pytest.mark.skipif(os.name != "posix", reason="other systems cannot be asked")
+    def test_what_a_killed_process_left_behind_blocks_nothing(self, tmp_path):
+        storage = tmp_path / "study.journal"
+        tune(storage, 1)
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        self.begin_trial(storage, host=socket.gethostname(), pid=dead.pid)
+        assert tune(storage, 2).history["state"] == ["complete", "complete"]
+
+    def test_a_trial_that_another_process_runs_counts(self, tmp_path):
+        storage = tmp_path / "study.journal"
+        tune(storage, 1)
+        for process in ({"host": socket.gethostname(), "pid": os.getpid()}, {"host": "elsewhere", "pid": 1}):
+            self.begin_trial(storage, **process)
+        assert tune(storage, 3).history["state"] == ["complete"]
+        assert tune(storage, 4).history["state"] == ["complete", "complete"]
+
+    def test_a_trial_that_does_not_say_whose_it_is_counts_for_a_moment(self, tmp_path, monkeypatch):
+        storage = tmp_path / "study.journal"
+        tune(storage, 1)
+        self.begin_trial(storage)
+        monkeypatch.setattr(studies, "_ALIVE_UNKNOWN", 1.0)
+        assert studies.count_trials(open_study(storage)) == 2
+        assert tune(storage, 2).history["state"] == ["complete", "complete"]
+
+    def test_who_has_nothing_left_to_do_waits_for_a_value(self, tmp_path, monkeypatch):
+        storage = tmp_path / "study.journal"
+        tune(storage, 1)
+        study = open_study(storage)
+        name, fingerprint = "later", study.user_attrs["splinefm"]
+        with studies.quiet():
+            later = studies.open_study(studies.open_storage(storage), name, False, fingerprint)
+        trial = later.ask()
+        trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
+        slept = []
+
+        def finish(seconds):
+            slept.append(seconds)
+            later.tell(trial, 0.25)
+
+        monkeypatch.setattr(studies.time, "sleep", finish)
+        tuned = tune(storage, 1, study_name=name)
+        assert len(slept) == 1 and tuned.value == 0.25 and tuned.params == {}
+
+    def test_after_a_while_other_machines_count_no_more(self, tmp_path, monkeypatch):
+        storage = tmp_path / "study.journal"
+        tune(storage, 1)
+        self.begin_trial(storage, host="elsewhere", pid=1)
+        monkeypatch.setattr(studies, "_ALIVE_ELSEWHERE", 0.0)
+        assert tune(storage, 2).history["state"] == ["complete", "complete"]
+
+    def test_the_settings_of_the_estimator_are_tried_even_if_the_first_trial_died(self, tmp_path, monkeypatch):
+        run = trials.Experiment.run
+        monkeypatch.setattr(trials.Experiment, "run", lambda self, *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            tune(tmp_path / "study.journal", 2)
+        monkeypatch.setattr(trials.Experiment, "run", run)
+        tuned = tune(tmp_path / "study.journal", 2)
+        assert tuned.history["state"] == ["failed", "complete", "complete"]
+        assert tuned.history["value"][1] == tune(None, 1).value
+
+    def test_a_trial_too_many_is_given_back(self, tmp_path, monkeypatch):
+        """Two processes that both saw one trial missing, at the same time."""
+        storage = tmp_path / "study.journal"
+        tune(storage, 1)
+        count, seen = studies.count_trials, []
+
+        def late(study, before=None):
+            if before is None and not seen:
+                seen.append(1)
+                number = count(study)
+                self.begin_trial(storage, host=socket.gethostname(), pid=os.getpid())
+                return number
+            return count(study, before)
+
+        monkeypatch.setattr(studies, "count_trials", late)
+        tuned = tune(storage, 2)
+        assert tuned.history["state"] == ["complete", "failed"]
+        assert tuned.study.trials[2].user_attrs["reason"] == "another process was faster"
+
+    def test_two_processes_share_a_study(self, tmp_path):
+        code = """
+            import numpy as np
+            import splinefm as sf
+            x = np.random.default_rng(0).normal(size=200)
+            estimator = sf.SplineFMRegressor(sf.FM(k=2), epochs=2, n_jobs=1)
+            table = {"x": x, "y": np.sin(2 * x)}
+            for name in ("study.journal", "study.db"):
+                print(sf.tune(estimator, table, "y", trials=4, storage=name, space={"k": None}).value)
+        """
+        command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        both = [subprocess.Popen(command, cwd=tmp_path, **pipes) for _ in range(2)]
+        results = [process.communicate(timeout=120) for process in both]
+        assert [process.returncode for process in both] == [0, 0], results
+        assert all(not errors for _, errors in results), results
+        for name, *values in zip(("study.journal", "study.db"), *(out.split() for out, _ in results), strict=True):
+            done = [trial for trial in open_study(tmp_path / name).trials if trial.state != TrialState.FAIL]
+            assert len(done) == 4 and {trial.state for trial in done} <= {TrialState.COMPLETE, TrialState.PRUNED}
+            assert len({trial.params["learning_rate"] for trial in done}) == 4
+            # Who is done first may not know the last trial of the other.
+            assert min(map(float, values)) == min(t.value for t in done if t.state == TrialState.COMPLETE)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("storage", "kind", "message"),
+        [
+            ("study.txt", ValueError, r"'study.txt' must end in .db, .sqlite, .sqlite3 \(SQLite\) or .journal, .log"),
+            ("study", ValueError, "must end in"),
+            ("nowhere/study.db", FileNotFoundError, "no folder 'nowhere'; make it first"),
+            ("nowhere/study.journal", FileNotFoundError, "no folder 'nowhere'"),
+            ("nosuchdb://me:secret@host/name", ValueError, r"cannot open the storage 'nosuchdb://me:\*\*\*@host/name'"),
+            (3, ValueError, "storage must be a path, an address or a storage of Optuna, got int"),
+        ],
+    )
+    def test_storages_that_cannot_be(self, storage, kind, message, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(kind, match=message):
+            tune(storage, 1)
+
+    @pytest.mark.parametrize("name", ["study.db", "study.journal"])
+    def test_a_file_that_is_something_else(self, name, tmp_path):
+        path = tmp_path / name
+        path.write_text("price,country\n1.5,US\n" * 100)
+        with pytest.raises(ValueError, match="cannot open the storage"):
+            tune(path, 1)
+        assert path.read_text().startswith("price,country")

@@ -1,0 +1,53 @@
+"""Words for people."""
+
+import pytest
+
+from splinefm._wording import for_reader, in_bytes, on_command_line, setting, visible
+from splinefm.encode.tables.open import missing_column_message, nearest_names
+
+
+def test_control_characters_are_written_out():
+    assert visible("\x1b]0;title\x07\x9b31m\x7f\u202e\u2028\r\n\t") == (
+        r"\x1b]0;title\x07\x9b31m\x7f\u202e\u2028\r\n\t"
+    )
+    assert visible("a\nb\x1b", lines=True) == "a\nb\\x1b"
+    plain = "größe, 東京, 👩‍💻, a\u00a0b"
+    assert visible(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 bytes"), (10**12, "1.0 TB"), (12.5e18, "12.5 EB"), (1e24, "1,000,000.0 EB"), (10**400, in_bytes(10**300))],
+)
+def test_sizes(size, text):
+    assert in_bytes(size) == text
+
+
+def test_advice_follows_the_reader():
+    assert (for_reader("a", "b"), setting("batch_size")) == ("a", "batch_size")
+    with on_command_line():
+        assert (for_reader("a", "b"), setting("batch_size")) == ("b", "--batch-size")
+    assert for_reader("a", "b") == "a"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Capital Gain", ["capital-gain", "capital-loss"]),
+        ("gain", ["capital-gain"]),
+        ("AGE", ["age"]),
+        ("workclass_of_person", ["workclass"]),
+        ("hours", ["hours-per-week"]),
+        ("zzz", 3),
+    ],
+)
+def test_the_nearest_names(name, found):
+    names = ["age", "workclass", "capital-gain", "capital-loss", "hours-per-week", "sex"]
+    nearest = nearest_names(name, names)
+    assert len(nearest) == found if isinstance(found, int) else nearest[: len(found)] == found
+
+
+def test_a_column_that_is_not_there_has_a_nearest_one():
+    message = missing_column_message("zzz", ["age", "sex", "size", "zone"])
+    assert "nearest: 'size', 'zone'" in message and message.endswith("Columns: 'age', 'sex', 'size', 'zone'")
+    assert missing_column_message("zzz", ["age"]) == "no column 'zzz' in the table. Columns: 'age'"
