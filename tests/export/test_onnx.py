@@ -568,7 +568,7 @@ def test_a_failed_export_leaves_the_old_file(tmp_path, monkeypatch):
 def test_without_onnx_the_message_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     monkeypatch.delitem(sys.modules, "splinefm.export.onnx.graph")
-    monkeypatch.delattr(sf.use, "onnx_graph")
+    monkeypatch.delattr(sys.modules["splinefm.export.onnx"], "graph")
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'splinefm\[onnx\]'"):
         sf.export_onnx(example(), tmp_path / "model.onnx")
 

@@ -26,6 +26,7 @@ from splinefm.model.family import init_params
 from splinefm.plots.captions import LONGEST, caption
 from splinefm.plots.decorations import PALETTE, RED
 from splinefm.plots.draw.reports import Z90, calibration_bins
+from splinefm.plots.figures import COLORS
 from splinefm.view.axes import BARS, RawAxis, Scale, choose_scale
 from splinefm.view.formats import number
 
@@ -305,7 +306,7 @@ def test_steps_and_splines_in_one_picture():
     for curve, line in zip((steps, spline), ax.get_lines(), strict=True):
         assert np.array_equal(line.get_ydata(), curve(line.get_xdata(), link=True))
     assert legend_texts(ax) == ["6 bins", "cubic"]
-    assert [line.get_color() for line in ax.get_lines()] == [sf.plots.COLORS[1], sf.plots.COLORS[0]]
+    assert [line.get_color() for line in ax.get_lines()] == [COLORS[1], COLORS[0]]
 
 
 # Raw axes

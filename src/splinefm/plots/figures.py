@@ -168,8 +168,8 @@ def bars(
     --------
     >>> import splinefm as sf
     >>> from splinefm.learn.losses import Loss
-    >>> bars = Bars(sf.Categorical("c", vocabulary=["a", "b"]), np.array([9.0, 8.0, 1.0, 2.0]), 0.5, Loss("squared"))
-    >>> [text.get_text() for text in bars(bars).get_yticklabels()]
+    >>> view = Bars(sf.Categorical("c", vocabulary=["a", "b"]), np.array([9.0, 8.0, 1.0, 2.0]), 0.5, Loss("squared"))
+    >>> [text.get_text() for text in bars(view).get_yticklabels()]
     ['b', 'a', '(missing)', '(rare)']
     """
     _check_kind("bars", bars, Bars, "made by fitted.segment along a categorical field")
@@ -201,8 +201,8 @@ def surface(surface: Surface, ax: Axes | None = None, *, link: bool = False, dat
     >>> import splinefm as sf
     >>> from splinefm.learn.losses import Loss
     >>> x, y = (sf.Numerical(name, sf.MinMax(0, 1), sf.BSpline(1, 1), missing="error") for name in "xy")
-    >>> surface = Surface((x, y), (np.zeros(2), np.zeros(2)), (np.eye(2), np.eye(2)), np.ones(2), 1.0, Loss("squared"))
-    >>> ax = surface(surface)
+    >>> view = Surface((x, y), (np.zeros(2), np.zeros(2)), (np.eye(2), np.eye(2)), np.ones(2), 1.0, Loss("squared"))
+    >>> ax = surface(view)
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('x', 'y')
     """
