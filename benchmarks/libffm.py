@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.slots import FieldLayout, Layout, Slots, empty_slots
+from splinefm.encode.slots import FieldLayout, SlotLayout, Slots, empty_slots
 from splinefm.model.family import FFM, init_params
 
 FIELDS, FEATURES, BATCH, THREADS = 39, 100_000, 4096, 2
@@ -35,12 +35,12 @@ def make_data(rows: int) -> tuple[Slots, npt.NDArray[np.float64]]:
     """One feature per field, and random targets."""
     rng = np.random.default_rng(0)
     each = FEATURES // FIELDS
-    layout = Layout(tuple(FieldLayout(f"C{i + 1}", each, (1,), (0,)) for i in range(FIELDS)))
+    layout = SlotLayout(tuple(FieldLayout(f"C{i + 1}", each, (1,), (0,)) for i in range(FIELDS)))
     slots = empty_slots(rows, layout)
     share = np.cumsum(np.arange(1, each + 1) ** -1.2)
     for field in range(FIELDS):
         rank = np.searchsorted(share, rng.random(rows) * share[-1])
-        slots.start[:, field] = layout.row_ptr[field] + rng.permutation(each)[np.minimum(rank, each - 1)]
+        slots.start[:, field] = layout.feature_ptr[field] + rng.permutation(each)[np.minimum(rank, each - 1)]
     slots.weight[:] = 1.0
     return slots, (rng.random(rows) < 0.25).astype(np.float64)
 
@@ -72,9 +72,9 @@ def their_seconds(k: int, rows: int, passes: int) -> float:
     slots, y = make_data(rows)
     places = np.arange(0, rows * FIELDS + 1, FIELDS)
     matrix = sparse.csr_matrix(
-        (np.ones(rows * FIELDS, np.float32), slots.start.ravel(), places), (rows, slots.layout.n_rows)
+        (np.ones(rows * FIELDS, np.float32), slots.start.ravel(), places), (rows, slots.layout.n_features)
     )
-    fields = np.repeat(np.arange(FIELDS), [field.n_rows for field in slots.layout.fields])
+    fields = np.repeat(np.arange(FIELDS), [field.n_features for field in slots.layout.fields])
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         path, _ = pylibffm.make_bin(folder, matrix, y.astype(np.float32), fields)
         begin = time.perf_counter()

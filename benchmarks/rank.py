@@ -12,7 +12,7 @@ thread. Contenders take turns:
 
 `matvec_vs_topk` is the time of `matrix @ vector` / the time of top-100, `topk_vs_lightgbm` the time of LightGBM / the
 time of top-100, medians, of the model for which it is lowest; the goals are at least 1/1.5 and 300. An index chooses
-its form: `effects` in the figures is 1 where items are table rows, whose effects are looked up, and 0 where they are
+its form: `effects` in the figures is 1 where items are features, whose effects are looked up, and 0 where they are
 vectors, as those of int8 always are. The quick run has 200,000 items with the FFM, because the matrix of all has 3.2
 GB, and the time of LightGBM for as many.
 

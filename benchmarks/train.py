@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.slots import FieldLayout, Layout, Slots, empty_slots
 from splinefm.encode.bases.splines import cardinal_splines
+from splinefm.encode.slots import FieldLayout, SlotLayout, Slots, empty_slots
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params, init_params
 
 N_NUMERICAL, N_CATEGORICAL, FEATURES, SEGMENTS, DEGREE = 13, 26, 1_000_000, 20, 3
@@ -78,16 +78,16 @@ def make_data(rows: int, features: int) -> tuple[Slots, npt.NDArray[np.float64]]
     categorical = [FieldLayout(f"C{i + 1}", each, (1,), (0,)) for i in range(N_CATEGORICAL)]
     n_spline = 1 + SEGMENTS + DEGREE
     numerical = [FieldLayout(f"I{i + 1}", n_spline, (DEGREE + 1,), (0,)) for i in range(N_NUMERICAL)]
-    slots = empty_slots(rows, Layout((*categorical, *numerical)))
+    slots = empty_slots(rows, SlotLayout((*categorical, *numerical)))
     layout = slots.layout
     share = np.cumsum(np.arange(1, each + 1) ** -1.2)
     for field in range(N_CATEGORICAL):
         rank = np.searchsorted(share, rng.random(rows) * share[-1])
-        slots.start[:, field] = layout.row_ptr[field] + rng.permutation(each)[np.minimum(rank, each - 1)]
+        slots.start[:, field] = layout.feature_ptr[field] + rng.permutation(each)[np.minimum(rank, each - 1)]
     slots.weight[:, :N_CATEGORICAL] = 1.0
     for field in range(N_CATEGORICAL, N_CATEGORICAL + N_NUMERICAL):
         start, weight = cardinal_splines(rng.random(rows), SEGMENTS, DEGREE)
-        slots.start[:, field] = layout.row_ptr[field] + 1 + start.ravel()
+        slots.start[:, field] = layout.feature_ptr[field] + 1 + start.ravel()
         slots.weight[:, layout.weight_ptr[field] : layout.weight_ptr[field + 1]] = weight
     return slots, (rng.random(rows) < 0.25).astype(np.float64)
 

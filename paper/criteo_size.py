@@ -126,7 +126,7 @@ def _fit(folder: Path, settings: Json) -> Json:
         "seconds": trained - started,
         "epoch_rows_per_second": fitted.history[0].rows_per_second,
         "score_seconds": time.perf_counter() - trained,
-        "table_rows": fitted.encoder.layout.n_rows,
+        "table_rows": fitted.encoder.layout.n_features,
         "logloss": loss,
         "peak_mb": _peak(),
     }

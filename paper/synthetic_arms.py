@@ -39,17 +39,17 @@ def fit_as_authors(train: Clicks, basis: Any, settings: Json, seed: int) -> sf.F
     """
     encoder = sf.fit_encoder(make_schema(basis), train.table, threads=1)
     slots, layout, model = encoder.encode(train.table, threads=1), encoder.layout, sf.FFM(k=settings["k"])
-    shape = (layout.n_rows, model.width(len(layout.fields)))
+    shape = (layout.n_features, model.width(len(layout.fields)))
     start = 0.5 / np.sqrt(settings["k"])
     params = {
         "bias": np.zeros(1, np.float32),
-        "linear": np.zeros(layout.n_rows, np.float32),
+        "linear": np.zeros(layout.n_features, np.float32),
         "factors": np.random.default_rng(seed).uniform(-start, start, shape).astype(np.float32),
     }
     optimizer = Optimizer("adagrad", 0.5 * settings["learning_rate"], eps=1e-10)
     decay = 4.0 * settings["weight_decay"]
     # DIFFERS: decay acts on the rows that a batch touches, and not on the bias, which learns at half the rate.
-    groups = [[Group(field.n_rows, decay, decay)] for field in layout.fields]
+    groups = [[Group(field.n_features, decay, decay)] for field in layout.fields]
     engine = CpuEngine(model, layout, params, "logistic", optimizer, groups, settings["batch_size"], threads=1)
     click, weight = train.click, np.ones(len(train.table))
     batches = np.split(np.arange(len(click)), range(settings["batch_size"], len(click), settings["batch_size"]))

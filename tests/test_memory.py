@@ -8,9 +8,9 @@ import pytest
 
 import splinefm as sf
 from splinefm import _memory as room
-from splinefm._memory import check_room, free_memory
+from splinefm._memory import check_memory, free_memory
 from splinefm.encode.bases.splines import check_count
-from splinefm.model.family import MOST_K, check_model_room
+from splinefm.model.family import MOST_K, check_model_memory
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def small_machine(monkeypatch):
 def test_the_message_says_what_is_needed_and_what_is_there(small_machine):
     message = "a big thing takes about 12.0 MB of memory, 10.0 MB are free; make it smaller"
     with pytest.raises(ValueError, match=re.escape(message)):
-        check_room(12e6, "a big thing", "make it smaller")
-    check_room(9e6, "a small thing", "")
+        check_memory(12e6, "a big thing", "make it smaller")
+    check_memory(9e6, "a small thing", "")
 
 
 def test_the_machine_is_not_asked_about_small_things(monkeypatch):
     monkeypatch.setattr(room, "free_memory", lambda: pytest.fail("asked"))
-    check_room(1000, "a small thing", "")
+    check_memory(1000, "a small thing", "")
 
 
 def write(folder, files):
@@ -138,10 +138,10 @@ TRAINING = sf.Training(epochs=1, threads=1)
         (sf.Categorical("c", unseen="hash", buckets=10**11), "at most 2,147,483,647 are possible; 'c' alone needs 100"),
         (
             sf.Categorical("c", unseen="hash", buckets=10**6),
-            "field 'c' with 1,000,003 table rows, of which a value uses 1",
+            "field 'c' with 1,000,003 features, of which a value uses 1",
         ),
-        (sf.Numerical("x", basis=sf.BSpline(10**6)), "field 'x' with 1,000,004 table rows, of which a value uses 4"),
-        (sf.Numerical("x", basis=sf.Fourier(1000)), "field 'x' with 2,002 table rows, of which a value uses 2,001"),
+        (sf.Numerical("x", basis=sf.BSpline(10**6)), "field 'x' with 1,000,004 features, of which a value uses 4"),
+        (sf.Numerical("x", basis=sf.Fourier(1000)), "field 'x' with 2,002 features, of which a value uses 2,001"),
     ],
 )
 def test_fields_that_are_too_large_are_refused(small_machine, field, message):
@@ -175,9 +175,9 @@ def test_models_that_are_too_large_are_refused(small_machine, model):
 def test_vectors_that_are_too_long_are_refused():
     layout = sf.fit_encoder(sf.Schema([sf.Categorical("c"), sf.Numerical("x")]), TABLE).layout
     for kind in (sf.FM, sf.FwFM, sf.LowRankFwFM, sf.FmFM, sf.FFM, sf.HigherOrderFM):
-        check_model_room(kind(k=16), layout)
+        check_model_memory(kind(k=16), layout)
         with pytest.raises(ValueError, match=f"k must be at most {MOST_K}, got 100,000,000"):
-            check_model_room(kind(k=100_000_000), layout)
+            check_model_memory(kind(k=100_000_000), layout)
 
 
 def test_orders_that_no_file_holds_are_refused():

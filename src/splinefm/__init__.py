@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from splinefm.encode.bases.kinds import Powers as Powers
     from splinefm.encode.bases.splines import BSpline as BSpline
     from splinefm.encode.bases.splines import MultiResolution as MultiResolution
-    from splinefm.encode.bases.starvation import Starvation as Starvation
+    from splinefm.encode.bases.starvation import BasisStarvation as BasisStarvation
     from splinefm.encode.drift import DriftWarning as DriftWarning
     from splinefm.encode.encoder import Encoder as Encoder
-    from splinefm.encode.encoder import Statistics as Statistics
+    from splinefm.encode.encoder import EncoderStatistics as EncoderStatistics
     from splinefm.encode.encoder import fit_encoder as fit_encoder
     from splinefm.encode.fields.categorical import Categorical as Categorical
     from splinefm.encode.fields.categorical import MultiValued as MultiValued
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from splinefm.encode.fields.timestamps import Timestamp as Timestamp
     from splinefm.encode.inference import infer_schema as infer_schema
     from splinefm.encode.schema import Schema as Schema
-    from splinefm.encode.slots import Layout as Layout
+    from splinefm.encode.slots import SlotLayout as SlotLayout
     from splinefm.encode.slots import Slots as Slots
     from splinefm.encode.tables.open import open_table as open_table
     from splinefm.encode.transforms.choice import choose_transform as choose_transform
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from splinefm.explain.background import Background as Background
     from splinefm.explain.decomposition import Decomposition as Decomposition
     from splinefm.explain.decomposition import decompose as decompose
-    from splinefm.explain.dependence import individual_curves as individual_curves
+    from splinefm.explain.dependence import ice_curves as ice_curves
     from splinefm.explain.dependence import partial_dependence as partial_dependence
     from splinefm.explain.importance import Importance as Importance
     from splinefm.explain.importance import importance as importance
@@ -103,13 +103,13 @@ _HOME = {
     "encode.bases.kinds": "Bins CustomBasis Fourier Polynomial Powers",
     "encode.fields.categorical": "Categorical MultiValued",
     "encode.drift": "DriftWarning",
-    "encode.encoder": "Encoder Statistics fit_encoder",
+    "encode.encoder": "Encoder EncoderStatistics fit_encoder",
     "encode.inference": "infer_schema",
     "encode.fields.numerical": "Numerical",
     "encode.schema": "Schema",
-    "encode.slots": "Layout Slots",
+    "encode.slots": "SlotLayout Slots",
     "encode.bases.splines": "BSpline MultiResolution",
-    "encode.bases.starvation": "Starvation",
+    "encode.bases.starvation": "BasisStarvation",
     "encode.tables.open": "open_table",
     "encode.fields.timestamps": "Timestamp",
     "encode.transforms.kinds": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile",
@@ -129,7 +129,7 @@ _HOME = {
     "explain.background": "Background",
     "view.curves": "Bars Curve",
     "explain.decomposition": "Decomposition decompose",
-    "explain.dependence": "individual_curves partial_dependence",
+    "explain.dependence": "ice_curves partial_dependence",
     "export.discretize": "DiscretizationReport discretization_error discretize",
     "export.libffm": "export_libffm export_libffm_rows",
     "export.onnx.model": "export_onnx onnx_inputs",

@@ -14,7 +14,7 @@ SMALL = 1 << 28
 _PROCESS, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
-def check_room(needed: float, what: str, way_out: str) -> None:
+def check_memory(needed: float, what: str, way_out: str) -> None:
     """Raise where something would take more memory than there is.
 
     Parameters
@@ -28,7 +28,7 @@ def check_room(needed: float, what: str, way_out: str) -> None:
 
     Examples
     --------
-    >>> check_room(10**18, "a table of 10 columns", "use fewer")  # doctest: +ELLIPSIS
+    >>> check_memory(10**18, "a table of 10 columns", "use fewer")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     ValueError: a table of 10 columns takes about 1.0 EB of memory, ... are free; use fewer

@@ -440,7 +440,7 @@ def test_a_surface_is_of_one_segment(run, rich_model):
 
 
 def test_a_model_that_does_not_know_its_means_needs_data(run, rich_model, rich, monkeypatch):
-    forgetful = replace(rich, encoder=replace(rich.encoder, row_weights=()))
+    forgetful = replace(rich, encoder=replace(rich.encoder, feature_weights=()))
     monkeypatch.setattr(view, "load", lambda path: forgetful)
     message = run("view", rich_model, "--along", "city", code=1).stderr
     assert "the mean of 'recency', 'age'" in message and "with --data TABLE" in message

@@ -62,7 +62,7 @@ def test_chunks_do_not_matter(cuts, seed):
 @given(cut=st.integers(1, 299), seed=st.integers(0, 99))
 def test_merged_halves_are_the_whole(cut, seed):
     table = make_table(300, seed)
-    first, second = sf.Statistics(SCHEMA), sf.Statistics(SCHEMA)
+    first, second = sf.EncoderStatistics(SCHEMA), sf.EncoderStatistics(SCHEMA)
     first.update(table.slice(0, cut))
     second.update(table.slice(cut))
     first.merge(pickle.loads(pickle.dumps(second)))  # as if it came from another process
@@ -72,7 +72,7 @@ def test_merged_halves_are_the_whole(cut, seed):
 def test_halves_of_a_large_table_differ_within_the_error_of_the_sketch():
     x = np.random.default_rng(0).normal(size=300_000)
     schema = sf.Schema([sf.Numerical("x", sf.Quantile())])
-    first, second = sf.Statistics(schema), sf.Statistics(schema)
+    first, second = sf.EncoderStatistics(schema), sf.EncoderStatistics(schema)
     first.update({"x": x[:100_000]})
     second.update({"x": x[100_000:]})
     first.merge(second)
@@ -91,7 +91,7 @@ def test_permuting_fields_permutes_the_encoding():
         windows = slice(ours.window_ptr[f], ours.window_ptr[f + 1])
         moved = slice(theirs.window_ptr[position], theirs.window_ptr[position + 1])
         np.testing.assert_array_equal(
-            slots.start[:, windows] - ours.row_ptr[f], permuted.start[:, moved] - theirs.row_ptr[position]
+            slots.start[:, windows] - ours.feature_ptr[f], permuted.start[:, moved] - theirs.feature_ptr[position]
         )
         weights = slice(ours.weight_ptr[windows.start], ours.weight_ptr[windows.stop])
         moved = slice(theirs.weight_ptr[moved.start], theirs.weight_ptr[moved.stop])
@@ -148,23 +148,23 @@ def test_rows_of_slots_are_inside_their_fields():
     layout = slots.layout
     width = np.diff(layout.weight_ptr)
     field = layout.unit_field[layout.window_unit]
-    assert (slots.start >= layout.row_ptr[field]).all()
-    assert (slots.start + width <= layout.row_ptr[field + 1]).all()
+    assert (slots.start >= layout.feature_ptr[field]).all()
+    assert (slots.start + width <= layout.feature_ptr[field + 1]).all()
 
 
 def test_row_counts_are_those_of_the_encoding():
     table = make_table(2000)
     encoder = sf.fit_encoder(SCHEMA, table)
     touched = np.asarray((encoder.encode(table).matrix() != 0).sum(axis=0)).ravel()
-    expected = np.concatenate(encoder.row_counts)
-    numerical = slice(0, encoder.layout.row_ptr[4])  # lists count elements, a repeated one twice
+    expected = np.concatenate(encoder.feature_counts)
+    numerical = slice(0, encoder.layout.feature_ptr[4])  # lists count elements, a repeated one twice
     # A value on a knot has a weight that is zero up to rounding: such rows may or may not count.
     np.testing.assert_allclose(touched[numerical], expected[numerical], atol=0.02 * 2000)
     assert np.median(np.abs(touched - expected)[numerical]) < 1.0
 
 
 def mean_weights(encoder, table):
-    """Of every table row, from the encoding itself."""
+    """Of every feature, from the encoding itself."""
     slots = encoder.encode(table)
     return np.asarray(slots.matrix().astype(np.float64).sum(axis=0)).ravel() / len(slots)
 
@@ -191,15 +191,15 @@ class TestMeanWeights:
             [sf.Numerical("x", sf.MinMax(), basis, special=[0.0, "negative", ">= 700"], reduction=reduction)]
         )
         encoder = sf.fit_encoder(schema, {"x": x})
-        np.testing.assert_allclose(encoder.row_means[0], mean_weights(encoder, {"x": x}), atol=1e-7)
+        np.testing.assert_allclose(encoder.feature_means[0], mean_weights(encoder, {"x": x}), atol=1e-7)
 
     def test_of_more_values_are_within_the_error_of_the_sketch(self):
         x = np.random.default_rng(0).lognormal(0, 2, 400_000)
         schema = sf.Schema([sf.Numerical("x", sf.Quantile(), sf.MultiResolution((4, 32)), special=[">= 50"])])
-        statistics = sf.Statistics(schema)
+        statistics = sf.EncoderStatistics(schema)
         statistics.update({"x": x})
         encoder = statistics.encoder()
-        error = np.abs(encoder.row_means[0] - mean_weights(encoder, {"x": x})).max()
+        error = np.abs(encoder.feature_means[0] - mean_weights(encoder, {"x": x})).max()
         bound = (
             2 * statistics.fields[0].sketch.rank_error()
         )  # a function of a spline rises and falls once, by 1 at most
@@ -212,8 +212,8 @@ class TestMeanWeights:
         names = [None if name == "9" else name for name in rng.integers(0, 60, 3000).astype(str)]
         schema = sf.Schema([sf.Categorical("c", min_count=50, unseen=unseen, buckets=7)])
         encoder = sf.fit_encoder(schema, {"c": names})
-        np.testing.assert_allclose(encoder.row_means[0], mean_weights(encoder, {"c": names}), atol=1e-12)
-        assert encoder.row_weights[0] is encoder.row_counts[0]
+        np.testing.assert_allclose(encoder.feature_means[0], mean_weights(encoder, {"c": names}), atol=1e-12)
+        assert encoder.feature_weights[0] is encoder.feature_counts[0]
 
     @pytest.mark.parametrize("unseen", ["rare", "neutral", "hash"])
     @pytest.mark.parametrize("max_length", [None, 3])
@@ -225,10 +225,10 @@ class TestMeanWeights:
         schema = sf.Schema([sf.MultiValued("t", None, reduction, max_length, min_count=100, unseen=unseen, buckets=7)])
         encoder = sf.fit_encoder(schema, {"t": lists})
         assert max(len(item or ()) for item in lists) > encoder.fields[0].max_length
-        np.testing.assert_allclose(encoder.row_means[0], mean_weights(encoder, {"t": lists}), atol=1e-7)
+        np.testing.assert_allclose(encoder.feature_means[0], mean_weights(encoder, {"t": lists}), atol=1e-7)
         if unseen != "neutral":  # counts are those of all elements, whatever becomes of them
-            assert encoder.row_counts[0].sum() == 4 + sum(len(item or ()) for item in lists)
-        halves = sf.Statistics(schema), sf.Statistics(schema)
+            assert encoder.feature_counts[0].sum() == 4 + sum(len(item or ()) for item in lists)
+        halves = sf.EncoderStatistics(schema), sf.EncoderStatistics(schema)
         halves[0].update({"t": lists[:300]})
         halves[1].update({"t": lists[300:]})
         halves[0].merge(halves[1])
@@ -239,15 +239,15 @@ class TestMeanWeights:
         encoder = sf.fit_encoder(SCHEMA, old)
         extended = encoder.extend(new)
         expected = (500 * mean_weights(encoder, old) + 700 * mean_weights(extended, new)) / 1200
-        np.testing.assert_allclose(np.concatenate(extended.row_means), expected, atol=1e-7)
+        np.testing.assert_allclose(np.concatenate(extended.feature_means), expected, atol=1e-7)
 
     def test_of_new_categories_begin_with_the_extension(self):
         schema = sf.Schema([sf.Categorical("c"), sf.MultiValued("t", reduction="mean")])
         encoder = sf.fit_encoder(schema, {"c": ["a", "b"], "t": [["u"], ["u", "v"]]})
         extended = encoder.extend({"c": ["new", "a"], "t": [["w", "u"], []]})
-        assert extended.row_means[0].tolist() == [0, 0, 0.5, 0.25, 0.25]  # missing, rare, a, b, new
-        assert extended.row_means[1].tolist() == [0, 0, 0.5, 0.125, 0.125]  # missing, rare, u, v, w
-        assert encoder.row_means[0].tolist() == [0, 0, 0.5, 0.5]
+        assert extended.feature_means[0].tolist() == [0, 0, 0.5, 0.25, 0.25]  # missing, rare, a, b, new
+        assert extended.feature_means[1].tolist() == [0, 0, 0.5, 0.125, 0.125]  # missing, rare, u, v, w
+        assert encoder.feature_means[0].tolist() == [0, 0, 0.5, 0.5]
 
     def test_of_an_extension_without_rows_stay(self):
         encoder = sf.fit_encoder(SCHEMA, make_table(50))
@@ -256,14 +256,20 @@ class TestMeanWeights:
     def test_not_known_are_nan_also_after_an_extension(self):
         table = make_table(50)
         encoder = sf.fit_encoder(SCHEMA, table)
-        less = sf.Encoder(encoder.fields, encoder.n_rows, encoder.notes, encoder.row_counts)
-        assert [bool(np.isnan(rows).all()) for rows in less.row_means] == [True, True, True, False, True]
-        assert [bool(np.isnan(rows).any()) for rows in less.extend(table).row_means] == [True, True, True, False, True]
-        assert less != encoder and less == sf.Encoder(less.fields, less.n_rows, less.notes, less.row_counts)
+        less = sf.Encoder(encoder.fields, encoder.n_rows, encoder.notes, encoder.feature_counts)
+        assert [bool(np.isnan(rows).all()) for rows in less.feature_means] == [True, True, True, False, True]
+        assert [bool(np.isnan(rows).any()) for rows in less.extend(table).feature_means] == [
+            True,
+            True,
+            True,
+            False,
+            True,
+        ]
+        assert less != encoder and less == sf.Encoder(less.fields, less.n_rows, less.notes, less.feature_counts)
 
     def test_of_another_number_of_rows_are_refused(self):
         encoder = sf.fit_encoder(SCHEMA, make_table(50))
-        for name in ("row_counts", "row_weights"):
+        for name in ("feature_counts", "feature_weights"):
             rows = getattr(encoder, name)
             for wrong in ((*rows[:1], rows[1][1:], *rows[2:]), rows[1:]):
                 with pytest.raises(ValueError, match=f"{name} must have an array per field"):
@@ -360,7 +366,7 @@ class TestBadTables:
 
     def test_statistics_of_another_schema(self):
         with pytest.raises(ValueError, match="same schema"):
-            sf.Statistics(SCHEMA).merge(sf.Statistics(sf.Schema([sf.Categorical("c")])))
+            sf.EncoderStatistics(SCHEMA).merge(sf.EncoderStatistics(sf.Schema([sf.Categorical("c")])))
 
     @pytest.mark.parametrize("threads", [1, 2])
     def test_an_error_in_a_later_block_reaches_the_caller(self, threads):
@@ -376,7 +382,7 @@ class TestBadTables:
         from splinefm.encode.slots import FieldLayout
 
         with pytest.raises(ValueError, match=r"'id' alone needs 2,147,483,647: give it fewer .*or raise its min_count"):
-            sf.Layout((FieldLayout("id", 2**31 - 1, (1,), (0,)), FieldLayout("x", 9, (1,), (0,))))
+            sf.SlotLayout((FieldLayout("id", 2**31 - 1, (1,), (0,)), FieldLayout("x", 9, (1,), (0,))))
 
 
 def test_a_family_with_given_parameters_is_taken_as_it_is():

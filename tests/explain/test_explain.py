@@ -127,7 +127,7 @@ class TestEveryModel:
     )
     def test_curves_are_scores_with_one_field_set(self, fitted, table, name, grid):
         expected = np.array([scores(fitted, {**table, name: [value] * 60}) for value in grid]).T
-        curves = sf.individual_curves(fitted, table, name, grid)
+        curves = sf.ice_curves(fitted, table, name, grid)
         np.testing.assert_allclose(curves, expected, rtol=1e-4, atol=1e-5)
         dependence = sf.partial_dependence(fitted, name, grid, table)
         np.testing.assert_allclose(dependence, expected.mean(axis=0), rtol=1e-4, atol=1e-5)
@@ -175,13 +175,13 @@ class TestEveryModel:
         np.testing.assert_array_equal(
             sf.decompose(fitted, many, table, threads=1).pairs, sf.decompose(fitted, many, table, threads=2).pairs
         )
-        curves = sf.individual_curves(fitted, many, "x", [0.1, None], threads=1)
+        curves = sf.ice_curves(fitted, many, "x", [0.1, None], threads=1)
         found = sf.importance(fitted, many, table)
         monkeypatch.setattr(terms, "BLOCK_BYTES", 1 << 12)
         monkeypatch.setattr(importance, "EFFECT_ROWS", 100)
         monkeypatch.setattr("splinefm.view.algebra._ROOM", 8)
         np.testing.assert_allclose(
-            curves, sf.individual_curves(fitted, many, "x", [0.1, None], threads=2), rtol=1e-9, atol=1e-12
+            curves, sf.ice_curves(fitted, many, "x", [0.1, None], threads=2), rtol=1e-9, atol=1e-12
         )
         np.testing.assert_allclose(found.pairs, sf.importance(fitted, many, table).pairs, rtol=1e-6)
 
@@ -196,7 +196,7 @@ class TestEveryModel:
     def test_no_rows_and_no_values_give_empty_arrays(self, fitted, table):
         assert sf.shapley_values(fitted, take(table, []), table).values.shape == (0, 5)
         assert sf.decompose(fitted, take(table, []), table).pairs.shape == (0, 10)
-        assert sf.individual_curves(fitted, table, "z", []).shape == (60, 0)
+        assert sf.ice_curves(fitted, table, "z", []).shape == (60, 0)
         assert sf.partial_dependence(fitted, "z", [], table).shape == (0,)
 
 
@@ -249,7 +249,7 @@ def test_fields_that_do_nothing_are_told_from_those_that_do():
     rows = {name: list(rng.random(800)) for name in ("one", "two", "idle")}
     schema = sf.Schema([sf.Numerical(name, sf.MinMax(), sf.BSpline(4)) for name in rows])
     fitted = random_fitted(schema, sf.FM(k=4), rows)
-    first = fitted.encoder.layout.row_ptr[2]
+    first = fitted.encoder.layout.feature_ptr[2]
     for name in ("factors", "linear"):
         fitted.params[name][first:] = 0.0
     found = sf.importance(fitted, rows)
@@ -271,10 +271,10 @@ class TestHigherOrder:
     def test_curves_are_exact(self, higher, table):
         grid = [0.0, None, 0.3]
         expected = np.array([scores(higher, {**table, "x": [value] * 60}) for value in grid]).T
-        np.testing.assert_allclose(sf.individual_curves(higher, table, "x", grid), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(sf.ice_curves(higher, table, "x", grid), expected, rtol=1e-4, atol=1e-5)
         dependence = sf.partial_dependence(higher, "x", grid, table)
         np.testing.assert_allclose(dependence, expected.mean(axis=0), rtol=1e-4, atol=1e-5)
-        assert sf.individual_curves(higher, table, "x", []).shape == (60, 0)
+        assert sf.ice_curves(higher, table, "x", []).shape == (60, 0)
 
     @pytest.mark.parametrize(
         "call",
@@ -300,7 +300,7 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"no column 'kinds' among the fields; nearest: 'kind'"):
             sf.partial_dependence(small, "kinds", ["u"], table)
         with pytest.raises(ValueError, match=r"no column 'y' among the fields"):
-            sf.individual_curves(small, table, "y", [1.0])
+            sf.ice_curves(small, table, "y", [1.0])
         parts = sf.decompose(small, table, table)
         with pytest.raises(ValueError, match=r"no column 'w' among the fields"):
             parts.pair("x", "w")

@@ -84,7 +84,7 @@ def make_fitted(schema, model=MODELS[0], seed=0, table=None, loss="logistic"):
     for name in params:
         if name.startswith("field_"):
             params[name] = params[name] + rng.normal(0.0, 0.5, params[name].shape).astype(np.float32)
-    params["linear"] = rng.normal(size=encoder.layout.n_rows).astype(np.float32)
+    params["linear"] = rng.normal(size=encoder.layout.n_features).astype(np.float32)
     params["bias"] = np.array([0.3], np.float32)
     return sf.Fitted(encoder, model, params, Loss(loss))
 
@@ -363,7 +363,7 @@ class TestFewestBins:
         # ε in proportion to √L and n = L / 2ε bins: ε / n is the same for all.
         np.testing.assert_allclose(recency.bound / recency.bins, price.bound / price.bins, rtol=0.05)
         even = sf.discretize(sf.discretize(fitted, "recency", max_error=0.005), "price", max_error=0.005)
-        rows = [model.encoder.layout.n_rows for model in (binned, even)]
+        rows = [model.encoder.layout.n_features for model in (binned, even)]
         assert rows[0] <= rows[1]
 
 
@@ -512,14 +512,14 @@ class TestLife:
         table = make_table(np.random.default_rng(1), 5000)
         fitted = make_fitted(make_schema(sf.BSpline(40)), table=table)
         binned = sf.discretize(fitted, {"recency": 10})
-        counts = binned.encoder.row_counts[0]
+        counts = binned.encoder.feature_counts[0]
         slots = binned.encoder.encode(table)
         expected = np.bincount(slots.start[:, 0], minlength=len(counts))[: len(counts)]
         np.testing.assert_allclose(counts, expected, atol=60)
-        np.testing.assert_array_equal(counts[:3], fitted.encoder.row_counts[0][:3])
+        np.testing.assert_array_equal(counts[:3], fitted.encoder.feature_counts[0][:3])
         assert len(binned.encoder.starvation().functions) == 10 + 6
         unknown = sf.discretize(make_fitted(make_schema(sf.Fourier(2)), table=table), {"recency": 10})
-        np.testing.assert_allclose(unknown.encoder.row_counts[0][3:], 500.0, rtol=1e-3)
+        np.testing.assert_allclose(unknown.encoder.feature_counts[0][3:], 500.0, rtol=1e-3)
         assert "10 simulated bins; before: MinMax" in binned.encoder.notes["recency"]
 
     def test_learning_goes_on(self):

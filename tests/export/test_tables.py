@@ -80,7 +80,7 @@ def category_row(field, table, places, value):
     return []
 
 
-def field_rows(field, table, places, value):
+def field_features(field, table, places, value):
     """Table rows of a value with their weights; a list of units, each of which is a list of (row, weight)."""
     if field["kind"] == "numerical":
         return [[(row, 1.0) for row in numerical_row(field, table, value)]]
@@ -152,7 +152,7 @@ def score_tables(folder, columns):
     for row in zip(*(columns[field["name"]] for field in fields), strict=True):
         score, vectors, owner = manifest["bias"], [], []
         for f, value in enumerate(row):
-            for unit in field_rows(fields[f], tables[f], places[f], value):
+            for unit in field_features(fields[f], tables[f], places[f], value):
                 sums = sum((weight * params[f][at] for at, weight in unit), np.zeros(1 + length))
                 score += sums[0]
                 vectors.append(sums[1:])
@@ -213,7 +213,7 @@ def make_fitted(schema, model=MODELS[0], loss=None, table=None):
     for name in params:
         if name.startswith("field_"):
             params[name] = params[name] + rng.normal(0.0, 0.5, params[name].shape).astype(np.float32)
-    params["linear"] = rng.normal(size=encoder.layout.n_rows).astype(np.float32)
+    params["linear"] = rng.normal(size=encoder.layout.n_features).astype(np.float32)
     params["bias"] = np.array([0.3], np.float32)
     return sf.Fitted(encoder, model, params, loss or Loss())
 

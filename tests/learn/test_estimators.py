@@ -499,19 +499,19 @@ def test_partial_fit_is_an_update_of_the_learner(labels):
 
 def test_partial_fit_learns_new_categories():
     model = classifier().fit(TABLE, CLICK)
-    before = model.fitted_.encoder.layout.n_rows
+    before = model.fitted_.encoder.layout.n_features
     new, _ = clicks(300, seed=1, names="xyz")
     first = model.predict_proba(new)[:, 1]
     for _ in range(30):
         model.partial_fit(new, new["c"] == "z", classes=[False, True])
-    assert model.fitted_.encoder.layout.n_rows == before + 3
+    assert model.fitted_.encoder.layout.n_features == before + 3
     p = model.predict_proba(new)[:, 1]
     gap = lambda values: values[new["c"] == "z"].mean() - values[new["c"] != "z"].mean()  # noqa: E731
     assert gap(p) > gap(first) + 0.2
     fresh = model.fit(TABLE, CLICK)
     np.testing.assert_array_equal(fresh.decision_function(TABLE), FITTED.decision_function(TABLE))
     fresh.partial_fit(TABLE, CLICK)
-    assert fresh.fitted_.encoder.layout.n_rows == before
+    assert fresh.fitted_.encoder.layout.n_features == before
 
 
 def test_a_first_batch_of_one_class():

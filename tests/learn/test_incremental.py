@@ -33,7 +33,7 @@ def test_new_categories_get_rows_and_old_rows_stay(model):
     learner.engine.grow(extended.layout, sf.learn.training.make_groups(extended, TRAINING), np.random.default_rng(0))
     learner.encoder = extended
     np.testing.assert_allclose(learner.fitted().scores(old), before, atol=1e-6)
-    grown = [b.n_rows - a.n_rows for a, b in zip(fitted.encoder.layout.fields, extended.layout.fields, strict=True)]
+    grown = [b.n_features - a.n_features for a, b in zip(fitted.encoder.layout.fields, extended.layout.fields, strict=True)]
     assert grown == [0, 2, 2]
 
 
@@ -66,7 +66,7 @@ def test_penalties_by_field_are_those_of_updates():
     weak = sf.Learner(fitted, sf.Training(threads=1, l2={"c": 0.0}))
     for learner in (strong, weak):
         learner.update(new, "click")
-    first, last = fitted.encoder.layout.row_ptr[1:3]
+    first, last = fitted.encoder.layout.feature_ptr[1:3]
     sizes = [np.abs(learner.fitted().params["factors"][first:last]).sum() for learner in (strong, weak)]
     assert sizes[0] < 0.95 * sizes[1]
     with pytest.raises(ValueError, match=r"l2 is given for 'd', which is no field\. Fields: 'x', 'c', 'tags'"):

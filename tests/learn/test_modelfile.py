@@ -74,8 +74,8 @@ def same_bits(first, second):
 
 def same_fitted(first, second):
     assert second.encoder == first.encoder
-    assert all(map(same_bits, second.encoder.row_counts, first.encoder.row_counts))
-    assert all(map(same_bits, second.encoder.row_weights, first.encoder.row_weights))
+    assert all(map(same_bits, second.encoder.feature_counts, first.encoder.feature_counts))
+    assert all(map(same_bits, second.encoder.feature_weights, first.encoder.feature_weights))
     assert list(second.encoder.notes) == list(first.encoder.notes)
     assert (second.model, second.loss, second.training) == (first.model, first.loss, first.training)
     np.testing.assert_array_equal(np.array(second.history), np.array(first.history))
@@ -156,7 +156,7 @@ class TestRoundTrip:
             learner = sf.Learner(start)
             loss = learner.update(new, "click")
             results.append((loss, learner.fitted()))
-        assert results[0][1].encoder.layout.n_rows > fitted.encoder.layout.n_rows
+        assert results[0][1].encoder.layout.n_features > fitted.encoder.layout.n_features
         for loss, learned in results[1:]:
             assert loss == results[0][0] and same_fitted(results[0][1], learned)
         results[2][1].save(tmp_path / "m.sfm")
@@ -266,9 +266,9 @@ all_fields = st.one_of(
 )
 def test_whatever_fields_there_are_come_back(tmp_path_factory, fields, model, loss, n_rows, notes, epochs):
     rng = np.random.default_rng(0)
-    counts = tuple(rng.integers(0, 2**40, item.layout.n_rows).astype(float) for item in fields)
+    counts = tuple(rng.integers(0, 2**40, item.layout.n_features).astype(float) for item in fields)
     history = tuple(Epoch(*values) for values in epochs)
-    weights = tuple(rng.choice([np.nan, 1.0]) * rng.normal(size=item.layout.n_rows) for item in fields)
+    weights = tuple(rng.choice([np.nan, 1.0]) * rng.normal(size=item.layout.n_features) for item in fields)
     fitted = random_fitted(Encoder(tuple(fields), n_rows, notes, counts, weights), model, loss, history)
     path = tmp_path_factory.mktemp("model") / "m.sfm"
     fitted.save(path)
@@ -622,7 +622,7 @@ class TestHostileDescriptions:
     def test_nonsense_is_refused(self, path, change, match):
         if "buckets" in match:
             data = self.rewrite(path, lambda description: (change(description), setting("hash", *BUCKETS)(description)))
-            return refused(path, data, "rows")
+            return refused(path, data, "features")
         refused(path, self.rewrite(path, change), match)
 
     NASTY = (
@@ -653,7 +653,7 @@ class TestHostileDescriptions:
                 except sf.ModelFileError:
                     continue
                 loaded += 1
-                assert fitted.encoder.layout.n_rows == len(fitted.params["linear"])
+                assert fitted.encoder.layout.n_features == len(fitted.params["linear"])
         assert 50 < loaded < 1000  # such as another version number, or other settings of the training
 
     def test_settings_that_an_older_version_did_not_write_get_their_defaults(self, small, path):
@@ -684,8 +684,8 @@ class TestHostileDescriptions:
             ("row_counts", None, "row_counts must be finite"),
             ("row_weights", None, "row_weights must be finite, or NaN for a whole field"),
             ("row_weights", [1.0] * 11 + [np.nan], "row_weights must be finite, or NaN for a whole field"),
-            ("row_weights", [1.0] * 11, "need 12 row_weights, there are 11"),
-            ("row_weights", [1.0] * 16, "need 12 row_weights, there are 16"),
+            ("row_weights", [1.0] * 11, "need 12 feature_weights, there are 11"),
+            ("row_weights", [1.0] * 16, "need 12 feature_weights, there are 16"),
             ("params/factors", None, "factors holds numbers that are not finite"),
             ("params/bias", None, "bias holds numbers that are not finite"),
         ],
@@ -713,7 +713,7 @@ def places(value, where=()):
 class TestWhatCannotBeSaved:
     def save(self, small, tmp_path, match, item=None, **changes):
         if item is not None:
-            layout = item.layout.n_rows
+            layout = item.layout.n_features
             encoder = Encoder((item,), 1, {}, (np.zeros(layout),))
             fitted = random_fitted(encoder, sf.FM(k=4))
         else:
@@ -753,8 +753,8 @@ class TestWhatCannotBeSaved:
         )
         self.save(small, tmp_path, "its loss is", loss=Loss("squared", 0.0, float("inf")))
         bad = replace(small.encoder)
-        object.__setattr__(bad, "row_counts", (*small.encoder.row_counts, np.zeros(3)))
-        self.save(small, tmp_path, "need 16 rows, row_counts has 19", encoder=bad)
+        object.__setattr__(bad, "feature_counts", (*small.encoder.feature_counts, np.zeros(3)))
+        self.save(small, tmp_path, "need 16 rows, feature_counts has 19", encoder=bad)
 
     def test_something_else(self, tmp_path):
         with pytest.raises(sf.ModelFileError, match=r"only a sf\.Fitted can be saved, got dict"):
@@ -922,7 +922,7 @@ class TestGolden:
             z = np.linspace(0.0, 1.0, 9)
             expected = new.segment(known, along="even", rest="mean", background=make_table())(z)
             np.testing.assert_allclose(new.segment(known, along="even", rest="mean")(z), expected, atol=1e-9)
-            np.testing.assert_array_equal(old.encoder.row_means[13], new.encoder.row_means[13])  # of a category
+            np.testing.assert_array_equal(old.encoder.feature_means[13], new.encoder.feature_means[13])  # of a category
 
     def test_a_file_of_format_1_can_be_saved_again(self, tmp_path):
         old = sf.load(GOLDEN / "format1-fm.sfm")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm._core import NEAR
-from splinefm.encode.slots import FieldLayout, Layout, Slots
+from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import workspace
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
@@ -92,9 +92,9 @@ def in_double(params):
 
 
 def design(slots):
-    """X[i, u, r]: weight of table row r in unit u of row i."""
+    """X[i, u, r]: weight of feature r in unit u of row i."""
     layout = slots.layout
-    X = np.zeros((len(slots), layout.n_units, layout.n_rows))
+    X = np.zeros((len(slots), layout.n_units, layout.n_features))
     for w, unit in enumerate(layout.window_unit):
         for j in range(layout.weight_ptr[w + 1] - layout.weight_ptr[w]):
             X[np.arange(len(slots)), unit, slots.start[:, w] + j] += slots.weight[:, layout.weight_ptr[w] + j]
@@ -104,7 +104,7 @@ def design(slots):
 def touched_rows(slots):
     """Whether some row of data has a weight other than zero there."""
     layout = slots.layout
-    touched = np.zeros(layout.n_rows, bool)
+    touched = np.zeros(layout.n_features, bool)
     for w in range(layout.n_windows):
         for j in range(layout.weight_ptr[w + 1] - layout.weight_ptr[w]):
             active = slots.weight[:, layout.weight_ptr[w] + j] != 0
@@ -194,7 +194,7 @@ def problems(draw):
         new = draw(st.lists(st.booleans(), min_size=len(widths) - 1, max_size=len(widths) - 1))
         units = np.concatenate([[0], np.cumsum(new)]).astype(int).tolist()
         fields.append(FieldLayout(f"f{f}", max(widths) + draw(st.integers(0, 5)), tuple(widths), tuple(units)))
-    layout = Layout(tuple(fields))
+    layout = SlotLayout(tuple(fields))
     # The k of the models above: every other one would have to be compiled.
     kinds = [st.just(model) for model in (FM(4), FwFM(4), FmFM(3), FFM(3))]
     kinds.append(st.builds(LowRankFwFM, st.just(4), st.integers(1, 3)))
@@ -203,9 +203,9 @@ def problems(draw):
     model = draw(st.one_of(kinds))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     window_field = layout.unit_field[layout.window_unit]
-    last = layout.row_ptr[window_field + 1] - np.diff(layout.weight_ptr)
+    last = layout.feature_ptr[window_field + 1] - np.diff(layout.weight_ptr)
     n = draw(st.integers(1, 40))
-    start = rng.integers(layout.row_ptr[window_field], last + 1, (n, layout.n_windows)).astype(np.int32)
+    start = rng.integers(layout.feature_ptr[window_field], last + 1, (n, layout.n_windows)).astype(np.int32)
     weight = rng.uniform(-0.6, 0.8, (n, layout.n_weights)) * (rng.random((n, layout.n_weights)) < 0.8)
     return model, Slots(start, weight.astype(np.float32), layout), rng
 
@@ -398,7 +398,7 @@ def penalized(model, loss, slots, y, weight, groups):
 
 def make_groups(layout, order, periodic):
     """Tokens and functions apart; smooth groups at the beginning, inside and at the end of fields, and none."""
-    sizes = [field.n_rows for field in layout.fields]
+    sizes = [field.n_features for field in layout.fields]
     smooth = {"order": order, "periodic": periodic}
     return [
         [Group(4, l2=0.3, l2_linear=0.2), Group(sizes[0] - 4, smoothness=0.2, **smooth)],
@@ -422,7 +422,7 @@ def test_penalties_are_those_of_the_objective(model, order, periodic):
     assert value == pytest.approx(mean_loss(model, "logistic", exact, slots, y, weight), rel=1e-5)  # without penalties
     objective, touched = penalized(model, "logistic", slots, y, weight, groups)
     assert not touched.all() and (touched & ~touched_rows(slots)).any()
-    for row in range(slots.layout.n_rows):
+    for row in range(slots.layout.n_features):
         column = row % params["factors"].shape[1]
         for name, place in (("linear", (row,)), ("factors", (row, column))):
             expected = finite_difference(objective, exact, name, place)
@@ -439,7 +439,7 @@ def test_penalties_are_those_of_the_objective(model, order, periodic):
 )
 def test_a_smooth_group_of_any_size_has_the_gradient_of_its_differences(size, order, periodic, smoothness, seed):
     rng = np.random.default_rng(seed)
-    layout = Layout((FieldLayout("a", size, (1,), (0,)), FieldLayout("b", 2, (1,), (0,))))
+    layout = SlotLayout((FieldLayout("a", size, (1,), (0,)), FieldLayout("b", 2, (1,), (0,))))
     groups = [[Group(size, smoothness=smoothness, order=order, periodic=periodic)], [Group(2)]]
     params = random_params(FM(2), layout, rng)
     slots = Slots(np.array([[0, size]], np.int32), np.zeros((1, 2), np.float32), layout)  # the loss has no gradient
@@ -454,7 +454,7 @@ def test_a_smooth_group_of_any_size_has_the_gradient_of_its_differences(size, or
 
 
 def test_a_polynomial_of_lower_degree_is_smooth():
-    layout = Layout((FieldLayout("a", 8, (1,), (0,)),))
+    layout = SlotLayout((FieldLayout("a", 8, (1,), (0,)),))
     x = np.arange(8.0)
     slots = Slots(np.zeros((1, 1), np.int32), np.zeros((1, 1), np.float32), layout)
     for order in (1, 2, 3):
@@ -467,14 +467,14 @@ def test_a_polynomial_of_lower_degree_is_smooth():
 
 @pytest.mark.parametrize("order", [0, -1, 4])
 def test_differences_of_an_order_that_is_not_offered_are_refused(order):
-    layout = Layout((FieldLayout("a", 9, (1,), (0,)),))
+    layout = SlotLayout((FieldLayout("a", 9, (1,), (0,)),))
     with pytest.raises(ValueError, match=f"order of differences must be from 1 to 3, got {order}"):
         CpuEngine(FM(2), layout, random_params(FM(2), layout), groups=[[Group(9, smoothness=1.0, order=order)]])
 
 
 def test_groups_that_do_not_cover_a_field_are_refused():
     layout = make_slots("sum").layout
-    groups = [[Group(field.n_rows)] for field in layout.fields]
+    groups = [[Group(field.n_features)] for field in layout.fields]
     groups[2] = [Group(3)]
     with pytest.raises(ValueError, match="groups of field 'country' do not cover its"):
         CpuEngine(FM(4), layout, random_params(FM(4), layout), groups=groups)
@@ -484,7 +484,7 @@ def test_groups_that_do_not_cover_a_field_are_refused():
 
 
 def snapshot(engine):
-    """Table and memory of the optimizer, by table rows; Adagrad has no first moment."""
+    """Table and memory of the optimizer, by features; Adagrad has no first moment."""
     arrays = {name: engine.values[name] for name in ("factors", "linear")}
     for name in tuple(arrays):
         arrays |= {f"{name} {what}": array for what, array in engine.state[name]._asdict().items()}
@@ -499,7 +499,7 @@ def test_rows_that_are_not_touched_do_not_change(model, reduction, name):
     slots = make_slots(reduction)[:6]
     params = random_params(model, slots.layout)
     optimizer = Optimizer(name, weight_decay=0.1, ema=0.9)
-    groups = [[Group(field.n_rows, l2=0.1, l2_linear=0.1)] for field in slots.layout.fields]
+    groups = [[Group(field.n_features, l2=0.1, l2_linear=0.1)] for field in slots.layout.fields]
     engine = CpuEngine(model, slots.layout, params, "logistic", optimizer, groups, threads=1)
     every = make_slots(reduction)
     engine.step(every, *make_targets("logistic", len(every)))  # so that states are not all zero
@@ -525,7 +525,7 @@ def test_the_padding_of_shorter_vectors_stays_zero():
             engine.step(slots, *make_targets("logistic", len(slots), seed))
         for params in (engine.params(), engine.params(averaged=True)):
             for f, k in enumerate(model.sizes(5)):
-                assert not params["factors"][layout.row_ptr[f] : layout.row_ptr[f + 1], k:].any()
+                assert not params["factors"][layout.feature_ptr[f] : layout.feature_ptr[f + 1], k:].any()
                 assert not params["field_matrices"][f, :, k:].any() and not params["field_matrices"][:, f, :, k:].any()
 
 
@@ -628,7 +628,7 @@ def test_rows_that_a_batch_touches_once_get_the_gradient_of_two_halves(model, la
     rng, sizes = np.random.default_rng(0), (500, 9, 300, 4, 50)
     widths = ((1,), (4,), (1, 1), (1,), (1,))
     fields = [FieldLayout(f"f{n}", n, w, tuple(range(len(w)))) for n, w in zip(sizes, widths, strict=True)]
-    layout = Layout(tuple(fields))
+    layout = SlotLayout(tuple(fields))
     start = np.array([0, 500, 509, 509, 809, 813]) + rng.integers(0, [500, 6, 300, 300, 4, 50], (90, 6))
     slots = Slots(start.astype(np.int32), rng.normal(size=(90, 9)).astype(np.float32), layout)
     touched = np.bincount(start[:, 0])
@@ -651,9 +651,9 @@ def test_a_spline_field_too_large_to_be_summed_near_by_has_the_same_gradient(mod
     weight = rng.normal(size=(60, n_weights)) * (rng.random((60, n_weights)) < 0.7)
     start = rng.integers(0, [*([6] * len(widths)), 5], (60, len(widths) + 1))
     for size in (10, NEAR + 1):
-        layout = Layout((FieldLayout("x", size, widths, (0,) * len(widths)), FieldLayout("c", 5, (1,), (0,))))
+        layout = SlotLayout((FieldLayout("x", size, widths, (0,) * len(widths)), FieldLayout("c", 5, (1,), (0,))))
         used = np.r_[0:10, size : size + 5]
-        small = random_params(model, Layout((FieldLayout("x", 10, widths, (0,) * len(widths)), layout.fields[1])))
+        small = random_params(model, SlotLayout((FieldLayout("x", 10, widths, (0,) * len(widths)), layout.fields[1])))
         params = random_params(model, layout)
         for name in ("linear", "factors"):
             params[name][used] = small[name]
@@ -735,7 +735,7 @@ def test_optimizers_are_the_textbook_on_touched_rows(name, weight_decay):
     plain = {key: PlainOptimizer(settings, values, decays[key]) for key, values in engine.params().items()}
     y, weight = make_targets("logistic", len(slots))
     rng = np.random.default_rng(0)
-    seen = np.zeros(slots.layout.n_rows, int)
+    seen = np.zeros(slots.layout.n_features, int)
     for number in range(1, 11):
         rows = rng.permutation(len(slots))[:4]
         learning_rate = None if number < 6 else 0.02

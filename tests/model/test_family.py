@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from splinefm import BSpline
-from splinefm.encode.slots import FieldLayout, Layout, Slots
+from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 
-LAYOUT = Layout(
+LAYOUT = SlotLayout(
     (
         FieldLayout("a", 6, (3,), (0,)),
         FieldLayout("b", 9, (2, 3), (0, 0)),
@@ -50,8 +50,8 @@ def random_params(model, layout, rng):
 def random_slots(layout, n, rng):
     """Any windows with any weights. Weights are float64, so that identities hold to the last digits."""
     window_field = layout.unit_field[layout.window_unit]
-    last = layout.row_ptr[window_field + 1] - np.diff(layout.weight_ptr)
-    start = rng.integers(layout.row_ptr[window_field], last + 1, (n, layout.n_windows)).astype(np.int32)
+    last = layout.feature_ptr[window_field + 1] - np.diff(layout.weight_ptr)
+    start = rng.integers(layout.feature_ptr[window_field], last + 1, (n, layout.n_windows)).astype(np.int32)
     return Slots(start, rng.normal(size=(n, layout.n_weights)), layout)
 
 
@@ -69,7 +69,7 @@ def spline_segment(model, bases, points, rng, identity=False):
     Returns the scores and, for each spline field, the matrix of its basis.
     """
     splines = [FieldLayout(f"x{i}", *spline_layout(basis, identity)) for i, basis in enumerate(bases)]
-    layout = Layout((*splines, FieldLayout("c", 5, (1,), (0,)), FieldLayout("list", 4, (1, 1), (0, 1))))
+    layout = SlotLayout((*splines, FieldLayout("c", 5, (1,), (0,)), FieldLayout("list", 4, (1, 1), (0, 1))))
     n = len(points[0])
     fixed = random_slots(layout, 1, rng)
     start, weight = np.repeat(fixed.start, n, axis=0), np.repeat(fixed.weight, n, axis=0)
@@ -80,7 +80,7 @@ def spline_segment(model, bases, points, rng, identity=False):
         designs.append(np.zeros((n, sum(basis.sizes))))
         np.put_along_axis(designs[-1], rows, values, axis=1)
         own = slice(layout.window_ptr[f], layout.window_ptr[f + 1])
-        start[:, own] = layout.row_ptr[f] + (rows if identity else first)
+        start[:, own] = layout.feature_ptr[f] + (rows if identity else first)
         weight[:, layout.weight_ptr[own.start] : layout.weight_ptr[own.stop]] = values
     return formula_scores(model, random_params(model, layout, rng), Slots(start, weight, layout)), designs
 
@@ -238,7 +238,7 @@ def test_low_rank_field_weights_are_the_field_weights_of_their_matrix(k, rank, s
 @given(k=st.integers(1, 4), seed=seeds)
 def test_only_field_weights_above_the_diagonal_are_used_with_one_unit_per_field(k, seed):
     rng = np.random.default_rng(seed)
-    layout = Layout(LAYOUT.fields[:3])
+    layout = SlotLayout(LAYOUT.fields[:3])
     slots = random_slots(layout, 5, rng)
     for model, name in ((FwFM(k), "field_weights"), (FmFM(k), "field_matrices")):
         params = random_params(model, layout, rng)
@@ -256,8 +256,8 @@ def test_only_field_weights_above_the_diagonal_are_used_with_one_unit_per_field(
 def test_the_order_of_fields_does_not_matter(model, order, seed):
     rng = np.random.default_rng(seed)
     params, slots = random_params(model, LAYOUT, rng), random_slots(LAYOUT, 5, rng)
-    permuted = Layout(tuple(LAYOUT.fields[f] for f in order))
-    rows = np.concatenate([np.arange(LAYOUT.row_ptr[f], LAYOUT.row_ptr[f + 1]) for f in order])
+    permuted = SlotLayout(tuple(LAYOUT.fields[f] for f in order))
+    rows = np.concatenate([np.arange(LAYOUT.feature_ptr[f], LAYOUT.feature_ptr[f + 1]) for f in order])
     windows = np.concatenate([np.arange(LAYOUT.window_ptr[f], LAYOUT.window_ptr[f + 1]) for f in order])
     weights = np.concatenate([np.arange(LAYOUT.weight_ptr[w], LAYOUT.weight_ptr[w + 1]) for w in windows])
     moved = Slots(np.argsort(rows)[slots.start[:, windows]].astype(np.int32), slots.weight[:, weights], permuted)
@@ -281,8 +281,8 @@ def test_units_of_order_beyond_their_number_add_nothing():
 @given(model=models(4), seed=seeds)
 def test_start_values_have_the_right_shapes_and_repeat_with_the_seed(model, seed):
     params = init_params(model, LAYOUT, np.random.default_rng(seed))
-    assert params["bias"].shape == (1,) and params["linear"].shape == (LAYOUT.n_rows,)
-    assert params["factors"].shape == (LAYOUT.n_rows, model.width(4))
+    assert params["bias"].shape == (1,) and params["linear"].shape == (LAYOUT.n_features,)
+    assert params["factors"].shape == (LAYOUT.n_features, model.width(4))
     shapes = {"field_weights": (4, 4), "field_factors": (getattr(model, "rank", 0), 4)}
     shapes |= {"field_scales": (getattr(model, "rank", 0),), "field_matrices": (4, 4, *[model.width(4)] * 2)}
     for name, values in params.items():
@@ -299,7 +299,7 @@ def test_start_values_have_the_right_shapes_and_repeat_with_the_seed(model, seed
     ("model", "k"), [(FM(16), 16), (FwFM(9), 9), (LowRankFwFM(4), 4), (FmFM(4), 4), (FFM(4), 4), (HigherOrderFM(2), 2)]
 )
 def test_start_vectors_are_small_with_mean_zero(model, k):
-    layout = Layout((FieldLayout("a", 5_000, (1,), (0,)), FieldLayout("b", 5_000, (1,), (0,))))
+    layout = SlotLayout((FieldLayout("a", 5_000, (1,), (0,)), FieldLayout("b", 5_000, (1,), (0,))))
     factors = init_params(model, layout, np.random.default_rng(0), scale=0.2)["factors"]
     deviation = 0.2 / np.sqrt(k)
     assert abs(factors.mean()) < 4 * deviation / np.sqrt(factors.size)
@@ -312,7 +312,7 @@ def test_shorter_vectors_of_a_field_are_padded_with_zeros():
     params = init_params(model, LAYOUT, np.random.default_rng(0))
     assert model.width(4) == 4
     for f, k in enumerate(sizes):
-        own = params["factors"][LAYOUT.row_ptr[f] : LAYOUT.row_ptr[f + 1]]
+        own = params["factors"][LAYOUT.feature_ptr[f] : LAYOUT.feature_ptr[f + 1]]
         assert own[:, :k].all() and not own[:, k:].any()
         for e, other in enumerate(sizes):
             M = params["field_matrices"][f, e]

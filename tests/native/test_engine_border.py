@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from splinefm import _core
-from splinefm.encode.slots import FieldLayout, Layout, Slots
+from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.cpu import CpuEngine, predict_scores
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group
 from splinefm.model.workspace import make_shape
 
-LAYOUT = Layout((FieldLayout("spline", 9, (4,), (0,)), FieldLayout("list", 5, (1, 1), (0, 1))))
+LAYOUT = SlotLayout((FieldLayout("spline", 9, (4,), (0,)), FieldLayout("list", 5, (1, 1), (0, 1))))
 MODELS = [FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM]
 N = 20
 
@@ -88,13 +88,13 @@ def test_every_batch_needs_a_learning_rate():
         make_engine().core.steps(**arguments(make_slots()) | {"learning_rates": np.ones(2)})
 
 
-@pytest.mark.parametrize("name", ["weight_ptr", "window_unit", "unit_field", "window_ptr", "row_ptr"])
+@pytest.mark.parametrize("name", ["weight_ptr", "window_unit", "unit_field", "window_ptr", "feature_ptr"])
 @given(data=st.data())
 @settings(deadline=None, max_examples=100)
 def test_layouts_that_make_no_sense_are_refused(name, data):
     pointers = {
         known: getattr(LAYOUT, known).copy()
-        for known in ("weight_ptr", "window_unit", "unit_field", "window_ptr", "row_ptr")
+        for known in ("weight_ptr", "window_unit", "unit_field", "window_ptr", "feature_ptr")
     }
     before = pointers[name].tolist()
     size = data.draw(st.integers(0, len(before) + 2))
@@ -147,11 +147,11 @@ def test_parameters_of_another_size_are_refused():
 @pytest.mark.parametrize("k", [1, 3, 7, 12, 17, 33, 40])
 def test_any_k_is_scored_as_by_the_formula(model, k):
     rng = np.random.default_rng(k)
-    layout = Layout((FieldLayout("spline", 3000, (4,), (0,)), FieldLayout("list", 900, (1, 1), (0, 1))))
+    layout = SlotLayout((FieldLayout("spline", 3000, (4,), (0,)), FieldLayout("list", 900, (1, 1), (0, 1))))
     start = np.array([0, 3000, 3000]) + rng.integers(0, [2997, 900, 900], (900, 3))
     slots = Slots(start.astype(np.int32), rng.random((900, 6), np.float32), layout)
     params = init_params(model(k), layout, rng, scale=1.0)
-    params["linear"][:] = rng.normal(size=layout.n_rows)
+    params["linear"][:] = rng.normal(size=layout.n_features)
     for n in (0, 1, 20, 900):  # few rows need not copy the table
         expected = formula_scores(model(k), params, slots[:n])
         np.testing.assert_allclose(predict_scores(model(k), params, slots[:n]), expected, rtol=1e-4, atol=1e-4)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from splinefm import _core
 
-# Fields of 6, 5 and 4 table rows: a spline window, three units of one feature, two windows of one unit.
+# Fields of 6, 5 and 4 features: a spline window, three units of one feature, two windows of one unit.
 LAYOUT = {
     "weight_ptr": np.array([0, 4, 5, 6, 7, 8, 10], np.int32),
     "window_unit": np.array([0, 1, 2, 3, 4, 4], np.int32),
@@ -231,7 +231,7 @@ def test_windows_outside_of_the_table_raise(data, model, what, threads):
     start[data.draw(st.integers(0, 599)), w] = data.draw(beyond)
     source = make_source(model, 4)
     terms = _core.ExplainTerms(**source, threads=threads)
-    with pytest.raises(IndexError, match="start has table rows that are not there"):
+    with pytest.raises(IndexError, match="start has features that are not there"):
         ask(terms, what, start, weight, source["factors"].shape[1])
 
 

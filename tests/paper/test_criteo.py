@@ -77,7 +77,7 @@ def integers(values: list[Any], name: str = "I1") -> pa.Table:
 
 
 def groups(arm: str, values: list[Any], name: str = "I1") -> list[int]:
-    """The table row of each value."""
+    """The feature of each value."""
     table = integers(values, name)
     schema = make_schema(arm, Parts(table, table, table), SETTINGS)
     start: list[int] = sf.fit_encoder(schema, table).encode(table).start[: len(values), 0].tolist()

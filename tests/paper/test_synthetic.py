@@ -81,7 +81,7 @@ def test_authors_training_is_adagrad_on_halved_feature_values() -> None:
     fitted = synthetic_arms.fit_as_authors(train, synthetic_arms.bins(3), settings, seed=5)
     slots = fitted.encoder.encode(train.table)
     # By hand, one feature per field. The authors' start values are twice ours.
-    rng, shape = np.random.default_rng(5), (slots.layout.n_rows, 4, 4)
+    rng, shape = np.random.default_rng(5), (slots.layout.n_features, 4, 4)
     values = {"v": 2.0 * rng.uniform(-0.25, 0.25, (shape[0], 16)).reshape(shape), "w": np.zeros(shape[0])}
     values["b"] = np.zeros(())
     squares = {name: np.zeros_like(value) for name, value in values.items()}

@@ -87,7 +87,7 @@ def fitted_of(basis=BASES["cubic"], transform=TRANSFORMS["minmax"], loss="logist
     rng = np.random.default_rng(seed)
     encoder, model = sf.fit_encoder(schema, make_table(seed)), sf.FM(k=2)
     params = init_params(model, encoder.layout, rng, 1.0)
-    params["linear"] = rng.normal(size=encoder.layout.n_rows).astype(np.float32)
+    params["linear"] = rng.normal(size=encoder.layout.n_features).astype(np.float32)
     return sf.Fitted(encoder, model, params, Loss(loss, center=2e5, scale=3e4) if loss == "squared" else Loss(loss))
 
 
@@ -180,7 +180,7 @@ def test_steps_rise_at_the_borders_and_nowhere_else(basis, transform):
 def test_a_constant_column_is_drawn():
     schema = sf.Schema([sf.Numerical("k"), sf.Numerical("x")])
     encoder = sf.fit_encoder(schema, {"k": [7.0] * 50, "x": np.arange(50.0)})
-    rows = np.arange(float(encoder.layout.fields[0].n_rows))
+    rows = np.arange(float(encoder.layout.fields[0].n_features))
     curve = sf.Curve(encoder.fields[0], rows, 0.0, Loss("squared"))
     ax = sf.plots.curve(curve, data=[7.0] * 50)
     assert ax.get_xlim() == pytest.approx((6.5, 7.5))
@@ -213,7 +213,7 @@ def test_several_models_are_a_mean_and_a_band(n):
     rng, curves = np.random.default_rng(0), []
     for _ in range(n):  # each with a transform of its own, as models of bootstrap samples have
         field = replace(view("x").field, transform=sf.Quantile(knots=50).fit(rng.gamma(2.0, 5.0, 500)))
-        curves.append(sf.Curve(field, rng.normal(size=field.layout.n_rows), 0.0, Loss()))
+        curves.append(sf.Curve(field, rng.normal(size=field.layout.n_features), 0.0, Loss()))
     ax = sf.plots.curve(curves, link=True, label="mean")
     (line,), (band,) = ax.get_lines(), ax.collections
     x = line.get_xdata()
@@ -322,7 +322,7 @@ def test_heavy_tails_call_for_another_scale():
     for kind, values in columns.items():
         for transform in (sf.Quantile(), sf.BestFitCDF()):
             encoder = sf.fit_encoder(sf.Schema([sf.Numerical("x", transform)]), {"x": values})
-            curve = sf.Curve(encoder.fields[0], np.zeros(encoder.layout.n_rows), 0.0, Loss())
+            curve = sf.Curve(encoder.fields[0], np.zeros(encoder.layout.n_features), 0.0, Loss())
             if kind != "symlog" or isinstance(transform, sf.Quantile):
                 assert sf.plots.curve(curve, data=values).get_xscale() == kind
     exponential = -np.log1p(-(np.arange(200) + 0.5) / 200)
@@ -726,7 +726,7 @@ def nasty_views():
     table[name][:80] = np.repeat([-1.0, 99999.0, 2e6, 7.0], 20)
     spec = sf.Numerical(name, sf.ArcsinhSquare(), special=["negative", 99999.0, ">= 1000000", 7.0])
     field = sf.fit_encoder(sf.Schema([spec]), table).fields[0]
-    curves = sf.Curve(field, rng.normal(size=(14, field.layout.n_rows)), np.zeros(14), Loss())
+    curves = sf.Curve(field, rng.normal(size=(14, field.layout.n_features)), np.zeros(14), Loss())
     bars = sf.Bars(sf.Categorical("c", vocabulary=NASTY), rng.normal(size=202), 0.5, Loss())
     return table, curves, bars
 
@@ -738,7 +738,7 @@ def draw_small_panels():
     sf.plots.curve(curves[0], first, data=table, link=True)
     tiny = np.random.default_rng(0).lognormal(-20.0, 2.0, 500)
     field = replace(curves.field, transform=sf.Log().fit(tiny), special=())
-    sf.plots.curve(sf.Curve(field, np.arange(float(field.layout.n_rows)), 0.0, Loss()), second)
+    sf.plots.curve(sf.Curve(field, np.arange(float(field.layout.n_features)), 0.0, Loss()), second)
     return sf.plots.bars(bars, third)
 
 
@@ -774,7 +774,7 @@ def draw_study():
 def draw_categories(first, second, figsize=None):
     rng = np.random.default_rng(0)
     fields = [sf.Categorical("c", vocabulary=first), sf.Categorical("d", vocabulary=second)]
-    rows = [rng.normal(size=(item.layout.n_rows, 2)) for item in fields]
+    rows = [rng.normal(size=(item.layout.n_features, 2)) for item in fields]
     surface = sf.Surface(tuple(fields), (rows[0][:, 0], rows[1][:, 0]), tuple(rows), np.ones(2), 0.0, Loss())
     ax = Figure(figsize=figsize, layout="constrained").subplots() if figsize else None
     return sf.plots.surface(surface, ax, link=True)

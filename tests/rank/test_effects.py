@@ -1,4 +1,4 @@
-"""Items stored as table rows, whose effects add up: the same as vectors, for every kind of field."""
+"""Items stored as features, whose effects add up: the same as vectors, for every kind of field."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.slots import FieldLayout, Layout
+from splinefm.encode.slots import FieldLayout, SlotLayout
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
 from splinefm.model.split import Split
@@ -75,7 +75,7 @@ def all_scores(index, context):
 
 
 def dense(slots, n_rows):
-    """Weights by table row of the whole model."""
+    """Weights by feature of the whole model."""
     out = np.zeros((len(slots), n_rows))
     for w in range(slots.layout.n_windows):
         first, last = slots.layout.weight_ptr[w : w + 2]
@@ -149,8 +149,8 @@ class TestBothForms:
         query, part = split.context_side(split.part(slots, split.context)).vectors, split.part(slots, own)
         total = np.zeros((20, 20))
         for f, q in zip(own, split.row_queries(query), strict=True):
-            first, last = split.layout.row_ptr[f : f + 2]
-            weights = dense(part, split.layout.n_rows)[:, first:last]
+            first, last = split.layout.feature_ptr[f : f + 2]
+            weights = dense(part, split.layout.n_features)[:, first:last]
             total += q @ fitted.params["factors"][first:last, split.row_columns(f)].T @ weights.T
         np.testing.assert_allclose(total, query @ split.item_side(part).vectors.T, atol=1e-5)
 
@@ -197,7 +197,7 @@ class TestTables:
         tables = dict(zip(ITEM, index._catalog.store.tables, strict=True))
         assert len(tables["ad"]) == 1 + 30
         assert len(tables["tags"]) == 1 + 5
-        assert len(tables["price"]) == ffm.encoder.schema["price"].layout.n_rows
+        assert len(tables["price"]) == ffm.encoder.schema["price"].layout.n_features
         three = {**take(make_table(3, seed=1), ITEM), "ad": ["ad1", "ad2", "never"]}
         few = sf.ItemIndex(ffm, three, ids=range(3), form="effects")
         table = dict(zip(ITEM, few._catalog.store.tables, strict=True))["ad"]
@@ -221,7 +221,9 @@ class TestTables:
 
 def wide_split(model, n_fields, n_rows):
     """Half of the fields are the items'; each has a table of so many rows."""
-    small, large = (Layout(tuple(FieldLayout(f"c{i}", n, (1,), (0,)) for i in range(n_fields))) for n in (1, n_rows))
+    small, large = (
+        SlotLayout(tuple(FieldLayout(f"c{i}", n, (1,), (0,)) for i in range(n_fields))) for n in (1, n_rows)
+    )
     params = init_params(model, small, np.random.default_rng(0))
     return Split(model, params, large, tuple(range(n_fields // 2)))
 

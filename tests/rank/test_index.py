@@ -104,7 +104,7 @@ def contexts():
 
 
 BOTH = [(model, form) for model in MODELS for form in ("vectors", "effects")]
-BOTH[-1] = (sf.HigherOrderFM(k=4, order=2), "effects")  # with products of items' table rows there are only vectors
+BOTH[-1] = (sf.HigherOrderFM(k=4, order=2), "effects")  # with products of items' features there are only vectors
 
 
 @pytest.fixture(scope="module", params=BOTH, ids=lambda pair: f"{type(pair[0]).__name__}-{pair[1]}")
@@ -502,7 +502,7 @@ class TestBadInput:
 
     def test_parameters_that_are_not_finite(self, items, contexts):
         broken = random_fitted(sf.FM(k=4))
-        broken.params["factors"][broken.encoder.layout.row_ptr[1] :] = np.nan
+        broken.params["factors"][broken.encoder.layout.feature_ptr[1] :] = np.nan
         with pytest.raises(ValueError, match="the vector of an item is not finite"):
             sf.ItemIndex(broken, items, ids=IDS)
         broken = random_fitted(sf.FM(k=4))

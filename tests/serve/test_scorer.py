@@ -217,14 +217,16 @@ def test_the_context_of_an_index_is_encoded_like_columns_of_one_value(fields, re
     schema = make_schema(reduction)
     part = Part(random_fitted(schema, sf.FM(k=4), make_table(schema)), fields)
 
-    def row_weights(slots):
+    def feature_weights(slots):
         width = np.diff(slots.layout.weight_ptr)
         rows = np.concatenate([start + np.arange(n) for start, n in zip(slots.start[0], width, strict=True)])
         return np.bincount(rows, slots.weight[0], minlength=500)
 
     for row in random_rows(20, seed=9):
         slots = part.encode_row(row)
-        np.testing.assert_allclose(row_weights(slots), row_weights(part._encode_columns(row)), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(
+            feature_weights(slots), feature_weights(part._encode_columns(row)), rtol=0, atol=1e-6
+        )
         assert (slots.start.dtype, slots.weight.dtype) == (np.int32, np.float32)
 
 

@@ -24,7 +24,7 @@ def labels(axis):
 
 def bars_of(vocabulary, counts=None, **settings):
     item = sf.Categorical("c", vocabulary=vocabulary, **settings)
-    rows = np.random.default_rng(0).normal(size=item.layout.n_rows)
+    rows = np.random.default_rng(0).normal(size=item.layout.n_features)
     return sf.Bars(item, rows, 0.0, Loss(), counts)
 
 
@@ -100,7 +100,7 @@ def test_shortened_names_in_a_picture_differ():
     vocabulary = [f"a long name that differs in its middle {i} and ends as the others do" for i in range(6)]
     assert len(set(labels(sf.plots.bars(bars_of(vocabulary)).yaxis))) == 8
     fields = sf.Categorical("c", vocabulary=NAMES), sf.Categorical("d", vocabulary=vocabulary)
-    sides = [rng.normal(size=(item.layout.n_rows, 2)) for item in fields]
+    sides = [rng.normal(size=(item.layout.n_features, 2)) for item in fields]
     surface = sf.Surface(fields, (sides[0][:, 0], sides[1][:, 0]), tuple(sides), np.ones(2), 0.0, Loss())
     ax = sf.plots.surface(surface)
     assert len(set(labels(ax.xaxis))) == 4 and len(set(labels(ax.yaxis))) == 6

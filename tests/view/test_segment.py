@@ -89,7 +89,7 @@ def make_fitted(schema, table, model=MODELS[0], loss="logistic", seed=0):
     for name in params:
         if name.startswith("field_"):
             params[name] = params[name] + rng.normal(0.0, 0.5, params[name].shape).astype(np.float32)
-    params["linear"] = rng.normal(size=encoder.layout.n_rows).astype(np.float32)
+    params["linear"] = rng.normal(size=encoder.layout.n_features).astype(np.float32)
     params["bias"] = np.array([0.3], np.float32)
     return sf.Fitted(encoder, model, params, Loss(loss, center=2.0, scale=3.0) if loss == "squared" else Loss(loss))
 
@@ -412,7 +412,7 @@ def test_the_kept_mean_of_many_values_is_within_the_error_of_their_summary():
     rng = np.random.default_rng(4)
     table = {"x": rng.lognormal(0, 1, 100_000), "y": rng.normal(size=100_000)}
     schema = sf.Schema([sf.Numerical("x", sf.Quantile()), sf.Numerical("y", sf.Quantile())])
-    statistics = sf.Statistics(schema)
+    statistics = sf.EncoderStatistics(schema)
     statistics.update(table)
     fitted = make_fitted(schema, table)
     z = np.linspace(0.1, 5.0, 50)
@@ -501,7 +501,7 @@ class TestErrors:
 
     def test_of_a_mean_that_is_not_kept(self):
         fitted = fitted_of()
-        old = replace(fitted, encoder=replace(fitted.encoder, row_weights=()))
+        old = replace(fitted, encoder=replace(fitted.encoder, feature_weights=()))
         with pytest.raises(
             ValueError, match=r"mean of 'price', 'tags' is not kept with this model; .*background=train"
         ):

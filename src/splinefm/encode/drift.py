@@ -184,7 +184,7 @@ def expected_shares(encoder: Encoder, f: int) -> tuple[float, float]:
     A category is unseen if it has fewer rows than `min_count`. For new rows that is, as Good and Turing estimate it,
     the share of the training rows whose category has at most `min_count` rows: it was one less without the row itself.
     """
-    item, counts, n = encoder.fields[f], encoder.row_counts[f], encoder.n_rows
+    item, counts, n = encoder.fields[f], encoder.feature_counts[f], encoder.n_rows
     if isinstance(item, Numerical):
         missing = counts[len(item.special)] if item.missing == "token" else 0.0
         return 2.0 / (n + 1), missing / n  # either end is exceeded by one of n + 1

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from splinefm._memory import check_room
-from splinefm.encode.bases.starvation import Starvation
+from splinefm._memory import check_memory
+from splinefm.encode.bases.starvation import BasisStarvation
 from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics, MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Field, Schema
-from splinefm.encode.slots import Layout, Slots, concatenate_slots, empty_slots
+from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.tables.open import Table, open_table
 from splinefm.encode.transforms.sketch import FloatArray
 
@@ -31,7 +31,7 @@ FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStati
 CHUNK = 131_072
 BLOCK = 16_384
 FEW_ROWS = 10_000
-# What fitting a field takes: counts and weights of its table rows and copies of them; and for a summary of so many
+# What fitting a field takes: counts and weights of its features and copies of them; and for a summary of so many
 # values all their weights, which are a few arrays of float64.
 ROW_BYTES, WEIGHT_BYTES, POINTS = 48, 32, 4096
 
@@ -40,10 +40,10 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(eq=False)
-class Statistics:
+class EncoderStatistics:
     """What fitting an encoder needs to know of a table, collected in one pass.
 
-    Statistics of parts of a table, made one after the other, in other processes or on other machines, can be
+    EncoderStatistics of parts of a table, made one after the other, in other processes or on other machines, can be
     merged: categories, counts and ranges come out exactly as from the whole, quantiles within
     `QuantileSketch.rank_error`.
 
@@ -57,7 +57,7 @@ class Statistics:
     Examples
     --------
     >>> from splinefm import Numerical, Schema
-    >>> first, second = Statistics(Schema([Numerical("x")])), Statistics(Schema([Numerical("x")]))
+    >>> first, second = EncoderStatistics(Schema([Numerical("x")])), EncoderStatistics(Schema([Numerical("x")]))
     >>> first.update({"x": [1.0, 2.0]})
     >>> second.update({"x": [3.0]})
     >>> first.merge(second)
@@ -85,7 +85,7 @@ class Statistics:
                 working = [pool.submit(statistics.update, column) for statistics, column in work]
             _finish(working)
 
-    def merge(self, other: Statistics) -> None:
+    def merge(self, other: EncoderStatistics) -> None:
         """Add the rows of other statistics."""
         if other.schema != self.schema:
             raise ValueError("statistics can be merged only when they were collected with the same schema")
@@ -117,10 +117,10 @@ class Encoder:
         Rows that it was fitted to.
     notes : mapping of str to str
         How each field came out, in plain words.
-    row_counts : tuple of arrays
-        For each field the training rows that touch each of its table rows.
-    row_weights : tuple of arrays, optional
-        For each field the sum over the training rows of the weight of each of its table rows; NaN, the default, where
+    feature_counts : tuple of arrays
+        For each field the training rows that touch each of its features.
+    feature_weights : tuple of arrays, optional
+        For each field the sum over the training rows of the weight of each of its features; NaN, the default, where
         it is not known. For categorical fields it is the counts, whatever is given.
     ranges : array of shape (fields, 2), optional
         The least and the largest ordinary value of numerical fields in the training rows; NaN, the default, where they
@@ -138,8 +138,8 @@ class Encoder:
     fields: tuple[Field, ...]
     n_rows: int
     notes: dict[str, str]
-    row_counts: tuple[FloatArray, ...]
-    row_weights: tuple[FloatArray, ...] = ()
+    feature_counts: tuple[FloatArray, ...]
+    feature_weights: tuple[FloatArray, ...] = ()
     ranges: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
 
     def __post_init__(self) -> None:
@@ -149,24 +149,24 @@ class Encoder:
             raise ValueError(
                 f"ranges must have a pair per field, shape ({len(self.fields)}, 2); got {self.ranges.shape}"
             )
-        weights = self.row_weights or tuple(np.full(len(rows), np.nan) for rows in self.row_counts)
-        sizes = [item.layout.n_rows for item in self.fields]
-        for what, arrays in (("row_counts", self.row_counts), ("row_weights", weights)):
+        weights = self.feature_weights or tuple(np.full(len(rows), np.nan) for rows in self.feature_counts)
+        sizes = [item.layout.n_features for item in self.fields]
+        for what, arrays in (("feature_counts", self.feature_counts), ("feature_weights", weights)):
             if [len(rows) for rows in arrays] != sizes:
                 raise ValueError(
-                    f"{what} must have an array per field, with an entry per table row: {sizes} entries, "
+                    f"{what} must have an array per field, with an entry per feature: {sizes} entries, "
                     f"got {[len(rows) for rows in arrays]}"
                 )
-        each = zip(self.fields, self.row_counts, weights, strict=True)
+        each = zip(self.fields, self.feature_counts, weights, strict=True)
         known = tuple(counts if isinstance(item, Categorical) else weight for item, counts, weight in each)
-        object.__setattr__(self, "row_weights", known)
+        object.__setattr__(self, "feature_weights", known)
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Encoder)
             and (self.fields, self.n_rows, self.notes) == (other.fields, other.n_rows, other.notes)
-            and all(map(np.array_equal, self.row_counts, other.row_counts))
-            and all(map(partial(np.array_equal, equal_nan=True), self.row_weights, other.row_weights))
+            and all(map(np.array_equal, self.feature_counts, other.feature_counts))
+            and all(map(partial(np.array_equal, equal_nan=True), self.feature_weights, other.feature_weights))
             and np.array_equal(self.ranges, other.ranges, equal_nan=True)
         )
 
@@ -178,18 +178,18 @@ class Encoder:
         return Schema(self.fields, self.notes)
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> SlotLayout:
         """Rows, windows and units of all fields, laid end to end."""
-        return Layout(tuple(item.layout for item in self.fields))
+        return SlotLayout(tuple(item.layout for item in self.fields))
 
     @property
-    def row_means(self) -> tuple[FloatArray, ...]:
-        """For each field the mean weight of each of its table rows over the training rows; NaN where it is not known.
+    def feature_means(self) -> tuple[FloatArray, ...]:
+        """For each field the mean weight of each of its features over the training rows; NaN where it is not known.
 
         Exact for categorical and multi-valued fields, and for numerical ones with up to 4,096 distinct values; beyond
         that within twice `QuantileSketch.rank_error` for the functions of a spline.
         """
-        return tuple(weights / self.n_rows for weights in self.row_weights)
+        return tuple(weights / self.n_rows for weights in self.feature_weights)
 
     def encode(self, table: object, *, threads: int | None = None, watch: Watch | None = None) -> Slots:
         """Slots of all rows of a table, in its order.
@@ -232,26 +232,26 @@ class Encoder:
         Transforms, bases and the length of lists do not change. Counts and weights of the table are added to those of
         earlier rows, which stay as they were encoded: a category that was rare then and is frequent now begins at zero.
         """
-        statistics = Statistics(self.schema, threads)
+        statistics = EncoderStatistics(self.schema, threads)
         statistics.update(table, target=target)
         fields, counts, weights = [], [], []
         for f, own in enumerate(statistics.fields):
             if watch is not None:
                 watch.see_statistics(f, own)
             extended: Any = self.fields[f].extend(own)  # type: ignore[arg-type]  # statistics of this very field
-            more, more_weights = _row_sums(extended, own)
+            more, more_weights = _feature_sums(extended, own)
             fields.append(extended)
-            counts.append(_plus(self.row_counts[f], more))
-            weights.append(_plus(self.row_weights[f], more_weights))
+            counts.append(_plus(self.feature_counts[f], more))
+            weights.append(_plus(self.feature_weights[f], more_weights))
         n_rows = self.n_rows + statistics.n_rows
         new = np.array([_range(own) for own in statistics.fields])
         ranges = np.stack([np.fmin(self.ranges[:, 0], new[:, 0]), np.fmax(self.ranges[:, 1], new[:, 1])], axis=1)
         ranges[np.isnan(self.ranges)] = np.nan  # of models that did not keep them
         return Encoder(tuple(fields), n_rows, self.notes, tuple(counts), tuple(weights), ranges)
 
-    def starvation(self) -> Starvation:
+    def starvation(self) -> BasisStarvation:
         """For every basis function the share of training rows in its support; print it to see a table."""
-        return Starvation.of(self.fields, self.row_counts, self.n_rows)
+        return BasisStarvation.of(self.fields, self.feature_counts, self.n_rows)
 
     def _blocks(self, source: Table) -> Iterator[pa.RecordBatch]:
         for chunk in source.chunks(self.schema.columns, CHUNK):
@@ -265,7 +265,7 @@ class Encoder:
     def _check_block(self, rows: int, threads: int | None) -> None:
         """Raise where the weights of a block of rows, in float64, are more than there is memory for."""
         widest = max(self.layout.fields, key=lambda item: sum(item.widths))
-        check_room(
+        check_memory(
             count_threads(threads) * rows * WEIGHT_BYTES * sum(widest.widths),
             f"encoding {rows:,} rows of field {widest.name!r}, with {sum(widest.widths):,} weights for each,",
             "give it fewer basis functions",
@@ -288,7 +288,7 @@ class Encoder:
             start, weight = item.place(values)
             if watch is not None:
                 watch.see(f, column, values, start, weight)
-            np.add(start, layout.row_ptr[f], out=slots.start[rows, first:last])
+            np.add(start, layout.feature_ptr[f], out=slots.start[rows, first:last])
             slots.weight[rows, layout.weight_ptr[first] : layout.weight_ptr[last]] = weight
 
 
@@ -315,7 +315,7 @@ def fit_encoder(schema: Schema, table: object, *, target: str | None = None, thr
     """
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a sf.Schema, got {type(schema).__name__}; sf.Schema.infer makes one")
-    statistics = Statistics(schema, threads)
+    statistics = EncoderStatistics(schema, threads)
     statistics.update(table, target=target)
     return statistics.encoder()
 
@@ -343,24 +343,24 @@ def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray, FloatArray]:
     item, statistics = task
     fitted, note = item.fit(statistics)
     _check_field(fitted)
-    return fitted, note, *_row_sums(fitted, statistics)
+    return fitted, note, *_feature_sums(fitted, statistics)
 
 
 def _check_field(item: Field) -> None:
-    """Raise where a fitted field has more table rows, or more weights per row, than there is memory for."""
-    layout = Layout((item.layout,))
-    rows, weights = layout.n_rows, layout.n_weights
-    check_room(
+    """Raise where a fitted field has more features, or more weights per row, than there is memory for."""
+    layout = SlotLayout((item.layout,))
+    rows, weights = layout.n_features, layout.n_weights
+    check_memory(
         ROW_BYTES * rows + POINTS * WEIGHT_BYTES * weights,
-        f"field {item.name!r} with {rows:,} table rows, of which a value uses {weights:,},",
+        f"field {item.name!r} with {rows:,} features, of which a value uses {weights:,},",
         "give it fewer basis functions or buckets, or raise its min_count",
     )
 
 
-def _row_sums(item: Any, statistics: Any) -> tuple[FloatArray, FloatArray]:
-    """Counts and weights of the table rows of a fitted field."""
-    counts = item.row_counts(statistics)
-    return counts, counts if isinstance(item, Categorical) else item.row_weights(statistics)
+def _feature_sums(item: Any, statistics: Any) -> tuple[FloatArray, FloatArray]:
+    """Counts and weights of the features of a fitted field."""
+    counts = item.feature_counts(statistics)
+    return counts, counts if isinstance(item, Categorical) else item.feature_weights(statistics)
 
 
 def _range(statistics: FieldStatistics) -> tuple[float, float]:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._memory import check_room
+from splinefm._memory import check_memory
 
 if TYPE_CHECKING:
     import scipy.sparse
 
 IntArray = npt.NDArray[np.int32]
-MAX_ROWS = np.iinfo(np.int32).max
+MAX_FEATURES = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class FieldLayout:
     ----------
     name : str
         Name of the field.
-    n_rows : int
+    n_features : int
         Rows of the parameter table that the field owns.
     widths : tuple of int
         Weights per window.
@@ -36,16 +36,16 @@ class FieldLayout:
     """
 
     name: str
-    n_rows: int
+    n_features: int
     widths: tuple[int, ...]
     units: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Fields laid end to end: which table rows, windows and units belong to which field.
+class SlotLayout:
+    """Fields laid end to end: which features, windows and units belong to which field.
 
-    A row of data activates *windows* of neighboring table rows. All windows of a *unit* are summed into
+    A row of data activates *windows* of neighboring features. All windows of a *unit* are summed into
     one vector; a field has one unit (sum reduction) or one per active feature (identity reduction).
 
     Parameters
@@ -55,19 +55,19 @@ class Layout:
 
     Examples
     --------
-    >>> layout = Layout((FieldLayout("price", 8, (4,), (0,)), FieldLayout("country", 3, (1,), (0,))))
-    >>> layout.n_rows, layout.row_ptr.tolist(), layout.weight_ptr.tolist()
+    >>> layout = SlotLayout((FieldLayout("price", 8, (4,), (0,)), FieldLayout("country", 3, (1,), (0,))))
+    >>> layout.n_features, layout.feature_ptr.tolist(), layout.weight_ptr.tolist()
     (11, [0, 8, 11], [0, 4, 5])
     """
 
     fields: tuple[FieldLayout, ...]
 
     def __post_init__(self) -> None:
-        if self.n_rows > MAX_ROWS:
-            largest = max(self.fields, key=lambda field: field.n_rows)
+        if self.n_features > MAX_FEATURES:
+            largest = max(self.fields, key=lambda field: field.n_features)
             raise ValueError(
-                f"the fields need {self.n_rows:,} table rows, at most {MAX_ROWS:,} are possible; "
-                f"{largest.name!r} alone needs {largest.n_rows:,}: give it fewer basis functions or buckets, "
+                f"the fields need {self.n_features:,} features, at most {MAX_FEATURES:,} are possible; "
+                f"{largest.name!r} alone needs {largest.n_features:,}: give it fewer basis functions or buckets, "
                 "or raise its min_count"
             )
 
@@ -77,9 +77,9 @@ class Layout:
         return tuple(field.name for field in self.fields)
 
     @property
-    def n_rows(self) -> int:
+    def n_features(self) -> int:
         """Rows of the parameter table."""
-        return sum(field.n_rows for field in self.fields)
+        return sum(field.n_features for field in self.fields)
 
     @property
     def n_windows(self) -> int:
@@ -97,9 +97,9 @@ class Layout:
         return sum(max(field.units) + 1 for field in self.fields)
 
     @cached_property
-    def row_ptr(self) -> IntArray:
-        """Field f owns table rows `row_ptr[f]` to `row_ptr[f + 1] - 1`."""
-        return offsets(field.n_rows for field in self.fields)
+    def feature_ptr(self) -> IntArray:
+        """Field f owns features `feature_ptr[f]` to `feature_ptr[f + 1] - 1`."""
+        return offsets(field.n_features for field in self.fields)
 
     @cached_property
     def window_ptr(self) -> IntArray:
@@ -126,15 +126,15 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """Encoded rows: window w of row i owns table rows `start[i, w] + j` with weights `weight[i, weight_ptr[w] + j]`.
+    """Encoded rows: window w of row i owns features `start[i, w] + j` with weights `weight[i, weight_ptr[w] + j]`.
 
     Parameters
     ----------
     start : array of int32, shape (n, windows)
-        First table row of each window.
+        First feature of each window.
     weight : array of float32, shape (n, weights)
         Weights of the windows, end to end.
-    layout : Layout
+    layout : SlotLayout
         Maps windows to units and units to fields.
 
     Examples
@@ -147,7 +147,7 @@ class Slots:
 
     start: IntArray
     weight: npt.NDArray[np.float32]
-    layout: Layout
+    layout: SlotLayout
 
     def __len__(self) -> int:
         return len(self.start)
@@ -156,14 +156,14 @@ class Slots:
         """Slots of some rows; a slice shares memory."""
         return Slots(self.start[rows], self.weight[rows], self.layout)
 
-    def grown(self, layout: Layout) -> Slots:
-        """The same rows for a layout whose fields have more table rows at their ends."""
+    def grown(self, layout: SlotLayout) -> Slots:
+        """The same rows for a layout whose fields have more features at their ends."""
         windows = np.diff(self.layout.window_ptr)
-        moved = np.repeat(layout.row_ptr[:-1] - self.layout.row_ptr[:-1], windows)
+        moved = np.repeat(layout.feature_ptr[:-1] - self.layout.feature_ptr[:-1], windows)
         return Slots(self.start + moved, self.weight, layout)
 
     def matrix(self) -> scipy.sparse.csr_array:
-        """The encoding as a sparse matrix, shape (n, table rows), for models from elsewhere."""
+        """The encoding as a sparse matrix, shape (n, features), for models from elsewhere."""
         from scipy.sparse import csr_array
 
         width = np.diff(self.layout.weight_ptr)
@@ -171,16 +171,16 @@ class Slots:
         columns = np.repeat(self.start, width, axis=1) + inside
         row_ptr = np.arange(len(self) + 1) * self.layout.n_weights
         # A copy: the lines below rearrange the values in place.
-        matrix = csr_array((self.weight.flatten(), columns.ravel(), row_ptr), shape=(len(self), self.layout.n_rows))
+        matrix = csr_array((self.weight.flatten(), columns.ravel(), row_ptr), shape=(len(self), self.layout.n_features))
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         return matrix
 
 
-def empty_slots(n: int, layout: Layout) -> Slots:
+def empty_slots(n: int, layout: SlotLayout) -> Slots:
     """Room for n rows."""
     needed = 4 * n * (layout.n_windows + layout.n_weights)
-    check_room(needed, f"a table of {n:,} encoded rows", "use fewer rows or columns, or bases with fewer functions")
+    check_memory(needed, f"a table of {n:,} encoded rows", "use fewer rows or columns, or bases with fewer functions")
     return Slots(np.empty((n, layout.n_windows), np.int32), np.empty((n, layout.n_weights), np.float32), layout)
 
 

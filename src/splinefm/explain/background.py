@@ -89,15 +89,15 @@ def known_background(fitted: Fitted, background: object, threads: int | None) ->
 
 
 def _field_means(fitted: Fitted, slots: Slots) -> FloatArray:
-    """m_f, from the mean weights of the table rows: a row of the table is read once."""
+    """m_f, from the mean weights of the features: a row of the table is read once."""
     layout, means = slots.layout, np.zeros(size(fitted))
     for f in range(len(means)):
-        weights = np.zeros(layout.fields[f].n_rows)
+        weights = np.zeros(layout.fields[f].n_features)
         for w in range(layout.window_ptr[f], layout.window_ptr[f + 1]):
             for j in range(layout.weight_ptr[w + 1] - layout.weight_ptr[w]):
                 weight = slots.weight[:, layout.weight_ptr[w] + j]
                 used = np.flatnonzero(weight)
-                row = slots.start[used, w] + j - layout.row_ptr[f]
+                row = slots.start[used, w] + j - layout.feature_ptr[f]
                 weights += np.bincount(row, weight[used], len(weights))
-        means[f] = mean_vector(fitted.params, int(fitted.encoder.layout.row_ptr[f]), weights / len(slots))[0]
+        means[f] = mean_vector(fitted.params, int(fitted.encoder.layout.feature_ptr[f]), weights / len(slots))[0]
     return means

@@ -67,7 +67,7 @@ def partial_dependence(
     return np.asarray(known.base - known.own[f] - products + own + (vectors - known.center[f]) @ known.slope[f])
 
 
-def individual_curves(
+def ice_curves(
     fitted: Fitted, table: object, field: str, grid: Sequence[Any] | npt.NDArray[Any], *, threads: int | None = None
 ) -> FloatArray:
     """The score of every row with one field set to each value of a grid; exact.
@@ -95,7 +95,7 @@ def individual_curves(
     >>> import splinefm as sf
     >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "c": ["a", "b"] * 100, "y": [0.0, 1.0, 4.0, 9.0] * 50}
     >>> fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
-    >>> sf.individual_curves(fitted, table, "x", [0.0, 1.5, 3.0]).shape
+    >>> sf.ice_curves(fitted, table, "x", [0.0, 1.5, 3.0]).shape
     (200, 3)
     """
     f, values = _encode_grid(fitted, field, grid)
@@ -119,7 +119,7 @@ def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | npt.NDArray[An
     layout, encoder = fitted.encoder.layout, fitted.encoder
     f = field_number(layout.names, name)
     start, weight = place_on_axis(encoder.fields[f], as_column(encoder.fields[f], grid)[0])
-    first = np.repeat(layout.row_ptr[:-1], np.diff(layout.window_ptr))
+    first = np.repeat(layout.feature_ptr[:-1], np.diff(layout.window_ptr))
     slots = Slots(np.tile(first, (len(start), 1)), np.zeros((len(start), layout.n_weights), np.float32), layout)
     windows, weights = _columns_of(slots, f)
     slots.start[:, windows] += start

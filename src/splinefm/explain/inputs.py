@@ -13,7 +13,7 @@ def check_quadratic(fitted: Fitted, what: str) -> None:
     if isinstance(fitted.model, HigherOrderFM):
         raise ValueError(
             f"{what}: not available for a HigherOrderFM, whose score has products of more than two fields; "
-            "partial_dependence and individual_curves are, and the other models have them all"
+            "partial_dependence and ice_curves are, and the other models have them all"
         )
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from splinefm._core import ExplainTerms
 from splinefm.encode.encoder import count_threads
-from splinefm.encode.slots import Layout, Slots
+from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.explain.quadratic import between_fields, size
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import FFM, FM, FmFM
@@ -69,7 +69,9 @@ def field_vectors(
         yield rows, Z
 
 
-def _terms(fitted: Fitted, layout: Layout, center: FloatArray, slope: FloatArray, threads: int | None) -> ExplainTerms:
+def _terms(
+    fitted: Fitted, layout: SlotLayout, center: FloatArray, slope: FloatArray, threads: int | None
+) -> ExplainTerms:
     """The loops, with parameters as they read them; nothing large is copied."""
     model, params = fitted.model, fitted.params
     between: npt.NDArray[Any] = np.zeros(0)

@@ -123,7 +123,7 @@ def training_rows(fitted: Fitted, f: int) -> tuple[FloatArray, FloatArray] | Non
     from scipy.sparse.linalg import spsolve
 
     item: Any = fitted.encoder.fields[f]
-    seen = fitted.encoder.row_counts[f][item.n_tokens :]
+    seen = fitted.encoder.feature_counts[f][item.n_tokens :]
     levels = item.basis.levels if isinstance(item.basis, MultiResolution) else (item.basis,)
     if not isinstance(levels[0], BSpline):
         return None
@@ -138,7 +138,7 @@ def training_rows(fitted: Fitted, f: int) -> tuple[FloatArray, FloatArray] | Non
     # A little is added to the diagonal, because periodic splines do not always determine the rows.
     gram = (sees @ sees.T + 1e-9 * eye_array(len(active))).tocsc()
     rows = np.maximum(spsolve(gram, sees @ seen[first : first + basis.sizes[0]]), 0.0)
-    n_ordinary = fitted.encoder.n_rows - fitted.encoder.row_counts[f][: item.n_tokens].sum()
+    n_ordinary = fitted.encoder.n_rows - fitted.encoder.feature_counts[f][: item.n_tokens].sum()
     return (breaks, rows * (n_ordinary / rows.sum())) if rows.sum() > 0 else None
 
 

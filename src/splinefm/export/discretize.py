@@ -22,7 +22,7 @@ from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.open import missing_column_message, open_table
 from splinefm.export.bin_edges import MOST_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
-from splinefm.export.field_paths import FieldPath, field_rows, is_steps
+from splinefm.export.field_paths import FieldPath, field_features, is_steps
 from splinefm.export.score_bounds import Ruler, make_hulls
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import HigherOrderFM
@@ -191,7 +191,7 @@ def _drift(fitted: Fitted, binned: Fitted, f: int) -> FloatArray:
     """How far what is stored for each bin is from the curve, through rounding: shape (bins, 1 + width)."""
     item: Any = binned.encoder.fields[f]
     on_curve = FieldPath(fitted, f).at(item.basis.supports().mean(axis=1))
-    return np.asarray(field_rows(binned, f)[item.n_tokens :] - on_curve)
+    return np.asarray(field_features(binned, f)[item.n_tokens :] - on_curve)
 
 
 def _measure(fitted: Fitted, binned: Fitted, data: object) -> tuple[int, float, float]:
@@ -273,7 +273,7 @@ def _changed_fields(fitted: Fitted, binned: Fitted) -> list[int]:
     )
     changed = []
     for f, (old, new) in enumerate(zip(before, after, strict=True) if same else ()):
-        n_rows = old.layout.n_rows
+        n_rows = old.layout.n_features
         both = isinstance(old, Numerical) and isinstance(new, Numerical)
         if both and isinstance(new.basis, Bins) and not is_steps(old):
             same = same and replace(new, basis=old.basis, reduction=old.reduction) == old
@@ -281,7 +281,7 @@ def _changed_fields(fitted: Fitted, binned: Fitted) -> list[int]:
             changed.append(f)
         else:
             same = same and old == new
-        mine, theirs = fitted.encoder.layout.row_ptr[f], binned.encoder.layout.row_ptr[f]
+        mine, theirs = fitted.encoder.layout.feature_ptr[f], binned.encoder.layout.feature_ptr[f]
         same = same and all(
             np.array_equal(fitted.params[name][mine : mine + n_rows], binned.params[name][theirs : theirs + n_rows])
             for name in ("linear", "factors")
@@ -300,8 +300,8 @@ def _replaced(fitted: Fitted, bins: dict[str, Bins]) -> Fitted:
         if item.name in bins and isinstance(item, Numerical) and not is_steps(item)
     }
     fields: list[Any] = list(encoder.fields)
-    counts, weights, notes = list(encoder.row_counts), list(encoder.row_weights), dict(encoder.notes)
-    ptr, linear, factors = encoder.layout.row_ptr, fitted.params["linear"], fitted.params["factors"]
+    counts, weights, notes = list(encoder.feature_counts), list(encoder.feature_weights), dict(encoder.notes)
+    ptr, linear, factors = encoder.layout.feature_ptr, fitted.params["linear"], fitted.params["factors"]
     parts = [(linear[first:last], factors[first:last]) for first, last in pairwise(ptr.tolist())]
     for f, bins_of_field in chosen.items():
         path = FieldPath(fitted, f)
@@ -322,19 +322,19 @@ def _replaced(fitted: Fitted, bins: dict[str, Bins]) -> Fitted:
 
 
 def _rows_of_bins(path: FieldPath, bins: Bins) -> tuple[FloatArray, FloatArray]:
-    """Training rows in each table row of the field, spread evenly where they are not known, and sums of weights.
+    """Training rows in each feature of the field, spread evenly where they are not known, and sums of weights.
 
     The weights are the rows, times a function in the span of the old basis such that the mean vector stays what it was.
     """
     encoder, f = path.fitted.encoder, path.f
-    tokens, functions = np.split(encoder.row_counts[f], [path.item.n_tokens])
+    tokens, functions = np.split(encoder.feature_counts[f], [path.item.n_tokens])
     breaks, rows = training_rows(path.fitted, f) or (np.array([0.0, 1.0]), functions.max(keepdims=True))
     below = np.interp(np.append(bins.supports()[:, 0], 1.0), breaks, np.concatenate([[0.0], np.cumsum(rows)]))
     counts = np.diff(below)
-    wanted = encoder.row_weights[f][path.item.n_tokens :]
+    wanted = encoder.feature_weights[f][path.item.n_tokens :]
     weights = np.full(len(counts), np.nan)
     if not np.isnan(wanted).any():
         matrix = path.weights(bins.supports().mean(axis=1))
         gram = (matrix.T @ (matrix * counts[:, None])).toarray()
         weights = counts * (1.0 + matrix @ np.linalg.lstsq(gram, wanted - matrix.T @ counts, rcond=1e-10)[0])
-    return np.concatenate([tokens, counts]), np.concatenate([encoder.row_weights[f][: len(tokens)], weights])
+    return np.concatenate([tokens, counts]), np.concatenate([encoder.feature_weights[f][: len(tokens)], weights])

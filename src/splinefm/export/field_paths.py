@@ -25,7 +25,7 @@ _ROOM = 1 << 22  # numbers in arrays of intermediate results
 
 
 def is_steps(item: Field) -> bool:
-    """Whether a field has one table row per interval already."""
+    """Whether a field has one feature per interval already."""
     basis = getattr(item, "basis", None)
     return isinstance(basis, Bins) or (isinstance(basis, BSpline | Polynomial) and basis.degree == 0)
 
@@ -36,9 +36,9 @@ def blocks(n: int, room: int) -> Iterator[slice]:
     return (slice(at, at + step) for at in range(0, n, step))
 
 
-def field_rows(fitted: Fitted, f: int) -> FloatArray:
-    """Linear weights and vectors of a field's table rows: shape (rows, 1 + width)."""
-    first, last = fitted.encoder.layout.row_ptr[f : f + 2]
+def field_features(fitted: Fitted, f: int) -> FloatArray:
+    """Linear weights and vectors of a field's features: shape (rows, 1 + width)."""
+    first, last = fitted.encoder.layout.feature_ptr[f : f + 2]
     linear, factors = fitted.params["linear"][first:last], fitted.params["factors"][first:last]
     return np.concatenate([linear[:, None], factors], axis=1, dtype=np.float64)
 
@@ -54,7 +54,7 @@ class FieldPath:
 
     def __init__(self, fitted: Fitted, f: int) -> None:
         self.fitted, self.f, self.item = fitted, f, fitted.encoder.fields[f]
-        rows = field_rows(fitted, f)
+        rows = field_features(fitted, f)
         self.tokens, self.rows = rows[: self.item.n_tokens], rows[self.item.n_tokens :]
         self.split = self.item.reduction == "identity" and sum(self.item.basis.widths) > 1
         self.third: FloatArray = np.zeros(len(self.rows))

@@ -45,7 +45,7 @@ from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwF
 Array = npt.NDArray[Any]
 Format = Literal["text", "binary"]
 
-_ROWS = 4096  # table rows that are written at a time
+_ROWS = 4096  # features that are written at a time
 _ALIGNED = 4  # floats that a build with SSE, the usual one, reads at a time
 _MOST_FEATURES = (1 << 31) - 1
 
@@ -150,13 +150,13 @@ def _size(fitted: Fitted) -> tuple[int, int, int]:
     """Features, fields and length of the vectors of the libffm model."""
     layout = fitted.encoder.layout
     width = fitted.params["factors"].shape[1]
-    return layout.n_rows + 2, len(layout.fields) + 2, fitted.model.k if isinstance(fitted.model, FFM) else width
+    return layout.n_features + 2, len(layout.fields) + 2, fitted.model.k if isinstance(fitted.model, FFM) else width
 
 
 def _vectors(fitted: Fitted) -> Iterator[Array]:
     """w of all features in order, block by block: shape (features, fields, k)."""
     _, m, k = _size(fitted)
-    ptr = fitted.encoder.layout.row_ptr.tolist()
+    ptr = fitted.encoder.layout.feature_ptr.tolist()
     for f in range(m - 2):
         for first in range(ptr[f], ptr[f + 1], _ROWS):
             yield _checked(_block(fitted, f, slice(first, min(first + _ROWS, ptr[f + 1])), (m, k)))
@@ -269,7 +269,7 @@ def _lines(labels: list[str], slots: Slots) -> Iterator[str]:
     inside = np.arange(layout.n_weights, dtype=np.int32) - np.repeat(layout.weight_ptr[:-1], width)
     features = np.repeat(slots.start, width, axis=1) + inside
     fields = np.repeat(layout.unit_field[layout.window_unit], width).tolist()
-    m, n = len(layout.fields), layout.n_rows
+    m, n = len(layout.fields), layout.n_features
     constant = f"{m}:{n}:1 {m + 1}:{n + 1}:1\n"
     for label, row, weights in zip(labels, features.tolist(), slots.weight.tolist(), strict=True):
         active = zip(fields, row, weights, strict=True)
@@ -301,7 +301,7 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
                 "field": f,
                 "name": item.name,
                 "column": item.column,
-                "first_feature": int(layout.row_ptr[f]),
+                "first_feature": int(layout.feature_ptr[f]),
                 **_describe(item),
             }
             for f, item in enumerate(fitted.encoder.fields)

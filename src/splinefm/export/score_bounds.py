@@ -142,7 +142,7 @@ class _Hull:
     """
 
     def __init__(self, fitted: Fitted, e: int, drift: FloatArray | None) -> None:
-        first, last = fitted.encoder.layout.row_ptr[e : e + 2]
+        first, last = fitted.encoder.layout.feature_ptr[e : e + 2]
         self.fitted, self.e, self.drift = fitted, e, drift
         self.item: Any = fitted.encoder.fields[e]
         self.vectors: Any = fitted.params["factors"][first:last]

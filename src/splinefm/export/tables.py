@@ -42,7 +42,7 @@ FORMAT = "splinefm tables"
 VERSION = 1
 MANIFEST = "manifest.json"
 
-_BLOCK = 65_536  # table rows that are written at a time
+_BLOCK = 65_536  # features that are written at a time
 _LARGEST = float(np.finfo(np.float64).max)
 _PREDICTIONS = {
     "logistic": "1 / (1 + exp(-score))",
@@ -175,7 +175,7 @@ def _blocks_of_field(fitted: Fitted, f: int) -> Iterator[pa.Table]:
         yield _numerical_table(fitted, f, item)
         return
     names = item.vocabulary.names
-    first, last = fitted.encoder.layout.row_ptr[f : f + 2].tolist()
+    first, last = fitted.encoder.layout.feature_ptr[f : f + 2].tolist()
     tokens, buckets = _category_tokens(item)
     yield _category_table(fitted, first, tokens, pa.nulls(len(tokens), pa.large_string()), buckets)
     for at in range(0, len(names), _BLOCK):
@@ -215,7 +215,7 @@ def _numerical_table(fitted: Fitted, f: int, item: Any) -> pa.Table:
         "low": pa.concat_arrays([none, pa.array(low[used])]),
         "high": pa.concat_arrays([none, pa.array(high[used])]),
     }
-    return _table(fitted, fitted.encoder.layout.row_ptr[f] + rows, keys)
+    return _table(fitted, fitted.encoder.layout.feature_ptr[f] + rows, keys)
 
 
 def _table(fitted: Fitted, rows: npt.NDArray[np.integer], keys: dict[str, Any]) -> pa.Table:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._wording import for_reader
-from splinefm.encode.encoder import CHUNK, Encoder, Statistics
+from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.schema import Schema
-from splinefm.encode.slots import Layout, Slots, concatenate_slots, empty_slots
+from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import as_numbers
 from splinefm.encode.tables.open import Table, missing_column_message, open_table
@@ -217,7 +217,7 @@ class Survey:
 
     Attributes
     ----------
-    statistics : Statistics
+    statistics : EncoderStatistics
         For the encoder.
     held_out : Sample
         The rows that validate.
@@ -225,7 +225,7 @@ class Survey:
         Of the target: sum of weights, mean, and weighted sum of squared deviations from it.
     """
 
-    statistics: Statistics
+    statistics: EncoderStatistics
     held_out: Sample
     weight: float = 0.0
     mean: float = 0.0
@@ -258,7 +258,9 @@ class Survey:
 
 def take_survey(source: Source, loss: Loss, share: float, training: Training, progress: Progress = SILENT) -> Survey:
     """Read a table once; a target or weight that is not allowed is an error before anything is trained."""
-    survey = Survey(Statistics(source.schema, training.threads), Sample(share, training.seed, MOST_VALIDATION_ROWS))
+    survey = Survey(
+        EncoderStatistics(source.schema, training.threads), Sample(share, training.seed, MOST_VALIDATION_ROWS)
+    )
     progress.begin("reading the table", source.opened.n_rows)
     for batch in ahead(source.batches(CHUNK)):
         y, weight = source.targets(batch)
@@ -369,7 +371,7 @@ class Chunks:
         return self.source.encode(batch, self.encoder, self.loss, self.training.threads)
 
 
-def _bytes_per_row(layout: Layout) -> int:
+def _bytes_per_row(layout: SlotLayout) -> int:
     """Of a chunk: slots, target and weight."""
     return 4 * (layout.n_windows + layout.n_weights) + 16
 

@@ -49,7 +49,7 @@ def describe_fields(fitted: Fitted) -> list[dict[str, Any]]:
         {
             "name": item.name,
             "kind": type(item).__name__,
-            "rows": layout.n_rows,
+            "rows": layout.n_features,
             **_describe_field(item),
             "note": encoder.notes.get(item.name, ""),
         }

@@ -208,7 +208,7 @@ def select_resolutions(
     if second.interrupted:
         return chunks, first._replace(interrupted=True)
     before, after = (best_epoch(trained).validation_loss for trained in (first, second))
-    is_simpler = other.encoder.layout.n_rows < chunks.encoder.layout.n_rows
+    is_simpler = other.encoder.layout.n_features < chunks.encoder.layout.n_features
     return (other, second) if before - after > (0.0 if is_simpler else MARGIN * abs(before)) else (chunks, first)
 
 

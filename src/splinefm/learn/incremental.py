@@ -46,7 +46,7 @@ class Learner:
     >>> fitted = sf.fit_model(old, "click", training=sf.Training(epochs=2, threads=1))
     >>> learner = sf.Learner(fitted, sf.Training(threads=1))
     >>> loss = learner.update({"c": ["b", "new"] * 50, "click": [1, 1] * 50}, "click")
-    >>> learner.fitted().encoder.layout.n_rows - fitted.encoder.layout.n_rows
+    >>> learner.fitted().encoder.layout.n_features - fitted.encoder.layout.n_features
     1
     """
 

@@ -20,7 +20,7 @@ from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.schema import Field, Schema
-from splinefm.encode.slots import Layout
+from splinefm.encode.slots import SlotLayout
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.kinds import TRANSFORMS
 from splinefm.learn.container import (
@@ -157,8 +157,8 @@ def _describe_fitted(fitted: Fitted, tensors: dict[str, Array]) -> dict[str, Any
     described = [
         _describe(item, f"fields/{i}", f"field {item.name!r}", tensors) for i, item in enumerate(encoder.fields)
     ]
-    tensors["row_counts"] = np.concatenate(encoder.row_counts, dtype=np.float64)
-    weights = zip(encoder.fields, encoder.row_weights, strict=True)
+    tensors["row_counts"] = np.concatenate(encoder.feature_counts, dtype=np.float64)
+    weights = zip(encoder.fields, encoder.feature_weights, strict=True)
     weighted = [rows for item, rows in weights if not isinstance(item, Categorical)]
     tensors["row_weights"] = np.concatenate([np.zeros(0), *weighted], dtype=np.float64)
     rows = [(*epoch[:-1], _RUNS.index(epoch.run)) for epoch in fitted.history]
@@ -246,9 +246,12 @@ def _restore_encoder(description: Any, tensors: dict[str, Array]) -> Encoder:
     items = tuple(_restore(item, tensors, f"fields/{i}") for i, item in enumerate(description["fields"]))
     for item in Schema(items):  # which checks that they are fields with different names
         _check_fitted(item, len(counts))
-    layout = Layout(tuple(item.layout for item in items))
-    demand(layout.n_rows == len(counts), f"its fields need {layout.n_rows:,} rows, row_counts has {len(counts):,}")
-    split = tuple(np.split(counts, layout.row_ptr[1:-1]))
+    layout = SlotLayout(tuple(item.layout for item in items))
+    demand(
+        layout.n_features == len(counts),
+        f"its fields need {layout.n_features:,} rows, feature_counts has {len(counts):,}",
+    )
+    split = tuple(np.split(counts, layout.feature_ptr[1:-1]))
     weights, ranges = _restore_weights(items, split, tensors), _restore_ranges(len(items), tensors)
     return Encoder(items, n_rows, notes, split, weights, ranges)
 
@@ -274,7 +277,7 @@ def _restore_weights(
         return ()
     values = _take(tensors, "row_weights", "F64", 1)
     sizes = [0 if isinstance(item, Categorical) else len(rows) for item, rows in zip(items, counts, strict=True)]
-    demand(sum(sizes) == len(values), f"its fields need {sum(sizes):,} row_weights, there are {len(values):,}")
+    demand(sum(sizes) == len(values), f"its fields need {sum(sizes):,} feature_weights, there are {len(values):,}")
     weights = np.split(values, np.cumsum(sizes)[:-1])
     known = all(_is_finite(rows) or np.isnan(rows).all() for rows in weights)
     demand(known, "row_weights must be finite, or NaN for a whole field")
@@ -298,7 +301,7 @@ def _check_fitted(item: Field, n_rows: int) -> None:
         demand(_is_finite(cuts) and not (np.diff(cuts) < 0).any(), f"the cuts of {item.name!r} are out of order")
 
 
-def _restore_params(model: AnyModel, layout: Layout, tensors: dict[str, Array], mapped: bool) -> Params:
+def _restore_params(model: AnyModel, layout: SlotLayout, tensors: dict[str, Array], mapped: bool) -> Params:
     params = {}
     for name, shape in param_shapes(model, layout).items():
         values = params[name] = _take(tensors, f"params/{name}", "F32", len(shape))
@@ -308,18 +311,22 @@ def _restore_params(model: AnyModel, layout: Layout, tensors: dict[str, Array], 
     return params
 
 
-def param_shapes(model: AnyModel, layout: Layout) -> dict[str, tuple[int, ...]]:
+def param_shapes(model: AnyModel, layout: SlotLayout) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a model's parameters.
 
     Examples
     --------
     >>> from splinefm.encode.slots import FieldLayout
-    >>> param_shapes(FM(k=2), Layout((FieldLayout("c", 3, (1,), (0,)),)))
+    >>> param_shapes(FM(k=2), SlotLayout((FieldLayout("c", 3, (1,), (0,)),)))
     {'bias': (1,), 'linear': (3,), 'factors': (3, 2)}
     """
     n = len(layout.fields)
     width = model.width(n)
-    shapes: dict[str, tuple[int, ...]] = {"bias": (1,), "linear": (layout.n_rows,), "factors": (layout.n_rows, width)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "bias": (1,),
+        "linear": (layout.n_features,),
+        "factors": (layout.n_features, width),
+    }
     if isinstance(model, FwFM):
         shapes["field_weights"] = (n, n)
     if isinstance(model, LowRankFwFM):

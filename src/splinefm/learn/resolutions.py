@@ -33,7 +33,7 @@ _POINTS = 2048  # of a column at which splines are compared
 
 
 class Level(NamedTuple):
-    """A resolution of a column, and the table rows of its basis functions."""
+    """A resolution of a column, and the features of its basis functions."""
 
     column: str
     segments: int
@@ -135,9 +135,11 @@ def _is_free(item: Field) -> bool:
 def levels_of(encoder: Encoder, names: list[str]) -> list[list[Level]]:
     """The resolutions of some columns that have several."""
     columns = []
-    for item, layout, first in zip(encoder.fields, encoder.layout.fields, encoder.layout.row_ptr, strict=False):
+    for item, layout, first in zip(encoder.fields, encoder.layout.fields, encoder.layout.feature_ptr, strict=False):
         if item.name in names and isinstance(item, Numerical) and isinstance(item.basis, MultiResolution):
-            ends = int(first) + layout.n_rows - sum(item.basis.sizes) + np.cumsum(item.basis.sizes)  # behind the tokens
+            ends = (
+                int(first) + layout.n_features - sum(item.basis.sizes) + np.cumsum(item.basis.sizes)
+            )  # behind the tokens
             rows = [slice(int(end) - size, int(end)) for end, size in zip(ends, item.basis.sizes, strict=True)]
             columns.append(
                 [Level(item.name, n, item.basis.degree, own) for n, own in zip(item.basis.segments, rows, strict=True)]

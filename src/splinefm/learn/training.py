@@ -16,7 +16,7 @@ from splinefm.encode.bases.kinds import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
-from splinefm.encode.slots import Layout, Slots
+from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.encode.tables.open import nearest_hint, quoted
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
@@ -264,7 +264,7 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     penalties = (_per_field(penalty, encoder.fields) for penalty in (training.l2, training.smoothness))
     groups: list[list[Group]] = []
     for item, layout, l2, smoothness in zip(encoder.fields, encoder.layout.fields, *penalties, strict=True):
-        plain = Group(layout.n_rows, l2, 0.1 * l2)
+        plain = Group(layout.n_features, l2, 0.1 * l2)
         if not isinstance(item, Numerical):
             groups.append([plain])
             continue
@@ -280,7 +280,7 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
 
 def train(
     model: AnyModel,
-    layout: Layout,
+    layout: SlotLayout,
     groups: list[list[Group]],
     chunks: Callable[[int], Iterable[Chunk]],
     n_rows: int,
@@ -386,7 +386,7 @@ class AdaptivePenalties:
 
 def make_engine(
     model: AnyModel,
-    layout: Layout,
+    layout: SlotLayout,
     groups: list[list[Group]],
     loss: Loss,
     training: Training,

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from splinefm._core import Engine, Parameter, Shape, score
 from splinefm.encode.encoder import count_threads
-from splinefm.encode.slots import Layout, Slots
-from splinefm.model.family import AnyModel, Params, check_model_room, init_params
+from splinefm.encode.slots import SlotLayout, Slots
+from splinefm.model.family import AnyModel, Params, check_model_memory, init_params
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
     LOSSES,
@@ -44,7 +44,7 @@ class CpuEngine:
     ----------
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The model.
-    layout : Layout
+    layout : SlotLayout
         Of the slots that it will see.
     params : dict of arrays
         Start values; they are copied.
@@ -63,7 +63,7 @@ class CpuEngine:
     def __init__(
         self,
         model: AnyModel,
-        layout: Layout,
+        layout: SlotLayout,
         params: Params,
         loss: str = "logistic",
         optimizer: Optimizer | None = None,
@@ -71,7 +71,7 @@ class CpuEngine:
         batch_size: int = 256,
         threads: int | None = None,
     ) -> None:
-        check_model_room(model, layout)
+        check_model_memory(model, layout)
         if loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
         self.model, self.loss, self.batch_size = model, loss, batch_size
@@ -79,11 +79,11 @@ class CpuEngine:
         self.threads = count_threads(threads)
         self.kind = kind_of(model, len(layout.fields))
         padded = {name: aligned_copy(self.kind.pad(name, values)) for name, values in params.items()}
-        groups = groups or [[Group(field.n_rows)] for field in layout.fields]
+        groups = groups or [[Group(field.n_features)] for field in layout.fields]
         self._set(layout, padded, self._make_states(padded), groups, 0)
 
     def _set(
-        self, layout: Layout, padded: Params, states: dict[str, State], groups: list[list[Group]], number: int
+        self, layout: SlotLayout, padded: Params, states: dict[str, State], groups: list[list[Group]], number: int
     ) -> None:
         """Take parameters and the optimizer's memory of them, and make room for batches."""
         self.layout, self._padded, self._states = layout, padded, states
@@ -151,7 +151,7 @@ class CpuEngine:
 
     @property
     def width(self) -> int:
-        """Numbers in the vector of a table row."""
+        """Numbers in the vector of a feature."""
         return self.model.width(len(self.layout.fields))
 
     @property
@@ -212,10 +212,10 @@ class CpuEngine:
         copies = self._copies
         return _score(self.model, self.kind, self._shape, self._padded, copies, slots, threads or self.threads)
 
-    def grow(self, layout: Layout, groups: list[list[Group]], rng: np.random.Generator) -> None:
+    def grow(self, layout: SlotLayout, groups: list[list[Group]], rng: np.random.Generator) -> None:
         """Go on with a layout whose fields have more rows at their ends; the old rows keep values and state."""
-        pairs = zip(layout.row_ptr[:-1], self.layout.fields, strict=True)
-        kept = np.concatenate([first + np.arange(field.n_rows) for first, field in pairs])
+        pairs = zip(layout.feature_ptr[:-1], self.layout.fields, strict=True)
+        kept = np.concatenate([first + np.arange(field.n_features) for first, field in pairs])
         fresh = init_params(self.model, layout, rng)
         padded = {name: aligned_copy(self.kind.pad(name, values)) for name, values in fresh.items()}
         for name, values in self._padded.items():
@@ -237,7 +237,7 @@ class CpuEngine:
         return predict_scores(self.model, params, slots, self.threads)
 
     def params(self, averaged: bool = False) -> Params:
-        """Copies of the parameters; averaged: the moving average of table rows instead of their last values."""
+        """Copies of the parameters; averaged: the moving average of features instead of their last values."""
         values = {name: np.array(array) for name, array in self.values.items()}
         if averaged and self.optimizer.ema > 0.0 and self.number:
             # While a row is not touched it does not change, and its average approaches it.
@@ -256,7 +256,7 @@ def predict_scores(
     layout, kind = slots.layout, kind_of(model, len(slots.layout.fields))
     values = {name: np.ascontiguousarray(array, np.float32) for name, array in params.items()}
     if kind.padded != kind.k:
-        if 0 < 4 * len(slots) * layout.n_weights < layout.n_rows:  # a few rows of data need not copy a large table
+        if 0 < 4 * len(slots) * layout.n_weights < layout.n_features:  # a few rows of data need not copy a large table
             slots, values = _gathered(values, slots)
             layout = slots.layout
         values = {name: kind.pad(name, array) for name, array in values.items()}
@@ -265,17 +265,17 @@ def predict_scores(
 
 
 def _gathered(params: Params, slots: Slots) -> tuple[Slots, Params]:
-    """The same rows with a table of their own, which has the table rows that they read and no others."""
+    """The same rows with a table of their own, which has the features that they read and no others."""
     layout, n = slots.layout, len(slots)
     width = np.diff(layout.weight_ptr)
     inside = np.arange(layout.n_weights, dtype=np.int32) - np.repeat(layout.weight_ptr[:-1], width)
     read = np.repeat(slots.start, width, axis=1) + inside
     first = layout.weight_ptr[layout.window_ptr]
     index = np.concatenate([read[:, a:b].ravel() for a, b in pairwise(first.tolist())])
-    fields = (replace(field, n_rows=n * sum(field.widths)) for field in layout.fields)
-    small = Layout(tuple(fields))
+    fields = (replace(field, n_features=n * sum(field.widths)) for field in layout.fields)
+    small = SlotLayout(tuple(fields))
     field = layout.unit_field[layout.window_unit]
-    start = small.row_ptr[field] + layout.weight_ptr[:-1] - first[field]
+    start = small.feature_ptr[field] + layout.weight_ptr[:-1] - first[field]
     start = start + np.arange(n)[:, None] * np.diff(first)[field]
     return Slots(start.astype(np.int32), slots.weight, small), {
         **params,

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._memory import check_room
+from splinefm._memory import check_memory
 from splinefm._wording import setting
-from splinefm.encode.slots import Layout, Slots
+from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.settings import WithSettings
 
 FloatArray = npt.NDArray[np.float64]
@@ -333,38 +333,38 @@ def pace_of(n_fields: int) -> float:
     return min(1.0, max((50 / n_fields) ** 2, 25 / n_fields))
 
 
-def check_model_room(model: Model, layout: Layout) -> None:
+def check_model_memory(model: Model, layout: SlotLayout) -> None:
     """Raise where training a model would take more memory than there is, or vectors are too long for the loops."""
     n_fields = len(layout.fields)
     k = model.width(n_fields) // (n_fields if isinstance(model, FFM) else 1)
     check_size("k", k, most=MOST_K)
-    numbers = 1 + layout.n_rows * (1 + model.width(n_fields)) + model.numbers_between(n_fields)
-    check_room(
+    numbers = 1 + layout.n_features * (1 + model.width(n_fields)) + model.numbers_between(n_fields)
+    check_memory(
         COPIES * 4 * numbers,
-        f"training {model} with its {numbers:,} parameters ({layout.n_rows:,} table rows)",
+        f"training {model} with its {numbers:,} parameters ({layout.n_features:,} features)",
         f"lower {setting('k')}, or use fewer categories or basis functions",
     )
 
 
-def init_params(model: Model, layout: Layout, rng: np.random.Generator, scale: float = 0.1) -> Params:
+def init_params(model: Model, layout: SlotLayout, rng: np.random.Generator, scale: float = 0.1) -> Params:
     """Start values: small vectors with mean zero, everything else neutral.
 
     The vectors are normal with standard deviation `scale` / √k, so that products of two start small whatever k is, and
     √`pace_of(n)` times that for n fields, so that the sum over all pairs of many fields starts small too.
     """
-    check_model_room(model, layout)
+    check_model_memory(model, layout)
     n_fields = len(layout.fields)
     scale *= np.sqrt(pace_of(n_fields))
     width = model.width(n_fields)
-    factors = rng.standard_normal((layout.n_rows, width), np.float32)
+    factors = rng.standard_normal((layout.n_features, width), np.float32)
     k = width // n_fields if isinstance(model, FFM) else width
     factors *= np.float32(scale / np.sqrt(k))
     if isinstance(model, FmFM):
         for f, size in enumerate(model.sizes(n_fields)):
-            factors[layout.row_ptr[f] : layout.row_ptr[f + 1], size:] = 0.0
+            factors[layout.feature_ptr[f] : layout.feature_ptr[f + 1], size:] = 0.0
     return {
         "bias": np.zeros(1, np.float32),
-        "linear": np.zeros(layout.n_rows, np.float32),
+        "linear": np.zeros(layout.n_features, np.float32),
         "factors": factors,
         **model.init_fields(n_fields, rng),
     }

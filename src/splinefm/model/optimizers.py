@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Group:
-    """Neighboring table rows with penalties of their own.
+    """Neighboring features with penalties of their own.
 
     The objective has ½ l2 |v|² + ½ l2_linear w² for every row that a batch touches, and
     smoothness Σ |Δ^order v|² over neighbors, for vectors and linear weights alike.

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.slots import Layout, Slots
+from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import FFM, AnyModel, FloatArray, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params
 
 IntArray = npt.NDArray[np.int32]
@@ -60,7 +60,7 @@ class Split:
         The model.
     params : dict of arrays
         Its parameters.
-    layout : Layout
+    layout : SlotLayout
         All fields.
     items : tuple of int
         Numbers of the fields of an item, ascending; the others are the context's.
@@ -80,7 +80,7 @@ class Split:
 
     model: AnyModel
     params: Params
-    layout: Layout
+    layout: SlotLayout
     items: tuple[int, ...]
 
     @property
@@ -104,7 +104,7 @@ class Split:
         window_ptr, weight_ptr = self.layout.window_ptr, self.layout.weight_ptr
         windows = [w for f in fields for w in range(window_ptr[f], window_ptr[f + 1])]
         weights = [i for w in windows for i in range(weight_ptr[w], weight_ptr[w + 1])]
-        layout = Layout(tuple(self.layout.fields[f] for f in fields))
+        layout = SlotLayout(tuple(self.layout.fields[f] for f in fields))
         return Slots(slots.start[:, windows], slots.weight[:, weights], layout)
 
     def item_side(self, slots: Slots) -> Side:
@@ -130,11 +130,11 @@ class Split:
         """Vectors of contexts from those of their units, shape (n, units, width)."""
         return self._cross(P, False)
 
-    # From the vector of a context to what each table row of an item adds
+    # From the vector of a context to what each feature of an item adds
 
     @property
     def is_linear(self) -> bool:
-        """Whether the vector of an item is a sum over its table rows: always, but for products of several of them."""
+        """Whether the vector of an item is a sum over its features: always, but for products of several of them."""
         if not isinstance(self.model, HigherOrderFM):
             return True
         return min(self.model.order - 1, len(self._item_places.unit_field)) <= 1
@@ -151,9 +151,9 @@ class Split:
         return np.arange(width)
 
     def row_queries(self, vectors: FloatArray) -> list[FloatArray]:
-        """For each field of an item, what the numbers of its table rows, in `row_columns`, are multiplied with.
+        """For each field of an item, what the numbers of its features, in `row_columns`, are multiplied with.
 
-        The product of a context's vector with that of an item is the sum of these products over the table rows of the
+        The product of a context's vector with that of an item is the sum of these products over the features of the
         item, times their weights. Holds where `is_linear` does.
         """
         n = len(vectors)
@@ -182,7 +182,7 @@ class Split:
         return self._places(self.context)
 
     def _places(self, fields: tuple[int, ...]) -> _Places:
-        layout = Layout(tuple(self.layout.fields[f] for f in fields))
+        layout = SlotLayout(tuple(self.layout.fields[f] for f in fields))
         width = np.diff(layout.weight_ptr)
         inside = np.arange(layout.n_weights, dtype=np.int32) - np.repeat(layout.weight_ptr[:-1], width)
         unit = np.repeat(layout.window_unit, width)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._core import Shape
-from splinefm.encode.slots import Layout
+from splinefm.encode.slots import SlotLayout
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 from splinefm.model.optimizers import Group, Optimizer
 
@@ -37,7 +37,7 @@ KINDS = {FM: "fm", FwFM: "fwfm", LowRankFwFM: "low_rank", FmFM: "fmfm", FFM: "ff
 
 
 class Penalty(NamedTuple):
-    """Groups of table rows as arrays; `signed` has four numbers per group."""
+    """Groups of features as arrays; `signed` has four numbers per group."""
 
     group_ptr: Int64
     begin: Int64
@@ -51,7 +51,7 @@ class Penalty(NamedTuple):
 
 
 class State(NamedTuple):
-    """The optimizer's memory of some parameters; `last` is when each table row was last touched."""
+    """The optimizer's memory of some parameters; `last` is when each feature was last touched."""
 
     m: Float32
     v: Float32
@@ -119,7 +119,7 @@ def tile_of(model: AnyModel) -> int:
     return TILES.get(type(model), TILE)
 
 
-def make_sizes(model: AnyModel, layout: Layout, batch_size: int) -> Sizes:
+def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int) -> Sizes:
     """How the rows of a batch are cut."""
     kind, tile, n_units = kind_of(model, len(layout.fields)), tile_of(model), layout.n_units
     room = {"fm": kind.padded, "ffm": 0, "fmfm": lines(n_units * kind.padded)}
@@ -132,13 +132,13 @@ def make_sizes(model: AnyModel, layout: Layout, batch_size: int) -> Sizes:
     return Sizes(tile, shard, -(-block // shard) * shard)
 
 
-def make_shape(layout: Layout) -> Shape:
+def make_shape(layout: SlotLayout) -> Shape:
     """The layout for the compiled loops."""
-    pointers = (layout.weight_ptr, layout.window_unit, layout.unit_field, layout.window_ptr, layout.row_ptr)
+    pointers = (layout.weight_ptr, layout.window_unit, layout.unit_field, layout.window_ptr, layout.feature_ptr)
     return Shape(*pointers)
 
 
-def make_copies(model: AnyModel, layout: Layout, params: Mapping[str, Float32]) -> tuple[Float32, Float32]:
+def make_copies(model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32]) -> tuple[Float32, Float32]:
     """R and M: parameters between fields as the loops read them, for every pair of units."""
     R, M = np.zeros(0, np.float32), np.zeros(0, np.float32)
     if isinstance(model, FwFM):
@@ -196,11 +196,11 @@ def _strengths(values: list[float]) -> Float32:
         return np.array(values, np.float32)
 
 
-def make_penalty(layout: Layout, groups: list[list[Group]]) -> Penalty:
+def make_penalty(layout: SlotLayout, groups: list[list[Group]]) -> Penalty:
     """Groups of rows as arrays; they must cover every field."""
     for field, own in zip(layout.fields, groups, strict=True):
-        if sum(group.size for group in own) != field.n_rows:
-            raise ValueError(f"the groups of field {field.name!r} do not cover its {field.n_rows} rows")
+        if sum(group.size for group in own) != field.n_features:
+            raise ValueError(f"the groups of field {field.name!r} do not cover its {field.n_features} rows")
     flat = [group for own in groups for group in own]
     end = np.cumsum([group.size for group in flat], dtype=np.int64)
     return Penalty(

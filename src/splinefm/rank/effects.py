@@ -1,11 +1,11 @@
-"""Items as the table rows that they have: what each row adds to a score is computed once for a context.
+"""Items as the features that they have: what each row adds to a score is computed once for a context.
 
-Where the vector of an item is a sum over its table rows, so is its product with the vector of a context:
+Where the vector of an item is a sum over its features, so is its product with the vector of a context:
 
     score(context, item) = constant(context) + offset(item) + Σ weight · effect(row), effect(row) = query · vector(row)
 
 An item is then a number for each category and a few weights for each numerical field, however long vectors are, and a
-request computes the effects of all table rows that items have before it sums up those of each item.
+request computes the effects of all features that items have before it sums up those of each item.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from splinefm._core import TOGETHER, TopK
 from splinefm.encode.bases.kinds import Bins
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.schema import Field
-from splinefm.encode.slots import MAX_ROWS, Layout, Slots, concatenate_slots
+from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
 from splinefm.model.split import Split
 from splinefm.rank.store import STEP, Array, Filter, Float32, FloatArray, Panels, Rows, Store
 
@@ -34,13 +34,13 @@ def effects_pay(split: Split, n_items: int | None) -> bool:
     """Whether a request for the best of some items (None: of many) takes less time with effects than with vectors.
 
     Either form reads memory from end to end, and that is its time. Vectors: `length` numbers an item. Effects: a few
-    numbers an item, which lead to as many effects in a cache, and before that the numbers of all table rows in use.
+    numbers an item, which lead to as many effects in a cache, and before that the numbers of all features in use.
     Every row may be in use, but not more of them than items have.
     """
     n, rows, lookups = max(n_items or 0, _LEAST_ITEMS), 0, 0
     for f in split.items:
         layout = split.layout.fields[f]
-        rows += min(layout.n_rows, n * sum(layout.widths)) * len(split.row_columns(f))
+        rows += min(layout.n_features, n * sum(layout.widths)) * len(split.row_columns(f))
         lookups += n * sum(layout.widths)
     return split.is_linear and rows + _LOOKUP * lookups < n * split.length
 
@@ -114,7 +114,7 @@ class Table:
 
 
 class Effects(Store):
-    """The table rows of each item, and the tables that they point into.
+    """The features of each item, and the tables that they point into.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class Effects(Store):
     dtype = "float32"
 
     def __init__(self, split: Split, fields: tuple[Field, ...]) -> None:
-        self.split, self.layout = split, Layout(tuple(item.layout for item in fields))
+        self.split, self.layout = split, SlotLayout(tuple(item.layout for item in fields))
         self.tables = [self._table(f, item) for f, item in zip(split.items, fields, strict=True)]
         # All weights of a field of categories are 1, or 0 where nothing stands: they need not be kept.
         kept = [np.full(sum(item.layout.widths), _has_weights(item)) for item in fields]
@@ -138,7 +138,11 @@ class Effects(Store):
         super().__init__(self.starts, self.weights)
 
     def _table(self, f: int, item: Field) -> Table:
-        first, n_rows, factors = int(self.split.layout.row_ptr[f]), item.layout.n_rows, self.split.params["factors"]
+        first, n_rows, factors = (
+            int(self.split.layout.feature_ptr[f]),
+            item.layout.n_features,
+            self.split.params["factors"],
+        )
         return Table(factors, first, n_rows, self.split.row_columns(f), set(item.layout.widths) == {1})
 
     @property
@@ -151,7 +155,9 @@ class Effects(Store):
         start, weight = slots.start, slots.weight
         parts = self._parts()
         for _, windows, weights in (parts[i] for i in self.lists):
-            order = np.argsort(np.where(weight[:, weights] == 0.0, MAX_ROWS, start[:, windows]), axis=1, kind="stable")
+            order = np.argsort(
+                np.where(weight[:, weights] == 0.0, MAX_FEATURES, start[:, windows]), axis=1, kind="stable"
+            )
             start[:, windows] = np.take_along_axis(start[:, windows], order, axis=1)
             weight[:, weights] = np.take_along_axis(weight[:, weights], order, axis=1)
         return slots

@@ -13,7 +13,7 @@ from splinefm.rank.error import MARGIN, ROUNDING, FloatArray, Maxima, Meter, Sco
 
 
 class EffectMeter(Meter):
-    """Measures items that are stored as their table rows.
+    """Measures items that are stored as their features.
 
     Rows and weights are stored as they are: apart from the own parts of items, only the arithmetic rounds. In the
     maxima, `own_size` has the sizes of all that is summed up for an item, and nothing is there by number of a vector.

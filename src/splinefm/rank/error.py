@@ -21,7 +21,7 @@ _PROBES = 16
 _GRID = 4097  # points at which bases are looked at
 MARGIN = 1.01  # for what lies between them, and for roundings of roundings
 ROUNDING = 2.0**-24  # largest relative error of a number in float32
-_BLOCK = 65_536  # table rows that are looked at at a time
+_BLOCK = 65_536  # features that are looked at at a time
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,14 @@ def largest_sizes(values: FloatArray) -> Any:
 
 
 def _draw_units(fitted: Fitted, split: Split) -> FloatArray:
-    """Unit vectors of contexts whose fields have a table row each, drawn by the number of training rows."""
+    """Unit vectors of contexts whose fields have a feature each, drawn by the number of training rows."""
     rng = np.random.default_rng(0)
     layout, factors = fitted.encoder.layout, fitted.params["factors"]
     P = np.zeros((_PROBES, len(split.context_units), factors.shape[1]))
     for f in split.context:
-        counts = fitted.encoder.row_counts[f]
+        counts = fitted.encoder.feature_counts[f]
         chance = counts / counts.sum() if counts.sum() > 0 else np.full(len(counts), 1 / len(counts))
-        rows = layout.row_ptr[f] + rng.choice(len(counts), _PROBES, p=chance)
+        rows = layout.feature_ptr[f] + rng.choice(len(counts), _PROBES, p=chance)
         P[:, np.flatnonzero(split.context_units == f)[0]] = factors[rows]
     return P
 
@@ -149,7 +149,7 @@ def _largest_units(fitted: Fitted, split: Split) -> tuple[FloatArray, float]:
     P, linear = np.zeros((1, len(split.context_units), params["factors"].shape[1])), 0.0
     for f in split.context:
         reach = weight_reach(fitted.encoder.fields[f])
-        first, last = layout.row_ptr[f : f + 2].tolist()
+        first, last = layout.feature_ptr[f : f + 2].tolist()
         vector = _largest(params["factors"], first, last)
         P[0, split.context_units == f] = reach[:, None] * vector
         linear += float(reach.sum() * _largest(params["linear"], first, last))

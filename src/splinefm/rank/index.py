@@ -5,7 +5,7 @@ With a context's fields fixed, the score of every model of the family is (see `s
     score(context, item) = constant(context) + offset(item) + query(context) · vector(item)
 
 so that a catalog is one matrix with a line per item, and a request one product with it. Where that takes less time, an
-item is stored as its table rows instead, whose effects on the score add up (see `splinefm.rank.effects`).
+item is stored as its features instead, whose effects on the score add up (see `splinefm.rank.effects`).
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class ItemIndex:
     dtype : {"float32", "float16", "int8"}
         How vectors are stored. Fewer bytes make an index smaller and faster, and scores less exact; see `error`.
     form : {"auto", "vectors", "effects"}
-        What is stored of an item: its vector, or its table rows, whose effects on scores are computed for each context
+        What is stored of an item: its vector, or its features, whose effects on scores are computed for each context
         and then looked up. Scores are the same up to float32. By default what takes less time, and vectors if they are
-        not float32. Effects are of float32, and not for products of several table rows, as in a `HigherOrderFM`.
+        not float32. Effects are of float32, and not for products of several features, as in a `HigherOrderFM`.
     threads : int, optional
         For building; all cores by default.
 
@@ -123,7 +123,7 @@ class ItemIndex:
 
     @property
     def form(self) -> Form:
-        """What is stored of an item: its vector, or its table rows, whose effects add up."""
+        """What is stored of an item: its vector, or its features, whose effects add up."""
         return self._catalog.store.form
 
     @property
@@ -363,7 +363,7 @@ def _choose_form(form: str, dtype: str, split: Split, n_items: int | None) -> Fo
             raise ValueError(f'form="effects" is for dtype="float32", got {dtype!r}; use form="vectors"')
         if not split.is_linear:
             raise ValueError(
-                f'form="effects" needs vectors that are sums over table rows, but {split.model} multiplies several of '
+                f'form="effects" needs vectors that are sums over features, but {split.model} multiplies several of '
                 'an item; use form="vectors"'
             )
         return "effects"

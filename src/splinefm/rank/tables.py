@@ -15,7 +15,7 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.rows.fields import RowFields
 from splinefm.encode.schema import Field
-from splinefm.encode.slots import Layout, Slots
+from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.encode.tables.open import Table, missing_column_message, open_table, quoted
 from splinefm.learn.fitted import Fitted
 
@@ -37,12 +37,12 @@ class Part:
         self.items = tuple(whole.fields[f] for f in fields)
         self.names = tuple(item.name for item in self.items)
         self.columns = tuple(dict.fromkeys(item.column for item in self.items))
-        self.layout = Layout(tuple(item.layout for item in self.items))
-        self.first_row = whole.layout.row_ptr[list(fields)] if fields else np.zeros(0, np.int32)
+        self.layout = SlotLayout(tuple(item.layout for item in self.items))
+        self.first_feature = whole.layout.feature_ptr[list(fields)] if fields else np.zeros(0, np.int32)
         windows = np.diff(self.layout.window_ptr)
-        self.shift = np.repeat(self.first_row - self.layout.row_ptr[:-1], windows).astype(np.int32)
+        self.shift = np.repeat(self.first_feature - self.layout.feature_ptr[:-1], windows).astype(np.int32)
         notes = {name: whole.notes.get(name, "") for name in self.names}
-        counts = tuple(whole.row_counts[f] for f in fields)
+        counts = tuple(whole.feature_counts[f] for f in fields)
         self.encoder = Encoder(self.items, whole.n_rows, notes, counts, ranges=whole.ranges[list(fields)])
 
     def open(self, table: object, what: str) -> Table:
@@ -95,20 +95,20 @@ class Part:
 
     @cached_property
     def _row_fields(self) -> RowFields:
-        return RowFields(self.items, self.first_row.tolist())
+        return RowFields(self.items, self.first_feature.tolist())
 
     @cached_property
     def _some_rows(self) -> npt.NDArray[np.int32]:
-        """For every weight a table row of its field, for those that are zero."""
+        """For every weight a feature of its field, for those that are zero."""
         n_weights = [sum(item.layout.widths) for item in self.items]
-        return np.repeat(self.first_row, n_weights).astype(np.int32)
+        return np.repeat(self.first_feature, n_weights).astype(np.int32)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_row_fields"}
 
     def _encode_columns(self, values: Mapping[str, object]) -> Slots:
         starts, weights = [np.zeros((1, 0), np.int32)], [np.zeros((1, 0))]
-        for item, first in zip(self.items, self.first_row, strict=True):
+        for item, first in zip(self.items, self.first_feature, strict=True):
             start, weight = item.encode(_one_column(item, values[item.column]))
             starts.append(start + first)
             weights.append(weight)

@@ -203,7 +203,7 @@ def _shares(explanation: Explanation, f: int) -> dict[str, Any]:
     """Shares of missing and other values, in the data and in training."""
     encoder, tally = explanation.fitted.encoder, explanation.survey.tallies[f]
     found, n = tally.token_rows(), explanation.survey.n_rows
-    trained = dict(zip(tally.tokens, encoder.row_counts[f].tolist(), strict=False))
+    trained = dict(zip(tally.tokens, encoder.feature_counts[f].tolist(), strict=False))
     special = [name for name in tally.tokens if name not in ("missing", "rare") and not name.startswith("bucket ")]
     return {
         "missing": found.get("missing", 0) / n,

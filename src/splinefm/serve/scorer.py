@@ -50,7 +50,7 @@ class Scorer:
         if not isinstance(fitted, Fitted):
             raise TypeError(f"a scorer is made from a sf.Fitted, got {type(fitted).__name__}")
         self.fitted = fitted
-        fields = RowFields(fitted.encoder.fields, fitted.encoder.layout.row_ptr[:-1].tolist())
+        fields = RowFields(fitted.encoder.fields, fitted.encoder.layout.feature_ptr[:-1].tolist())
         self.slow_fields = fields.slow
         self._scorer, self._columns, self._readers = make_scorer(fitted, fields), fields.columns, fields.readers
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.fields.axis import active_rows, rows_on_axis
+from splinefm.encode.fields.axis import active_features, features_on_axis
 from splinefm.encode.fields.numerical import check_choice
 from splinefm.encode.tables.open import Table, missing_column_message, open_table, quoted
 from splinefm.learn.fitted import Fitted
@@ -64,13 +64,13 @@ def mean_vectors(
             "each other; give values in the segment"
         )
     weights = _kept(fitted, absent) if background is None else _averaged(fitted, absent, background)
-    first = fitted.encoder.layout.row_ptr
+    first = fitted.encoder.layout.feature_ptr
     return {f: mean_vector(fitted.params, int(first[f]), share) for f, share in zip(absent, weights, strict=True)}
 
 
 def _kept(fitted: Fitted, absent: list[int]) -> list[FloatArray]:
     """Mean weights of fields over the training rows, as the encoder knows them."""
-    means, names = fitted.encoder.row_means, fitted.encoder.schema.names
+    means, names = fitted.encoder.feature_means, fitted.encoder.schema.names
     unknown = [names[f] for f in absent if np.isnan(means[f]).any()]
     if unknown:
         raise ValueError(
@@ -88,12 +88,12 @@ def _averaged(fitted: Fitted, absent: list[int], background: object) -> list[Flo
     for name in names:
         if name not in source.names:
             raise ValueError(f"background: {missing_column_message(name, source.names)}")
-    totals = [np.zeros(encoder.layout.fields[f].n_rows) for f in absent]
+    totals = [np.zeros(encoder.layout.fields[f].n_features) for f in absent]
     n_rows = 0
     for n, columns in read_columns(source, names, _BLOCK):
         n_rows += n
         for f, total in zip(absent, totals, strict=True):
-            rows, weight = active_rows(encoder.fields[f], columns[encoder.fields[f].column])
+            rows, weight = active_features(encoder.fields[f], columns[encoder.fields[f].column])
             total += np.bincount(rows.ravel(), weight.ravel(), minlength=len(total))
     if not n_rows:
         raise ValueError("background has no rows; give at least one to average over")
@@ -134,8 +134,8 @@ def other_units(
 def _unit_vectors(fitted: Fitted, f: int, column: pa.Array) -> tuple[FloatArray, FloatArray]:
     """Vectors of a field's units, shape (n, units, width), and its linear part, shape (n,)."""
     layout, params = fitted.encoder.layout, fitted.params
-    rows, weight = rows_on_axis(fitted.encoder.fields[f], column)
-    rows = rows + layout.row_ptr[f]
+    rows, weight = features_on_axis(fitted.encoder.fields[f], column)
+    rows = rows + layout.feature_ptr[f]
     units = np.repeat(layout.fields[f].units, layout.fields[f].widths)
     vectors = np.zeros((len(rows), n_units(fitted, f), params["factors"].shape[1]))
     for j, unit in enumerate(units):
@@ -174,7 +174,7 @@ def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int])
 
 def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray]:
     """L and R: the rows of the two fields, so turned that their interaction is a product of equal coordinates."""
-    ptr, model, table = fitted.encoder.layout.row_ptr, fitted.model, fitted.params["factors"]
+    ptr, model, table = fitted.encoder.layout.feature_ptr, fitted.model, fitted.params["factors"]
     left, right = (table[ptr[g] : ptr[g + 1]].astype(np.float64) for g in (f, e))
     if isinstance(model, FFM):
         n_fields = len(fitted.encoder.fields)
@@ -185,9 +185,9 @@ def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray
     return left, right
 
 
-def row_effects(fitted: Fitted, f: int, slopes: FloatArray) -> FloatArray:
-    """α: the effect w_i + g' v_i of every table row of a field, shape (n, rows)."""
-    first, last = fitted.encoder.layout.row_ptr[f : f + 2].tolist()
+def feature_effects(fitted: Fitted, f: int, slopes: FloatArray) -> FloatArray:
+    """α: the effect w_i + g' v_i of every feature of a field, shape (n, rows)."""
+    first, last = fitted.encoder.layout.feature_ptr[f : f + 2].tolist()
     effects = np.empty((len(slopes), last - first))
     most = max(1, _ROOM // slopes.shape[1])
     for at in range(first, last, most):

@@ -37,7 +37,7 @@ class Extremum(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """What curves and bars share: a number per table row of the field, for one segment or for several."""
+    """What curves and bars share: a number per feature of the field, for one segment or for several."""
 
     field: Any
     rows: FloatArray = dataclasses.field(repr=False)
@@ -105,13 +105,13 @@ class Curve(_View):
     field : Numerical
         The field, with its transform T and basis B.
     rows : array
-        The effect of each table row of the field: tokens, then basis functions.
+        The effect of each feature of the field: tokens, then basis functions.
     intercept : float
         β, the score without the field.
     loss : Loss
         Says what a prediction is.
     counts : array, optional
-        Training rows that touch each table row of the field.
+        Training rows that touch each feature of the field.
 
     Examples
     --------
@@ -229,13 +229,13 @@ class Bars(_View):
     field : Categorical or MultiValued
         The field.
     rows : array
-        The effect of each table row of the field: tokens, then categories.
+        The effect of each feature of the field: tokens, then categories.
     intercept : float
         The score without the field.
     loss : Loss
         Says what a prediction is.
     counts : array, optional
-        Training rows that touch each table row of the field.
+        Training rows that touch each feature of the field.
 
     Examples
     --------

@@ -25,13 +25,13 @@ from splinefm.encode.tables.open import missing_column_message, open_table, quot
 from splinefm.learn.fitted import Fitted
 from splinefm.view.algebra import (
     Rest,
+    feature_effects,
     mean_vectors,
     n_units,
     other_units,
     pair_factors,
     pair_scale,
     read_columns,
-    row_effects,
     score_slope,
 )
 from splinefm.view.curves import Bars, Curve, Extremum
@@ -65,7 +65,7 @@ def segment(
         exact for independent fields: it is the score of the mean of each field's vectors.
     background : table, optional
         The rows to average over; by default those that the encoder was fitted to, of which it keeps the mean weights
-        (see `Encoder.row_means`).
+        (see `Encoder.feature_means`).
 
     Returns
     -------
@@ -214,13 +214,14 @@ def _view(
         raise ValueError("the table of segments has no rows; give at least one")
     intercept = np.concatenate(levels)
     rows = [
-        row_effects(fitted, f, np.concatenate(parts)) for f, parts in zip(along, zip(*slopes, strict=True), strict=True)
+        feature_effects(fitted, f, np.concatenate(parts))
+        for f, parts in zip(along, zip(*slopes, strict=True), strict=True)
     ]
     if len(along) == 2:
         first, second = (fitted.encoder.fields[f] for f in along)
         scale = np.concatenate([part for part in scales if part is not None])
         factors = pair_factors(fitted, along[0], along[1])
-        counts = fitted.encoder.row_counts[along[0]], fitted.encoder.row_counts[along[1]]
+        counts = fitted.encoder.feature_counts[along[0]], fitted.encoder.feature_counts[along[1]]
         return Surface((first, second), (rows[0], rows[1]), factors, scale, intercept, fitted.loss, counts)
-    item, seen = fitted.encoder.fields[along[0]], fitted.encoder.row_counts[along[0]]
+    item, seen = fitted.encoder.fields[along[0]], fitted.encoder.feature_counts[along[0]]
     return (Curve if isinstance(item, Numerical) else Bars)(item, rows[0], intercept, fitted.loss, seen)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.fields.axis import effects_at, first_row, more_axes, plain, weights_at
+from splinefm.encode.fields.axis import effects_at, first_feature, more_axes, plain, weights_at
 from splinefm.encode.schema import Field
 from splinefm.learn.losses import Loss
 
@@ -27,7 +27,7 @@ class Surface:
     fields : pair of fields
         The two fields.
     rows : pair of arrays
-        The effect of each table row of either field on its own.
+        The effect of each feature of either field on its own.
     factors : pair of arrays, shapes (rows of the first, k) and (rows of the second, k)
         L and R of C = L diag(s) R'.
     scales : array, shape (k,)
@@ -37,7 +37,7 @@ class Surface:
     loss : Loss
         Says what a prediction is.
     counts : pair of arrays, optional
-        Training rows that touch each table row of either field.
+        Training rows that touch each feature of either field.
 
     Examples
     --------
@@ -96,13 +96,15 @@ class Surface:
     @property
     def coefficients(self) -> FloatArray:
         """C: what pairs of basis functions (or categories) add, shape (functions, functions)."""
-        left, right = (values[first_row(item) :] for item, values in zip(self.fields, self.factors, strict=True))
+        left, right = (values[first_feature(item) :] for item, values in zip(self.fields, self.factors, strict=True))
         return np.asarray((left * self.scales[..., None, :]) @ right.T)
 
     @property
     def main_effects(self) -> tuple[FloatArray, FloatArray]:
         """a and b: what the basis functions (or categories) of either field add on their own."""
-        first, second = (values[..., first_row(item) :] for item, values in zip(self.fields, self.rows, strict=True))
+        first, second = (
+            values[..., first_feature(item) :] for item, values in zip(self.fields, self.rows, strict=True)
+        )
         return first, second
 
     @property

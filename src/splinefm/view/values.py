@@ -205,7 +205,7 @@ def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], li
     schema = fitted.encoder.schema
     item = schema[name]
     assert not isinstance(item, Numerical)
-    counts = fitted.encoder.row_counts[schema.names.index(name)]
+    counts = fitted.encoder.feature_counts[schema.names.index(name)]
     shown = frequent_positions(item, counts, most)
     names: list[str] = vocabulary_names(item).take(to_arrow(shown)).to_pylist()
     return names, counts[len(counts) - len(vocabulary_names(item)) :][shown].tolist()

@@ -39,7 +39,7 @@ class TestNumerical:
             {"x": [-5.0, 2.0, 4.0, 999.0, None]},
         )
         assert encoder.fields[0].transform == sf.MinMax(2.0, 4.0)
-        assert encoder.row_counts[0][:3].tolist() == [1, 1, 1]
+        assert encoder.feature_counts[0][:3].tolist() == [1, 1, 1]
 
     def test_nan_and_null_are_the_same(self):
         field = sf.Numerical("x", sf.MinMax(0, 1), STEP)
@@ -269,8 +269,8 @@ class TestCategorical:
         n = 300_000
         ids = np.concatenate([np.arange(n), np.arange(0, n, 3)])
         encoder = sf.fit_encoder(sf.Schema([sf.Categorical("x", min_count=2)]), {"x": ids})
-        assert encoder.layout.n_rows == 2 + n // 3
-        assert encoder.row_counts[0][1] == n - n // 3
+        assert encoder.layout.n_features == 2 + n // 3
+        assert encoder.feature_counts[0][1] == n - n // 3
 
     @pytest.mark.parametrize(
         ("column", "message"),

@@ -67,7 +67,7 @@ class TestInference:
         assert schema["x"].text == "missing" and isinstance(schema["x"], sf.Numerical)
         assert "1 of 2,000 rows hold no number ('foo')" in schema.reasons["x"]
         encoder = sf.fit_encoder(sf.Schema([schema["x"]]), source)
-        assert encoder.row_counts[0][0] == 1 and "'foo'" in encoder.notes["x"]
+        assert encoder.feature_counts[0][0] == 1 and "'foo'" in encoder.notes["x"]
 
     def test_a_stray_cell_far_down_does_not_stop_a_fit(self, tmp_path, monkeypatch):
         monkeypatch.setattr("splinefm.encode.inference.LOOK_AT", 100)

@@ -19,7 +19,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from splinefm._memory import check_room
+from splinefm._memory import check_memory
 from splinefm.encode.bases.splines import (
     BSpline,
     FloatArray,
@@ -87,7 +87,7 @@ class Bins:
         if self.edges is not None:
             object.__setattr__(self, "edges", increasing("edges", self.edges))
         if self.cuts is None and self.edges is None and self.spacing == "uniform":
-            check_room(_BYTES_PER_CUT * self.count, f"a basis of {self.count:,} bins", "lower its count")
+            check_memory(_BYTES_PER_CUT * self.count, f"a basis of {self.count:,} bins", "lower its count")
             object.__setattr__(self, "cuts", tuple((np.arange(1, self.count) / self.count).tolist()))
         elif self.cuts is not None:
             object.__setattr__(self, "cuts", tuple(float(cut) for cut in self.cuts))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.slots import MAX_ROWS
+from splinefm.encode.slots import MAX_FEATURES
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -230,12 +230,12 @@ def whole(size: int) -> FloatArray:
     return np.tile([0.0, 1.0], (size, 1))
 
 
-def check_count(name: str, value: int, low: int, high: int = MAX_ROWS) -> None:
-    """Raise unless value is a whole number in the range; no field has more than `MAX_ROWS` functions."""
+def check_count(name: str, value: int, low: int, high: int = MAX_FEATURES) -> None:
+    """Raise unless value is a whole number in the range; no field has more than `MAX_FEATURES` functions."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ValueError(f"{name} must be a whole number, got {value!r}")
     if not low <= value <= high:
-        allowed = f"at least {low}" if value < low and high == MAX_ROWS else f"from {low} to {high:,}"
+        allowed = f"at least {low}" if value < low and high == MAX_FEATURES else f"from {low} to {high:,}"
         raise ValueError(f"{name} must be {allowed}, got {value:,}")
 
 

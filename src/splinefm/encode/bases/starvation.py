@@ -1,4 +1,4 @@
-"""Starvation report: how many training rows does each basis function see?"""
+"""BasisStarvation report: how many training rows does each basis function see?"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FunctionShare:
 
 
 @dataclass(frozen=True)
-class Starvation:
+class BasisStarvation:
     """For every basis function of the numerical fields the share of training rows in its support.
 
     A transform spreads the data well when no function is starved: one that sees hardly any rows cannot be
@@ -60,11 +60,11 @@ class Starvation:
     transforms: dict[str, str]
 
     @staticmethod
-    def of(fields: Iterable[object], counts: Sequence[FloatArray], n_rows: int) -> Starvation:
+    def of(fields: Iterable[object], counts: Sequence[FloatArray], n_rows: int) -> BasisStarvation:
         """The report for fitted fields."""
         numerical = [(item, rows) for item, rows in zip(fields, counts, strict=True) if isinstance(item, Numerical)]
         functions = [share for item, rows in numerical for share in _shares(item, rows / n_rows)]
-        return Starvation(tuple(functions), {item.name: type(item.transform).__name__ for item, _ in numerical})
+        return BasisStarvation(tuple(functions), {item.name: type(item.transform).__name__ for item, _ in numerical})
 
     def to_arrow(self) -> pa.Table:
         """One row per basis function."""

@@ -1,4 +1,4 @@
-"""Raw values of a field, and the weights that its table rows have there."""
+"""Raw values of a field, and the weights that its features have there."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from splinefm.encode.schema import Field
 FloatArray = npt.NDArray[np.float64]
 
 
-def first_row(item: Field) -> int:
+def first_feature(item: Field) -> int:
     """Rows before the basis functions or categories."""
     if isinstance(item, Numerical):
         return item.n_tokens
-    return item.layout.n_rows - len(item.vocabulary or ())
+    return item.layout.n_features - len(item.vocabulary or ())
 
 
 def frequent_positions(item: Categorical | MultiValued, counts: FloatArray | None, most: int) -> npt.NDArray[np.intp]:
     """Positions in the vocabulary of the most frequent categories, in the order to show them.
 
-    `counts` are the training rows of all table rows of the field; without them the vocabulary tells, the most frequent
+    `counts` are the training rows of all features of the field; without them the vocabulary tells, the most frequent
     first, unless it was extended. Categories without an order of their own (see `display_order`) stay in that of
     frequency.
 
@@ -59,9 +59,9 @@ def weights_at(item: Field, values: object) -> tuple[Any, tuple[int, ...]]:
     from scipy.sparse import csr_array
 
     column, shape = as_column(item, values)
-    rows, weight = rows_on_axis(item, column)
+    rows, weight = features_on_axis(item, column)
     row_ptr = np.arange(len(rows) + 1) * rows.shape[1]
-    return csr_array((weight.ravel(), rows.ravel(), row_ptr), shape=(len(rows), item.layout.n_rows)), shape
+    return csr_array((weight.ravel(), rows.ravel(), row_ptr), shape=(len(rows), item.layout.n_features)), shape
 
 
 def effects_at(item: Field, rows: FloatArray, values: object) -> FloatArray:
@@ -80,13 +80,13 @@ def more_axes(array: FloatArray, at: int, n_axes: int) -> FloatArray:
     return np.expand_dims(array, tuple(range(at, at + n_axes - array.ndim)))
 
 
-def active_rows(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+def active_features(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """Rows inside the field that are active, and their weights; both of shape (n, weights)."""
     start, weight = item.encode(column)
     return spread(start, item.layout.widths), weight
 
 
-def rows_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+def features_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """The same for values along the axis of the field, such as hours for the hour of a date."""
     start, weight = place_on_axis(item, column)
     return spread(start, item.layout.widths), weight

@@ -26,9 +26,9 @@ Unseen = Literal["rare", "neutral", "error", "hash"]
 
 @dataclass(frozen=True)
 class Categorical:
-    """A column of categories: one table row each.
+    """A column of categories: one feature each.
 
-    The field's table rows are [missing, rare or hash buckets.., categories..], the most frequent first.
+    The field's features are [missing, rare or hash buckets.., categories..], the most frequent first.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ class Categorical:
             )
 
     def row_names(self) -> list[str]:
-        """What each table row stands for."""
+        """What each feature stands for."""
         head = ["missing"] * (self.missing == "token")
         head += ["rare"] if self.unseen == "rare" else [f"bucket {i}" for i in range(self._n_unseen)]
         names = head + [f"= {name}" for name in self._fitted().names.to_pylist()]
@@ -223,15 +223,15 @@ class Categorical:
         """
         return self._fitted().display_order(positions)
 
-    def row_counts(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> FloatArray:
-        """Training rows that touch each table row."""
-        counts = np.zeros(self.layout.n_rows)
+    def feature_counts(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> FloatArray:
+        """Training rows that touch each feature."""
+        counts = np.zeros(self.layout.n_features)
         if self.missing == "token":
             counts[0] = statistics.n_missing
         return counts + self.rows_of(statistics.counts, len(counts))
 
     def rows_of(self, counts: CategoryCounts, n_rows: int) -> FloatArray:
-        """Counts of categories as counts of table rows."""
+        """Counts of categories as counts of features."""
         names, rows = counts.every()
         place, weight = self.look_up(names)
         return np.asarray(np.bincount(place, rows * weight, minlength=n_rows), np.float64)
@@ -331,7 +331,7 @@ class MultiValued:
         """Rows, windows and units of the fitted field."""
         length = self._fitted_length()
         units = tuple(range(length)) if self.reduction == "identity" else (0,) * length
-        return FieldLayout(self.name, self.elements.layout.n_rows, (1,) * length, units)
+        return FieldLayout(self.name, self.elements.layout.n_features, (1,) * length, units)
 
     def collect(self) -> MultiValuedStatistics:
         """Empty statistics, to be updated chunk by chunk."""
@@ -383,21 +383,21 @@ class MultiValued:
         self.elements.refuse_missing()
 
     def row_names(self) -> list[str]:
-        """What each table row stands for."""
+        """What each feature stands for."""
         return self.elements.row_names()
 
     def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
         """Positions in the vocabulary in the order to show them; see `Categorical.display_order`."""
         return self.elements.display_order(positions)
 
-    def row_counts(self, statistics: MultiValuedStatistics) -> FloatArray:
-        """Elements of the training rows that touch each table row."""
-        return self.elements.row_counts(statistics)
+    def feature_counts(self, statistics: MultiValuedStatistics) -> FloatArray:
+        """Elements of the training rows that touch each feature."""
+        return self.elements.feature_counts(statistics)
 
-    def row_weights(self, statistics: MultiValuedStatistics) -> FloatArray:
-        """Sum of the weights of each table row over the training rows; exact."""
+    def feature_weights(self, statistics: MultiValuedStatistics) -> FloatArray:
+        """Sum of the weights of each feature over the training rows; exact."""
         elements = self.elements
-        weights = np.zeros(self.layout.n_rows)
+        weights = np.zeros(self.layout.n_features)
         if self.missing == "token":
             weights[0] = statistics.n_missing
         for length, counts in sorted(statistics.by_length.items()):  # the same sums however the rows were cut

@@ -37,7 +37,7 @@ _COMPARISONS: dict[str, Callable[[Any, float], Any]] = {
 class Numerical:
     """A column of numbers: z -> T(z) in [0, 1] -> the values of a function basis.
 
-    The field's table rows are [special values.., missing, basis functions..].
+    The field's features are [special values.., missing, basis functions..].
 
     Parameters
     ----------
@@ -228,23 +228,23 @@ class Numerical:
         return None if (token == ORDINARY).all() else token
 
     def row_names(self) -> list[str]:
-        """What each table row stands for."""
+        """What each feature stands for."""
         names = [f"= {rule:g}" if isinstance(rule, float) else rule for rule in self.special]
         names += ["missing"] * (self.missing == "token")
         return names + [f"B{i}" for i in range(sum(self.basis.sizes))]
 
     def row_ranges(self) -> FloatArray:
-        """Raw-unit interval of each table row, NaN for tokens; shape (rows, 2)."""
+        """Raw-unit interval of each feature, NaN for tokens; shape (rows, 2)."""
         ends = supports(self.basis)
         ranges = np.asarray(self._fitted_transform().inverse(ends.ravel())).reshape(ends.shape)
         return np.concatenate([np.full((self.n_tokens, 2), np.nan), ranges])
 
-    def row_counts(self, statistics: NumericalStatistics) -> FloatArray:
-        """Training rows that touch each table row."""
+    def feature_counts(self, statistics: NumericalStatistics) -> FloatArray:
+        """Training rows that touch each feature."""
         return self._totals(statistics, lambda weight: weight != 0.0)
 
-    def row_weights(self, statistics: NumericalStatistics) -> FloatArray:
-        """Sum of the weights of each table row over the training rows; as exact as the summary of the values."""
+    def feature_weights(self, statistics: NumericalStatistics) -> FloatArray:
+        """Sum of the weights of each feature over the training rows; as exact as the summary of the values."""
         return self._totals(statistics, lambda weight: weight)
 
     def _totals(self, statistics: NumericalStatistics, of: Callable[[FloatArray], npt.NDArray[Any]]) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._core import RowEncoder
-from splinefm.encode.fields.axis import rows_on_axis
+from splinefm.encode.fields.axis import features_on_axis
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
@@ -23,7 +23,7 @@ from splinefm.encode.rows.readers import (
     list_reader,
     number_reader,
     slow_reader,
-    unseen_row,
+    unseen_feature,
 )
 from splinefm.encode.schema import Field
 from splinefm.encode.tables.arrow import to_arrow
@@ -46,8 +46,8 @@ class RowFields:
     ----------
     fields : sequence of fields
         Fitted fields, in the order of the model.
-    first_rows : sequence of int
-        The first table row of each.
+    first_features : sequence of int
+        The first feature of each.
 
     Attributes
     ----------
@@ -66,11 +66,11 @@ class RowFields:
     ([1, 2], [0.75, 0.25])
     """
 
-    def __init__(self, fields: Sequence[Field], first_rows: Sequence[int]) -> None:
+    def __init__(self, fields: Sequence[Field], first_features: Sequence[int]) -> None:
         self.encoder = RowEncoder()
         self.slow: tuple[str, ...] = ()
         self.columns = tuple(item.column for item in fields)
-        self.readers = tuple(self._add(item, first) for item, first in zip(fields, first_rows, strict=True))
+        self.readers = tuple(self._add(item, first) for item, first in zip(fields, first_features, strict=True))
 
     def _add(self, item: Field, first: int) -> Reader:
         if isinstance(item, Categorical):
@@ -95,9 +95,9 @@ class RowFields:
 
 
 def _names(item: Categorical, first: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], int, int, int]:
-    """Names of a field, the table rows of the first of them, of those that are unseen, and of missing values."""
+    """Names of a field, the features of the first of them, of those that are unseen, and of missing values."""
     offsets, text = text_buffers((item.vocabulary or Vocabulary(pa.array([], pa.large_string()))).names)
-    unseen = unseen_row(item, first) if item.spelling == "text" else ASK  # it may be another spelling
+    unseen = unseen_feature(item, first) if item.spelling == "text" else ASK  # it may be another spelling
     return offsets, text, first + item.n_tokens, unseen, first if item.missing == "token" else ASK
 
 
@@ -154,14 +154,14 @@ def compile_number(item: Numerical) -> Compiled | None:
 def _agrees(item: Numerical, compiled: Compiled) -> bool:
     """Whether compiled code and encoder give the same rows and weights all over the range of a field."""
     x = _probes(item)
-    expected_rows, expected = rows_on_axis(item, to_arrow(x))
+    expected_rows, expected = features_on_axis(item, to_arrow(x))
     encoder = RowEncoder()
     _add_number(encoder, replace(item, part=None), 0, compiled)
     try:
         found = [encoder.encode([value], (0,), (None,))[:2] for value in x.tolist()]
     except ValueError:  # a number that it does not take
         return False
-    difference = np.zeros((len(x), item.layout.n_rows))
+    difference = np.zeros((len(x), item.layout.n_features))
     np.add.at(difference, (np.arange(len(x))[:, None], expected_rows), expected)
     probe = np.repeat(np.arange(len(x)), [len(rows) for rows, _ in found])  # a missing value has one row
     rows, weights = (np.concatenate(parts) for parts in zip(*found, strict=True))

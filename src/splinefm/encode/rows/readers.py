@@ -1,4 +1,4 @@
-"""Single raw values -> numbers and table rows, where compiled code asks: other types, spellings, hashes, bad values.
+"""Single raw values -> numbers and features, where compiled code asks: other types, spellings, hashes, bad values.
 
 Whatever is not read quickly goes through the code that encodes whole columns, as a column of one value: it means the
 same there, and errors name the column.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.fields.axis import active_rows
+from splinefm.encode.fields.axis import active_features
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical, spread
 from splinefm.encode.fields.vocabulary import hash_bucket
@@ -22,7 +22,7 @@ from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.dates import seconds_of, take_part
 from splinefm.encode.tables.spelling import canonical
 
-NO_ROW, ASK = -1, -2  # instead of a table row: none, and that a reader is asked
+NO_ROW, ASK = -1, -2  # instead of a feature: none, and that a reader is asked
 # Other types are read by way of Arrow, which knows what they mean.
 _NUMBERS = frozenset({float, int, bool, np.bool_, *(np.dtype(code).type for code in "efdbhilqBHILQ")})
 _MOST_SPELLINGS = 10_000  # that are kept of a field, beside its names
@@ -35,8 +35,8 @@ Codes = tuple[list[int], list[float]]
 Reader = Callable[[Any], Any]
 
 
-def unseen_row(field: Categorical, first: int) -> int:
-    """The table row that all unseen categories of a field share; `ASK` if it takes more to know."""
+def unseen_feature(field: Categorical, first: int) -> int:
+    """The feature that all unseen categories of a field share; `ASK` if it takes more to know."""
     return {"rare": first + (field.missing == "token"), "neutral": NO_ROW}.get(field.unseen, ASK)
 
 
@@ -51,7 +51,7 @@ class Categories:
     """
 
     def __init__(self, field: Categorical, first: int) -> None:
-        self.field, self.first, self.shared = field, first, unseen_row(field, first)
+        self.field, self.first, self.shared = field, first, unseen_feature(field, first)
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -144,7 +144,7 @@ def read_number(item: Numerical, value: object) -> float:
 
 def encode_one(item: Categorical | MultiValued, first: int, value: object) -> Codes:
     """Table rows and weights of one value, by the encoder; one each for every weight of the field's layout."""
-    rows, weights = active_rows(item, one_value(item.column, value))
+    rows, weights = active_features(item, one_value(item.column, value))
     codes = np.where(weights[0] != 0.0, rows[0] + first, NO_ROW)
     return codes.tolist(), weights[0].tolist()
 

@@ -185,7 +185,7 @@ def _padded(item: MultiValued, column: pa.Array) -> Array:
 
 def _field(g: Graph, fitted: Fitted, f: int, whole: bool) -> str:
     item: Any = fitted.encoder.fields[f]
-    first, last = fitted.encoder.layout.row_ptr[f : f + 2]
+    first, last = fitted.encoder.layout.feature_ptr[f : f + 2]
     linear, factors = fitted.params["linear"][first:last], fitted.params["factors"][first:last]
     table = np.concatenate([linear[:, None], factors], axis=1)
     with g.scope(item.name):
