@@ -55,25 +55,51 @@ wheel: $(VENV)/.ready  ## build a wheel into dist/
 	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 	@ls -l dist
 
-sanitize: sanitize-address sanitize-thread  ## tests of the loops on modules with sanitizers (needs a compiler of the machine)
+test-isa: native $(VENV)/.test  ## tests of all kernels on each instruction set that the machine has
+	for isa in $$(PYTHONPATH=src $(BIN)/python -c 'from splinefm import _core; print(*_core.isas)'); do \
+	  echo "SPLINEFM_ISA=$$isa"; \
+	  SPLINEFM_ISA=$$isa $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal $(KERNEL_TESTS) || exit 1; \
+	done
+
+KERNEL_TESTS := tests/native tests/model tests/use/test_scorer.py tests/use/test_explain.py tests/use/test_ranking.py \
+  tests/use/test_ranking_approximate.py tests/use/test_ranking_changes.py tests/use/test_ranking_effects.py
+
+sanitize: sanitize-address sanitize-thread  ## tests of the loops on modules with sanitizers (needs GCC and its sanitizers)
+
+sanitize-%: native $(VENV)/.test
+	$(if $(wildcard $(call runtime,$*)),$(call sanitized,$*),@echo "sanitize-$*: skipped, since $(or $(COMPILER),no compiler) has no lib$(call letter,$*)san.so")
+
+letter = $(if $(filter address,$1),a,t)
+runtime = $(if $(COMPILER),$(shell $(COMPILER) -print-file-name=lib$(call letter,$1)san.so))
+
+# Threads do the same on every instruction set: the slowest is enough for them.
+define sanitized
+	$(CONFIGURE) -B build/$1 -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS=-O1 \
+	  -DSPLINEFM_SANITIZE=$(if $(filter address,$1),address$(comma)undefined,$1) \
+	  -DSPLINEFM_ISAS="$$(PYTHONPATH=src $(BIN)/python -c 'from splinefm import _core; print(*_core.isas[:$(if $(filter thread,$1),1)], sep=";")')" \
+	  -DSPLINEFM_OUTPUT=$(abspath build/$1/package/splinefm)
+	rm -rf build/$1/package build/$1/reports
+	mkdir -p build/$1/package build/$1/reports
+	cp -r src/splinefm build/$1/package/
+	rm -f build/$1/package/splinefm/_core*.so
+	$(BIN)/cmake --build build/$1 --parallel $(JOBS) -- --quiet
+	$(call on_sanitized,$1,$(SANITIZED_$1))
+	$(if $(filter address,$1),SPLINEFM_ISA=baseline $(call on_sanitized,$1,$(SANITIZED_baseline)))
+endef
 
 # The package is copied beside the module, and found before that in src/. Python itself is not sanitized, hence LD_PRELOAD.
-sanitize-%: $(VENV)/.test
-	$(CONFIGURE) -B build/$* -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS=-O1 -DSPLINEFM_SANITIZE=$(if $(filter address,$*),address$(comma)undefined,$*) \
-	  -DSPLINEFM_OUTPUT=$(abspath build/$*/package/splinefm)
-	rm -rf build/$*/package
-	mkdir -p build/$*/package
-	cp -r src/splinefm build/$*/package/
-	rm -f build/$*/package/splinefm/_core*.so
-	$(BIN)/cmake --build build/$* --parallel $(JOBS) -- --quiet
-	PYTHONPATH=build/$*/package SPLINEFM_SANITIZED=$* ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 \
-	  LD_PRELOAD="$$($(COMPILER) -print-file-name=lib$(if $(filter address,$*),a,t)san.so) $$($(COMPILER) -print-file-name=libstdc++.so)" \
-	  $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED_$*)
-
+# A finding ends the process; what it has to say goes to files, since pytest keeps the standard error to itself.
+on_sanitized = PYTHONPATH=build/$1/package SPLINEFM_SANITIZED=$1 \
+  ASAN_OPTIONS=detect_leaks=0:log_path=$(abspath build/$1/reports)/a UBSAN_OPTIONS=print_stacktrace=1:log_path=$(abspath build/$1/reports)/u \
+  TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:log_path=$(abspath build/$1/reports)/t:suppressions=$(abspath cpp/thread.suppressions) \
+  LD_PRELOAD="$(call runtime,$1) $$($(COMPILER) -print-file-name=libstdc++.so)" \
+  $(BIN)/python -m pytest -q -p no:cacheprovider --numprocesses $(JOBS) --dist worksteal $2 || { cat build/$1/reports/* 2>/dev/null; exit 1; }
 
 # With tests of all loops; pyarrow's own threads are nothing that the thread sanitizer could judge.
-SANITIZED_address := tests/native tests/encode/test_loops.py tests/encode/test_fields.py tests/encode/test_sketch.py
-SANITIZED_thread := tests/native
+SANITIZED_address := $(KERNEL_TESTS) tests/encode/test_loops.py tests/encode/test_fields.py tests/encode/test_sketch.py \
+  tests/encode/test_encoder.py
+SANITIZED_baseline := tests/model/test_engine.py tests/native/test_engine_border.py tests/native/test_explain_terms.py
+SANITIZED_thread := tests/native tests/model/test_engine.py
 
 paper-quick: native $(VENV)/.test  ## every experiment of paper/ on reduced settings (DATA=folder: read data there, else download)
 	for name in synthetic tabular criteo ab; do \
