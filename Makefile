@@ -88,12 +88,14 @@ define sanitized
 endef
 
 # The package is copied beside the module, and found before that in src/. Python itself is not sanitized, hence LD_PRELOAD.
-# A finding ends the process; what it has to say goes to files, since pytest keeps the standard error to itself.
-on_sanitized = PYTHONPATH=$(abspath build/$1/package) SPLINEFM_SANITIZED=$1 \
-  ASAN_OPTIONS=detect_leaks=0:log_path=$(abspath build/$1/reports)/a UBSAN_OPTIONS=print_stacktrace=1:log_path=$(abspath build/$1/reports)/u \
+# A finding ends the process; what it has to say goes to files, since tests keep the standard error of children to themselves.
+# That of undefined behavior knows no files: hence --capture=sys.
+# Threads of OpenBLAS would look like races to the thread sanitizer, which does not see how they wait for each other.
+on_sanitized = OPENBLAS_NUM_THREADS=1 PYTHONPATH=$(abspath build/$1/package) SPLINEFM_SANITIZED=$1 \
+  ASAN_OPTIONS=detect_leaks=0:log_path=$(abspath build/$1/reports)/a UBSAN_OPTIONS=print_stacktrace=1 \
   TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:log_path=$(abspath build/$1/reports)/t:suppressions=$(abspath cpp/thread.suppressions) \
   LD_PRELOAD="$(call runtime,$1) $$($(COMPILER) -print-file-name=libstdc++.so)" \
-  $(BIN)/python -m pytest -q -p no:cacheprovider --numprocesses $(JOBS) --dist worksteal $2; \
+  $(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys --numprocesses $(JOBS) --dist worksteal $2; \
   status=$$?; if cat build/$1/reports/* 2>/dev/null; then exit 1; fi; exit $$status
 
 # Left out: a test whose time is that of the shap package, and, with threads, one that runs those of torch.
