@@ -9,8 +9,10 @@ import pytest
 import splinefm as sf
 from splinefm.encode import room
 from splinefm.encode.room import check_room, free_memory
+from splinefm.encode.slots import FieldLayout, Layout
 from splinefm.encode.splines import check_count
-from splinefm.model.family import check_model_room
+from splinefm.model.cpu import CpuEngine
+from splinefm.model.family import check_model_room, init_params
 
 
 @pytest.fixture
@@ -178,6 +180,17 @@ def test_vectors_that_are_too_long_are_refused():
         check_model_room(kind(k=16), layout)
         with pytest.raises(ValueError, match=r"training \w+\(.*\) with its [\d,]+ parameters .* lower k"):
             check_model_room(kind(k=100_000_000), layout)
+
+
+@pytest.mark.parametrize(
+    "model", [sf.FwFM(600), sf.LowRankFwFM(600), sf.FmFM(40)], ids=lambda model: type(model).__name__
+)
+def test_gradients_between_units_that_are_too_large_are_refused(small_machine, model):
+    """Few parameters, and many products of two units: a unit for every element of a list."""
+    layout = Layout((FieldLayout("list", 2, (1,) * 80, tuple(range(80))),))
+    params = init_params(model, layout, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"training \w+\(.*\) with 80 units .* of memory, 10.0 MB are free; lower k"):
+        CpuEngine(model, layout, params)
 
 
 def test_orders_that_no_file_holds_are_refused():
