@@ -16,7 +16,6 @@ from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group, Optimizer
 
-# Lengths are few, since every length is compiled anew.
 MODELS = [
     FM(k=4),
     FwFM(k=4),
@@ -195,7 +194,6 @@ def problems(draw):
         units = np.concatenate([[0], np.cumsum(new)]).astype(int).tolist()
         fields.append(FieldLayout(f"f{f}", max(widths) + draw(st.integers(0, 5)), tuple(widths), tuple(units)))
     layout = Layout(tuple(fields))
-    # The k of the models above: every other one would have to be compiled.
     kinds = [st.just(model) for model in (FM(4), FwFM(4), FmFM(3), FFM(3))]
     kinds.append(st.builds(LowRankFwFM, st.just(4), st.integers(1, 3)))
     kinds.append(st.builds(HigherOrderFM, st.integers(2, 3), st.integers(2, 5)))

@@ -70,10 +70,31 @@ def test_table_rows_outside_of_a_field_are_refused(model, start, row, window):
     if low <= start <= high:
         engine.core.steps(**arguments(slots))
         return
+    before = engine.params()
     with pytest.raises(ValueError, match="outside of the field"):
         engine.core.steps(**arguments(slots))
+    assert engine.number == 0  # not even the batches before made a step
+    for name, values in engine.params().items():
+        np.testing.assert_array_equal(values, before[name], err_msg=name)
     with pytest.raises(ValueError, match="outside of the field"):
         engine.scores(slots)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_one_wrong_row_among_many_is_found_before_the_first_step(model, monkeypatch):
+    monkeypatch.setattr("splinefm.model.workspace.LARGE", 0)  # by several threads
+    slots, n = make_slots(n=10_000), 10_000
+    engine = CpuEngine(model(4), LAYOUT, init_params(model(4), LAYOUT, np.random.default_rng(0)), threads=2)
+    rates = np.full(-(-n // engine.batch_size), 0.1)
+    slots.start[n - 1, 1] = 14
+    before = engine.params()
+    with pytest.raises(ValueError, match="outside of the field"):
+        engine.steps(slots, np.zeros(n), np.ones(n), np.arange(n), rates)
+    assert engine.number == 0
+    for name, values in engine.params().items():
+        np.testing.assert_array_equal(values, before[name], err_msg=name)
+    engine.steps(slots, np.zeros(n), np.ones(n), np.arange(n - 1), rates)  # rows that are not asked for do not matter
+    assert engine.number == len(rates)
 
 
 @pytest.mark.parametrize("row", [-1, N, 2**40])
@@ -155,6 +176,16 @@ def test_any_k_is_scored_as_by_the_formula(model, k):
     for n in (0, 1, 20, 900):  # few rows need not copy the table
         expected = formula_scores(model(k), params, slots[:n])
         np.testing.assert_allclose(predict_scores(model(k), params, slots[:n]), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_vectors_may_be_long(model):
+    slots, y = make_slots(), np.arange(N) % 2.0
+    engine = make_engine(model, k=600, batch_size=N)
+    losses = [engine.step(slots, y, np.ones(N), learning_rate=0.01) for _ in range(4)]
+    assert losses[-1] < losses[0]
+    expected = formula_scores(model(600), engine.params(), slots)
+    np.testing.assert_allclose(engine.scores(slots), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("model", [FwFM, LowRankFwFM, FmFM])
