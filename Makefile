@@ -26,9 +26,9 @@ demo: native  ## set up, then bins against splines on built-in data: a table, a 
 	$(BIN)/splinefm demo --out build/demo
 
 # Bytecode is kept whatever the environment says: else each process that a test starts would compile the package.
-# Each of the two processes has a core: threads of BLAS and torch would wait for each other.
+# Each of the two processes has a core: threads of BLAS would wait for each other.
 test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests of the package (TORCH=1: also against torch; THOROUGH=1: many examples)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
 
 test-paper: native $(VENV)/.test  ## tests of the experiments in paper/
 	$(BIN)/python -m pytest --numprocesses 2 tests/paper
