@@ -25,8 +25,10 @@ help:  ## list the commands
 demo: native  ## set up, then bins against splines on built-in data: a table, a picture, a model
 	$(BIN)/splinefm demo --out build/demo
 
-test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests of the package (TORCH=1 adds those against torch)
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
+# Bytecode is kept whatever the environment says: else each process that a test starts would compile the package.
+# Each of the two processes has a core: threads of BLAS would wait for each other.
+test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests of the package (TORCH=1: also against torch; THOROUGH=1: many examples)
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
 
 test-paper: native $(VENV)/.test  ## tests of the experiments in paper/
 	$(BIN)/python -m pytest --numprocesses 2 tests/paper

@@ -1,5 +1,6 @@
 """Small tables with one model for them; commands run inside the test process unless a test needs a shell."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import typer.main
+import typer.testing
 from typer.testing import CliRunner
 
 import splinefm as sf
@@ -35,6 +38,14 @@ def _make_table(rows=300, seed=0):
 def _write(table, path):
     (pyarrow.csv.write_csv if path.suffix == ".csv" else pq.write_table)(table, path)
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once():
+    """Making all commands from their signatures takes typer longer than most tests, and would be done for each call."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(scope="session")

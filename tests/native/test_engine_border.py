@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm import _core
@@ -11,6 +11,7 @@ from splinefm.model.cpu import CpuEngine, predict_scores
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group
 from splinefm.model.workspace import make_shape
+from support import examples
 
 LAYOUT = Layout((FieldLayout("spline", 9, (4,), (0,)), FieldLayout("list", 5, (1, 1), (0, 1))))
 MODELS = [FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM]
@@ -53,7 +54,7 @@ CHANGES = {
 @given(
     st.sampled_from(MODELS), st.sampled_from(["start", "weight", "y", "sample_weight"]), st.sampled_from(list(CHANGES))
 )
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_arrays_of_another_kind_are_refused(model, name, change):
     given_arrays = arguments(make_slots())
     given_arrays[name] = CHANGES[change](given_arrays[name])
@@ -62,7 +63,7 @@ def test_arrays_of_another_kind_are_refused(model, name, change):
 
 
 @given(st.sampled_from(MODELS), st.integers(-(2**31), 2**31 - 1), st.integers(0, N - 1), st.integers(0, 2))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_table_rows_outside_of_a_field_are_refused(model, start, row, window):
     slots, engine = make_slots(), make_engine(model)
     low, high = [(0, 5), (9, 13), (9, 13)][window]
@@ -111,7 +112,7 @@ def test_every_batch_needs_a_learning_rate():
 
 @pytest.mark.parametrize("name", ["weight_ptr", "window_unit", "unit_field", "window_ptr", "row_ptr"])
 @given(data=st.data())
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_layouts_that_make_no_sense_are_refused(name, data):
     pointers = {
         known: getattr(LAYOUT, known).copy()
