@@ -9,15 +9,7 @@
 
 namespace splinefm {
 
-#if defined(__x86_64__)
-#define ISAS(X) X(baseline) X(avx2) X(avx512)
-#elif defined(__aarch64__)
-#define ISAS(X) X(neon)
-#else
-#define ISAS(X) X(baseline)
-#endif
-
-// The same names as in CMakeLists.txt.
+// ISAS(X) is X(baseline) X(avx2) .., those that CMakeLists.txt compiles kernels for.
 #define DECLARE(isa)                                                                                                   \
     namespace isa {                                                                                                    \
     extern const Kernels table;                                                                                        \

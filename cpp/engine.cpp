@@ -7,11 +7,14 @@
 #include <string>
 
 #include "dispatch.hpp"
+#include "windows.hpp"
 
 namespace splinefm {
 namespace {
 
 constexpr std::int64_t ROWS_PER_THREAD = 512;  // below so many, a thread costs more than it brings when scoring
+constexpr std::int64_t ROWS_TO_CHECK = 4096;   // that a thread takes at a time
+constexpr std::int64_t AHEAD = 16;             // how many rows ahead memory is asked for
 
 void need(bool holds, const char* problem) {
     if (!holds) throw std::invalid_argument(problem);
@@ -19,9 +22,20 @@ void need(bool holds, const char* problem) {
 
 std::int64_t up_to(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
-// Whether offsets begin at 0 and do not fall.
-bool ascending(const std::vector<std::int32_t>& offsets) {
-    return !offsets.empty() && offsets.front() == 0 && std::is_sorted(offsets.begin(), offsets.end());
+// Whether all windows of rows `first` to `last` - 1 of a call begin inside of their fields.
+bool all_inside(const Shape& shape, const Data& data, std::int64_t first, std::int64_t last) {
+    const std::int64_t n_windows = shape.n_windows;
+    const std::int32_t *lowest = shape.lowest, *highest = shape.highest;
+    std::int32_t wrong = 0;
+    for (std::int64_t i = first; i < last; ++i) {
+        if (i + AHEAD < last) {
+            const std::int32_t* ahead = data.start + data.rows[i + AHEAD] * n_windows;
+            for (std::int64_t at = 0; at < n_windows; at += 16) __builtin_prefetch(ahead + at);
+        }
+        const std::int32_t* start = data.start + data.rows[i] * n_windows;
+        for (std::int64_t w = 0; w < n_windows; ++w) wrong |= (start[w] < lowest[w]) | (start[w] > highest[w]);
+    }
+    return wrong == 0;
 }
 
 const char* const WRONG_START = "start has table rows outside of the field of their window";
@@ -31,25 +45,12 @@ const char* const WRONG_START = "start has table rows outside of the field of th
 OwnShape::OwnShape(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers row_ptr)
     : weight_ptr(std::move(weight_ptr)), window_unit(std::move(window_unit)), unit_field(std::move(unit_field)),
       window_ptr(std::move(window_ptr)), row_ptr(std::move(row_ptr)) {
-    need(ascending(this->weight_ptr) && ascending(this->window_ptr) && ascending(this->row_ptr),
-         "weight_ptr, window_ptr and row_ptr must begin at 0 and must not fall");
+    unit_ptr = check_windows(this->weight_ptr, this->window_unit, this->unit_field);
+    need(ascending(this->window_ptr) && ascending(this->row_ptr),
+         "window_ptr and row_ptr must begin at 0 and must not fall");
     need(this->row_ptr.size() >= 2 && this->window_ptr.size() == this->row_ptr.size(),
          "window_ptr and row_ptr must have a number more than there are fields");
-    const std::int64_t n_windows = this->n_windows(), n_units = this->n_units();
-    need(n_windows >= 1 && this->window_ptr.back() == n_windows &&
-             static_cast<std::int64_t>(this->weight_ptr.size()) == n_windows + 1,
-         "window_ptr and weight_ptr must cover all windows");
-    unit_ptr.assign(static_cast<std::size_t>(n_units + 1), 0);
-    std::int32_t unit = 0;
-    for (std::int32_t w = 0; w < n_windows; ++w) {
-        const std::int32_t own = this->window_unit[w];
-        need(own == unit || (w > 0 && own == unit + 1), "window_unit must go from 0 up, one by one");
-        need(own < n_units, "unit_field must have a number for every unit");
-        if (own == unit + 1) unit_ptr[own] = w;
-        unit = own;
-    }
-    need(unit + 1 == n_units, "unit_field must have a number for every unit");
-    unit_ptr[n_units] = static_cast<std::int32_t>(n_windows);
+    need(this->window_ptr.back() == n_windows(), "window_ptr must cover all windows");
     for (std::int64_t f = 0; f < n_fields(); ++f) {
         need(this->window_ptr[f] < this->window_ptr[f + 1], "every field needs a window");
         for (std::int32_t w = this->window_ptr[f]; w < this->window_ptr[f + 1]; ++w) {
@@ -291,6 +292,16 @@ template <class Part> void Engine::with_scratch(std::int64_t parts, Part part) {
     });
 }
 
+// Before the first step: a call with a wrong row changes nothing.
+void Engine::check_starts(const Data& data, std::int64_t n) {
+    std::atomic<bool> outside{false};
+    now->run(static_cast<int>((n + ROWS_TO_CHECK - 1) / ROWS_TO_CHECK), [&](int part) noexcept {
+        const std::int64_t first = part * ROWS_TO_CHECK, last = std::min(first + ROWS_TO_CHECK, n);
+        if (!all_inside(memory.shape, data, first, last)) outside.store(true, std::memory_order_relaxed);
+    });
+    need(!outside, WRONG_START);
+}
+
 void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, const double* learning_rates,
                    double* losses) {
     need(batch_size >= 1 && batch_size <= settings.batch_size, "a batch has from 1 to `batch_size` rows");
@@ -307,7 +318,9 @@ void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, co
         totals.push_back(total);
     }
     now = std::min(n, batch_size) > settings.shard ? &team : &alone;
-    wrong = 0;
+    check_starts(data, n);
+    wrong = 0;  // set if an array changes after it was checked, by another thread of the caller: then nothing is read
+                // from outside of the tables all the same
     for (std::size_t batch = 0; batch < totals.size(); ++batch) {
         losses[batch] = 0.0;
         if (totals[batch] == 0.0) continue;

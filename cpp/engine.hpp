@@ -96,7 +96,7 @@ public:
     Engine(std::shared_ptr<const OwnShape> layout, const Settings& settings, const Parameters& parameters);
 
     // A step on every batch of `batch_size` of n rows, with a learning rate for each; a batch without weight has loss 0
-    // and makes no step. Throws std::invalid_argument.
+    // and makes no step. Throws std::invalid_argument before anything has changed.
     void steps(const Data& data, std::int64_t n, std::int64_t batch_size, const double* learning_rates, double* losses);
 
     void set_penalty(Groups groups);
@@ -106,6 +106,7 @@ public:
 
 private:
     void make_touch();
+    void check_starts(const Data& data, std::int64_t n);
     double by_rows(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step);
     double by_places(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step);
     Step next_step(double learning_rate);

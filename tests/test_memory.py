@@ -10,7 +10,9 @@ import splinefm as sf
 from splinefm import _memory as room
 from splinefm._memory import check_memory, free_memory
 from splinefm.encode.bases.splines import check_count
-from splinefm.model.family import MOST_K, check_model_memory
+from splinefm.encode.slots import FieldLayout, SlotLayout
+from splinefm.model.cpu import CpuEngine
+from splinefm.model.family import check_model_memory, init_params
 
 
 @pytest.fixture
@@ -160,7 +162,7 @@ def test_encoded_rows_that_are_too_many_are_refused(small_machine):
         encoder.encode({"x": np.linspace(0.0, 1.0, 1_000_000)}, threads=1)
 
 
-# With k = 2, which other tests compile, too, should one of these be trained after all.
+# With k = 2: little time, should one of these be trained after all.
 @pytest.mark.parametrize(
     "model",
     [sf.FM(2), sf.FwFM(2), sf.LowRankFwFM(2, 10**6), sf.FmFM(2), sf.FFM(2), sf.HigherOrderFM(2)],
@@ -176,8 +178,19 @@ def test_vectors_that_are_too_long_are_refused():
     layout = sf.fit_encoder(sf.Schema([sf.Categorical("c"), sf.Numerical("x")]), TABLE).layout
     for kind in (sf.FM, sf.FwFM, sf.LowRankFwFM, sf.FmFM, sf.FFM, sf.HigherOrderFM):
         check_model_memory(kind(k=16), layout)
-        with pytest.raises(ValueError, match=f"k must be at most {MOST_K}, got 100,000,000"):
+        with pytest.raises(ValueError, match=r"training \w+\(.*\) with its [\d,]+ parameters .* lower k"):
             check_model_memory(kind(k=100_000_000), layout)
+
+
+@pytest.mark.parametrize(
+    "model", [sf.FwFM(600), sf.LowRankFwFM(600), sf.FmFM(40)], ids=lambda model: type(model).__name__
+)
+def test_gradients_between_units_that_are_too_large_are_refused(small_machine, model):
+    """Few parameters, and many products of two units: a unit for every element of a list."""
+    layout = SlotLayout((FieldLayout("list", 2, (1,) * 80, tuple(range(80))),))
+    params = init_params(model, layout, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"training \w+\(.*\) with 80 units .* of memory, 10.0 MB are free; lower k"):
+        CpuEngine(model, layout, params)
 
 
 def test_orders_that_no_file_holds_are_refused():

@@ -53,6 +53,13 @@ std::pair<Array<std::int32_t>, Array<std::int64_t>> count(const Offsets& offsets
     return {give(std::move(found.first)), give(std::move(found.count))};
 }
 
+Array<std::uint64_t> probe_hash(const Offsets& offsets, const Text& text) {
+    const Strings all = strings(offsets, text);
+    auto [out, array] = room<std::uint64_t>(all.n);
+    for (std::int64_t i = 0; i < all.n; ++i) out[i] = hash(all[i]);
+    return array;
+}
+
 }  // namespace
 
 void bind_string_table(nb::module_& module) {
@@ -61,17 +68,11 @@ void bind_string_table(nb::module_& module) {
     nb::class_<Owner>(module, "StringTable",
                       "Positions of known strings: string i is `text[offsets[i]:offsets[i + 1]]`, in UTF-8.")
         .def(nb::init<Offsets, Text>(), offsets, text)
-        .def("find", &find, offsets, text, "Position of each string among the known ones, -1 where it is not known.")
-        .def_prop_ro(
-            "slots",
-            [](Owner& self) {
-                return nb::ndarray<nb::numpy, const std::int32_t, nb::ndim<1>, nb::c_contig>(
-                    self.table.slots.data(), {self.table.slots.size()}, nb::find(self));
-            },
-            "The hash table itself: positions, -1 where a slot is free.");
+        .def("find", &find, offsets, text, "Position of each string among the known ones, -1 where it is not known.");
     module.def(
         "count_strings", &count, offsets, text,
         "Position of the first of each kind of string, in the order of occurrence, and how many are equal to it.");
+    module.def("probe_hash", &probe_hash, offsets, text, "For tests: the hash of each string.");
 }
 
 }  // namespace splinefm::bindings

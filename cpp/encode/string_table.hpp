@@ -29,9 +29,8 @@ public:
     // out[i] = position of string i, or -1.
     void find(Strings asked, std::int32_t* out) const;
 
-    std::vector<std::int32_t> slots;
-
 private:
+    std::vector<std::int32_t> slots;
     Strings known;
     std::uint64_t mask;
 };

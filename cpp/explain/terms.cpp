@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "dispatch.hpp"
+#include "windows.hpp"
 
 namespace splinefm::explain {
 namespace {
@@ -21,24 +22,6 @@ Model model_of(const std::string& name) {
     if (name == "fmfm") return Model::fmfm;
     if (name == "ffm") return Model::ffm;
     throw std::invalid_argument("model must be 'fm', 'fwfm', 'fmfm' or 'ffm', got '" + name + "'");
-}
-
-// Whether numbers count 0, 0, .., 1, .., with no step above one.
-bool counts(std::span<const std::int32_t> numbers) {
-    std::int32_t before = 0;
-    for (const std::int32_t number : numbers) {
-        if (number != before && number != before + 1) return false;
-        before = number;
-    }
-    return !numbers.empty() && numbers.front() == 0;
-}
-
-// Where each number begins among those that count up, and the end.
-std::vector<std::int32_t> beginnings(std::span<const std::int32_t> numbers) {
-    std::vector<std::int32_t> first(static_cast<std::size_t>(numbers.back()) + 2);
-    for (const std::int32_t number : numbers) ++first[number + 1];
-    for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
-    return first;
 }
 
 // Rows of k numbers with zeros behind them.
@@ -59,16 +42,9 @@ Terms::Terms(const Source& source, int threads) : team(threads) {
 }
 
 void Terms::read_layout(const Source& source) {
-    need(counts(source.window_unit) && counts(source.unit_field),
-         "window_unit and unit_field must count from 0 by ones");
-    need(source.unit_field.size() == static_cast<std::size_t>(source.window_unit.back()) + 1,
-         "unit_field must have a field for every unit of window_unit");
-    need(source.weight_ptr.size() == source.window_unit.size() + 1 && source.weight_ptr.front() == 0 &&
-             std::is_sorted(source.weight_ptr.begin(), source.weight_ptr.end()),
-         "weight_ptr must begin at 0 and have an end for every window");
+    unit_ptr = check_windows(source.weight_ptr, source.window_unit, source.unit_field);
     weight_ptr.assign(source.weight_ptr.begin(), source.weight_ptr.end());
     unit_field.assign(source.unit_field.begin(), source.unit_field.end());
-    unit_ptr = beginnings(source.window_unit);
     first_unit = beginnings(source.unit_field);
     const auto n_windows = static_cast<int>(source.window_unit.size());
     task.layout = {unit_field.back() + 1,

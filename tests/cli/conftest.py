@@ -1,5 +1,7 @@
 """Small tables with one model for them; commands run inside the test process unless a test needs a shell."""
 
+import functools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import typer.main
+import typer.testing
 from typer.testing import CliRunner
 
 import splinefm as sf
@@ -34,6 +38,14 @@ def _make_table(rows=300, seed=0):
 def _write(table, path):
     (pyarrow.csv.write_csv if path.suffix == ".csv" else pq.write_table)(table, path)
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once():
+    """Making all commands from their signatures takes typer longer than most tests, and would be done for each call."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +105,10 @@ def shell(tmp_path):
     def invoke(line, code=0):
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
         command = ["bash", "-o", "pipefail", "-c", line]
-        done = subprocess.run(command, capture_output=True, cwd=tmp_path, env={"PATH": path, "HOME": str(tmp_path)})
+        env = {"PATH": path, "HOME": str(tmp_path)}
+        if isa := os.environ.get("SPLINEFM_ISA"):  # scores have the same bits on one instruction set alone
+            env["SPLINEFM_ISA"] = isa
+        done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=env)
         error = done.stderr.decode()
         assert done.returncode == code, error
         assert "Traceback" not in error and "Exception ignored" not in error

@@ -163,7 +163,7 @@ def test_no_command_line_ends_in_a_traceback(place):
         (["rank", "model.sfm", "good.csv", "--context", "{}", "--ids", "price"], "must be whole numbers or text"),
         (
             ["fit", "good.csv", "--target", "click", "--out", "n.sfm", *FIT, "--k", "100000000"],
-            "--k must be at most 512",
+            "of memory, ",
         ),
         (
             ["fit", "good.csv", "--target", "click", "--out", "n.sfm", "--schema", "segments.json", *FIT],

@@ -7,11 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode import encoder as encoder_module
+from support import examples
 
 SCHEMA = sf.Schema(
     [
@@ -44,7 +45,7 @@ def assert_same_slots(first, second):
     assert first.layout == second.layout
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(cuts=st.lists(st.integers(1, 299), max_size=6), seed=st.integers(0, 99))
 def test_chunks_do_not_matter(cuts, seed):
     table = make_table(300, seed)
@@ -58,7 +59,7 @@ def test_chunks_do_not_matter(cuts, seed):
     np.testing.assert_array_equal(np.concatenate([piece.weight for piece in pieces]), whole.encode(table).weight)
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(cut=st.integers(1, 299), seed=st.integers(0, 99))
 def test_merged_halves_are_the_whole(cut, seed):
     table = make_table(300, seed)

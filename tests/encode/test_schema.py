@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
@@ -39,7 +39,6 @@ fields = st.one_of(
 schemas = st.lists(fields, min_size=1, max_size=4, unique_by=lambda field: field.name).map(sf.Schema)
 
 
-@settings(deadline=None)
 @given(schema=schemas, suffix=st.sampled_from([".toml", ".json"]))
 def test_a_schema_round_trips_through_its_file(tmp_path_factory, schema, suffix):
     path = tmp_path_factory.mktemp("schema") / f"schema{suffix}"

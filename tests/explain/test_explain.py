@@ -200,6 +200,7 @@ class TestEveryModel:
         assert sf.partial_dependence(fitted, "z", [], table).shape == (0,)
 
 
+@pytest.mark.thorough  # shap compiles functions of its own for ten seconds; test_..._all_coalitions is always run
 def test_shapley_values_equal_those_of_the_shap_package():
     # One test for all models: what shap compiles takes several seconds in every process.
     shap = pytest.importorskip("shap")

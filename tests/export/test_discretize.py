@@ -6,13 +6,14 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.export import field_paths, score_bounds
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
+from support import examples
 
 MODELS = [
     sf.FM(k=4),
@@ -220,7 +221,7 @@ class TestBound:
         return make_fitted(schema, model, seed, table)
 
     @pytest.mark.parametrize("model", [*SMALL, sf.HigherOrderFM(3, 2)], ids=str)
-    @settings(max_examples=4, deadline=None)
+    @examples(4)
     @given(seed=st.integers(0, 10**6), bins=st.integers(1, 60))
     def test_it_is_attained_and_not_exceeded(self, model, seed, bins):
         fitted = self.small(model, seed)
@@ -231,7 +232,7 @@ class TestBound:
         # Left over: the grid, and the distance of control points from the curve.
         assert bound <= 1.05 * found + 1e-4
 
-    @settings(max_examples=10, deadline=None)
+    @examples(10)
     @given(seed=st.integers(0, 10**6), max_error=st.floats(0.05, 1.0), order=st.integers(3, 5))
     def test_higher_orders(self, seed, max_error, order):
         fitted = self.small(sf.HigherOrderFM(3, order), seed)
@@ -240,7 +241,7 @@ class TestBound:
         found = largest_change(fitted, binned, self.every_row(basis_of(binned, "x")))
         assert found <= bound + 1e-6 <= max_error
 
-    @settings(max_examples=8, deadline=None)
+    @examples(8)
     @given(model=st.sampled_from(MODELS), seed=st.integers(0, 10**6), rows=st.integers(0, 10**6))
     def test_random_models_and_rows(self, model, seed, rows):
         fitted = make_fitted(make_schema(tags="sum"), model, seed)
@@ -249,7 +250,7 @@ class TestBound:
         assert largest_change(fitted, binned, table) <= 0.1
         assert sf.discretization_error(fitted, binned).bound <= 0.1
 
-    @settings(max_examples=10, deadline=None)
+    @examples(10)
     @given(seed=st.integers(0, 10**6), bins=st.integers(2, 40))
     def test_finer_is_better(self, seed, bins):
         fitted = self.small(sf.FFM(2), seed)

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime as ort
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
@@ -19,6 +19,7 @@ from splinefm.export.onnx.graph import Graph
 from splinefm.export.onnx.numbers import count_up_to, pieces_of, to_unit, windows
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
+from support import examples
 
 MODELS = [
     sf.FM(k=4),
@@ -253,7 +254,7 @@ def test_every_basis(reduction, tmp_path):
     np.testing.assert_allclose(session.run(["score"], inputs)[0], exact, atol=1e-5, rtol=3e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.lists(st.floats(0.01, 0.99), min_size=0, max_size=9, unique=True),
     st.integers(1, 5),
@@ -278,7 +279,7 @@ def test_weights_of_any_spline_are_those_of_the_basis(inner, degree, periodic, u
     np.testing.assert_allclose(run_function(spline, u), (values[rows] * weight).sum(axis=1), atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.floats(allow_nan=False, allow_subnormal=False), max_size=70), st.data())
 def test_the_binary_search_is_that_of_numpy(borders, data):
     borders = np.sort(np.array(borders, np.float64))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
@@ -22,6 +22,7 @@ from splinefm.export import tables as module
 from splinefm.export.tables import raw_edges
 from splinefm.learn.losses import Loss
 from splinefm.model.family import init_params
+from support import examples
 
 MODELS = [
     sf.FM(k=4),
@@ -290,7 +291,7 @@ def test_every_kind_of_steps_under_every_transform(transform, tmp_path):
     assert_same_scores(fitted, folder, with_edges(folder, rows))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     cuts=st.lists(st.floats(-0.5, 2.0), min_size=1, max_size=6),
     low=st.floats(-1e6, 1e6),

@@ -33,7 +33,9 @@ def test_new_categories_get_rows_and_old_rows_stay(model):
     learner.engine.grow(extended.layout, sf.learn.training.make_groups(extended, TRAINING), np.random.default_rng(0))
     learner.encoder = extended
     np.testing.assert_allclose(learner.fitted().scores(old), before, atol=1e-6)
-    grown = [b.n_features - a.n_features for a, b in zip(fitted.encoder.layout.fields, extended.layout.fields, strict=True)]
+    grown = [
+        b.n_features - a.n_features for a, b in zip(fitted.encoder.layout.fields, extended.layout.fields, strict=True)
+    ]
     assert grown == [0, 2, 2]
 
 

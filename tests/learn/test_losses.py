@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, mean_poisson_deviance, mean_squared_error
 
 from splinefm.learn.losses import LOSSES, Loss
+from support import examples
 
 names = st.sampled_from(LOSSES)
 # Not so large that exp(score) hides the target.
 scores = st.floats(-8, 8)
 weights = st.floats(0.125, 4)
-few = settings(max_examples=50)
+few = examples(50)
 
 
 def targets(name):

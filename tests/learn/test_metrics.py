@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, mean_absolute_error, mean_squared_error, r2_score, roc_auc_score
 
@@ -17,10 +17,11 @@ from splinefm.learn.metrics import (
     r2,
     rmse,
 )
+from support import examples
 
 ALL = [logloss, normalized_entropy, auc, rmse, mae, r2, calibration_error]
 # Multiples of 1/64 tie often, and their sums are exact.
-few = settings(max_examples=30)  # there are many tests, and scikit-learn checks its arguments at length
+few = examples(30)  # there are many tests, and scikit-learn checks its arguments at length
 grid = st.integers(0, 64).map(lambda value: value / 64)
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 import safetensors.numpy
 from golden.make_golden import MODELS, TARGET, make_schema, make_table
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
@@ -29,6 +29,7 @@ from splinefm.learn import container, modelfile
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch
 from splinefm.model.family import init_params
+from support import examples
 
 GOLDEN = Path(__file__).parent / "golden"
 TRAINING = sf.Training(epochs=2, batch_size=32, threads=1, l2=1e-4, smoothness=3e-4)
@@ -255,7 +256,7 @@ all_fields = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     fields=st.lists(all_fields, min_size=1, max_size=4, unique_by=lambda item: item.name),
     model=st.sampled_from(list(MODELS.values())),
@@ -359,7 +360,7 @@ class TestDamage:
             with pytest.raises(sf.ModelFileError):
                 sf.load(path, mmap=True)
 
-    @settings(deadline=None, max_examples=200)
+    @examples(200)
     @given(data=st.data())
     def test_random_damage_is_noticed(self, small, whole, tmp_path_factory, data):
         path = tmp_path_factory.getbasetemp() / "damaged.sfm"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
@@ -12,7 +12,6 @@ from splinefm.learn import fitting
 from splinefm.learn.resolutions import (
     KEEP,
     REFINE,
-    Level,
     _choose,
     _design,
     _projection,
@@ -23,6 +22,7 @@ from splinefm.learn.resolutions import (
     with_resolutions,
 )
 from splinefm.learn.training import Chunk, Diverged
+from support import examples
 
 ROWS = 3000
 TRAINING = sf.Training(epochs=8, learning_rate=0.02, threads=1)
@@ -121,17 +121,16 @@ def test_resolutions_that_do_little_are_dropped_from_the_finest_on():
     assert _choose([8, 1024], [much]) == (8, 1024)  # there is an end to it
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 3]))
 def test_a_coarser_resolution_takes_over_all_that_it_can_express(seed, degree):
     """Weights of a fine spline that is a coarse one as well are turned into the coarse one's."""
-    coarse, fine = (Level("x", n, degree, slice(0, 0)) for n in (8, 32))
     u = np.linspace(0, 1, 500)
-    designs = [_design(sf.BSpline(level.segments, degree), u) for level in (coarse, fine)]
+    designs = [_design(sf.BSpline(segments, degree), u) for segments in (8, 32)]
     weights = np.random.default_rng(seed).normal(size=8 + degree)
     refined = np.linalg.lstsq(designs[1], designs[0] @ weights)[0]  # knots of the coarse one are knots of the fine one
     np.testing.assert_allclose(designs[1] @ refined, designs[0] @ weights, atol=1e-9)
-    np.testing.assert_allclose(_projection(fine, coarse) @ refined, weights, atol=1e-6)
+    np.testing.assert_allclose(_projection(32, degree, 8, degree) @ refined, weights, atol=1e-6)
 
 
 def test_a_model_that_explains_nothing_suggests_nothing():

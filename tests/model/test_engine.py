@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
@@ -15,8 +15,8 @@ from splinefm.model import workspace
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group, Optimizer
+from support import examples
 
-# Lengths are few, since every length is compiled anew.
 MODELS = [
     FM(k=4),
     FwFM(k=4),
@@ -195,7 +195,6 @@ def problems(draw):
         units = np.concatenate([[0], np.cumsum(new)]).astype(int).tolist()
         fields.append(FieldLayout(f"f{f}", max(widths) + draw(st.integers(0, 5)), tuple(widths), tuple(units)))
     layout = SlotLayout(tuple(fields))
-    # The k of the models above: every other one would have to be compiled.
     kinds = [st.just(model) for model in (FM(4), FwFM(4), FmFM(3), FFM(3))]
     kinds.append(st.builds(LowRankFwFM, st.just(4), st.integers(1, 3)))
     kinds.append(st.builds(HigherOrderFM, st.integers(2, 3), st.integers(2, 5)))
@@ -210,7 +209,7 @@ def problems(draw):
     return model, Slots(start, weight.astype(np.float32), layout), rng
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(problems())
 def test_any_slots_have_the_scores_of_the_formula(problem):
     model, slots, rng = problem
@@ -220,7 +219,7 @@ def test_any_slots_have_the_scores_of_the_formula(problem):
 # Gradients
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(problems(), st.sampled_from(LOSSES))
 def test_the_gradient_gives_the_slope_in_any_direction(problem, loss):
     model, slots, rng = problem
@@ -409,9 +408,15 @@ def make_groups(layout, order, periodic):
     ]
 
 
-@pytest.mark.parametrize("model", [MODELS[0], MODELS[1], MODELS[4], MODELS[5]], ids=str)
-@pytest.mark.parametrize("order", [1, 2, 3])
-@pytest.mark.parametrize("periodic", [False, True])
+# All penalties with one model; of the others only the number of columns differs.
+@pytest.mark.parametrize(
+    ("model", "order", "periodic"),
+    [
+        *((MODELS[0], order, periodic) for order in (1, 2, 3) for periodic in (False, True)),
+        *((model, 3, True) for model in (MODELS[1], MODELS[4], MODELS[5])),
+    ],
+    ids=str,
+)
 def test_penalties_are_those_of_the_objective(model, order, periodic):
     slots = make_slots("sum")[:12]
     params = random_params(model, slots.layout)
@@ -429,7 +434,7 @@ def test_penalties_are_those_of_the_objective(model, order, periodic):
             assert gradient[name][place] == pytest.approx(expected, rel=1e-3, abs=2e-5), (name, place)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     size=st.integers(1, 9),
     order=st.integers(1, 3),

@@ -4,12 +4,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm import BSpline
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
+from support import examples
 
 LAYOUT = SlotLayout(
     (
@@ -105,7 +106,7 @@ def grid(basis):
     return np.linspace(0, 1, (basis.degree + 3) * basis.segments + 1)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(model=models(3), basis=splines, seed=seeds)
 def test_along_one_spline_field_a_score_is_a_spline(model, basis, seed):
     u = grid(basis)
@@ -113,7 +114,7 @@ def test_along_one_spline_field_a_score_is_a_spline(model, basis, seed):
     assert residual(np.column_stack([np.ones(len(u)), design]), scores) < 1e-9
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(model=models(4), bases=st.tuples(splines, splines), seed=seeds)
 def test_along_two_spline_fields_a_score_is_a_tensor_product_spline(model, bases, seed):
     u, v = (axis.ravel() for axis in np.meshgrid(grid(bases[0]), grid(bases[1])))
@@ -151,7 +152,7 @@ def matrix(model, params, f, e, width):
     return np.eye(width)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(model=models(4), seed=seeds)
 def test_interactions_are_the_sums_over_pairs_of_their_definition(model, seed):
     rng = np.random.default_rng(seed)
@@ -169,7 +170,7 @@ def test_interactions_are_the_sums_over_pairs_of_their_definition(model, seed):
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(model=models(4), seed=seeds)
 def test_a_score_is_bias_plus_linear_plus_interaction_of_the_unit_vectors(model, seed):
     rng = np.random.default_rng(seed)
@@ -196,7 +197,7 @@ def assert_same_scores(model, params, other, other_params, slots):
     )
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(k=st.integers(1, 5), seed=seeds)
 def test_models_with_neutral_field_parameters_are_factorization_machines(k, seed):
     rng = np.random.default_rng(seed)
@@ -214,7 +215,7 @@ def test_training_starts_from_a_factorization_machine(model):
     assert_same_scores(model, params, FM(3), params, slots)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(k=st.integers(1, 4), seed=seeds)
 def test_field_weights_are_matrices_that_are_multiples_of_the_identity(k, seed):
     rng = np.random.default_rng(seed)
@@ -223,7 +224,7 @@ def test_field_weights_are_matrices_that_are_multiples_of_the_identity(k, seed):
     assert_same_scores(FwFM(k), params, FmFM(k), params | {"field_matrices": matrices}, slots)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(k=st.integers(1, 4), rank=st.integers(1, 5), seed=seeds)
 def test_low_rank_field_weights_are_the_field_weights_of_their_matrix(k, rank, seed):
     rng = np.random.default_rng(seed)
@@ -234,7 +235,7 @@ def test_low_rank_field_weights_are_the_field_weights_of_their_matrix(k, rank, s
     assert_same_scores(LowRankFwFM(k, rank), params, FwFM(k), params | {"field_weights": weights}, slots)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(k=st.integers(1, 4), seed=seeds)
 def test_only_field_weights_above_the_diagonal_are_used_with_one_unit_per_field(k, seed):
     rng = np.random.default_rng(seed)
@@ -247,7 +248,7 @@ def test_only_field_weights_above_the_diagonal_are_used_with_one_unit_per_field(
         assert_same_scores(model, params, model, params | {name: other}, slots)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     model=st.one_of(st.builds(FM, st.integers(1, 4)), st.builds(HigherOrderFM, st.integers(1, 4), st.integers(2, 4))),
     order=st.permutations(range(4)),
@@ -277,7 +278,7 @@ def test_units_of_order_beyond_their_number_add_nothing():
 # Start values and settings
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(model=models(4), seed=seeds)
 def test_start_values_have_the_right_shapes_and_repeat_with_the_seed(model, seed):
     params = init_params(model, LAYOUT, np.random.default_rng(seed))

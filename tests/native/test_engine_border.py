@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm import _core
@@ -11,6 +11,7 @@ from splinefm.model.cpu import CpuEngine, predict_scores
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group
 from splinefm.model.workspace import make_shape
+from support import examples
 
 LAYOUT = SlotLayout((FieldLayout("spline", 9, (4,), (0,)), FieldLayout("list", 5, (1, 1), (0, 1))))
 MODELS = [FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM]
@@ -53,7 +54,7 @@ CHANGES = {
 @given(
     st.sampled_from(MODELS), st.sampled_from(["start", "weight", "y", "sample_weight"]), st.sampled_from(list(CHANGES))
 )
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_arrays_of_another_kind_are_refused(model, name, change):
     given_arrays = arguments(make_slots())
     given_arrays[name] = CHANGES[change](given_arrays[name])
@@ -62,7 +63,7 @@ def test_arrays_of_another_kind_are_refused(model, name, change):
 
 
 @given(st.sampled_from(MODELS), st.integers(-(2**31), 2**31 - 1), st.integers(0, N - 1), st.integers(0, 2))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_table_rows_outside_of_a_field_are_refused(model, start, row, window):
     slots, engine = make_slots(), make_engine(model)
     low, high = [(0, 5), (9, 13), (9, 13)][window]
@@ -70,10 +71,31 @@ def test_table_rows_outside_of_a_field_are_refused(model, start, row, window):
     if low <= start <= high:
         engine.core.steps(**arguments(slots))
         return
+    before = engine.params()
     with pytest.raises(ValueError, match="outside of the field"):
         engine.core.steps(**arguments(slots))
+    assert engine.number == 0  # not even the batches before made a step
+    for name, values in engine.params().items():
+        np.testing.assert_array_equal(values, before[name], err_msg=name)
     with pytest.raises(ValueError, match="outside of the field"):
         engine.scores(slots)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_one_wrong_row_among_many_is_found_before_the_first_step(model, monkeypatch):
+    monkeypatch.setattr("splinefm.model.workspace.LARGE", 0)  # by several threads
+    slots, n = make_slots(n=10_000), 10_000
+    engine = CpuEngine(model(4), LAYOUT, init_params(model(4), LAYOUT, np.random.default_rng(0)), threads=2)
+    rates = np.full(-(-n // engine.batch_size), 0.1)
+    slots.start[n - 1, 1] = 14
+    before = engine.params()
+    with pytest.raises(ValueError, match="outside of the field"):
+        engine.steps(slots, np.zeros(n), np.ones(n), np.arange(n), rates)
+    assert engine.number == 0
+    for name, values in engine.params().items():
+        np.testing.assert_array_equal(values, before[name], err_msg=name)
+    engine.steps(slots, np.zeros(n), np.ones(n), np.arange(n - 1), rates)  # rows that are not asked for do not matter
+    assert engine.number == len(rates)
 
 
 @pytest.mark.parametrize("row", [-1, N, 2**40])
@@ -90,7 +112,7 @@ def test_every_batch_needs_a_learning_rate():
 
 @pytest.mark.parametrize("name", ["weight_ptr", "window_unit", "unit_field", "window_ptr", "feature_ptr"])
 @given(data=st.data())
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_layouts_that_make_no_sense_are_refused(name, data):
     pointers = {
         known: getattr(LAYOUT, known).copy()
@@ -155,6 +177,16 @@ def test_any_k_is_scored_as_by_the_formula(model, k):
     for n in (0, 1, 20, 900):  # few rows need not copy the table
         expected = formula_scores(model(k), params, slots[:n])
         np.testing.assert_allclose(predict_scores(model(k), params, slots[:n]), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_vectors_may_be_long(model):
+    slots, y = make_slots(), np.arange(N) % 2.0
+    engine = make_engine(model, k=600, batch_size=N)
+    losses = [engine.step(slots, y, np.ones(N), learning_rate=0.01) for _ in range(4)]
+    assert losses[-1] < losses[0]
+    expected = formula_scores(model(600), engine.params(), slots)
+    np.testing.assert_allclose(engine.scores(slots), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("model", [FwFM, LowRankFwFM, FmFM])

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm import _core
+from support import examples
 
 # Fields of 6, 5 and 4 features: a spline window, three units of one feature, two windows of one unit.
 LAYOUT = {
@@ -138,7 +139,7 @@ def test_instruction_sets_agree():
     for isa in _core.isas:
         run = subprocess.run(
             [sys.executable, "-c", CODE],
-            env=os.environ | {"SPLINEFM_ISA": isa},
+            env=os.environ | {"SPLINEFM_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)},
             cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
@@ -180,7 +181,7 @@ WRONG = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.sampled_from(MODELS),
     st.sampled_from([1, 3, 4, 8, 16]),
@@ -196,7 +197,7 @@ def test_wrong_parameters_raise(model, k, name, wrong):
         _core.ExplainTerms(**source, threads=1)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.sampled_from(MODELS),
     st.sampled_from(["own", "terms", "effects", "vectors"]),
@@ -222,7 +223,7 @@ def test_wrong_rows_raise(model, what, name, wrong):
         getattr(terms, what)(**arguments)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data(), st.sampled_from(MODELS), st.sampled_from(["own", "terms", "effects", "vectors"]), st.integers(1, 3))
 def test_windows_outside_of_the_table_raise(data, model, what, threads):
     start, weight = make_rows(600)
@@ -235,7 +236,7 @@ def test_windows_outside_of_the_table_raise(data, model, what, threads):
         ask(terms, what, start, weight, source["factors"].shape[1])
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data(), st.sampled_from(list(LAYOUT)))
 def test_layouts_that_contradict_themselves_raise(data, name):
     numbers = LAYOUT[name].copy()

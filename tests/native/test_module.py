@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from splinefm import _core
+from support import examples
 
 ROOT = Path(__file__).parents[2]
 OBJECTS = ROOT / "build" / "native" / "CMakeFiles"
@@ -115,7 +116,7 @@ def totals(team, jobs):
     return team.found()
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.integers(1, 6), st.integers(0, 40), st.integers(0, 200))
 def test_a_team_does_each_part_of_each_job_once(threads, parts, jobs):
     assert totals(_core.ProbeTeam(threads, parts), jobs) == [jobs * i for i in range(parts)]

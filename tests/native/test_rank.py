@@ -4,10 +4,11 @@ import contextlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm._core import TOGETHER, IdTable, TopK
+from support import examples
 
 NOTHING, ALL = np.zeros(0, np.uint8), np.zeros(0, np.int32)
 TYPES = {"float32": np.float32, "float16": np.uint16, "int8": np.int8}
@@ -34,7 +35,7 @@ def expected(scores, k):
     return dict(zip(rows.tolist(), scores[rows].tolist(), strict=True))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_the_best_are_those_of_a_sort(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -66,7 +67,7 @@ def test_the_best_are_those_of_a_sort(data):
         assert len(set(rows.tolist())) == len(rows)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_sums_of_effects_are_those_of_the_formula(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -138,7 +139,7 @@ def test_effects_of_table_rows():
     assert not out[128:].any()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 200)), max_size=80), st.integers(1, 3), st.integers(1, 40))
 def test_a_table_of_ids_is_a_dict(steps, width, distinct):
     """Rows come and go; ids repeat, and words become wider at the end."""
@@ -238,7 +239,7 @@ def spoiled(value):
     )
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(st.data(), st.sampled_from(SEARCHES))
 def test_arrays_that_do_not_fit_raise(data, case):
     form, name = case
@@ -292,7 +293,7 @@ def test_windows_stay_inside():
             TopK.effects(**{**first, "windows": np.array([window, window])}).search(**second)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.data(), st.sampled_from(["insert", "find", "erase", "rebuild"]), st.booleans())
 def test_ids_that_do_not_fit_raise(data, function, words_too):
     table, words = good_ids()

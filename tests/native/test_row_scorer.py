@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -121,7 +121,6 @@ class TestFields:
             with pytest.raises(ValueError, match="takes no more fields"):
                 add()
 
-    @settings(deadline=None)
     @given(
         st.floats(),
         arrays(np.float64, st.integers(2, 6), elements=st.floats(-5, 5), unique=True).map(np.sort),
@@ -158,7 +157,6 @@ class TestFields:
 
 
 class TestNames:
-    @settings(deadline=None)
     @given(st.lists(st.text(), unique=True, max_size=8), st.lists(st.text(), max_size=4), st.booleans())
     def test_names_and_lists_are_found(self, known, asked, averages):
         encoder = _core.RowEncoder()

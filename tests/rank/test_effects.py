@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
@@ -12,6 +12,7 @@ from splinefm.model.family import formula_scores, init_params
 from splinefm.model.split import Split
 from splinefm.rank import file as ranking_file
 from splinefm.rank.effects import effects_pay
+from support import examples
 
 SCHEMA = sf.Schema(
     [
@@ -118,7 +119,7 @@ class TestBothForms:
             np.testing.assert_allclose(all_scores(effects, context), exact, atol=1e-5)
             np.testing.assert_allclose(all_scores(effects, context), all_scores(vectors, context), atol=1e-5)
 
-    @settings(max_examples=30, deadline=None)
+    @examples(30)
     @given(st.data())
     def test_rank_any_items_alike(self, ffm, data):
         text = st.sampled_from(["a", "b", "c", "d", "ad1", "ad2", "never", None])

@@ -13,7 +13,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import splinefm as sf
@@ -357,7 +357,6 @@ class TestNumbers:
 
 
 class TestCategories:
-    @settings(deadline=None)
     @given(st.one_of(st.floats(), st.integers(-(2**63), 2**63 - 1), st.booleans(), st.text(), st.none()))
     @example(2.0**53)
     @example(1e15 + 0.5)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
@@ -113,7 +113,6 @@ def test_shortened_names_in_a_picture_differ():
 words = st.text(st.sampled_from("ab -…($"), max_size=40)
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(words, words.map(lambda word: f"the same start{word}the same end"))), st.integers(12, 30))
 def test_captions_differ_as_their_names_do_and_are_short(names, longest):
     texts = captions(names, longest)
@@ -173,7 +172,6 @@ def test_dates_have_no_more_detail_than_tells_them_apart():
     assert dates.texts([seconds(2024, 1, 1, 5)]) == ["2024-01-01 05:00"] and dates.texts([]) == []
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["trend", "hour", "weekday", "yearday"]), st.data(), st.integers(2, 9))
 def test_ticks_are_in_the_range_and_not_too_many(part, data, most):
     ends = {"trend": (-6e10, 2e11), "hour": (0.0, 24.0), "weekday": (-0.5, 6.5), "yearday": (1.0, 367.0)}[part]

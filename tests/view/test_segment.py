@@ -211,10 +211,10 @@ class TestEveryModel:
         fitted = make_fitted(make_schema(), table, model)
         curve = fitted.segment(without("price", "country"), "recency", rest="mean", background=table)
         z = np.array([1.0, 5.0, 20.0])
-        total = np.zeros(3)
-        for price, country in itertools.product(table["price"], table["country"]):
-            total += fitted.scores(rows_of({**SEGMENT, "price": price, "country": country}, recency=z))
-        np.testing.assert_allclose(curve(z), total / 144, atol=1e-5, rtol=1e-5)
+        recency, price, country = zip(*itertools.product(z, table["price"], table["country"]), strict=True)
+        rows = rows_of(without("price", "country", "recency"), recency=recency, price=price, country=country)
+        expected = fitted.scores(rows).reshape(3, 144).mean(axis=1)
+        np.testing.assert_allclose(curve(z), expected, atol=1e-5, rtol=1e-5)
 
     def test_the_mean_over_the_training_rows_needs_no_background(self, model):
         fitted, table = fitted_of(model=model), make_table(np.random.default_rng(1))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStati
 # Rows per task: fitting takes a column of a chunk at a time, encoding all columns of a block.
 CHUNK = 131_072
 BLOCK = 16_384
+# Work on shorter arrays is Python's for the most part, and threads would wait for each other.
 FEW_ROWS = 10_000
 # What fitting a field takes: counts and weights of its features and copies of them; and for a summary of so many
 # values all their weights, which are a few arrays of float64.
@@ -82,7 +84,12 @@ class EncoderStatistics:
                 _finish(working)
                 self.n_rows += chunk.num_rows
                 work = zip(self.fields, _by_field(self.schema, chunk), strict=True)
-                working = [pool.submit(statistics.update, column) for statistics, column in work]
+                if chunk.num_rows < FEW_ROWS:
+                    working = []
+                    for statistics, column in work:
+                        statistics.update(column)
+                else:
+                    working = [pool.submit(statistics.update, column) for statistics, column in work]
             _finish(working)
 
     def merge(self, other: EncoderStatistics) -> None:
@@ -97,7 +104,6 @@ class EncoderStatistics:
         """The encoder that these statistics determine."""
         if not self.n_rows:
             raise ValueError("the table has no rows; an encoder is fitted to at least one")
-        # Work on short arrays is Python's for the most part, and threads would wait for each other.
         threads = 1 if self.n_rows < FEW_ROWS else self.threads
         fitted = list(in_order(_fit, zip(self.schema, self.fields, strict=True), threads))
         fields, notes, counts, weights = zip(*fitted, strict=True)
@@ -402,6 +408,12 @@ def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], threa
     (`ThreadPoolExecutor.map` would first read all items, such as the chunks of a table larger than memory.)
     """
     n_threads = count_threads(threads)
+    if n_threads > 1:
+        items = iter(items)
+        first = list(islice(items, 2))
+        items = chain(first, items)
+        if len(first) < 2:  # starting a thread takes longer than a short table, and one item gains nothing by it
+            n_threads = 1
     if n_threads == 1:
         yield from map(function, items)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -98,21 +99,24 @@ def _choose(segments: list[int], growth: list[float]) -> tuple[int, ...]:
 def _merged(params: Params, fine: Level, coarse: Level) -> Params:
     """The parameters without a resolution: the next one takes over what it can, by least squares over the column."""
     changed = dict(params)
+    projection = _projection(fine.segments, fine.degree, coarse.segments, coarse.degree)
     for name in ("factors", "linear"):
         values = params[name].copy()
-        values[coarse.rows] += (_projection(fine, coarse) @ params[name][fine.rows].astype(np.float64)).astype(
-            np.float32
-        )
+        values[coarse.rows] += (projection @ params[name][fine.rows].astype(np.float64)).astype(np.float32)
         values[fine.rows] = 0.0
         changed[name] = values
     return changed
 
 
-def _projection(fine: Level, coarse: Level) -> FloatArray:
-    """From the weights of a spline to those of the nearest one of a coarser resolution."""
+@lru_cache(maxsize=16)  # columns have the same few resolutions
+def _projection(fine: int, fine_degree: int, coarse: int, coarse_degree: int) -> FloatArray:
+    """From the weights of a spline to those of the nearest one with fewer segments."""
     u = (np.arange(_POINTS) + 0.5) / _POINTS
-    design, wanted = (_design(BSpline(level.segments, level.degree), u) for level in (coarse, fine))
-    return np.asarray(np.linalg.lstsq(design, wanted)[0])
+    design, wanted = _design(BSpline(coarse, coarse_degree), u), _design(BSpline(fine, fine_degree), u)
+    # Normal equations are sound, for B-splines are nearly orthogonal, and take a hundredth of the time of an SVD.
+    found = np.asarray(np.linalg.solve(design.T @ design, design.T @ wanted))
+    found.flags.writeable = False
+    return found
 
 
 def _design(basis: BSpline, u: FloatArray) -> FloatArray:

@@ -22,6 +22,7 @@ from splinefm.model.workspace import (
     Penalty,
     State,
     aligned_copy,
+    check_between_memory,
     kind_of,
     make_copies,
     make_penalty,
@@ -88,6 +89,7 @@ class CpuEngine:
         """Take parameters and the optimizer's memory of them, and make room for batches."""
         self.layout, self._padded, self._states = layout, padded, states
         self.sizes = make_sizes(self.model, layout, self.batch_size)
+        check_between_memory(self.model, layout, self.sizes)
         self._shape = make_shape(layout)
         self._copies = make_copies(self.model, layout, padded)
         between = next((name for name in BETWEEN if name in padded), None)

@@ -27,8 +27,6 @@ Params = dict[str, npt.NDArray[np.float32]]
 # Arrays of the size of the parameters that training holds at most: start values, those that are trained, two moments,
 # an average, gradients, the parameters of this epoch and of the best one.
 COPIES = 8
-# The loops are compiled for each k, vectors in registers: more takes minutes to compile, and soon hours.
-MOST_K = 512
 # More is out of reach for 32-bit numbers long before.
 MOST_ORDER = 64
 
@@ -334,10 +332,8 @@ def pace_of(n_fields: int) -> float:
 
 
 def check_model_memory(model: Model, layout: SlotLayout) -> None:
-    """Raise where training a model would take more memory than there is, or vectors are too long for the loops."""
+    """Raise where training a model would take more memory than there is."""
     n_fields = len(layout.fields)
-    k = model.width(n_fields) // (n_fields if isinstance(model, FFM) else 1)
-    check_size("k", k, most=MOST_K)
     numbers = 1 + layout.n_features * (1 + model.width(n_fields)) + model.numbers_between(n_fields)
     check_memory(
         COPIES * 4 * numbers,

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._core import Shape
+from splinefm._memory import check_memory
+from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 from splinefm.model.optimizers import Group, Optimizer
@@ -130,6 +132,18 @@ def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int) -> Sizes:
     least = 16 if isinstance(model, FFM) else max(tile, 16)  # what two shards write must not share a cache line
     shard = -(-min(longest, -(-block // n_shards)) // least) * least
     return Sizes(tile, shard, -(-block // shard) * shard)
+
+
+def check_between_memory(model: AnyModel, layout: SlotLayout, sizes: Sizes) -> None:
+    """Raise where gradients between units, which every shard has of its own, would take more memory than there is."""
+    k, n_units, shards = kind_of(model, len(layout.fields)).padded, layout.n_units, sizes.block // sizes.shard
+    if isinstance(model, FmFM):
+        needed = (4 * shards + 64) * lines(n_units * k) ** 2  # and what `_panel_index` makes in between
+    elif isinstance(model, FwFM | LowRankFwFM):
+        needed = 4 * shards * n_units**2 * k
+    else:
+        return
+    check_memory(needed, f"training {model} with {n_units:,} units of its fields", f"lower {setting('k')}")
 
 
 def make_shape(layout: SlotLayout) -> Shape:

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import BSpline as ScipyBSpline
 
 from splinefm import Bins, BSpline, CustomBasis, Fourier, MultiResolution, Polynomial, Powers
 from splinefm.encode.bases.kinds import smoothing, supports
+from support import examples
 
 units = st.lists(st.floats(0, 1), min_size=1, max_size=20).map(np.array)
 degrees = st.integers(0, 5)
@@ -255,7 +256,6 @@ def penalty(basis, values, order):
     return weight * (rows**2).sum() * 20.0 ** (2 * order - 1)
 
 
-@settings(deadline=None)
 @given(
     segments=st.integers(4, 39),
     degree=st.integers(1, 5),
@@ -275,7 +275,7 @@ def test_the_smoothness_penalty_bounds_the_integral_of_the_squared_derivative(se
         assert found <= 3 * integral
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(turns=st.integers(1, 2), phase=st.floats(0, 6), order=st.sampled_from([1, 2, 3]), periodic=st.booleans())
 def test_a_curve_has_the_same_smoothness_for_any_number_of_segments(turns, phase, order, periodic):
     u = (np.arange(1000) + 0.5) / 1000

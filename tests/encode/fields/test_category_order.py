@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
@@ -37,14 +37,12 @@ def test_categories_are_shown_in_the_order_of_what_they_say(field, vocabulary, e
     assert shown(vocabulary, field) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.integers(-(10**6), 10**6), st.floats(allow_nan=False, allow_infinity=False)), unique=True))
 def test_numbers_are_shown_by_size(values):
     names = list(dict.fromkeys(map(str, values)))
     assert [float(name) for name in shown(names)] == sorted(float(name) for name in names)
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(), unique=True))
 def test_ranks_are_of_all_names_or_of_none(names):
     ranks = natural_ranks(pa.array(names, pa.large_string()))

@@ -5,7 +5,7 @@ import datetime
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
@@ -399,7 +399,6 @@ class TestMultiValued:
         with pytest.raises(ValueError, match=message):
             make()
 
-    @settings(deadline=None)
     @given(st.lists(st.none() | st.lists(st.sampled_from("abcde"), max_size=5), min_size=1, max_size=20))
     def test_every_element_is_counted(self, lists):
         if all(item is None for item in lists):

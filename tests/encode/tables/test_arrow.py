@@ -5,7 +5,7 @@ import decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
@@ -33,14 +33,12 @@ def numbers(dtype):
     )
 
 
-@settings(deadline=None)
 @given(st.sampled_from(NUMBERS).flatmap(numbers), st.booleans(), st.sampled_from([1, 2, -1, -3]))
 def test_numbers_become_what_pyarrow_makes_of_them(values, from_pandas, step):
     for array in (values, values[::step], np.stack([values, values], axis=1)[:, 1]):
         assert_same(to_arrow(array, from_pandas=from_pandas), pa.array(array, from_pandas=from_pandas))
 
 
-@settings(deadline=None)
 @given(st.lists(text, max_size=12), st.sampled_from([1, 2, -1]))
 def test_text_becomes_what_pyarrow_makes_of_it(names, step):
     values = np.array(names, dtype=str)[::step]
@@ -94,7 +92,6 @@ def test_numbers_are_not_copied():
     assert not to_numpy(to_arrow(x)).flags.writeable
 
 
-@settings(deadline=None)
 @given(st.sampled_from(NUMBERS).flatmap(numbers), st.integers(0, 20), st.integers(0, 20))
 def test_there_and_back_through_a_slice(values, first, length):
     column = pa.array(values).slice(first, length)

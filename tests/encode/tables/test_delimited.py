@@ -116,6 +116,21 @@ def test_a_stream_longer_than_a_block_is_read_whole(monkeypatch):
         content(from_csv_stream(io.BytesIO(f"a,b\n{rows}x,1\n".encode()), "it", None, None))
 
 
+@pytest.fixture(params=[1, 2])
+def cores(request):
+    before = pa.cpu_count()
+    pa.set_cpu_count(request.param)
+    yield
+    pa.set_cpu_count(before)
+
+
+def test_messages_do_not_depend_on_the_number_of_cores(cores, monkeypatch):
+    """On one core, Arrow names the row as well."""
+    monkeypatch.setattr(delimited, "BLOCK", 64)
+    with pytest.raises(ValueError, match=r"cannot read it: column 'a' is read as int64 but has 'x'"):
+        content(from_csv_stream(io.BytesIO(b"a,b\n" + b"1,2\n" * 100 + b"x,1\n"), "it", None, None))
+
+
 # Records
 
 CELLS = st.text(st.sampled_from('ab",;\n '), max_size=6)

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm.encode.transforms import bestfit
 from splinefm.encode.transforms.bestfit import fit_families
 from splinefm.encode.transforms.families import FAMILIES, cdf, ppf
 from splinefm.encode.transforms.points import distinct_points, mid_ranks, weighted_quantile
+from support import examples
 
 # name -> (params as we write them, the same distribution by scipy)
 ORACLES = {
@@ -212,7 +213,7 @@ def test_distance_is_measured_on_points_the_fit_does_not_see():
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=2, max_size=40))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_weights_are_counts(pairs):
     x, count = np.array(pairs).T
     names = ["normal", "gamma", "logistic"]

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm.encode.transforms.sketch import QuantileSketch, summarize
+from support import examples
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 columns = st.lists(finite, min_size=1, max_size=60).map(np.array)
-unhurried = settings(deadline=None)  # the first example loads the compiled module
 
 
 def sketch_of(*blocks, capacity=4096):
@@ -23,7 +23,6 @@ def true_ranks(x, at):
     return np.array([(x < value).sum() for value in at]), np.array([(x == value).sum() for value in at])
 
 
-@unhurried
 @given(columns, st.lists(finite, min_size=1).map(np.array))
 def test_below_capacity_ranks_of_kept_values_are_exact(x, _):
     summary = sketch_of(x).summary()
@@ -34,7 +33,6 @@ def test_below_capacity_ranks_of_kept_values_are_exact(x, _):
     assert summary.value[0] == x.min() and summary.value[-1] == x.max()
 
 
-@unhurried
 @given(st.lists(columns, min_size=2, max_size=6))
 def test_merging_exact_parts_gives_the_whole(parts):
     whole = summarize(np.concatenate(parts))
@@ -48,7 +46,7 @@ def test_merging_exact_parts_gives_the_whole(parts):
         assert summary.error == 0.0
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.integers(0, 10_000), st.integers(1, 40), st.sampled_from(["normal", "cauchy", "counts", "sorted"]))
 def test_ranks_are_within_the_stated_error(seed, n_blocks, kind):
     rng = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import QuantileTransformer
 
@@ -21,6 +21,7 @@ from splinefm.encode.transforms.kinds import (
     Quantile,
     Transform,
 )
+from support import examples
 
 SPECS = [
     MinMax(),
@@ -37,7 +38,7 @@ SPECS = [
 LEARNED_ENDS = [spec for spec in SPECS if not isinstance(spec, BestFitCDF)]
 each_spec = pytest.mark.parametrize("spec", SPECS, ids=repr)
 each_class = pytest.mark.parametrize("cls", TRANSFORMS)
-quick = settings(max_examples=20, deadline=None)
+quick = examples(20)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 # Without values that differ by less than 1e-300, which Quantile merges.
 number = st.floats(-1e3, 1e3).filter(lambda v: v == 0 or abs(v) > 1e-200)

@@ -319,9 +319,9 @@ def naming(name: str, explain: Callable[[Exception], str] = str) -> Iterator[Non
 
 def _explain(text: _Text, error: Exception) -> str:
     problem = str(error)
-    misfit = re.match(
-        r"In CSV column #(\d+): CSV conversion error to ([^:]*): invalid value '(.*)'$", problem, re.DOTALL
-    )
+    # Arrow names the row where it reads with one thread.
+    place = r"In CSV column #(\d+): (?:Row #\d+: )?"
+    misfit = re.match(place + r"CSV conversion error to ([^:]*): invalid value '(.*)'$", problem, re.DOTALL)
     if misfit:
         return _misfit(text, int(misfit[1]), misfit[2], misfit[3])
     if "Expected" in problem and (found := find_ragged(text.records(), text.separator)):
