@@ -81,7 +81,7 @@ def random_params(model, layout, seed=0):
         if name != "factors":
             params[name] = (values + rng.normal(0, 0.3, values.shape)).astype(np.float32)
     if isinstance(model, FmFM):
-        sizes = np.array(model.sizes(len(layout.fields)))
+        sizes = np.array(model.vector_sizes(len(layout.fields)))
         used = np.arange(sizes.max()) < sizes[:, None]
         params["field_matrices"] *= used[:, None, :, None] & used[None, :, None, :]
     return params
@@ -529,7 +529,7 @@ def test_the_padding_of_shorter_vectors_stays_zero():
         for seed in range(4):
             engine.step(slots, *make_targets("logistic", len(slots), seed))
         for params in (engine.params(), engine.params(averaged=True)):
-            for f, k in enumerate(model.sizes(5)):
+            for f, k in enumerate(model.vector_sizes(5)):
                 assert not params["factors"][layout.feature_ptr[f] : layout.feature_ptr[f + 1], k:].any()
                 assert not params["field_matrices"][f, :, k:].any() and not params["field_matrices"][:, f, :, k:].any()
 

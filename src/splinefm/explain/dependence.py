@@ -16,7 +16,6 @@ from splinefm.explain.quadratic import size, toward
 from splinefm.explain.terms import field_vectors, own_parts
 from splinefm.learn.fitted import Fitted
 from splinefm.model.cpu import predict_scores
-from splinefm.model.family import HigherOrderFM
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -58,7 +57,7 @@ def partial_dependence(
     (3,)
     """
     f, slots = _encode_grid(fitted, field, grid)
-    if isinstance(fitted.model, HigherOrderFM):
+    if not fitted.model.pairwise:
         rows = encode_background(fitted, background, threads)
         return np.array([scores.mean() for scores in _scored(fitted, rows, f, slots, threads)])
     known = known_background(fitted, background, threads)
@@ -100,7 +99,7 @@ def ice_curves(
     """
     f, values = _encode_grid(fitted, field, grid)
     slots = encode_rows(fitted, table, threads)
-    if isinstance(fitted.model, HigherOrderFM):
+    if not fitted.model.pairwise:
         scored = list(_scored(fitted, slots, f, values, threads))
         return np.stack(scored, axis=1) if scored else np.empty((len(slots), 0))
     own, vectors = _alone(fitted, f, values)

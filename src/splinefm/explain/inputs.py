@@ -5,12 +5,11 @@ from __future__ import annotations
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.open import missing_column_message
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import HigherOrderFM
 
 
 def check_quadratic(fitted: Fitted, what: str) -> None:
     """Raise for the model that has products of more than two fields."""
-    if isinstance(fitted.model, HigherOrderFM):
+    if not fitted.model.pairwise:
         raise ValueError(
             f"{what}: not available for a HigherOrderFM, whose score has products of more than two fields; "
             "partial_dependence and ice_curves are, and the other models have them all"

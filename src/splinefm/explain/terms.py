@@ -14,9 +14,8 @@ import numpy.typing as npt
 from splinefm._core import ExplainTerms
 from splinefm.encode.encoder import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.explain.quadratic import between_fields, size
+from splinefm.explain.quadratic import size
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import FFM, FM, FmFM
 
 FloatArray = npt.NDArray[np.float64]
 # Memory for the fields' vectors of a block of rows.
@@ -73,15 +72,13 @@ def _terms(
     fitted: Fitted, layout: SlotLayout, center: FloatArray, slope: FloatArray, threads: int | None
 ) -> ExplainTerms:
     """The loops, with parameters as they read them; nothing large is copied."""
-    model, params = fitted.model, fitted.params
+    model, params, n_fields = fitted.model, fitted.params, size(fitted)[0]
     between: npt.NDArray[Any] = np.zeros(0)
-    if isinstance(model, FmFM):
-        between = params["field_matrices"]
-    elif not isinstance(model, FM | FFM):
-        between = between_fields(fitted)
+    if model.field_shapes(n_fields):
+        between = model.between_all(params, n_fields)
     return ExplainTerms(
-        {FM: "fm", FmFM: "fmfm", FFM: "ffm"}.get(type(model), "fwfm"),
-        model.k if isinstance(model, FFM) else size(fitted)[1],
+        model.kind,
+        model.part_size(n_fields),
         layout.weight_ptr,
         layout.window_unit,
         layout.unit_field,

@@ -36,7 +36,7 @@ from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.modelfile import load
 from splinefm.learn.resolutions import with_bases
 from splinefm.learn.training import Epoch, Penalty, Training
-from splinefm.model.family import AnyModel, HigherOrderFM, check_size
+from splinefm.model.family import AnyModel, check_size
 
 FloatArray = npt.NDArray[np.float64]
 Labels = npt.NDArray[Any]
@@ -217,7 +217,7 @@ class _SplineFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         from splinefm.explain.shapley import shapley_values
 
         fitted, rows = self.fitted_, getattr(self, "_rows", None)
-        if rows is None or isinstance(fitted.model, HigherOrderFM):
+        if rows is None or not fitted.model.pairwise:
             why = "rows of the training table, which a model file has not" if rows is None else "another model"
             raise AttributeError(f"feature_importances_ needs {why}; use sf.importance(estimator.fitted_, table)")
         rows = rows.grown(fitted.encoder.layout)

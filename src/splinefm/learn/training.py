@@ -21,7 +21,7 @@ from splinefm.encode.tables.open import nearest_hint, quoted
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FFM, AnyModel, Params, check_size, init_params, pace_of
+from splinefm.model.family import AnyModel, Params, check_size, init_params, pace_of
 from splinefm.model.optimizers import Group, Optimizer
 
 FloatArray = npt.NDArray[np.float64]
@@ -379,7 +379,8 @@ class AdaptivePenalties:
         The rows of an FFM hold one for each of its fields, and what it learns from is one field, where other models
         have one vector for all: as many times the length makes its penalty as many times smaller.
         """
-        parts = len(self.engine.layout.fields) if isinstance(self.engine.model, FFM) else 1
+        model, n_fields = self.engine.model, len(self.engine.layout.fields)
+        parts = model.width(n_fields) // model.part_size(n_fields)
         flat = factors.reshape(-1)
         return math.sqrt(parts * float(np.dot(flat, flat)) / max(1, len(factors)))
 

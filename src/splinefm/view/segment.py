@@ -32,7 +32,6 @@ from splinefm.view.algebra import (
     pair_factors,
     pair_scale,
     read_columns,
-    score_slope,
 )
 from splinefm.view.curves import Bars, Curve, Extremum
 from splinefm.view.surfaces import Surface
@@ -208,8 +207,8 @@ def _view(
         P, linear, unit_field = other_units(fitted, along, n, columns, means)
         interaction = model.interaction(P, params, unit_field) if len(unit_field) else 0.0
         levels.append(params["bias"].astype(np.float64) + linear + interaction)
-        slopes.append([score_slope(model, params, P, unit_field, f, len(layout.fields)) for f in along])
-        scales.append(pair_scale(model, params, P, along) if len(along) == 2 else None)
+        slopes.append([model.slope(P, params, unit_field, f) for f in along])
+        scales.append(pair_scale(model, params, P, along, len(layout.fields)) if len(along) == 2 else None)
     if not levels:
         raise ValueError("the table of segments has no rows; give at least one")
     intercept = np.concatenate(levels)
