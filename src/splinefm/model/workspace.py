@@ -102,7 +102,7 @@ def kind_of(model: AnyModel, n_fields: int) -> Kind:
 
 
 def padded_k(k: int) -> int:
-    """Numbers that the compiled loops handle in place of k: 4, 16, or a multiple of 8.
+    """Padded vector length in the compiled loops: 4, 16, or a multiple of 8.
 
     Examples
     --------

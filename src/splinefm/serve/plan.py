@@ -1,4 +1,4 @@
-"""A fitted model as compiled code takes it, one row at a time."""
+"""The compiled scorer of a fitted model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Float32 = npt.NDArray[np.float32]
 
 
 def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
-    """The parameters of a model beside its fields; shared with the model where vectors need no padding."""
+    """The compiled scorer; it shares the parameters with the model if vectors need no padding."""
     model, params = fitted.model, fitted.params
     n_fields = len(fitted.encoder.fields)
     k = model.part_size(n_fields)
@@ -36,7 +36,7 @@ def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
 
 
 def _padded(factors: npt.NDArray[Any], k: int, padded: int) -> Float32:
-    """Rows whose vectors of k numbers are followed by zeros."""
+    """The vectors, with zeros appended to every k numbers."""
     if k == padded:
         return np.ascontiguousarray(factors, np.float32)
     n = len(factors)

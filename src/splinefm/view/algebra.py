@@ -1,7 +1,7 @@
 """The model as a function of one or two fields: what the other fields leave of it.
 
 The score is affine in the vector of a field: score = β + Σ_i weight_i (w_i + g' v_i). Here are g for every model, the
-vectors of the fields that a segment names, and the mean vectors of those that it does not.
+vectors of the fields that a segment names, and the mean vectors of the others.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from splinefm.model.towers import symmetric_sums
 FloatArray = npt.NDArray[np.float64]
 Rest = Literal["error", "mean"]
 
-_BLOCK = 65_536  # rows of a background that are read at a time
-_ROOM = 1 << 21  # numbers of the table of vectors that become float64 at a time
+_BLOCK_ROWS = 65_536  # rows of a background that are read at a time
+_BLOCK_SIZE = 1 << 21  # coordinates of vectors that are converted to float64 at a time
 
 
 def n_units(fitted: Fitted, f: int) -> int:
@@ -38,7 +38,7 @@ def read_columns(source: Table, names: list[str], rows: int) -> Iterator[tuple[i
         yield chunk.num_rows, {name: chunk.column(name) for name in names}
 
 
-# The fields that are not named
+# Fields that the segment does not name
 
 
 def mean_vectors(
@@ -69,7 +69,7 @@ def mean_vectors(
 
 
 def _kept(fitted: Fitted, absent: list[int]) -> list[FloatArray]:
-    """Mean weights of fields over the training rows, as the encoder knows them."""
+    """Mean weights of fields over the training rows, from the encoder."""
     means, names = fitted.encoder.feature_means, fitted.encoder.schema.names
     unknown = [names[f] for f in absent if np.isnan(means[f]).any()]
     if unknown:
@@ -90,17 +90,17 @@ def _averaged(fitted: Fitted, absent: list[int], background: object) -> list[Flo
             raise ValueError(f"background: {missing_column_message(name, source.names)}")
     totals = [np.zeros(encoder.layout.fields[f].n_features) for f in absent]
     n_rows = 0
-    for n, columns in read_columns(source, names, _BLOCK):
+    for n, columns in read_columns(source, names, _BLOCK_ROWS):
         n_rows += n
         for f, total in zip(absent, totals, strict=True):
-            rows, weight = active_features(encoder.fields[f], columns[encoder.fields[f].column])
-            total += np.bincount(rows.ravel(), weight.ravel(), minlength=len(total))
+            features, weight = active_features(encoder.fields[f], columns[encoder.fields[f].column])
+            total += np.bincount(features.ravel(), weight.ravel(), minlength=len(total))
     if not n_rows:
         raise ValueError("background has no rows; give at least one to average over")
     return [total / n_rows for total in totals]
 
 
-# The model as a function of the fields that vary
+# Fields that vary
 
 
 def other_units(
@@ -134,13 +134,13 @@ def other_units(
 def _unit_vectors(fitted: Fitted, f: int, column: pa.Array) -> tuple[FloatArray, FloatArray]:
     """Vectors of a field's units, shape (n, units, width), and its linear part, shape (n,)."""
     layout, params = fitted.encoder.layout, fitted.params
-    rows, weight = features_on_axis(fitted.encoder.fields[f], column)
-    rows = rows + layout.feature_ptr[f]
+    features, weight = features_on_axis(fitted.encoder.fields[f], column)
+    features = features + layout.feature_ptr[f]
     units = np.repeat(layout.fields[f].units, layout.fields[f].widths)
-    vectors = np.zeros((len(rows), n_units(fitted, f), params["factors"].shape[1]))
+    vectors = np.zeros((len(features), n_units(fitted, f), params["factors"].shape[1]))
     for j, unit in enumerate(units):
-        vectors[:, unit] += weight[:, j, None] * params["factors"][rows[:, j]]
-    return vectors, (weight * params["linear"][rows]).sum(axis=1)
+        vectors[:, unit] += weight[:, j, None] * params["factors"][features[:, j]]
+    return vectors, (weight * params["linear"][features]).sum(axis=1)
 
 
 def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int], n_fields: int) -> FloatArray:
@@ -162,10 +162,10 @@ def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray
 
 
 def feature_effects(fitted: Fitted, f: int, slopes: FloatArray) -> FloatArray:
-    """α: the effect w_i + g' v_i of every feature of a field, shape (n, rows)."""
+    """α: the effect w_i + g' v_i of every feature of a field, shape (n, features)."""
     first, last = fitted.encoder.layout.feature_ptr[f : f + 2].tolist()
     effects = np.empty((len(slopes), last - first))
-    most = max(1, _ROOM // slopes.shape[1])
+    most = max(1, _BLOCK_SIZE // slopes.shape[1])
     for at in range(first, last, most):
         block = slice(at, min(at + most, last))
         vectors = fitted.params["factors"][block].astype(np.float64)
