@@ -543,7 +543,7 @@ def test_hashed_categories_cannot_be_exported(field, tmp_path):
 
 
 def test_bad_arguments(tmp_path):
-    with pytest.raises(TypeError, match=r"a sf.Fitted is needed, got dict; an estimator has one in fitted_"):
+    with pytest.raises(TypeError, match=r"fitted must be a sf.Fitted, got dict; an estimator has one in fitted_"):
         sf.export_onnx({}, tmp_path / "model.onnx")
     with pytest.raises(IsADirectoryError, match=r"is a folder; add a file name, such as 'model.onnx'"):
         sf.export_onnx(example(), tmp_path)

@@ -574,7 +574,7 @@ class TestHostileDescriptions:
             (setting("CustomBasis", "encoder", "fields", 0, "basis", "kind"), "unknown kind 'CustomBasis'"),
             (setting(1, "model", "future"), "FM has no setting 'future' in this version of splinefm; upgrade it"),
             (setting(1, "training", "future"), "Training has no setting 'future'"),
-            (setting(-1, "training", "epochs"), "epochs must be a whole number of at least 1"),
+            (setting(-1, "training", "epochs"), "epochs must be an integer of at least 1"),
             (setting("30", "training", "epochs"), "epochs of Training is 30"),
             (setting("x", "loss", "name"), "name of Loss is x"),
             (setting(0.0, "loss", "scale"), "its loss is"),

@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_choice, check_fitted
 from splinefm._wording import as_bins, for_reader
 from splinefm.encode.bases.kinds import BASES
 from splinefm.encode.encoder import CHUNK
@@ -88,8 +89,7 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
     ['n 6', 'm 3', 'k 2', 'normalization 0']
     """
     _check(fitted, raw)
-    if format not in ("text", "binary"):
-        raise ValueError(f'format must be "text" or "binary", got {format!r}')
+    check_choice("format", format, ("text", "binary"))
     target = _check_path(path)
     with replacing(target) as file:
         (_write_text if format == "text" else _write_binary)(file, fitted)
@@ -347,9 +347,8 @@ def _settings(part: Any) -> object:
 # Checks
 
 
-def _check(fitted: object, raw: bool) -> None:
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"a sf.Fitted is needed, got {type(fitted).__name__}; an estimator has one in fitted_")
+def _check(fitted: Fitted, raw: bool) -> None:
+    check_fitted(fitted)
     model = fitted.model
     if isinstance(model, HigherOrderFM) and model.order > 2:
         raise ValueError(

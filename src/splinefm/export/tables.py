@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_choice, check_fitted
 from splinefm._wording import as_bins
 from splinefm.encode.bases.curves import pieces
 from splinefm.encode.bases.kinds import Bins, Polynomial
@@ -79,10 +80,8 @@ def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: For
     ...     sorted(path.name for path in written.iterdir())
     ['field-0-x.parquet', 'field-1-c.parquet', 'manifest.json']
     """
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"a sf.Fitted is needed, got {type(fitted).__name__}; an estimator has one in fitted_")
-    if format not in ("parquet", "csv"):
-        raise ValueError(f'format must be "parquet" or "csv", got {format!r}')
+    check_fitted(fitted)
+    check_choice("format", format, ("parquet", "csv"))
     _check_steps(fitted)
     target = _check_folder(Path(folder))
     with _replacing_folder(target) as place:

@@ -24,6 +24,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_array, check_is_fitted, column_or_1d
 
+from splinefm._checks import check_size
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
@@ -36,7 +37,7 @@ from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.modelfile import load
 from splinefm.learn.resolutions import with_bases
 from splinefm.learn.training import Epoch, Penalty, Training
-from splinefm.model.family import AnyModel, HigherOrderFM, check_size
+from splinefm.model.family import AnyModel, HigherOrderFM
 
 FloatArray = npt.NDArray[np.float64]
 Labels = npt.NDArray[Any]

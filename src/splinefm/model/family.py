@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_size
 from splinefm._memory import check_memory
 from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout, Slots
@@ -389,11 +390,3 @@ def formula_scores(model: Model, params: Params, slots: Slots) -> FloatArray:
 def _weighted(P: FloatArray, weights: npt.NDArray[np.floating], unit_field: npt.NDArray[np.int32]) -> FloatArray:
     between = np.triu(weights[unit_field[:, None], unit_field[None, :]].astype(np.float64), 1)
     return np.asarray(np.einsum("nud,nvd,uv->n", P, P, between, optimize=True))
-
-
-def check_size(name: str, value: object, least: int = 1, most: int | None = None) -> None:
-    """Raise unless value is a whole number of at least `least`, and of at most `most`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{setting(name)} must be a whole number of at least {least}, got {value!r}")
-    if most is not None and value > most:
-        raise ValueError(f"{setting(name)} must be at most {most:,}, got {value:,}")

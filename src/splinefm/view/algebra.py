@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_choice
 from splinefm.encode.fields.axis import active_features, features_on_axis
-from splinefm.encode.fields.numerical import check_choice
 from splinefm.encode.tables.open import Table, missing_column_message, open_table, quoted
 from splinefm.learn.fitted import Fitted
 from splinefm.model.between import field_weights

@@ -295,7 +295,7 @@ class TestCategorical:
     @pytest.mark.parametrize(
         ("make", "message"),
         [
-            (lambda: sf.Categorical("x", min_count=0), "min_count must be a whole number of at least 1"),
+            (lambda: sf.Categorical("x", min_count=0), "min_count must be at least 1, got 0"),
             (lambda: sf.Categorical("x", buckets=1.5), "buckets must be"),
             (lambda: sf.Categorical("x", unseen="new"), "unseen must be one of"),
             (lambda: sf.Categorical("x", missing="new"), "missing must be one of"),

@@ -19,14 +19,13 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from splinefm._checks import check_choice, check_count, check_increasing
 from splinefm._memory import check_memory
 from splinefm.encode.bases.splines import (
     BSpline,
     FloatArray,
     MultiResolution,
     Windows,
-    check_count,
-    increasing,
     whole,
 )
 from splinefm.encode.transforms.kinds import Transform
@@ -82,10 +81,9 @@ class Bins:
 
     def __post_init__(self) -> None:
         check_count("count", self.count, 1)
-        if self.spacing not in ("uniform", "quantile"):
-            raise ValueError(f'spacing must be "uniform" or "quantile", got {self.spacing!r}')
+        check_choice("spacing", self.spacing, ("uniform", "quantile"))
         if self.edges is not None:
-            object.__setattr__(self, "edges", increasing("edges", self.edges))
+            object.__setattr__(self, "edges", check_increasing("edges", self.edges))
         if self.cuts is None and self.edges is None and self.spacing == "uniform":
             check_memory(_BYTES_PER_CUT * self.count, f"a basis of {self.count:,} bins", "lower its count")
             object.__setattr__(self, "cuts", tuple((np.arange(1, self.count) / self.count).tolist()))
@@ -160,8 +158,7 @@ class Polynomial:
 
     def __post_init__(self) -> None:
         check_count("degree", self.degree, 0, MOST_EVERYWHERE)
-        if self.family not in ("bernstein", "chebyshev", "legendre"):
-            raise ValueError(f'family must be "bernstein", "chebyshev" or "legendre", got {self.family!r}')
+        check_choice("family", self.family, ("bernstein", "chebyshev", "legendre"))
 
     @property
     def widths(self) -> tuple[int, ...]:

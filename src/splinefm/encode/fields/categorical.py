@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_choice, check_count
 from splinefm._wording import as_field
-from splinefm.encode.fields.numerical import check_choice
 from splinefm.encode.fields.vocabulary import CategoryCounts, Vocabulary, hash_bucket
 from splinefm.encode.slots import FieldLayout, IntArray
 from splinefm.encode.tables.arrow import from_strings, scalar, to_arrow, to_numpy
@@ -79,8 +79,8 @@ class Categorical:
         check_choice("unseen", self.unseen, ("rare", "neutral", "error", "hash"))
         check_choice("missing", self.missing, ("token", "error"))
         check_choice("reduction", self.reduction, ("sum", "identity"))
-        _check_positive("min_count", self.min_count)
-        _check_positive("buckets", self.buckets)
+        check_count("min_count", self.min_count, 1, None)
+        check_count("buckets", self.buckets, 1, None)
         if self.unseen == "error" and self.min_count > 1:
             raise ValueError(
                 f'field {self.name!r}: unseen="error" needs min_count=1, got min_count={self.min_count}: '
@@ -308,7 +308,7 @@ class MultiValued:
         if self.separator is not None:
             check_choice("separator", self.separator, None)
         if self.max_length is not None:
-            _check_positive("max_length", self.max_length)
+            check_count("max_length", self.max_length, 1, None)
         object.__setattr__(self, "vocabulary", self.elements.vocabulary)
         object.__setattr__(self, "column", self.elements.column)
 
@@ -472,11 +472,6 @@ class MultiValuedStatistics:
         self.left_out.merge(other.left_out)
         for length, counts in other.by_length.items():
             self.by_length.setdefault(length, CategoryCounts()).merge(counts)
-
-
-def _check_positive(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _values_of(vocabulary: Vocabulary) -> Values:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_choice
 from splinefm._wording import as_field, for_reader
 from splinefm.encode.bases.kinds import Basis, supports
 from splinefm.encode.bases.splines import BSpline
@@ -341,15 +342,6 @@ def spread(start: IntArray, widths: tuple[int, ...]) -> IntArray:
     inside = np.concatenate([np.arange(width, dtype=np.int32) for width in widths])
     rows: IntArray = np.repeat(start, widths, axis=1) + inside
     return rows
-
-
-def check_choice(what: str, value: object, allowed: tuple[str, ...] | None) -> None:
-    """Raise unless value is one of the allowed strings (any non-empty string, if None)."""
-    if allowed is None:
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"the {what} must be a non-empty string, got {value!r}")
-    elif value not in allowed:
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
 def _rule(rule: float | str) -> tuple[Callable[[Any, float], npt.NDArray[np.bool_]], float]:

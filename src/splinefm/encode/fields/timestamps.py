@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from splinefm._checks import check_choice
 from splinefm.encode.bases.kinds import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.numerical import Numerical, check_choice
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.columns import Stray
 from splinefm.encode.tables.dates import PARTS, Part
 from splinefm.encode.transforms.kinds import MinMax

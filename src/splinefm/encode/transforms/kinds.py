@@ -118,7 +118,7 @@ class Quantile:
     def __post_init__(self) -> None:
         _make_plain(self)
         if not isinstance(self.knots, int) or self.knots < 2:
-            raise ValueError(f"knots must be a whole number of at least 2, got {self.knots!r}")
+            raise ValueError(f"knots must be an integer of at least 2, got {self.knots!r}")
         _check_share("atom_share", self.atom_share)
         if len(self.x) != len(self.u):
             raise ValueError(f"x and u must have the same length, got {len(self.x)} and {len(self.u)}")

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_fitted
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.columns import one_array
@@ -400,9 +401,8 @@ def _link(g: Graph, fitted: Fitted, score: str) -> str:
 # Checks and notes
 
 
-def _check(fitted: object, integers: Collection[str]) -> None:
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"a sf.Fitted is needed, got {type(fitted).__name__}; an estimator has one in fitted_")
+def _check(fitted: Fitted, integers: Collection[str]) -> None:
+    check_fitted(fitted)
     if isinstance(integers, str):
         raise ValueError(f"integers takes a list of names; write integers=[{integers!r}]")
     schema = fitted.encoder.schema
