@@ -14,12 +14,14 @@ import pyarrow as pa
 
 from splinefm._memory import check_memory
 from splinefm._parallel import count_threads, finish, in_order
-from splinefm.encode.bases.starvation import BasisStarvation
-from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics, MultiValuedStatistics
+from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics
+from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
-from splinefm.encode.tables.open import Table, open_table
+from splinefm.encode.starvation import BasisStarvation
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.encode.transforms.sketch import FloatArray
 
 if TYPE_CHECKING:

@@ -12,15 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._wording import for_reader
-from splinefm.encode.bases.curves import pieces
-from splinefm.encode.bases.kinds import Bins
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import CHUNK
+from splinefm.encode.fields.curves import pieces
 from splinefm.encode.fields.numerical import ORDINARY, spread
 from splinefm.encode.schema import Schema
-from splinefm.encode.tables.open import missing_column_message, open_table
-from splinefm.encode.transforms.kinds import BestFitCDF, CustomTransform
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.sketch import QuantileSketch
+from splinefm.encode.transforms.transform import CustomTransform
 from splinefm.export.field_paths import is_steps
 from splinefm.export.score_bounds import Ruler, make_hulls
 from splinefm.learn.fitted import Fitted

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_fitted, check_positive, is_integer
-from splinefm.encode.bases.kinds import Bins
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.open import missing_column_message, open_table
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
 from splinefm.export.bin_edges import MOST_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
 from splinefm.export.field_paths import FieldPath, field_features, is_steps
 from splinefm.export.score_bounds import Ruler, make_hulls

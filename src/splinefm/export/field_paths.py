@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.curves import pieces
-from splinefm.encode.bases.kinds import Basis, Bins, Fourier, Polynomial
+from splinefm.encode.bases.basis import Basis
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Fourier, Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.curves import pieces
 from splinefm.encode.fields.numerical import spread
 from splinefm.encode.schema import Field
 from splinefm.learn.fitted import Fitted

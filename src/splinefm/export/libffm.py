@@ -30,13 +30,14 @@ import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_fitted
 from splinefm._wording import as_bins, for_reader
-from splinefm.encode.bases.kinds import BASES
+from splinefm.encode.bases.basis import BASES
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import missing_column_message, open_table
-from splinefm.encode.transforms.kinds import TRANSFORMS
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.export.tables import raw_edges
 from splinefm.learn.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted

@@ -25,13 +25,14 @@ import pyarrow as pa
 
 from splinefm._checks import check_choice, check_fitted
 from splinefm._wording import as_bins
-from splinefm.encode.bases.curves import pieces
-from splinefm.encode.bases.kinds import Bins, Polynomial
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Polynomial
 from splinefm.encode.bases.splines import BSpline
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.curves import pieces
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.open import quoted
-from splinefm.encode.transforms.kinds import Transform
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.transforms.transform import Transform
 from splinefm.learn.container import sync_folder
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import FFM, FmFM, FwFM, HigherOrderFM, LowRankFwFM

@@ -28,7 +28,9 @@ from splinefm._checks import check_size
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import Table, open_table, quoted
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, check_callbacks, fit_chunks, fit_model
 from splinefm.learn.incremental import Learner

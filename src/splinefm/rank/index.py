@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_fitted, check_size
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import open_table, quoted
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
 from splinefm.model.split import Split
 from splinefm.rank.catalog import BLOCK, Catalog, check_finite

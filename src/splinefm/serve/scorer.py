@@ -12,7 +12,7 @@ from splinefm._checks import check_fitted
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.rows.fields import RowFields
 from splinefm.encode.rows.readers import read_number
-from splinefm.encode.tables.open import missing_column_message
+from splinefm.encode.tables.names import missing_column_message
 from splinefm.learn.fitted import Fitted
 from splinefm.serve.plan import make_scorer
 

@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from splinefm._checks import check_choice
 from splinefm.encode.fields.axis import active_features, features_on_axis
-from splinefm.encode.tables.open import Table, missing_column_message, open_table, quoted
+from splinefm.encode.tables.names import missing_column_message, quoted
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.fitted import Fitted
 from splinefm.model.between import field_weights
 from splinefm.model.family import FFM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params

@@ -9,7 +9,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.curves import (
+from splinefm.encode.bases.functions import Polynomial
+from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.axis import as_column, effects_at, more_axes, plain
+from splinefm.encode.fields.curves import (
     pieces,
     scipy_polynomial,
     scipy_spline,
@@ -18,9 +21,6 @@ from splinefm.encode.bases.curves import (
     transform_slope,
     unit_range,
 )
-from splinefm.encode.bases.kinds import Polynomial
-from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.axis import as_column, effects_at, more_axes, plain
 from splinefm.encode.fields.numerical import ORDINARY, spread
 from splinefm.learn.losses import Loss
 

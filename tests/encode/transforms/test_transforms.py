@@ -10,17 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import QuantileTransformer
 
+from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.choice import choose_transform
-from splinefm.encode.transforms.kinds import (
-    TRANSFORMS,
-    ArcsinhSquare,
-    BestFitCDF,
-    CustomTransform,
-    Log,
-    MinMax,
-    Quantile,
-    Transform,
-)
+from splinefm.encode.transforms.quantile import Quantile
+from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
+from splinefm.encode.transforms.transform import TRANSFORMS, CustomTransform, Transform
 from support import examples
 
 SPECS = [

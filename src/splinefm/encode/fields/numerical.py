@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from splinefm._checks import check_choice
 from splinefm._wording import as_field, for_reader
-from splinefm.encode.bases.kinds import Basis, supports
+from splinefm.encode.bases.basis import Basis, supports
 from splinefm.encode.bases.splines import BSpline
 from splinefm.encode.slots import FieldLayout, IntArray
 from splinefm.encode.tables.arrow import to_arrow
@@ -20,8 +20,9 @@ from splinefm.encode.tables.columns import Stray, as_numbers, as_seconds, holds_
 from splinefm.encode.tables.dates import PARTS, Part, find_zone, take_part
 from splinefm.encode.tables.numbers import Decimal
 from splinefm.encode.transforms.choice import choose_transform
-from splinefm.encode.transforms.kinds import MinMax, Transform
+from splinefm.encode.transforms.scaling import MinMax
 from splinefm.encode.transforms.sketch import FloatArray, QuantileSketch
+from splinefm.encode.transforms.transform import Transform
 
 ORDINARY = -1
 EXAMPLES = 3

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from splinefm._core import RowEncoder
 from splinefm.encode.fields.axis import features_on_axis
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.rows.pieces import FloatArray, Window, transform_pieces, windows
@@ -58,7 +59,7 @@ class RowFields:
 
     Examples
     --------
-    >>> from splinefm.encode.transforms.kinds import MinMax
+    >>> from splinefm.encode.transforms.scaling import MinMax
     >>> from splinefm.encode.bases.splines import BSpline
     >>> fields = RowFields([Numerical("x", MinMax(low=0.0, high=1.0), BSpline(1, degree=1))], [0])
     >>> rows, weights, _, _ = fields.encoder.encode({"x": 0.25}, fields.columns, fields.readers)

@@ -13,9 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.kinds import Basis, Bins, Fourier, Polynomial, Powers
+from splinefm.encode.bases.basis import Basis
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Fourier, Polynomial, Powers
 from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.transforms.kinds import TRANSFORMS, BestFitCDF, MinMax, Quantile, Transform
+from splinefm.encode.transforms.bestfit import BestFitCDF
+from splinefm.encode.transforms.quantile import Quantile
+from splinefm.encode.transforms.scaling import MinMax
+from splinefm.encode.transforms.transform import TRANSFORMS, Transform
 
 FloatArray = npt.NDArray[np.float64]
 Function = Callable[[FloatArray], FloatArray]

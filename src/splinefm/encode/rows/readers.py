@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm.encode.fields.axis import active_features
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical, spread
 from splinefm.encode.fields.vocabulary import hash_bucket
 from splinefm.encode.tables.arrow import from_strings

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._checks import check_fitted
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.open import open_table

@@ -17,12 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._wording import as_bins
-from splinefm.encode.bases.kinds import BASES, Bins, Fourier, Polynomial, Powers
+from splinefm.encode.bases.basis import BASES
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Fourier, Polynomial, Powers
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.dates import DAY, Part
+from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.families import DOMAIN, find_family
-from splinefm.encode.transforms.kinds import TRANSFORMS, ArcsinhSquare, BestFitCDF, Log, MinMax, Quantile
+from splinefm.encode.transforms.quantile import Quantile
+from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
+from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.export.tables import raw_edges
 
 if TYPE_CHECKING:

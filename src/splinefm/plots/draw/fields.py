@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.kinds import supports
-from splinefm.encode.bases.starvation import STARVED
+from splinefm.encode.bases.basis import supports
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical, spread
-from splinefm.encode.tables.open import quoted
-from splinefm.encode.transforms.kinds import Transform
+from splinefm.encode.starvation import STARVED
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.transforms.transform import Transform
 from splinefm.learn.fitted import Fitted
 from splinefm.plots.captions import caption
 from splinefm.plots.decorations import GRAY, LIGHT, PALETTE, RED, axis_name, set_raw_axis, set_ticks, use_percent

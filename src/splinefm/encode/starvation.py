@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.bases.kinds import supports
+from splinefm.encode.bases.basis import supports
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.transforms.sketch import FloatArray
 

@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.kinds import Bins, Polynomial
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.families import DOMAIN, find_family
-from splinefm.encode.transforms.kinds import ArcsinhSquare, BestFitCDF, Log, MinMax, Quantile, Transform
+from splinefm.encode.transforms.quantile import Quantile
+from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
+from splinefm.encode.transforms.transform import Transform
 
 FloatArray = npt.NDArray[np.float64]
 
