@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from splinefm.export.discretize import discretize as discretize
     from splinefm.export.libffm import export_libffm as export_libffm
     from splinefm.export.libffm import export_libffm_rows as export_libffm_rows
+    from splinefm.export.onnx.inputs import onnx_inputs as onnx_inputs
     from splinefm.export.onnx.model import export_onnx as export_onnx
-    from splinefm.export.onnx.model import onnx_inputs as onnx_inputs
     from splinefm.export.tables import export_tables as export_tables
     from splinefm.learn.container import ModelFileError as ModelFileError
     from splinefm.learn.estimators import SplineFMClassifier as SplineFMClassifier
@@ -137,7 +137,8 @@ _HOME = {
     "explain.dependence": "ice_curves partial_dependence",
     "export.discretize": "DiscretizationReport discretization_error discretize",
     "export.libffm": "export_libffm export_libffm_rows",
-    "export.onnx.model": "export_onnx onnx_inputs",
+    "export.onnx.model": "export_onnx",
+    "export.onnx.inputs": "onnx_inputs",
     "export.tables": "export_tables",
     "explain.importance": "Importance importance",
     "rank.index": "ItemIndex",

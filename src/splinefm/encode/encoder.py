@@ -288,7 +288,7 @@ class Encoder:
             item: Any = self.fields[f]
             first, last = layout.window_ptr[f], layout.window_ptr[f + 1]
             values = item.read(column)
-            start, weight = item.place(values)
+            start, weight = item.encode_values(values)
             if watch is not None:
                 watch.see(f, column, values, start, weight)
             np.add(start, layout.feature_ptr[f], out=slots.start[rows, first:last])
@@ -332,7 +332,7 @@ def _open(schema: Schema, table: object, target: str | None = None) -> Table:
 def _by_field(schema: Schema, batch: pa.RecordBatch) -> list[pa.Array]:
     """The column of each field, from a batch of the schema's columns."""
     columns = batch.columns
-    return [columns[place] for place in schema.places]
+    return [columns[place] for place in schema.column_indices]
 
 
 def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray, FloatArray]:

@@ -82,7 +82,7 @@ class Schema:
         return tuple(dict.fromkeys(item.column for item in self.fields))
 
     @cached_property
-    def places(self) -> tuple[int, ...]:
+    def column_indices(self) -> tuple[int, ...]:
         """For each field the place of its column among `columns`."""
         place = {name: i for i, name in enumerate(self.columns)}
         return tuple(place[item.column] for item in self.fields)

@@ -16,8 +16,9 @@ from splinefm.encode.bases.bins import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.curves import pieces
-from splinefm.encode.fields.numerical import ORDINARY, spread
+from splinefm.encode.fields.numerical import ORDINARY
 from splinefm.encode.schema import Schema
+from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.bestfit import BestFitCDF
@@ -134,7 +135,7 @@ def training_rows(fitted: Fitted, f: int) -> tuple[FloatArray, FloatArray] | Non
     basis = levels[finest]
     breaks, _ = pieces(replace(item, basis=basis))
     start, _ = basis((breaks[:-1] + breaks[1:]) / 2)
-    active = spread(start, basis.widths)
+    active = expand_windows(start, basis.widths)
     row_ptr = np.arange(len(active) + 1) * active.shape[1]
     sees = csr_array((np.ones(active.size), active.ravel(), row_ptr), shape=(len(active), basis.sizes[0]))
     # A little is added to the diagonal, because periodic splines do not always determine the rows.

@@ -21,7 +21,8 @@ from splinefm.encode.fields.curves import (
     transform_slope,
     unit_range,
 )
-from splinefm.encode.fields.numerical import ORDINARY, spread
+from splinefm.encode.fields.numerical import ORDINARY
+from splinefm.encode.slots import expand_windows
 from splinefm.learn.losses import Loss
 
 FloatArray = npt.NDArray[np.float64]
@@ -186,14 +187,14 @@ class Curve(_View):
         return self._extremum(-1.0, low, high, link)
 
     def _token_names(self) -> list[str]:
-        names: list[str] = self.field.row_names()[: self.field.n_tokens]
+        names: list[str] = self.field.feature_names()[: self.field.n_tokens]
         return names
 
     def _extremum(self, sign: float, low: float | None, high: float | None, link: bool) -> Extremum:
         rows = np.atleast_2d(self.coefficients)
         u, owner = self._candidates(*unit_range(self.field, low, high))
         start, weight = self.field.basis(u)
-        effect = (rows[owner[:, None], spread(start, self.field.basis.widths)] * weight).sum(axis=1)
+        effect = (rows[owner[:, None], expand_windows(start, self.field.basis.widths)] * weight).sum(axis=1)
         order = np.lexsort((-sign * effect, owner))
         best = order[np.searchsorted(owner[order], np.arange(len(rows)))]
         value = self.intercept + effect[best]
@@ -266,5 +267,5 @@ class Bars(_View):
         return int(self.rows.shape[-1] - len(self.field.vocabulary))
 
     def _token_names(self) -> list[str]:
-        names: list[str] = self.field.row_names()[: self._n_tokens]
+        names: list[str] = self.field.feature_names()[: self._n_tokens]
         return names

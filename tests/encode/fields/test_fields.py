@@ -158,7 +158,7 @@ class TestNumerical:
             (lambda: sf.Numerical(""), "name of a field must be a non-empty string"),
             (lambda: sf.Numerical("x", special=["positive"]), "special takes numbers.*got 'positive'"),
             (lambda: sf.Numerical("x", special=["> much"]), "got '> much'"),
-            (lambda: sf.Numerical("x", special=[np.nan]), "missing value has its own row"),
+            (lambda: sf.Numerical("x", special=[np.nan]), "missing values have a feature already"),
             (lambda: sf.Numerical("x", special=[1, 1.0]), "special names a value twice"),
             (lambda: sf.Numerical("x", special=[None]), "special takes numbers"),
             (lambda: sf.Numerical("x", missing="drop"), "missing must be one of 'token', 'error'"),

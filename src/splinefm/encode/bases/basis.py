@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from splinefm.encode.bases.bins import Bins
 from splinefm.encode.bases.functions import Fourier, Polynomial, Powers
 from splinefm.encode.bases.splines import BSpline, FloatArray, MultiResolution, Windows, whole
@@ -37,6 +39,22 @@ class Basis(Protocol):
 
 BASES = (BSpline, MultiResolution, Bins, Polynomial, Fourier, Powers)
 """The bases that can be written to a file."""
+
+
+def step_cuts(basis: Basis) -> FloatArray | None:
+    """The inner borders in u of a basis with one indicator function per interval; None for any other basis.
+
+    Examples
+    --------
+    >>> step_cuts(Bins(4)), step_cuts(BSpline(segments=2, degree=0)), step_cuts(BSpline(segments=2))
+    (array([0.25, 0.5 , 0.75]), array([0.5]), None)
+    """
+    # A subclass may compute something else.
+    if type(basis) is Bins and basis.cuts is not None:
+        return np.array(basis.cuts, np.float64)
+    if type(basis) is BSpline and basis.degree == 0:
+        return basis.breaks[1:-1]
+    return np.zeros(0) if type(basis) is Polynomial and basis.degree == 0 else None
 
 
 def supports(basis: Basis) -> FloatArray:

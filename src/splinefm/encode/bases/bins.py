@@ -85,6 +85,11 @@ class Bins:
         start = np.searchsorted(self._borders, u, side="right").astype(np.int32)
         return start[:, None], np.ones((len(u), 1))
 
+    @property
+    def breaks(self) -> FloatArray:
+        """The borders between the bins, from 0 to 1, each once."""
+        return np.unique(np.clip([0.0, *self._fitted_cuts(), 1.0], 0.0, 1.0))
+
     def supports(self) -> FloatArray:
         """The interval of u of each bin."""
         borders = np.clip(np.array([0.0, *self._fitted_cuts(), 1.0]), 0.0, 1.0)

@@ -46,6 +46,11 @@ class Polynomial:
         return (self.degree + 1,)
 
     @property
+    def breaks(self) -> FloatArray:
+        """The ends of [0, 1]: one polynomial covers all of it."""
+        return np.array([0.0, 1.0])
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """Number of functions, in a tuple."""
         return (self.degree + 1,)

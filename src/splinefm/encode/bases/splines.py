@@ -84,6 +84,11 @@ class BSpline:
         right = inner[-1] + outer * (inner[-1] - inner[-2])
         return np.concatenate([left, inner, right])
 
+    @property
+    def breaks(self) -> FloatArray:
+        """The borders between the polynomials, from 0 to 1."""
+        return self.extended_knots[self.degree : self.degree + self.segments + 1]
+
     def __call__(self, u: FloatArray) -> Windows:
         """Rows and weights of the functions that are not zero at u."""
         if self.knots is None and self.degree > 0:
@@ -161,6 +166,11 @@ class MultiResolution:
     def sizes(self) -> tuple[int, ...]:
         """Functions per resolution."""
         return tuple(segments + self.degree for segments in self.segments)
+
+    @property
+    def breaks(self) -> FloatArray:
+        """The borders between the polynomials of all resolutions, from 0 to 1."""
+        return np.unique(np.concatenate([level.breaks for level in self.levels]))
 
     def __call__(self, u: FloatArray) -> Windows:
         """Rows and weights of the functions that are not zero at u."""

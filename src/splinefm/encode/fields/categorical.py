@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,24 @@ from splinefm.encode.transforms.sketch import FloatArray
 
 LONGEST_LIST = 64
 Unseen = Literal["rare", "neutral", "error", "hash"]
+
+
+class Token(NamedTuple):
+    """A feature of a field that stands for no category of its vocabulary.
+
+    Examples
+    --------
+    >>> Token("bucket", 3).name
+    'bucket 3'
+    """
+
+    kind: Literal["missing", "rare", "bucket"]
+    bucket: int | None = None
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return self.kind if self.bucket is None else f"{self.kind} {self.bucket}"
 
 
 class CategoryStatistics(Protocol):
@@ -104,9 +122,31 @@ class Categorical:
         object.__setattr__(self, "vocabulary", _as_vocabulary(self.vocabulary, self.name))
 
     @property
+    def elements(self) -> Categorical:
+        """The field of single categories: this one; see `MultiValued.elements`."""
+        return self
+
+    @property
+    def missing_token(self) -> int | None:
+        """The feature of missing values; None where they are errors."""
+        return 0 if self.missing == "token" else None
+
+    @property
+    def first_unseen(self) -> int:
+        """The feature of unseen categories, or the first of their hash buckets, where `unseen` has one."""
+        return int(self.missing == "token")
+
+    @property
     def n_tokens(self) -> int:
-        """Rows before the categories."""
-        return (self.missing == "token") + self._n_unseen
+        """Features before the categories."""
+        return self.first_unseen + self._n_unseen
+
+    def tokens(self) -> list[Token]:
+        """What the features before the categories stand for."""
+        tokens = [Token("missing")] * self.first_unseen
+        if self.unseen == "hash":
+            return tokens + [Token("bucket", number) for number in range(self.buckets)]
+        return tokens + [Token("rare")] * self._n_unseen
 
     @property
     def _n_unseen(self) -> int:
@@ -160,9 +200,9 @@ class Categorical:
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field, shape (n, 1), and weights, shape (n, 1)."""
-        return self.place(self.read(column))
+        return self.encode_values(self.read(column))
 
-    def place(self, values: Categories) -> tuple[IntArray, FloatArray]:
+    def encode_values(self, values: Categories) -> tuple[IntArray, FloatArray]:
         """Rows inside the field and weights of names."""
         names, codes = values
         row, weight = self.look_up(names)
@@ -193,7 +233,7 @@ class Categorical:
         return row, weight
 
     def _place_unseen(self, names: pa.LargeStringArray, at: Any, row: IntArray, weight: FloatArray) -> None:
-        first = int(self.missing == "token")
+        first = self.first_unseen
         row[at] = first
         if self.unseen == "neutral":
             row[at] = 0
@@ -221,11 +261,9 @@ class Categorical:
                 f'column {self.column!r} has missing values; fill them, or use missing="token" in its field'
             )
 
-    def row_names(self) -> list[str]:
+    def feature_names(self) -> list[str]:
         """What each feature stands for."""
-        head = ["missing"] * (self.missing == "token")
-        head += ["rare"] if self.unseen == "rare" else [f"bucket {i}" for i in range(self._n_unseen)]
-        names = head + [f"= {name}" for name in self._fitted().names.to_pylist()]
+        names = [token.name for token in self.tokens()] + [f"= {name}" for name in self._fitted().names.to_pylist()]
         return names or ["no category"]
 
     def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
@@ -243,9 +281,9 @@ class Categorical:
         counts = np.zeros(self.layout.n_features)
         if self.missing == "token":
             counts[0] = statistics.n_missing
-        return counts + self.rows_of(statistics.counts, len(counts))
+        return counts + self.count_features(statistics.counts, len(counts))
 
-    def rows_of(self, counts: CategoryCounts, n_rows: int) -> FloatArray:
+    def count_features(self, counts: CategoryCounts, n_rows: int) -> FloatArray:
         """Counts of categories as counts of features."""
         names, rows = counts.every()
         place, weight = self.look_up(names)

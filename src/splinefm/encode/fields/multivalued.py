@@ -111,35 +111,32 @@ class MultiValued:
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field and weights, both of shape (n, max_length); unused places weigh 0."""
-        return self.place(self.read(column))
+        return self.encode_values(self.read(column))
 
-    def place(self, values: Lists) -> tuple[IntArray, FloatArray]:
+    def encode_values(self, values: Lists) -> tuple[IntArray, FloatArray]:
         """Rows inside the field and weights of lists of names."""
-        names, offsets, missing = values
-        length, n = self._fitted_length(), len(missing)
+        length, n = self._fitted_length(), len(values.missing)
         start = np.zeros((n, length), np.int32)
         weight = np.zeros((n, length))
-        count = np.diff(offsets)
-        owner = np.repeat(np.arange(n), count)
-        place = np.arange(len(names)) - offsets[:-1][owner]
-        kept = place < length
-        row, value = self.elements.look_up(names)
-        start[owner[kept], place[kept]] = row[kept]
-        weight[owner[kept], place[kept]] = value[kept]
+        row, position = values.positions()
+        kept = position < length
+        feature, value = self.elements.look_up(values.names)
+        start[row[kept], position[kept]] = feature[kept]
+        weight[row[kept], position[kept]] = value[kept]
         if self.reduction == "mean":
-            weight /= np.clip(count, 1, length)[:, None]
-        if missing.any():
+            weight /= np.clip(np.diff(values.offsets), 1, length)[:, None]
+        if values.missing.any():
             self.elements.refuse_missing()
-            start[missing, 0], weight[missing, 0] = 0, 1.0
+            start[values.missing, 0], weight[values.missing, 0] = 0, 1.0
         return start, weight
 
     def refuse_missing(self) -> None:
         """Raise if missing values are not allowed."""
         self.elements.refuse_missing()
 
-    def row_names(self) -> list[str]:
+    def feature_names(self) -> list[str]:
         """What each feature stands for."""
-        return self.elements.row_names()
+        return self.elements.feature_names()
 
     def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
         """Positions in the vocabulary in the order to show them; see `Categorical.display_order`."""
@@ -156,7 +153,7 @@ class MultiValued:
         if self.missing == "token":
             weights[0] = statistics.n_missing
         for length, counts in sorted(statistics.by_length.items()):  # the same sums however the rows were cut
-            weights += elements.rows_of(counts, len(weights)) / length
+            weights += elements.count_features(counts, len(weights)) / length
         return weights
 
     def _fitted_length(self) -> int:
@@ -191,27 +188,26 @@ class MultiValuedStatistics:
 
     def update(self, column: pa.Array) -> None:
         """Add the rows of a chunk."""
-        names, offsets, missing = self.spec.read(column)
-        if missing.any():
+        lists = self.spec.read(column)
+        if lists.missing.any():
             self.spec.refuse_missing()
         self.n_rows += len(column)
-        self.n_missing += int(missing.sum())
-        lengths = np.diff(offsets)
-        self.longest = max(self.longest, int(lengths.max(initial=0)))
-        for length, part in self._parts(names, lengths):
+        self.n_missing += int(lists.missing.sum())
+        self.longest = max(self.longest, int(np.diff(lists.offsets).max(initial=0)))
+        for length, part in self._parts(lists):
             counts = self.by_length.setdefault(length, CategoryCounts()) if length else self.left_out
             counts.update(Categories(part, None))
 
-    def _parts(self, names: pa.LargeStringArray, lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Array]]:
+    def _parts(self, lists: Lists) -> Iterator[tuple[int, pa.Array]]:
         """Elements with equal divisors, 0 for those that are left out."""
+        names, lengths = lists.names, np.diff(lists.offsets)
         longest = self.spec.max_length or LONGEST_LIST
         averaged = self.spec.reduction == "mean"
         if not averaged and lengths.max(initial=0) <= longest:
             yield 1, names
             return
         divisor = np.repeat(np.minimum(lengths, longest) if averaged else np.minimum(lengths, 1), lengths)
-        place = np.arange(len(names)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        divisor[place >= longest] = 0
+        divisor[lists.positions()[1] >= longest] = 0
         order = np.argsort(divisor.astype(np.min_scalar_type(longest)), kind="stable")  # small numbers sort faster
         names = names.take(to_arrow(order))
         ends = np.cumsum(np.bincount(divisor)).tolist()

@@ -100,6 +100,16 @@ class BestFitCDF:
         params = fitted_value(self, self.params or None)
         return ppf(fitted_value(self, self.family), params, u)
 
+    def derivative(self, x: npt.ArrayLike) -> Float:
+        """dT / dx, the density of the family; 0 outside of its support."""
+        family = find_family(fitted_value(self, self.family))
+        location, scale, *shapes = fitted_value(self, self.params or None)
+        low, high = DOMAIN[family.support]
+        with np.errstate(all="ignore"):  # some densities are infinite at an end
+            z = (np.asarray(x, dtype=np.float64) - location) / scale
+            density = np.exp(family.log_density(np.clip(z, low, high), *shapes)) / scale
+            return np.where((z >= low) & (z <= high), density, 0.0)
+
     def report(self) -> str:
         """Say which family won and by how much.
 

@@ -81,6 +81,14 @@ class Quantile:
         found = np.interp(np.asarray(u, dtype=np.float64), unit, raw)
         return np.asarray(np.clip(found, raw[0], raw[-1]))
 
+    def derivative(self, x: npt.ArrayLike) -> Float:
+        """dT / dx; 0 beyond the ends."""
+        x = np.asarray(x, dtype=np.float64)
+        knots, u = self._arrays
+        piece = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
+        with np.errstate(all="ignore"):  # knots may be as close as two numbers can be
+            return np.where((x >= knots[0]) & (x <= knots[-1]), (np.diff(u) / np.diff(knots))[piece], 0.0)
+
     @cached_property
     def _arrays(self) -> tuple[Float, Float]:
         return np.array(fitted_value(self, self.x or None)), np.array(self.u)

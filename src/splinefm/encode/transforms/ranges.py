@@ -41,6 +41,20 @@ def from_unit(
     return np.where(inside == 0, low, np.where(inside == 1, high, x))
 
 
+def unit_slope(
+    x: npt.ArrayLike,
+    low: float,
+    high: float,
+    warp: Callable[[Float], Float] = _identity,
+    slope: Callable[[Float], Float] = np.ones_like,
+) -> Float:
+    """The derivative of `to_unit`, where `slope` is that of `warp`; 0 beyond the ends."""
+    x = np.asarray(x, dtype=np.float64)
+    with np.errstate(all="ignore"):  # a logarithm has no slope below 0, and the result does not use it
+        start, stop = warp(np.array([low, high]))
+        return np.where((x >= low) & (x <= high), slope(x) / (stop - start), 0.0)
+
+
 def learn_range(values: Float, low: float | None, high: float | None) -> tuple[float, float]:
     smallest, largest = float(values[0]), float(values[-1])
     if low is not None and low > largest:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.transforms.points import Float, distinct_points, weighted_quantile
-from splinefm.encode.transforms.ranges import LIMIT, check_range, from_unit, learn_range, to_unit
+from splinefm.encode.transforms.ranges import LIMIT, check_range, from_unit, learn_range, to_unit, unit_slope
 from splinefm.encode.transforms.spec import check_share, fitted_value, make_plain
 
 
@@ -47,6 +47,10 @@ class MinMax:
 
     def inverse(self, u: npt.ArrayLike) -> Float:
         return from_unit(u, fitted_value(self, self.low), fitted_value(self, self.high))
+
+    def derivative(self, x: npt.ArrayLike) -> Float:
+        """dT / dx; 0 beyond the ends."""
+        return unit_slope(x, fitted_value(self, self.low), fitted_value(self, self.high))
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,11 @@ class Log:
         shift, low, high = fitted_value(self, self.shift), fitted_value(self, self.low), fitted_value(self, self.high)
         return from_unit(u, low, high, lambda z: np.log(z + shift), lambda v: np.exp(v) - shift)
 
+    def derivative(self, x: npt.ArrayLike) -> Float:
+        """dT / dx; 0 beyond the ends."""
+        shift, low, high = fitted_value(self, self.shift), fitted_value(self, self.low), fitted_value(self, self.high)
+        return unit_slope(x, low, high, lambda z: np.log(z + shift), lambda z: 1.0 / (z + shift))
+
 
 @dataclass(frozen=True)
 class ArcsinhSquare:
@@ -138,14 +147,20 @@ class ArcsinhSquare:
         return replace(self, low=low, high=high)
 
     def __call__(self, x: npt.ArrayLike) -> Float:
-        return to_unit(x, fitted_value(self, self.low), fitted_value(self, self.high), _arcsinh_square)
+        return to_unit(x, fitted_value(self, self.low), fitted_value(self, self.high), arcsinh_square)
 
     def inverse(self, u: npt.ArrayLike) -> Float:
         low, high = fitted_value(self, self.low), fitted_value(self, self.high)
-        return from_unit(u, low, high, _arcsinh_square, lambda w: np.sign(w) * np.sinh(np.sqrt(np.abs(w))))
+        return from_unit(u, low, high, arcsinh_square, lambda w: np.sign(w) * np.sinh(np.sqrt(np.abs(w))))
+
+    def derivative(self, x: npt.ArrayLike) -> Float:
+        """dT / dx; 0 beyond the ends."""
+        low, high = fitted_value(self, self.low), fitted_value(self, self.high)
+        return unit_slope(x, low, high, arcsinh_square, lambda z: 2.0 * np.arcsinh(np.abs(z)) / np.sqrt(1.0 + z**2))
 
 
-def _arcsinh_square(x: Float) -> Float:
+def arcsinh_square(x: Float) -> Float:
+    """w(x) = sign(x) asinh(|x|)²."""
     squared: Float = np.sign(x) * np.arcsinh(np.abs(x)) ** 2
     return squared
 
