@@ -24,10 +24,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_array, check_is_fitted, column_or_1d
 
+from splinefm._checks import check_size
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import Table, open_table, quoted
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, check_callbacks, fit_chunks, fit_model
 from splinefm.learn.incremental import Learner
@@ -36,7 +39,7 @@ from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.modelfile import load
 from splinefm.learn.resolutions import with_bases
 from splinefm.learn.training import Epoch, Penalty, Training
-from splinefm.model.family import AnyModel, check_size
+from splinefm.model.family import AnyModel
 
 FloatArray = npt.NDArray[np.float64]
 Labels = npt.NDArray[Any]

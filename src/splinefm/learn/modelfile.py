@@ -14,15 +14,17 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.bases.kinds import BASES, Bins
+from splinefm.encode.bases.basis import BASES
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout
 from splinefm.encode.tables.columns import text_buffers
-from splinefm.encode.transforms.kinds import TRANSFORMS
+from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.learn.container import (
     DTYPES,
     Array,

@@ -11,17 +11,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_size
 from splinefm._wording import setting
-from splinefm.encode.bases.kinds import smoothing
+from splinefm.encode.bases.basis import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.encode.tables.open import nearest_hint, quoted
+from splinefm.encode.tables.names import nearest_hint, quoted
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import AnyModel, Params, check_size, init_params, pace_of
+from splinefm.model.family import AnyModel, Params, init_params, pace_of
 from splinefm.model.optimizers import Group, Optimizer
 
 FloatArray = npt.NDArray[np.float64]

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from splinefm._checks import check_size
 from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor, Task, draw_seed, open_task
 from splinefm.learn.progress import make_progress
 from splinefm.learn.tuning.space import merge_spaces
 from splinefm.learn.tuning.study import StudySummary, Value
 from splinefm.learn.tuning.trials import Experiment, changed_settings
-from splinefm.model.family import check_size
 
 if TYPE_CHECKING:
     from splinefm.learn.tuning.optuna import Study
