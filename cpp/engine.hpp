@@ -119,7 +119,7 @@ private:
     Memory memory{};
     Team team, alone;
     Team* now = nullptr;  // of the two
-    std::mutex busy;      // two callers take turns
+    std::mutex busy;      // held during a call
 
     std::vector<ScratchData> scratch;
     std::vector<std::atomic<bool>> taken;  // which scratch is in use

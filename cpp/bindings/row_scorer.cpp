@@ -17,7 +17,7 @@ namespace {
 
 constexpr int AT_ONCE = 8;  // rows of a list that are encoded, then scored
 
-// What one caller writes to.
+// The workspace of one call.
 struct Workspace {
     std::vector<std::int64_t> found;
     std::vector<Terms> terms;
@@ -43,7 +43,7 @@ public:
               .width = static_cast<std::int64_t>(factors.shape(1)),
               .order = order,
               .n_fields = encoder->encoder.n_fields(),
-              .n_rows = static_cast<std::int64_t>(factors.shape(0)),
+              .n_features = static_cast<std::int64_t>(factors.shape(0)),
               .factors = numbers(factors, "factors"),
               .linear = numbers(linear, "linear"),
               .between = numbers(between, "between"),
@@ -90,7 +90,7 @@ public:
     }
 
 private:
-    // Memory that nobody uses: that of the last call, or new one if a call is in the midst of another.
+    // A free workspace: that of the last call, or a new one while another call is running.
     class Borrowed {
     public:
         explicit Borrowed(ScorerOwner& owner) : owner(owner), workspace(owner.spare.exchange(nullptr)) {
@@ -114,7 +114,7 @@ private:
     }
 
     void read(const Source& source, Workspace& workspace, std::size_t i) {
-        read_row(*encoder, source, &scorer, scorer.params.n_rows, workspace.found, workspace.terms[i]);
+        read_row(*encoder, source, &scorer, scorer.params.n_features, workspace.found, workspace.terms[i]);
     }
 
     void check() const {
@@ -123,9 +123,10 @@ private:
         const bool is_ffm = p.model == Model::ffm;
         if (p.k < 4 || p.k > 1 << 16 || (p.k != 4 && p.k % 8)) fail("k must be 4 or a multiple of 8");
         if (p.order < 2 || p.order > 1 << 16) fail("order must be at least 2");
-        if (p.width != (is_ffm ? p.k * p.n_fields : p.k)) fail("factors must have k numbers per row (FFM: per field)");
-        if (static_cast<std::int64_t>(linear.size()) != p.n_rows) fail("linear must have a number per row of factors");
-        if (encoder->encoder.end_row() > p.n_rows) fail("factors must have all features of the fields");
+        if (p.width != (is_ffm ? p.k * p.n_fields : p.k))
+            fail("factors must have k numbers per feature (FFM: per field)");
+        if (static_cast<std::int64_t>(linear.size()) != p.n_features) fail("linear must have a number per feature");
+        if (encoder->encoder.end_feature() > p.n_features) fail("factors must have all features of the fields");
         const std::int64_t pairs = p.n_fields * p.n_fields;
         const std::int64_t asked = p.model == Model::fwfm ? pairs : p.model == Model::fmfm ? pairs * p.k * p.k : 0;
         if (static_cast<std::int64_t>(between.size()) < asked)
@@ -151,7 +152,7 @@ void bind_row_scorer(nb::module_& module) {
              nb::arg("linear").noconvert(), nb::arg("between").noconvert(), nb::arg("bias"), nb::arg("link"),
              nb::arg("center"), nb::arg("scale"))
         .def("score", &ScorerOwner::score, nb::arg("row"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
-             "The score of a row, or the prediction that it stands for.")
+             "The score of a row, or its prediction.")
         .def("many", &ScorerOwner::many, nb::arg("rows"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
              nb::arg("out").noconvert(), "Scores of a list of rows, written to `out`.");
 }

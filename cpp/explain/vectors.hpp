@@ -1,4 +1,4 @@
-// Vectors of fields, Σ weight T[row] over their windows, and a_f, the part of a field alone. For kernels only.
+// Vectors of fields, Σ weight T[feature] over their windows, and a_f, the part of a field alone. For kernels only.
 #pragma once
 
 #include "explain/task.hpp"
@@ -22,7 +22,7 @@ inline Row row_of(const Task& task, Index i) {
 
 inline Index first_window(const Task& task, Index field) { return task.layout.unit_ptr[task.first_unit[field]]; }
 
-// p + numbers c to c + K - 1 of Σ weight T[row] over windows first to last - 1.
+// p + numbers c to c + K - 1 of Σ weight T[feature] over windows first to last - 1.
 template <int K> inline Vec<K> sum(const Task& task, Row row, Index first, Index last, Index c, Vec<K> p) {
     const Index width = task.width;
     for (Index w = first; w < last; ++w) {
@@ -33,7 +33,7 @@ template <int K> inline Vec<K> sum(const Task& task, Row row, Index first, Index
     return p;
 }
 
-// The same for one number: what vectors of less than four numbers are made of.
+// The same for one number, for vectors of fewer than four numbers.
 inline float sum(const Task& task, Row row, Index first, Index last, Index c, float p) {
     for (Index w = first; w < last; ++w) {
         const float* from = task.factors + row.start[w] * task.width + c;
@@ -43,7 +43,7 @@ inline float sum(const Task& task, Row row, Index first, Index last, Index c, fl
     return p;
 }
 
-// Windows whose vectors are added up: numbers c to c + n - 1 of them, less those of `center` if there is one.
+// Windows whose vectors are summed: numbers c to c + n - 1 of them, less those of `center` if there is one.
 struct Windows {
     Index first, last, c, n;
     const float* center;

@@ -9,7 +9,7 @@
 namespace splinefm {
 
 struct Best {
-    float* scores;  // capacity for so many
+    float* scores;  // (capacity)
     std::int64_t* rows;
     float* scratch;
     std::int64_t k, capacity;  // capacity is at least k + 2

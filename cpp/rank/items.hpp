@@ -1,4 +1,4 @@
-// A catalog as the loops see it: views of arrays that someone else owns.
+// A catalog as the loops see it: views of arrays that the caller owns.
 //
 // Items are columns of panels: number j of the item in row r is panels[r / size, j, r % size]. Products with a query
 // are then sums of whole lines, and memory is read in long runs. A row that is not in use has the offset -inf, so that

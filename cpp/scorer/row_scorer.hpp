@@ -1,4 +1,4 @@
-// RowScorer: the terms of one row -> its score, b + Σ linear + interactions, or the prediction that it stands for.
+// RowScorer: the terms of one row -> its score, b + Σ linear + interactions, or its prediction.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace splinefm {
 
 enum class Link { none, logistic, squared, poisson };
 
-// Parameters that someone else owns.
+// Parameters that the caller owns.
 struct RowParams {
     Model model;
-    std::int64_t k, width, order, n_fields, n_rows;
+    std::int64_t k, width, order, n_fields, n_features;
     const float *factors, *linear, *between;
     double bias;
     Link link;
