@@ -440,7 +440,7 @@ def test_a_page_is_never_half_written(run, model, table, write, tmp_path, monkey
         raise OSError("no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("splinefm.learn.container.os.fsync", fail)
+        patch.setattr("splinefm.learn.files.container.os.fsync", fail)
         assert "no space left" in run("explain", model, data, "--target", "click", "--out", "report", code=1).stderr
     assert (tmp_path / "report" / "index.html").read_text() == "old"
     run("explain", model, data, "--target", "click", "--out", "report", "--quiet")

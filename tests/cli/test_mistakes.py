@@ -19,7 +19,7 @@ from splinefm.cli import destinations
 from splinefm.cli import main as cli
 from splinefm.cli.commands import fit, predict, view_output
 from splinefm.cli.failures import BUG
-from splinefm.learn import container, modelfile
+from splinefm.learn.files import container, modelfile
 
 FIT = ("--model", "fm", "--k", "2", "--epochs", "1", "--threads", "1", "-q")
 HEAD = "id,price,city,click\n"

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.vocabulary import Vocabulary
-from splinefm.learn import container, modelfile
+from splinefm.learn.files import container, modelfile
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch
 from splinefm.model.family import init_params
@@ -874,7 +874,7 @@ class TestOneStep:
             import os, signal, sys
             import splinefm as sf
             from dataclasses import replace
-            from splinefm.learn import container
+            from splinefm.learn.files import container
             fitted = sf.load({str(path)!r})
             def die(*args):
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 
 from splinefm.encode.schema import schema_path
-from splinefm.learn.container import check_writable
+from splinefm.learn.files.container import check_writable
+from splinefm.learn.files.modelfile import save
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.modelfile import save
 
 
 def check_schema_file(out: Path) -> None:

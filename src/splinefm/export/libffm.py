@@ -37,7 +37,7 @@ from splinefm.encode.slots import Slots
 from splinefm.encode.tables.open import missing_column_message, open_table
 from splinefm.encode.transforms.kinds import TRANSFORMS
 from splinefm.export.tables import raw_edges
-from splinefm.learn.container import check_destination, replacing
+from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM

@@ -31,7 +31,7 @@ from splinefm.encode.fields.categorical import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.open import quoted
 from splinefm.encode.transforms.kinds import Transform
-from splinefm.learn.container import sync_folder
+from splinefm.learn.files.container import sync_folder
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import FFM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 

@@ -12,9 +12,9 @@ from typing import Any
 from splinefm.encode.fields.categorical import Categorical, MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
+from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
-from splinefm.learn.modelfile import load
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
 

@@ -18,11 +18,11 @@ from splinefm.encode.tables.columns import as_numbers
 from splinefm.encode.tables.open import Table, quoted
 from splinefm.encode.tables.sources import STANDARD, open_data, require_columns
 from splinefm.learn import metrics
+from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
 from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import GroupCalibration
-from splinefm.learn.modelfile import load
 from splinefm.learn.progress import Progress, make_progress
 
 ROWS = 65_536

@@ -119,7 +119,7 @@ class Fitted:
         return Scorer(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file, which `sf.load` reads; see `splinefm.learn.modelfile.save`."""
-        from splinefm.learn.modelfile import save
+        """Write the model to one file, which `sf.load` reads; see `splinefm.learn.files.modelfile.save`."""
+        from splinefm.learn.files.modelfile import save
 
         save(self, path)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.tables.open import quoted
-from splinefm.learn.container import (
+from splinefm.learn.files.container import (
     DTYPES,
     Array,
     Damaged,

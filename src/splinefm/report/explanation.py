@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.container import check_destination, check_writable, replacing
 from splinefm.learn.description import describe_fields, describe_validation, predicted_thing
 from splinefm.learn.evaluation import Measured, measure
+from splinefm.learn.files.container import check_destination, check_writable, replacing
+from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.modelfile import load
 from splinefm.learn.progress import Progress, make_progress
 from splinefm.plots.draw.reports import calibration_bins
 from splinefm.plots.files import import_plots

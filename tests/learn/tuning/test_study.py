@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn import modelfile
+from splinefm.learn.files import modelfile
 from splinefm.learn.tuning import study as module
 from splinefm.plots.draw.study import find_study
 

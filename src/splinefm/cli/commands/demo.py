@@ -17,11 +17,11 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.transforms.kinds import MinMax
-from splinefm.learn.container import check_writable
+from splinefm.learn.files.container import check_writable
+from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import fit_model
 from splinefm.learn.metrics import logloss
-from splinefm.learn.modelfile import load
 from splinefm.learn.progress import Progress, make_progress
 from splinefm.learn.training import Epoch, Training
 from splinefm.model.family import FFM, AnyModel

@@ -11,8 +11,8 @@ from splinefm.cli.output import print_facts, print_table
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.sources import refuse_overwriting
 from splinefm.export.discretize import DiscretizationReport, discretization_error, discretize
-from splinefm.learn.container import check_writable
-from splinefm.learn.modelfile import load
+from splinefm.learn.files.container import check_writable
+from splinefm.learn.files.modelfile import load
 from splinefm.learn.progress import make_progress
 
 

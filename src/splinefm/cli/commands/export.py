@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.modelfile import load
+from splinefm.learn.files.modelfile import load
 
 
 class ExportRequest(NamedTuple):

@@ -18,8 +18,8 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.tables.columns import is_text
 from splinefm.encode.tables.open import Table
 from splinefm.encode.tables.sources import open_data, refuse_overwriting, require_columns, without
-from splinefm.learn.container import check_writable
 from splinefm.learn.description import describe_validation
+from splinefm.learn.files.container import check_writable
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import default_model, describe_default, fit_model
 from splinefm.learn.losses import LossName

@@ -13,7 +13,7 @@ import numpy as np
 from splinefm.cli.output import print_table
 from splinefm.encode.tables.open import missing_column_message, open_table, quoted
 from splinefm.encode.tables.sources import STANDARD
-from splinefm.learn.modelfile import load
+from splinefm.learn.files.modelfile import load
 from splinefm.learn.progress import make_progress
 from splinefm.rank.index import ItemIndex
 

@@ -16,8 +16,8 @@ from splinefm.cli.printing import study_line
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import Table
 from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.container import check_destination, check_writable, replacing
 from splinefm.learn.description import describe_study
+from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.family import AnyModel
 from splinefm.plots.files import FORMATS, import_plots, picture_bytes
@@ -112,7 +112,7 @@ def _check_files(request: TuneRequest) -> None:
 
 
 def _estimator(fit: FitRequest, model: AnyModel, schema: Schema, validation: float | Table | None, loss: str) -> Any:
-    from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor
+    from splinefm.learn.estimators.base import SplineFMClassifier, SplineFMRegressor
 
     renamed = {"seed": "random_state", "threads": "n_jobs"}
     settings = {renamed.get(name, name): value for name, value in fit.training.items()}

@@ -14,8 +14,8 @@ from splinefm.cli.segments import Segments, parse_segments, unknown_field
 from splinefm.encode.tables.open import Table
 from splinefm.encode.tables.sources import open_data, require_columns
 from splinefm.learn.description import predicted_thing
+from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.modelfile import load
 from splinefm.learn.progress import make_progress
 from splinefm.report.samples import read_sample
 from splinefm.view.curves import Bars, Curve

@@ -15,7 +15,7 @@ from splinefm.cli.commands.view import Seen, ViewRequest, make_view
 from splinefm.cli.output import print_facts, print_lines, print_table
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.container import check_destination, check_writable, replacing
+from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.plots.captions import caption
 from splinefm.plots.files import FORMATS, import_plots, make_axes, picture_bytes
 from splinefm.view.curves import Curve

@@ -19,7 +19,7 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import canonical, other_spellings
-from splinefm.learn.container import check_destination, replacing
+from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import FFM, FM, FmFM, HigherOrderFM, LowRankFwFM
 

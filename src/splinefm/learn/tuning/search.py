@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor, Task, draw_seed, open_task
+from splinefm.learn.estimators.base import SplineFMClassifier, SplineFMRegressor, Task, draw_seed, open_task
 from splinefm.learn.progress import make_progress
 from splinefm.learn.tuning.space import merge_spaces
 from splinefm.learn.tuning.study import StudySummary, Value

@@ -15,7 +15,7 @@ import numpy as np
 from splinefm._wording import for_reader
 from splinefm.learn import metrics
 from splinefm.learn.chunks import MEMORY_BYTES, Chunks, Source
-from splinefm.learn.estimators import Task
+from splinefm.learn.estimators.base import Task
 from splinefm.learn.fitting import default_model, make_chunks, select_resolutions, train_part
 from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.resolutions import Resolutions, free_columns, resolutions_of

@@ -28,12 +28,12 @@ from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.open import Table, open_table, quoted
+from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, check_callbacks, fit_chunks, fit_model
 from splinefm.learn.incremental import Learner
 from splinefm.learn.labels import ClassWeight, Label, class_weights
 from splinefm.learn.losses import Loss, LossName
-from splinefm.learn.modelfile import load
 from splinefm.learn.resolutions import with_bases
 from splinefm.learn.training import Epoch, Penalty, Training
 from splinefm.model.family import AnyModel, HigherOrderFM, check_size

@@ -23,7 +23,7 @@ from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.kinds import TRANSFORMS
-from splinefm.learn.container import (
+from splinefm.learn.files.container import (
     DTYPES,
     Array,
     Damaged,
