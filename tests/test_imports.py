@@ -36,7 +36,10 @@ OPTIONAL = [
 DOORS = [
     ("learn/fitted.py", "splinefm.view.segment"),
     ("learn/fitted.py", "splinefm.serve.scorer"),
-    ("learn/estimators/base.py", "splinefm.explain.shapley"),
+    ("learn/fitted.py", "splinefm.export.libffm"),
+    ("learn/fitted.py", "splinefm.export.onnx.model"),
+    ("learn/fitted.py", "splinefm.export.tables"),
+    ("learn/estimators/importances.py", "splinefm.explain.shapley"),
 ]
 
 
@@ -79,8 +82,9 @@ def test_no_folder_is_too_large_to_overlook():
 def test_the_door_to_the_views_is_not_taken_by_an_import():
     code = """
 import sys
-import splinefm.learn.estimators.base
-loaded = [name for name in sys.modules if name.startswith(("splinefm.view", "splinefm.serve", "splinefm.explain"))]
+import splinefm.learn.estimators.classifier, splinefm.learn.estimators.regressor
+doors = ("splinefm.view", "splinefm.serve", "splinefm.explain", "splinefm.export")
+loaded = [name for name in sys.modules if name.startswith(doors)]
 assert not loaded, loaded
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from splinefm.export.onnx.model import export_onnx as export_onnx
     from splinefm.export.onnx.model import onnx_inputs as onnx_inputs
     from splinefm.export.tables import export_tables as export_tables
-    from splinefm.learn.estimators.base import SplineFMClassifier as SplineFMClassifier
-    from splinefm.learn.estimators.base import SplineFMRegressor as SplineFMRegressor
+    from splinefm.learn.estimators.classifier import SplineFMClassifier as SplineFMClassifier
+    from splinefm.learn.estimators.regressor import SplineFMRegressor as SplineFMRegressor
     from splinefm.learn.files.container import ModelFileError as ModelFileError
     from splinefm.learn.files.modelfile import load as load
     from splinefm.learn.fitted import Fitted as Fitted
@@ -114,7 +114,8 @@ _HOME = {
     "encode.fields.timestamps": "Timestamp",
     "encode.transforms.kinds": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile",
     "learn.files.container": "ModelFileError",
-    "learn.estimators.base": "SplineFMClassifier SplineFMRegressor",
+    "learn.estimators.classifier": "SplineFMClassifier",
+    "learn.estimators.regressor": "SplineFMRegressor",
     "learn.fitted": "Fitted",
     "learn.fitting": "fit_model",
     "learn.incremental": "Learner",

@@ -13,10 +13,9 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Field
 from splinefm.encode.tables.sources import open_data, require_columns
-from splinefm.learn.evaluation import _types as target_types
-from splinefm.learn.evaluation import _weights as sample_weights
+from splinefm.learn.evaluation import column_types
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import as_targets
+from splinefm.learn.labels import as_targets, as_weights
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
 from splinefm.report.samples import ROWS, RowSample
@@ -219,7 +218,7 @@ def survey(
 ) -> Survey:
     """Read the data once."""
     schema = fitted.encoder.schema
-    table = open_data(data, target_types(fitted, target, weight), sep)
+    table = open_data(data, column_types(fitted, target, weight), sep)
     names = list(dict.fromkeys([*schema.columns, *(name for name in (target, weight) if name is not None)]))
     require_columns(table, names)
     if target in schema.columns:
@@ -234,7 +233,7 @@ def survey(
         if target is not None:
             y = as_targets(batch.column(target), target, fitted.classes)
             fitted.loss.check(y)
-        w = np.ones(len(y)) if weight is None else sample_weights(batch.column(weight), weight)
+        w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
         p = fitted.loss.predict(scores)
         for tally in tallies:
             tally.add(batch.column(tally.item.column), w, p, y, _variance(fitted.loss, p, y))

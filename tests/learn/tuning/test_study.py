@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn.files import modelfile
+from splinefm.learn.files import describe, restore
 from splinefm.learn.tuning import study as module
 from splinefm.plots.draw.study import find_study
 
@@ -65,9 +65,9 @@ class TestFile:
         ],
     )
     def test_a_damaged_one_is_told(self, tuned, change, message):
-        described = {**modelfile._describe(tuned.summary, "study", "the study", {}), **change}
+        described = {**describe.describe(tuned.summary, "study", "the study", {}), **change}
         with pytest.raises(ValueError, match=message):
-            modelfile._restore(described, {}, "study")
+            restore.restore(described, {}, "study")
 
     def test_more_rows_do_not_take_it_away(self, tuned):
         estimator = sf.SplineFMRegressor(**tuned.estimator.get_params(deep=False))

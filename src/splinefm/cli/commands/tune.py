@@ -112,7 +112,8 @@ def _check_files(request: TuneRequest) -> None:
 
 
 def _estimator(fit: FitRequest, model: AnyModel, schema: Schema, validation: float | Table | None, loss: str) -> Any:
-    from splinefm.learn.estimators.base import SplineFMClassifier, SplineFMRegressor
+    from splinefm.learn.estimators.classifier import SplineFMClassifier
+    from splinefm.learn.estimators.regressor import SplineFMRegressor
 
     renamed = {"seed": "random_state", "threads": "n_jobs"}
     settings = {renamed.get(name, name): value for name, value in fit.training.items()}

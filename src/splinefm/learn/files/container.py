@@ -1,9 +1,9 @@
-"""The container of a model file: a description in JSON and arrays, checked in every byte, replaced in one step.
+"""The container of a model file: a JSON description and arrays, with checksums over every byte, replaced in one step.
 
-It is a safetensors file: eight bytes with the length of the header, the header in JSON, the arrays end to end. It is
-read and written here rather than by the safetensors package, because one open file then serves header, arrays and
-mapping, so that a file that is replaced meanwhile cannot mix with its successor, and because faults are told in plain
-words. The tests hold both directions against the package.
+It is a safetensors file: eight bytes with the length of the header, the JSON header, and the arrays end to end. This
+module reads and writes it without the safetensors package for two reasons. One open file serves header, arrays and
+memory map, so a file that is replaced meanwhile cannot mix with its successor. And error messages say what is wrong.
+The tests compare both directions with the package.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-# In the order in which the safetensors package lays arrays out: the widest first, so that all are aligned.
+# In the order of the safetensors package: the widest first, so that all arrays are aligned.
 DTYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
     "F64": np.dtype("<f8"),
@@ -38,7 +38,7 @@ _MOST_DIMENSIONS = 4
 
 
 class ModelFileError(ValueError):
-    """A model file that cannot be written or read, and what to do.
+    """A model file cannot be written or read; the message says what to do.
 
     Examples
     --------
@@ -48,18 +48,18 @@ class ModelFileError(ValueError):
 
 
 class Foreign(ModelFileError):
-    """A file of another kind."""
+    """The file is not a model file."""
 
     def __init__(self) -> None:
-        super().__init__("it is not a model file of splinefm; such a file is what Fitted.save and splinefm fit write")
+        super().__init__("it is not a model file; Fitted.save and splinefm fit write model files")
 
 
 class Damaged(ModelFileError):
-    """A file whose content contradicts itself; the message says where."""
+    """The content of a file is inconsistent; the message says where."""
 
 
 def demand(condition: bool, otherwise: str) -> None:
-    """Raise `Damaged` unless a condition holds."""
+    """Raise `Damaged` unless the condition holds."""
     if not condition:
         raise Damaged(otherwise)
 
@@ -67,17 +67,17 @@ def demand(condition: bool, otherwise: str) -> None:
 def write_container(
     file: BinaryIO, number: int, version: str, description: Mapping[str, Any], tensors: Mapping[str, Array]
 ) -> None:
-    """Write a description, with the number of its format and the version that wrote it, and arrays."""
+    """Write a description with its format number and version, and arrays."""
     envelope = {
-        "sha256": _NO_DIGEST,  # the first entry: `_seal` replaces the first digest of the header
+        "sha256": _NO_DIGEST,  # first, because `_seal` replaces the first digest of the header
         "format": number,
         "version": version,
         **description,
         "checksums": {name: _digest(values) for name, values in tensors.items()},
     }
     code = {dtype: name for name, dtype in DTYPES.items()}
-    place = {dtype: i for i, dtype in enumerate(DTYPES.values())}
-    ordered = sorted(tensors.items(), key=lambda item: (place[item[1].dtype], item[0]))
+    rank = {dtype: i for i, dtype in enumerate(DTYPES.values())}
+    ordered = sorted(tensors.items(), key=lambda item: (rank[item[1].dtype], item[0]))
     header: dict[str, Any] = {"__metadata__": {"splinefm": to_json(envelope)}}
     at = 0
     for name, values in ordered:
@@ -87,7 +87,7 @@ def write_container(
     encoded = to_json(header).encode()
     encoded += b" " * (-len(encoded) % 8)
     if len(encoded) > _MOST_HEADER:
-        raise ModelFileError(f"the description takes {len(encoded):,} bytes, at most {_MOST_HEADER:,} are possible")
+        raise ModelFileError(f"the description takes {len(encoded):,} bytes; the limit is {_MOST_HEADER:,}")
     file.write(_seal(len(encoded).to_bytes(8, "little") + encoded))
     for _, values in ordered:
         file.write(_bytes(values))
@@ -96,7 +96,10 @@ def write_container(
 def read_container(
     file: BinaryIO, newest: int, mapped: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Description and arrays of a file of format `newest` or lower; the checksums of mapped arrays are not verified."""
+    """Return the description and arrays of a file with format `newest` or lower.
+
+    The checksums of mapped arrays are not verified.
+    """
     size = os.fstat(file.fileno()).st_size
     header = _read_header(file, size)
     content = _parse_header(header)
@@ -104,7 +107,7 @@ def read_container(
     entries = _entries(content, size - len(header))
     checksums = description.pop("checksums", None)
     demand(isinstance(checksums, dict) and checksums.keys() == entries.keys(), "checksums and arrays do not match")
-    # Private pages: what is written to them stays in memory, and kernels see arrays of the usual, writable type.
+    # Private pages: writes stay in memory, and kernels see ordinary writable arrays.
     whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if mapped else None
     tensors = {}
     for name, entry in entries.items():
@@ -128,12 +131,12 @@ class _Entry(NamedTuple):
 
 
 def _read_header(file: BinaryIO, size: int) -> bytes:
-    """The header with its length in front."""
+    """Return the header, including its length in front."""
     demand(size > 0, "it is empty")
     prefix = file.read(8)
     length = int.from_bytes(prefix, "little")
     if size < 8 or length > min(size - 8, _MOST_HEADER):
-        demand(file.read(len(_START)) != _START, f"it is cut short, or the length of its header is wrong ({length:,})")
+        demand(file.read(len(_START)) != _START, f"it is truncated, or the length of its header is wrong ({length:,})")
         raise Foreign
     return prefix + file.read(length)
 
@@ -150,14 +153,14 @@ def _parse_header(header: bytes) -> dict[str, Any]:
 
 
 def _open_envelope(metadata: dict[str, str], header: bytes, newest: int) -> dict[str, Any]:
-    """The description, once the format and the checksum of the header are verified."""
+    """Return the description after verifying the format and the checksum of the header."""
     description = parse_json(metadata["splinefm"])
     demand(isinstance(description, dict), "its description is damaged")
     digest, number, version = (description.pop(name, None) for name in ("sha256", "format", "version"))
     demand(type(number) is int and number > 0, f"its format is {str(number)[:20]!r}")
     if number > newest:
         raise ModelFileError(
-            f"it has format {number} and was written by splinefm {str(version)[:40]}, "
+            f"it has format {number} and was written by splinefm {str(version)[:40]}; "
             f"this version reads formats up to {newest}; upgrade splinefm"
         )
     demand(isinstance(digest, str) and len(digest) == len(_NO_DIGEST), "its header has no checksum")
@@ -166,20 +169,20 @@ def _open_envelope(metadata: dict[str, str], header: bytes, newest: int) -> dict
 
 
 def _seal(header: bytes, digest: str = _NO_DIGEST) -> bytes:
-    """The header with its checksum in the place of `digest`; the checksum is that of the header with zeros there."""
+    """Return the header with `digest` replaced by the checksum of the header with zeros there."""
     plain = header.replace(digest.encode(), _NO_DIGEST.encode(), 1)
     return plain.replace(_NO_DIGEST.encode(), hashlib.sha256(plain).hexdigest().encode(), 1)
 
 
 def _entries(content: dict[str, Any], payload: int) -> dict[str, _Entry]:
-    """Where each array lies: end to end, without gaps, up to the end of the file."""
+    """Return the position of each array; together they must fill the rest of the file without gaps."""
     entries = {name: _entry(name, value) for name, value in content.items()}
     at = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].size)):
         demand(entry.begin == at, f"the array {name!r} overlaps another or leaves a gap")
         at += entry.size
-    demand(payload >= at, f"it is cut short: {at - payload:,} bytes are missing")
-    demand(payload == at, f"it has {payload - at:,} bytes too many")
+    demand(payload >= at, f"it is truncated: {at - payload:,} bytes are missing")
+    demand(payload == at, f"it has {payload - at:,} extra bytes")
     return entries
 
 
@@ -207,12 +210,12 @@ def _digest(values: Array) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Compact JSON in UTF-8."""
+    """Return compact JSON."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON without names that stand twice, which two readers could understand differently."""
+    """Parse JSON; repeated names, which readers can interpret differently, raise an error."""
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -221,21 +224,21 @@ def parse_json(text: str | bytes) -> Any:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
-    demand(len(unique) == len(pairs), "its header names something twice")
+    demand(len(unique) == len(pairs), "its header has a repeated name")
     return unique
 
 
 def check_destination(path: Path) -> Path:
-    """The file to write, which is where a link leads; raise where there can be none."""
+    """Return the file to write, with links resolved; raise an error if it cannot be written."""
     try:
         target = path.resolve()
-    except RuntimeError as error:  # a link that leads to itself, before Python 3.13
+    except RuntimeError as error:  # a link to itself, before Python 3.13
         raise OSError(f"cannot save to {str(path)!r}: {error}") from error
     if target.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder; add a file name, such as {str(path / 'model.sfm')!r}")
     if not target.parent.is_dir():
         raise FileNotFoundError(
-            f"cannot save to {str(path)!r}: there is no folder {str(target.parent)!r}; make it first"
+            f"cannot save to {str(path)!r}: there is no folder {str(target.parent)!r}; create it first"
         )
     if target.exists() and not (target.is_file() and os.access(target, os.W_OK)):
         raise PermissionError(f"{str(path)!r} cannot be overwritten; choose another name or change its permissions")
@@ -243,9 +246,9 @@ def check_destination(path: Path) -> Path:
 
 
 def check_writable(path: Path) -> Path:
-    """The file to write, once a file was made beside it and removed: to be called before the work that fills it.
+    """Return the file to write after creating and removing a file beside it; call it before long computations.
 
-    Only trying tells: permissions are not all, as on a file system that is read-only or for a user who may do anything.
+    Only a real attempt is reliable: permissions say nothing about read-only file systems and privileged users.
     """
     target = check_destination(path)
     temporary = _name_beside(target)
@@ -268,7 +271,7 @@ def _create(path: Path) -> BinaryIO:
 
 @contextmanager
 def replacing(target: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of the target once all of it is on the disk, or vanishes."""
+    """Yield a temporary file that replaces the target once it is completely on disk, or is removed on an error."""
     temporary = _name_beside(target)
     file = _create(temporary)
     try:
@@ -286,7 +289,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
 
 
 def sync_folder(folder: Path) -> None:
-    """The new name must survive a loss of power as well; Windows has no such call."""
+    """Flush a folder, so that a new name survives a power failure; Windows has no such call."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
