@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "bindings/arrays.hpp"
+#include "model_names.hpp"
 
 namespace splinefm::bindings {
 namespace {
@@ -30,10 +31,6 @@ Kind chosen(const std::array<const char*, N>& names, const std::string& name, co
         all += (i ? ", " : "") + std::string(names[i]);
     }
     throw nb::value_error((std::string(what) + " must be one of " + all + ", got '" + name + "'").c_str());
-}
-
-Model model_of(const std::string& name) {
-    return chosen<Model>(std::array{"fm", "fwfm", "low_rank", "fmfm", "ffm", "higher"}, name, "model");
 }
 
 Loss loss_of(const std::string& name) {

@@ -11,10 +11,9 @@
 #include <cstdint>
 
 #include "layout.hpp"
+#include "model.hpp"
 
 namespace splinefm::explain {
-
-enum class Model { fm, fwfm, fmfm, ffm };
 
 struct Task {
     Model model;

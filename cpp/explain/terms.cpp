@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "dispatch.hpp"
+#include "model_names.hpp"
 #include "windows.hpp"
 
 namespace splinefm::explain {
@@ -14,14 +15,6 @@ constexpr std::int64_t BLOCK = 256;  // rows that a thread takes at a time; an F
 
 void need(bool holds, const char* problem) {
     if (!holds) throw std::invalid_argument(problem);
-}
-
-Model model_of(const std::string& name) {
-    if (name == "fm") return Model::fm;
-    if (name == "fwfm") return Model::fwfm;
-    if (name == "fmfm") return Model::fmfm;
-    if (name == "ffm") return Model::ffm;
-    throw std::invalid_argument("model must be 'fm', 'fwfm', 'fmfm' or 'ffm', got '" + name + "'");
 }
 
 // Rows of k numbers with zeros behind them.
@@ -35,7 +28,8 @@ std::vector<float> padded(std::span<const float> numbers, std::int64_t k, std::i
 }  // namespace
 
 Terms::Terms(const Source& source, int threads) : team(threads) {
-    task.model = model_of(source.model);
+    task.model = scored_as(model_of(source.model));
+    need(task.model != Model::higher, "products of more than two units have no such terms");
     need(source.k >= 1, "k must be at least 1");
     read_layout(source);
     read_parameters(source);

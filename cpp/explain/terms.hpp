@@ -12,7 +12,7 @@ namespace splinefm::explain {
 
 // What the terms are made of; see Task. Numbers are kept by whoever made it for as long as the terms live.
 struct Source {
-    std::string model;  // "fm", "fwfm", "fmfm" or "ffm"
+    std::string model;  // a name of `model_of`, but not of a HigherOrderFM
     std::int64_t k;
     std::span<const std::int32_t> weight_ptr, window_unit, unit_field;
     std::int64_t n_rows, width;      // shape of `factors`

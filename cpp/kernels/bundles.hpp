@@ -8,12 +8,13 @@
 
 #include <cstdint>
 
+#include "model.hpp"
+
 namespace splinefm {
 
 constexpr int NEAR = 2048;  // table rows of a field whose gradients are summed in `Sums`
 constexpr int SUMS = 8;     // parts in which the gradients of shards are summed
 
-enum class Model { fm, fwfm, low_rank, fmfm, ffm, higher };
 enum class Loss { logistic, squared, poisson };
 
 // The layout; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u. Window w of a row of data starts at a table

@@ -12,7 +12,7 @@ enum class Link { none, logistic, squared, poisson };
 
 // Parameters that someone else owns.
 struct RowParams {
-    RowModel model;
+    Model model;
     std::int64_t k, width, order, n_fields, n_rows;
     const float *factors, *linear, *between;
     double bias;

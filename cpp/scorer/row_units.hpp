@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
+#include "model.hpp"
+
 namespace splinefm {
 
-enum class RowModel { fm, fwfm, fmfm, ffm, higher };
-
 struct RowUnits {
-    RowModel model;
+    Model model;
     std::int64_t k;      // numbers of a vector (FFM: for each field): 4, or a multiple of 8
     std::int64_t width;  // numbers of a row of factors: k, in an FFM n_fields k
     std::int64_t order;  // of a model of higher order

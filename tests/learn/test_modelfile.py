@@ -29,7 +29,7 @@ from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.learn.files import container, kinds, modelfile, restore
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch
-from splinefm.model.family import init_params
+from splinefm.model.family import init_params, param_shapes
 from support import examples
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -334,7 +334,7 @@ class TestContainer:
     def test_the_shapes_are_those_of_fresh_parameters(self, encoder):
         for model in [*MODELS.values(), sf.FmFM(k=tuple(range(1, len(encoder.fields) + 1)))]:
             fresh = init_params(model, encoder.layout, np.random.default_rng(0))
-            assert restore.param_shapes(model, encoder.layout) == {name: v.shape for name, v in fresh.items()}
+            assert param_shapes(model, encoder.layout) == {name: v.shape for name, v in fresh.items()}
 
 
 class TestDamage:

@@ -1,5 +1,6 @@
 """The CPU engine against the formulas: scores, gradients, penalties, optimizers, threads."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -12,7 +13,7 @@ import splinefm as sf
 from splinefm._core import NEAR
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import workspace
-from splinefm.model.cpu import CpuEngine
+from splinefm.model.cpu import BatchScorer, CpuEngine, predict_scores
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group, Optimizer
 from support import examples
@@ -81,7 +82,7 @@ def random_params(model, layout, seed=0):
         if name != "factors":
             params[name] = (values + rng.normal(0, 0.3, values.shape)).astype(np.float32)
     if isinstance(model, FmFM):
-        sizes = np.array(model.sizes(len(layout.fields)))
+        sizes = np.array(model.vector_sizes(len(layout.fields)))
         used = np.arange(sizes.max()) < sizes[:, None]
         params["field_matrices"] *= used[:, None, :, None] & used[None, :, None, :]
     return params
@@ -529,7 +530,7 @@ def test_the_padding_of_shorter_vectors_stays_zero():
         for seed in range(4):
             engine.step(slots, *make_targets("logistic", len(slots), seed))
         for params in (engine.params(), engine.params(averaged=True)):
-            for f, k in enumerate(model.sizes(5)):
+            for f, k in enumerate(model.vector_sizes(5)):
                 assert not params["factors"][layout.feature_ptr[f] : layout.feature_ptr[f + 1], k:].any()
                 assert not params["field_matrices"][f, :, k:].any() and not params["field_matrices"][:, f, :, k:].any()
 
@@ -902,3 +903,15 @@ def test_the_size_of_a_batch_is_checked():
     for size in (0, 17):
         with pytest.raises(ValueError, match="from 1 to 16 rows"):
             engine.steps(slots, y, weight, np.arange(20), np.full(20, 0.1), batch_size=size)
+
+
+@each_model
+@pytest.mark.parametrize("k", [None, 5])  # 5 numbers are padded to 8
+def test_a_scorer_scores_batch_after_batch(model, k):
+    model = model if k is None else replace(model, k=k)
+    slots = make_slots("identity", 60)
+    params = random_params(model, slots.layout)
+    scorer = BatchScorer(model, params, slots.layout, threads=1)
+    for batch in (slots[:1], slots[:50], slots[50:], slots[:0], slots[:1]):
+        np.testing.assert_array_equal(scorer(batch), predict_scores(model, params, batch, 1))
+        np.testing.assert_allclose(scorer(batch), formula_scores(model, params, batch), rtol=1e-4, atol=1e-4)

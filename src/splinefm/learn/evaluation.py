@@ -122,11 +122,12 @@ def _parts(
     names = [*fitted.encoder.schema.columns, target, *([weight] if weight else []), *([groups.name] if groups else [])]
     progress.begin("evaluating", table.n_rows)
     watch = Watch(fitted.encoder)
+    score = fitted.table_scorer(threads=threads, watch=watch)
     for batch in table.chunks(names, ROWS):
         y = as_targets(batch.column(target), target, fitted.classes)
         fitted.loss.check(y)
         w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
-        part = _Part(fitted.scores(batch, threads=threads, watch=watch), y, w)
+        part = _Part(score(batch), y, w)
         if groups is not None:
             groups.add(batch.column(groups.name), fitted.loss.predict(part.score.astype(np.float64)), y, w)
         progress.advance(batch.num_rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +18,7 @@ from splinefm.learn.labels import Classes
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch, Training
 from splinefm.learn.tuning.study import StudySummary
-from splinefm.model.cpu import predict_scores
+from splinefm.model.cpu import BatchScorer
 from splinefm.model.family import AnyModel, Params
 
 if TYPE_CHECKING:
@@ -89,12 +89,42 @@ class Fitted:
         """
         watching, warns = as_watch(watch, self.encoder)
         if isinstance(table, Slots):
-            return predict_scores(self.model, self.params, table, threads)
-        chunks = self.encoder.encode_chunks(table, threads=threads, watch=watching)
-        parts = [predict_scores(self.model, self.params, slots, threads) for slots in chunks]
+            return BatchScorer(self.model, self.params, table.layout, threads)(table)
+        scores = self.table_scorer(threads=threads, watch=watching)(table)
         if watching is not None and warns:
             watching.warn()
-        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+        return scores
+
+    def table_scorer(
+        self, *, threads: int | None = None, watch: Watch | None = None
+    ) -> Callable[[object], npt.NDArray[np.float32]]:
+        """Return a function that computes the scores of tables, for code that reads a table in chunks itself.
+
+        The parameters are prepared once for all tables.
+
+        Parameters
+        ----------
+        threads : int, optional
+            Number of threads; all cores by default.
+        watch : Watch, optional
+            Counts unusual values; call its `warn` at the end.
+
+        Examples
+        --------
+        >>> import splinefm as sf
+        >>> table = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+        >>> fitted = sf.fit_model(table, "click", training=sf.Training(epochs=2, threads=1))
+        >>> score = fitted.table_scorer(threads=1)
+        >>> [len(score(chunk)) for chunk in sf.open_table(table).chunks(["c"], rows=60)]
+        [60, 40]
+        """
+        score = BatchScorer(self.model, self.params, self.encoder.layout, threads)
+
+        def scores(table: object) -> npt.NDArray[np.float32]:
+            parts = [score(slots) for slots in self.encoder.encode_chunks(table, threads=threads, watch=watch)]
+            return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+        return scores
 
     def predict(self, table: object, *, threads: int | None = None, watch: bool | Watch = True) -> FloatArray:
         """Return predictions for all rows: probabilities (logistic), means (squared) or rates (Poisson).

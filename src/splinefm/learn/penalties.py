@@ -13,7 +13,6 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.learn.training import Training, penalty_by_field
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FFM
 from splinefm.model.optimizers import Group
 
 # Lower bound of the vector length that a penalty is divided by: it bounds the penalty.
@@ -74,6 +73,7 @@ class AdaptivePenalties:
         A feature of an FFM has one vector per field, and each of them learns from one field only, whereas other models
         have one vector for all fields. Its penalty is therefore divided by the number of fields.
         """
-        parts = len(self.engine.layout.fields) if isinstance(self.engine.model, FFM) else 1
+        model, n_fields = self.engine.model, len(self.engine.layout.fields)
+        parts = model.width(n_fields) // model.part_size(n_fields)
         flat = factors.reshape(-1)
         return math.sqrt(parts * float(np.dot(flat, flat)) / max(1, len(factors)))

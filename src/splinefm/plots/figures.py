@@ -92,7 +92,7 @@ def curve(
     ('x', 2.0)
     """
     curves = [curve] if isinstance(curve, Curve) else _several(curve)
-    family = curves[0].rows.ndim > 1 and 3 < len(curves[0]) <= MOST_LINES  # a legend stands beside these
+    family = curves[0].effects.ndim > 1 and 3 < len(curves[0]) <= MOST_LINES  # a legend stands beside these
     own = _axes(ax, width=8.4 if family else 6.4)
     draw_curves(own, curves, data=data, link=link, names=names, label=label, marks=marks)
     if ax is None and family and isinstance(own.figure, Figure):
@@ -562,7 +562,7 @@ def _several(curves: object) -> list[Curve]:
         found = f"{curves!r}" if isinstance(curves, list | tuple) else type(curves).__name__
         raise TypeError(f"curve must be a Curve or a list of them, made by fitted.segment; got {found}")
     for curve in curves:
-        if curve.rows.ndim > 1:
+        if curve.effects.ndim > 1:
             raise ValueError(f"a family of {len(curve)} curves cannot be one of several; choose one, such as curve[0]")
     fields = sorted({curve.field.name for curve in curves})
     if len(fields) > 1:

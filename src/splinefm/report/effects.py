@@ -22,7 +22,6 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
-from splinefm.model.family import HigherOrderFM
 from splinefm.report.survey import Survey
 from splinefm.view.curves import Curve
 from splinefm.view.segment import segment
@@ -145,7 +144,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     progress.begin("encoding the sample")
     slots = fitted.encoder.encode(sample, threads=threads)
     unit, scale = _unit(fitted.loss)
-    if isinstance(fitted.model, HigherOrderFM):
+    if not fitted.model.pairwise:
         curves = _ranked_by_spread(fitted, sample, progress)
         reason = (
             "This model is a HigherOrderFM: its score has products of more than two fields. Importance, pairs and "

@@ -9,7 +9,7 @@ from splinefm.learn.description import describe_validation
 from splinefm.report.markup import Html, joined, table, tag
 from splinefm.report.parts import Section, make_figure, make_tiles, named, percent_text, prediction_text, short
 from splinefm.report.pictures import MOST_BARS, Pictures
-from splinefm.view.values import place_text
+from splinefm.view.values import extremum_text
 
 if TYPE_CHECKING:
     from splinefm.report.effects import Effect
@@ -169,7 +169,7 @@ def curves_section(explanation: Explanation, pictures: Pictures) -> Section:
 def _curve_text(effect: Effect, explanation: Explanation) -> str:
     values, fitted, loss = effect.values, explanation.fitted, explanation.fitted.loss
     ends = [
-        f"{word} {prediction_text(values[which]['prediction'], loss)} at {place_text(fitted, values, which, 3)}"
+        f"{word} {prediction_text(values[which]['prediction'], loss)} at {extremum_text(fitted, values, which, 3)}"
         for word, which in (("highest", "maximum"), ("lowest", "minimum"))
         if values.get(which)
     ]

@@ -21,7 +21,7 @@ from splinefm.plots.files import FORMATS, import_plots, make_axes, picture_bytes
 from splinefm.view.curves import Curve
 from splinefm.view.formats import axis_format
 from splinefm.view.surfaces import Surface
-from splinefm.view.values import place_text, text_of
+from splinefm.view.values import extremum_text, text_of
 
 
 def view_file(request: ViewRequest, verbose: bool = False) -> Seen:
@@ -167,7 +167,7 @@ def _print_lines(seen: Seen, printed: list[dict[str, Any]]) -> None:
         found = [(which, each[which]) for which in ("maximum", "minimum") if each.get(which)]
         if found:
             ends = ", ".join(
-                f"{which} {number(end[one])} at {place_text(seen.fitted, each, which)}" for which, end in found
+                f"{which} {number(end[one])} at {extremum_text(seen.fitted, each, which)}" for which, end in found
             )
             print_lines(f"{head}: {ends}" if len(printed) > 1 else ends)
 

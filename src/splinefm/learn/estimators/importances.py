@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from splinefm.encode.slots import Slots
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import HigherOrderFM
 
 
 def columns_of(fitted: Fitted) -> list[str]:
@@ -24,9 +23,9 @@ def column_importances(
     # An import against the order of the folders: see `Fitted.segment`.
     from splinefm.explain.shapley import shapley_values
 
-    if isinstance(fitted.model, HigherOrderFM):
+    if not fitted.model.pairwise:
         raise AttributeError(
-            "feature_importances_ is not available for a HigherOrderFM; use sf.importance(estimator.fitted_, table)"
+            f"feature_importances_ is not available for {fitted.model}; use sf.importance(estimator.fitted_, table)"
         )
     rows = rows.grown(fitted.encoder.layout)
     values = np.abs(shapley_values(fitted, rows, rows, threads=threads).values).mean(axis=0)

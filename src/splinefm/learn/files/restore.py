@@ -22,7 +22,7 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch, Run, Training
 from splinefm.learn.tuning.study import StudySummary
-from splinefm.model.family import AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params
+from splinefm.model.family import AnyModel, Params, param_shapes
 
 MAPPED = ("params/factors", "params/linear")
 """The arrays that grow with the number of categories, which `mmap` maps."""
@@ -49,9 +49,8 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     demand(study is None or isinstance(study, StudySummary), "its study is invalid")
     history = _restore_history(description["history"], _take(tensors, "history", "F64", 2))
     encoder = _restore_encoder(description["encoder"], tensors)
-    if isinstance(model, HigherOrderFM):
-        highest = max(_HIGHEST_ORDER, encoder.layout.n_units)
-        demand(model.order <= highest, f"the order {model.order} of the model exceeds {highest}")
+    highest = max(_HIGHEST_ORDER, encoder.layout.n_units)
+    demand(model.order <= highest, f"the order {model.order} of the model exceeds {highest}")
     params = _restore_params(model, encoder.layout, tensors, mapped)
     demand(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
     return Fitted(encoder, model, params, loss, history, training, study)
@@ -127,32 +126,6 @@ def _restore_params(model: AnyModel, layout: SlotLayout, tensors: dict[str, Arra
         if not (mapped and f"params/{name}" in MAPPED):
             demand(_is_finite(values), f"the model's parameters contain NaN or infinity, in {name}")
     return params
-
-
-def param_shapes(model: AnyModel, layout: SlotLayout) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of a model's parameters.
-
-    Examples
-    --------
-    >>> from splinefm.encode.slots import FieldLayout
-    >>> from splinefm.model.family import FM
-    >>> param_shapes(FM(k=2), SlotLayout((FieldLayout("c", 3, (1,), (0,)),)))
-    {'bias': (1,), 'linear': (3,), 'factors': (3, 2)}
-    """
-    n = len(layout.fields)
-    width = model.width(n)
-    shapes: dict[str, tuple[int, ...]] = {
-        "bias": (1,),
-        "linear": (layout.n_features,),
-        "factors": (layout.n_features, width),
-    }
-    if isinstance(model, FwFM):
-        shapes["field_weights"] = (n, n)
-    if isinstance(model, LowRankFwFM):
-        shapes |= {"field_factors": (model.rank, n), "field_scales": (model.rank,)}
-    if isinstance(model, FmFM):
-        shapes["field_matrices"] = (n, n, width, width)
-    return shapes
 
 
 def _restore_history(columns: Any, table: Array) -> tuple[Epoch, ...]:

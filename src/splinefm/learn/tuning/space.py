@@ -18,7 +18,7 @@ from splinefm.encode.transforms.kinds import ArcsinhSquare, BestFitCDF, Log, Min
 from splinefm.learn.resolutions import Resolutions, free_columns, with_resolutions
 from splinefm.learn.training import L2, SMOOTHNESS, Training
 from splinefm.learn.tuning.study import Value
-from splinefm.model.family import FFM, AnyModel, FmFM
+from splinefm.model.family import AnyModel
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,7 @@ def _model(start: AnyModel, params: Params) -> AnyModel:
 
 
 def _lengths(model: AnyModel) -> tuple[int, ...]:
-    if isinstance(model, FFM):
-        return FFM_LENGTHS
-    return FMFM_LENGTHS if isinstance(model, FmFM) else LENGTHS
+    return {"ffm": FFM_LENGTHS, "fmfm": FMFM_LENGTHS}.get(model.kind, LENGTHS)
 
 
 def _with(values: tuple[int, ...], value: int) -> tuple[int, ...]:

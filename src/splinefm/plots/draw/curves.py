@@ -156,7 +156,7 @@ def draw_bars(ax: Any, bars: Bars, *, link: bool, most: int, names: Sequence[obj
         raise ValueError(f"{bars.field.name!r} has no categories to draw")
     place = np.arange(drawn.shape[1]) + 0.5 * ((np.arange(drawn.shape[1]) >= kept) & (kept > 0))
     notes = [f"{len(categories) - kept:,} rarer not shown"] if len(categories) > kept else []
-    if bars.rows.ndim > 1:
+    if bars.effects.ndim > 1:
         _draw_dots(ax, drawn, place, found or [f"segment {i}" for i in range(len(values))])
     else:
         shares = link and bars.loss.name != "squared"
