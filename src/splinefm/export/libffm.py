@@ -28,15 +28,18 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_choice, check_fitted
 from splinefm._wording import as_bins, for_reader
-from splinefm.encode.bases.kinds import BASES
+from splinefm.encode.bases.basis import BASES
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.description import bin_edges
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import missing_column_message, open_table
-from splinefm.encode.transforms.kinds import TRANSFORMS
-from splinefm.export.tables import raw_edges
+from splinefm.encode.slots import Slots, expand_windows
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
@@ -88,8 +91,7 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
     ['n 6', 'm 3', 'k 2', 'normalization 0']
     """
     _check(fitted, raw)
-    if format not in ("text", "binary"):
-        raise ValueError(f'format must be "text" or "binary", got {format!r}')
+    check_choice("format", format, ("text", "binary"))
     target = _check_path(path)
     with replacing(target) as file:
         (_write_text if format == "text" else _write_binary)(file, fitted)
@@ -252,8 +254,7 @@ def _labels(fitted: Fitted, column: Any, name: str) -> list[str]:
 def _lines(labels: list[str], slots: Slots) -> Iterator[str]:
     layout = slots.layout
     width = np.diff(layout.weight_ptr)
-    inside = np.arange(layout.n_weights, dtype=np.int32) - np.repeat(layout.weight_ptr[:-1], width)
-    features = np.repeat(slots.start, width, axis=1) + inside
+    features = expand_windows(slots.start, width)
     fields = np.repeat(layout.unit_field[layout.window_unit], width).tolist()
     m, n = len(layout.fields), layout.n_features
     constant = f"{m}:{n}:1 {m + 1}:{n + 1}:1\n"
@@ -303,16 +304,13 @@ def _describe(item: Any) -> dict[str, Any]:
         tokens = special + ["missing"] * (item.missing == "token")
         part = {"part": item.part} if item.part is not None else {}
         own: dict[str, Any] = {"kind": "numerical", **part, "tokens": tokens, "missing": item.missing}
-        cuts = getattr(item.basis, "cuts", None)
-        if cuts is None:
+        if type(item.basis) is not Bins:
             parts = {"basis": _settings(item.basis), "transform": _settings(item.transform)}
             return {**own, "functions": sum(item.basis.sizes), **parts}
-        edges = raw_edges(item.transform, np.array(cuts, np.float64)).tolist()  # type: ignore[arg-type]  # fitted
+        edges = bin_edges(item).tolist()
         # JSON has no infinities; bins beyond them hold no number.
         return {**own, "edges": [edge if math.isfinite(edge) else str(edge) for edge in edges]}
-    tokens = ["missing"] * (item.missing == "token")
-    tokens += ["rare"] * (item.unseen == "rare")
-    tokens += [f"bucket {i}" for i in range(item.buckets)] if item.unseen == "hash" else []
+    tokens = [token.name for token in item.elements.tokens()]
     described: dict[str, Any] = {
         "kind": "categorical",
         "tokens": tokens,
@@ -333,9 +331,8 @@ def _settings(part: Any) -> object:
 # Checks
 
 
-def _check(fitted: object, raw: bool) -> None:
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"a sf.Fitted is needed, got {type(fitted).__name__}; an estimator has one in fitted_")
+def _check(fitted: Fitted, raw: bool) -> None:
+    check_fitted(fitted)
     model = fitted.model
     if model.order > 2:
         raise ValueError(

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.kinds import Bins
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.export.field_paths import FieldPath, blocks, is_steps
 from splinefm.learn.fitted import Fitted
