@@ -17,7 +17,7 @@ import splinefm as sf
 from splinefm import _memory as room
 from splinefm.cli import destinations
 from splinefm.cli import main as cli
-from splinefm.cli.commands import fit, predict, view_output
+from splinefm.cli.actions import fit, predict, view_output
 from splinefm.cli.failures import BUG
 from splinefm.learn import container, modelfile
 
@@ -298,7 +298,7 @@ def no_work(monkeypatch):
 
     commands = ("fit.choose_loss", "tune.choose_loss", "discretize.discretize", "view_output.make_view")
     for name in (
-        *(f"cli.commands.{name}" for name in (*commands, "demo.click_data")),
+        *(f"cli.actions.{name}" for name in (*commands, "demo.click_data")),
         "report.explanation.make_explanation",
     ):
         monkeypatch.setattr(f"splinefm.{name}", work)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
-from splinefm.cli.commands import predict as module
+from splinefm.cli.actions import predict as module
 
 
 def read(path):

@@ -26,7 +26,7 @@ from splinefm.model.family import init_params
 from splinefm.plots.captions import LONGEST, caption
 from splinefm.plots.decorations import PALETTE, RED
 from splinefm.plots.draw.reports import Z90, calibration_bins
-from splinefm.plots.figures import COLORS
+from splinefm.plots.views import COLORS
 from splinefm.view.axes import BARS, RawAxis, Scale, choose_scale
 from splinefm.view.formats import number
 
@@ -250,7 +250,7 @@ def test_special_and_missing_values_stand_beside_the_curve():
     assert list(bar.get_ydata()) == [min(scores), max(scores)] and mark.get_ydata()[0] == pytest.approx(np.mean(scores))
 
 
-def test_a_second_call_adds_to_the_picture():
+def test_a_second_call_adds_to_the_plot():
     ax = sf.plots.curve(view("x"), label="one", data=TABLE)
     low, high = ax.get_xlim()
     assert sf.plots.curve(view("x", fitted_of(special=("> 40",))), ax, label="two", data=TABLE) is ax
@@ -300,7 +300,7 @@ def test_axes_are_named_after_columns_and_what_is_shown():
     assert len(set(labels(ax.yaxis))) == len(labels(ax.yaxis)) > 3, "ticks that differ have names that differ"
 
 
-def test_steps_and_splines_in_one_picture():
+def test_steps_and_splines_in_one_plot():
     steps, spline = view("x", fitted_of(STEPS["bins"])), view("x")
     ax = sf.plots.steps(steps, spline, data=TABLE, link=True, names=("6 bins", "cubic"))
     for curve, line in zip((steps, spline), ax.get_lines(), strict=True):
@@ -649,7 +649,7 @@ def test_columns_before_and_after_their_transform():
 
 
 def every_plot():
-    """A picture of every function, on an axes that is given or not."""
+    """A plot of every function, on an axes that is given or not."""
     history, found = make_history([0.9, 0.5]), make_importance(4)
     return {
         "curve": lambda ax: sf.plots.curve(view("x"), ax, data=TABLE),
@@ -806,13 +806,13 @@ NASTY_PICTURES = {
 
 
 @pytest.mark.parametrize("name", NASTY_PICTURES)
-def test_no_text_lies_on_another_or_leaves_the_picture(name):
+def test_no_text_lies_on_another_or_leaves_the_plot(name):
     figure = NASTY_PICTURES[name]().figure
     texts = drawn_texts(figure)
     assert len(texts) > 8
     width, height = figure.bbox.width, figure.bbox.height
     for i, (text, box) in enumerate(texts):
-        assert (box > -1).all() and (box < [width + 1, height + 1]).all(), f"{text!r} leaves the picture"
+        assert (box > -1).all() and (box < [width + 1, height + 1]).all(), f"{text!r} leaves the plot"
         for other, place in texts[i + 1 :]:
             assert overlap(box, place) < 1.5, f"{text!r} lies on {other!r}"
 

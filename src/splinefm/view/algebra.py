@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._wording import for_reader
 from splinefm.encode.fields.axis import active_features, features_on_axis
 from splinefm.encode.fields.numerical import check_choice
 from splinefm.encode.tables.open import Table, missing_column_message, open_table, quoted
@@ -75,7 +76,7 @@ def _kept(fitted: Fitted, absent: list[int]) -> list[FloatArray]:
     if unknown:
         raise ValueError(
             f"the mean of {quoted(unknown)} is not kept with this model; "
-            "give the rows to average over, such as background=train"
+            f"give the rows to average over, {for_reader('such as background=train', 'with --data TABLE')}"
         )
     return [means[f] for f in absent]
 

@@ -89,7 +89,8 @@ def test_a_study_has_a_best_trial():
 
 
 class TestPictures:
-    plots = pytest.importorskip("splinefm.plots.figures")
+    pytest.importorskip("matplotlib")
+    plots = sf.plots
 
     def test_trials_and_what_was_searched(self, tuned):
         axes = self.plots.study(tuned)
