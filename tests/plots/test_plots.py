@@ -26,7 +26,7 @@ from splinefm.model.family import init_params
 from splinefm.plots.captions import LONGEST, caption
 from splinefm.plots.decorations import PALETTE, RED
 from splinefm.plots.draw.reports import Z90, calibration_bins
-from splinefm.plots.views import COLORS
+from splinefm.plots.figures import COLORS
 from splinefm.view.axes import BARS, RawAxis, Scale, choose_scale
 from splinefm.view.formats import number
 

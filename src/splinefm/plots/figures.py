@@ -18,6 +18,10 @@ except ModuleNotFoundError as error:
         "plots need matplotlib, which is not installed: pip install 'splinefm[plots]'", name=error.name
     ) from error
 
+# The Okabe-Ito palette, which readers with any color vision can tell apart.
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#000000")
+TRUTH = "#BBBBBB"
+
 
 def use_axes(ax: object, *, lines: int | None = None, width: float = 6.4) -> Axes:
     """The axes to draw on: the given ones, or those of a new figure that is high enough for so many lines of text."""

@@ -8,13 +8,9 @@ import numpy.typing as npt
 
 from splinefm.plots.draw.curves import MOST_LINES, draw_bars, draw_curves
 from splinefm.plots.draw.surfaces import draw_surface, name_lines
-from splinefm.plots.figures import Axes, Figure, check_count, check_kind, use_axes
+from splinefm.plots.figures import COLORS, TRUTH, Axes, Figure, check_count, check_kind, use_axes
 from splinefm.view.curves import Bars, Curve
 from splinefm.view.surfaces import Surface
-
-# The Okabe-Ito palette, which readers with any color vision can tell apart.
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#000000")
-TRUTH = "#BBBBBB"
 
 
 def curve(
