@@ -117,7 +117,7 @@ class TestChanges:
         rebuilt = sf.ItemIndex(fitted, table_of(catalog), ids="id", groups="shelf", dtype=dtype, form=form)
         assert len(catalog) > 100
         check_equal(index, rebuilt)
-        assert index._catalog.store.n_rows < 1.5 * len(catalog)  # rows are used again
+        assert index._catalog.store.n_positions < 1.5 * len(catalog)  # rows are used again
 
     def test_growing_far_beyond_the_first_room(self, fitted, form, index):
         table = make_items(range(50), seed=0)
@@ -161,12 +161,12 @@ class TestFailedChanges:
     @pytest.mark.parametrize(
         ("action", "change", "message"),
         [
-            ("add", {"id": [1, 99]}, "the index has 1 already; to replace items use update"),
+            ("add", {"id": [1, 99]}, "the index already has 1; use update to replace items"),
             ("update", {"id": [1, 99]}, "99 is not in the index; to add items use add"),
             ("update", {"id": [98, 99]}, "98 (and 1 more) is not in the index"),
-            ("add", {"id": [99, 99]}, "99 is there twice"),
-            ("update", {"id": [1, 1]}, "1 is there twice"),
-            ("add", {"id": ["a", "b"]}, "the ids of the index are whole numbers, got 'a'"),
+            ("add", {"id": [99, 99]}, "99 occurs twice"),
+            ("update", {"id": [1, 1]}, "1 occurs twice"),
+            ("add", {"id": ["a", "b"]}, "the ids of the index are integers, got 'a'"),
             ("add", {"id": [98, None]}, "ids, column 'id': number 1 is missing"),
             ("add", {"ad": ["ad1", "never"]}, "column 'ad' holds the unseen category 'never'"),
             ("add", {"price": ["1", "?"]}, "column 'price' should hold numbers"),
@@ -192,10 +192,10 @@ class TestFailedChanges:
         with pytest.raises(ValueError, match="never"):
             index.add(items)
         items["ad"][77], items["id"][78] = "ad1", 3
-        with pytest.raises(ValueError, match="the index has 3 already"):
+        with pytest.raises(ValueError, match="the index already has 3"):
             index.add(items)
         check_equal(index, before)
-        assert index._catalog.store.n_rows - len(index._catalog.store.free) == 50
+        assert index._catalog.store.n_positions - len(index._catalog.store.free) == 50
 
     @pytest.mark.parametrize("ids", [[3, 99], ["a"], [None], 5, [[1]]])
     def test_removing_what_is_not_there(self, fitted, index, ids):

@@ -16,7 +16,7 @@ from splinefm.model.family import formula_scores, init_params
 from splinefm.rank import catalog as ranking_catalog
 from splinefm.rank import store as ranking_store
 from splinefm.rank.ids import Groups, Ids, read_keys
-from splinefm.rank.store import Vectors, pack
+from splinefm.rank.store import VectorStore, pack
 
 MODELS = [
     sf.FM(k=4),
@@ -209,7 +209,7 @@ class TestOrder:
                 assert index.top_k(context, k)[0].tolist() == ids[best[:k]].tolist()
 
     def test_more_ties_than_a_search_keeps(self, fwfm, form, contexts):
-        n = 3 * ranking_store._SPARE + 17
+        n = 3 * ranking_store._LEAST_TIES + 17
         ids = np.random.default_rng(0).permutation(n)
         kinds = np.where(ids % 1000 == 5, "u", "v")
         index = sf.ItemIndex(fwfm, {"kind": kinds, "z": [0.5] * n, "words": [["a"]] * n}, ids=ids, form=form)
@@ -292,7 +292,7 @@ class TestSizes:
     def test_many_contexts_are_answered_in_several_passes(self, index, fwfm, items, contexts, monkeypatch):
         monkeypatch.setattr(ranking_store, "_BATCH", 4)
         ids, _ = index.top_k(contexts, 5, threads=2)
-        monkeypatch.setattr(ranking_store, "_ROOM", 1)
+        monkeypatch.setattr(ranking_store, "_MOST_CANDIDATES", 1)
         again, _ = index.top_k(contexts, 5)
         assert ids.tolist() == again.tolist() == [index.top_k(row_of(contexts, i), 5)[0].tolist() for i in range(12)]
 
@@ -435,10 +435,10 @@ class TestBadInput:
             ({"ids": [1, 2]}, "ids has 2 values, items has 3 rows"),
             ({"ids": [1, 2, 3, 4]}, "ids has 4 values, items has 3 rows"),
             ({"ids": [1, None, 3]}, "ids: number 1 is missing"),
-            ({"ids": [1, 2, 1]}, "ids: 1 is there twice"),
-            ({"ids": ["a", "b", "b"]}, "ids: 'b' is there twice"),
-            ({"ids": [0.5, 1.0, 2.0]}, "whole numbers or text, not double"),
-            ({"ids": [1, "a", 2]}, "whole numbers or text, all of one kind"),
+            ({"ids": [1, 2, 1]}, "ids: 1 occurs twice"),
+            ({"ids": ["a", "b", "b"]}, "ids: 'b' occurs twice"),
+            ({"ids": [0.5, 1.0, 2.0]}, "integers or text, not double"),
+            ({"ids": [1, "a", 2]}, "must be all integers or all text"),
             ({"ids": np.array([1, 2, 2**64 - 1], np.uint64)}, "below 2^63"),
             ({"ids": ["a", "b\0", "c"]}, "NUL"),
             ({"ids": 5}, "must be a list or an array of ids, got 5"),
@@ -463,8 +463,8 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"context": {"x": 1.0, "tags": []}}, "the context lacks 'user'"),
-            ({"context": {"x": 1.0}}, "the context lacks 'tags', 'user'"),
+            ({"context": {"x": 1.0, "tags": []}}, "the context has no 'user'"),
+            ({"context": {"x": 1.0}}, "the context has no 'tags', 'user'"),
             (
                 {"context": pa.table({"x": [1.0], "tags": [["a"]], "usr": ["1"]})},
                 "no column 'user' in the table; nearest",
@@ -480,8 +480,8 @@ class TestBadInput:
             ({"k": 2.5}, "k must be a whole number of at least 1, got 2.5"),
             ({"k": True}, "k must be a whole number of at least 1, got True"),
             ({"threads": 0}, "threads must be a whole number of at least 1"),
-            ({"allowed": ["a"]}, "allowed: the ids of the index are whole numbers, got 'a'"),
-            ({"excluded": [0.5]}, "excluded must be whole numbers or text"),
+            ({"allowed": ["a"]}, "allowed: the ids of the index are integers, got 'a'"),
+            ({"excluded": [0.5]}, "excluded must be integers or text"),
             ({"allowed": 7}, "allowed must be a list or an array of ids"),
             ({"allowed": "7"}, "allowed must be a list or an array of ids"),
             ({"excluded": [1, None]}, "excluded: number 1 is missing"),
@@ -531,7 +531,7 @@ class TestParts:
     @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
     def test_a_store_that_grows_keeps_what_it_has(self, dtype):
         rng = np.random.default_rng(0)
-        store, rows, kept = Vectors(5, dtype), [], []
+        store, rows, kept = VectorStore(5, dtype), [], []
         for n in (1, 63, 2, 5000, 1, 9000):
             packed = pack(rng.normal(size=(n, 5)), dtype)
             rows.append(store.reserve(n))

@@ -239,7 +239,7 @@ def _several(curves: object) -> list[Curve]:
         raise TypeError(f"curve must be a Curve or a list of curves, made by fitted.segment; got {found}")
     for curve in curves:
         if curve.rows.ndim > 1:
-            raise ValueError(f"a list of curves cannot contain a family of {len(curve)}; choose one, such as curve[0]")
+            raise ValueError(f"got a family of {len(curve)} curves where one is needed; choose one, such as curve[0]")
     fields = sorted({curve.field.name for curve in curves})
     if len(fields) > 1:
         raise ValueError(f"curves in one plot must be along the same field, got {', '.join(map(repr, fields))}")

@@ -121,7 +121,7 @@ class TestPictures:
 
         ax = Figure().subplots()
         assert self.plots.study(tuned, [ax]) == [ax] and ax.get_xlabel() == "trial"
-        with pytest.raises(ValueError, match="panels to draw, but 2 axes"):
+        with pytest.raises(ValueError, match=r"axes must have 1 or .* elements, one per panel, got 2"):
             self.plots.study(tuned, [ax, ax])
 
     def test_refusals(self, tuned):
