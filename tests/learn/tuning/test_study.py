@@ -127,5 +127,5 @@ class TestPictures:
     def test_refusals(self, tuned):
         with pytest.raises(ValueError, match="this model has no study"):
             self.plots.study(replace(tuned.estimator.fitted_, study=None))
-        with pytest.raises(TypeError, match=r"study must be what sf\.tune returns, .* got dict"):
+        with pytest.raises(TypeError, match=r"study must be a result of sf\.tune, .* got dict"):
             self.plots.study({})
