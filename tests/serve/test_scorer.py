@@ -20,11 +20,11 @@ import splinefm as sf
 from splinefm.encode.rows.fields import compile_number
 from splinefm.encode.rows.readers import name_of
 from splinefm.encode.tables.columns import as_categories
+from splinefm.encode.tables.dates import Part
 from splinefm.encode.transforms.families import FAMILIES
 from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
-from splinefm.rank.tables import Part
 
 NAN = math.nan
 MODELS = [
