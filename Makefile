@@ -109,7 +109,7 @@ SANITIZED_thread := tests/native tests/model/test_engine.py tests/serve/test_sco
 
 paper-quick: native $(VENV)/.test  ## every experiment of paper/ on reduced settings (DATA=folder: read data there, else download)
 	for name in synthetic tabular criteo ab; do \
-	  $(BIN)/python paper/$$name.py --quick $(if $(DATA),--data $(DATA)) || exit 1; \
+	  $(BIN)/python -m paper.$$name.run --quick $(if $(DATA),--data $(DATA)) || exit 1; \
 	done
 
 clean:  ## remove the environment, the module and caches

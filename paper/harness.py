@@ -27,8 +27,10 @@ import numpy.typing as npt
 from rich.console import Console
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
 QUICK_RESULTS = HERE.parent / "build" / "paper-quick"
+CACHE = HERE.parent / "build" / "paper-data"  # downloads and converted files
+
+RESULTS_FILE = "results.json"
 
 Json = dict[str, Any]
 
@@ -58,12 +60,19 @@ class Options:
     only: str = ""
 
 
-def read_options(about: str | None) -> Options:
+def results_folder(experiment: str) -> Path:
+    """Return the folder with the committed results of an experiment."""
+    return HERE / experiment / "results"
+
+
+def read_options(experiment: str, about: str | None) -> Options:
     """Read the options that every experiment has."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="reduced settings: minutes instead of hours")
     parser.add_argument("--data", type=Path, help="folder with the data sets (default: download them)")
-    parser.add_argument("--out", type=Path, help="folder of results (default: paper/results, or build/paper-quick)")
+    parser.add_argument(
+        "--out", type=Path, help="folder of results (default: paper/NAME/results, or build/paper-quick)"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.add_argument("--only", default="", help="run only the units whose name contains this text")
     given = parser.parse_args()
@@ -71,14 +80,14 @@ def read_options(about: str | None) -> Options:
         parser.error("--jobs must be at least 1")
     if given.data is not None and not given.data.is_dir():
         parser.error(f"--data: there is no folder {given.data}")
-    out = given.out or (QUICK_RESULTS if given.quick else RESULTS)
+    out = given.out or (QUICK_RESULTS / experiment if given.quick else results_folder(experiment))
     out.mkdir(parents=True, exist_ok=True)
     return Options(given.quick, given.data, out, given.jobs, given.only)
 
 
 def read_settings(experiment: str, quick: bool) -> Json:
-    """Settings of config/EXPERIMENT.toml: the table [full], with what [quick] changes in a quick run."""
-    with (HERE / "config" / f"{experiment}.toml").open("rb") as file:
+    """Read EXPERIMENT/config.toml: the table [full], updated by [quick] in a quick run."""
+    with (HERE / experiment / "config.toml").open("rb") as file:
         config = tomllib.load(file)
     full: Json = config["full"]
     return full | (config.get("quick", {}) if quick else {})
@@ -102,23 +111,24 @@ class Results:
     machine: Json = field(default_factory=dict)
 
     @classmethod
-    def open(cls, options: Options, experiment: str, settings: Json) -> Results:
-        """The results so far; the file is put aside where the settings have changed."""
-        path = options.out / f"{experiment}.json"
+    def open(cls, options: Options, settings: Json) -> Results:
+        """Open the results so far; the file is set aside if the settings have changed."""
+        path = options.out / RESULTS_FILE
         results = cls(path, settings, machine=describe_machine())
         if path.exists():
             old = json.loads(path.read_text())
             if old["settings"] == json.loads(json.dumps(settings)):
                 results.units = old["units"]
             else:
-                aside = path.with_name(f"{experiment}.{_digest(old['settings'])}.old.json")
+                aside = path.with_name(f"{path.stem}.{_digest(old['settings'])}.old.json")
                 path.rename(aside)
                 Console(stderr=True).print(f"settings have changed: earlier results are in {aside.name}")
         return results
 
     @classmethod
-    def read(cls, path: Path) -> Results:
-        """Finished results, to report them."""
+    def read(cls, folder: Path) -> Results:
+        """Read the finished results of a folder, to report them."""
+        path = folder / RESULTS_FILE
         content = json.loads(path.read_text())
         return cls(path, content["settings"], content["units"], content["machine"])
 
@@ -140,7 +150,7 @@ def run_units(
     """
     todo = [name for name in units if name not in results.units and options.only in name]
     console = Console(stderr=True)
-    console.print(f"{results.path.stem}: {len(todo)} of {len(units)} units to do, {options.jobs} at a time")
+    console.print(f"{len(todo)} of {len(units)} units to do, {options.jobs} at a time")
     started = time.perf_counter()
     for done, (name, unit) in enumerate(_finished(todo, units, work, options.jobs), 1):
         results.keep(name, unit)
@@ -206,10 +216,10 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> s
     return "\n".join(lines)
 
 
-def write_report(folder: Path, experiment: str, text: str) -> Path:
-    """Write the section of an experiment to a file of its own, beside its figures, which the report has in results/."""
-    path = folder / f"{experiment}.md"
-    path.write_text(text.strip().replace("](results/", "](") + "\n")
+def write_report(folder: Path, text: str) -> Path:
+    """Write the section of an experiment beside its figures, to which it links."""
+    path = folder / "report.md"
+    path.write_text(text.strip() + "\n")
     return path
 
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from ab_arms import Arm, Direct, Truth, make_rankers
-from ab_world import Ads, Auctions, World
-from harness import Json
+
+from paper.ab.arms import Arm, Direct, Truth, make_rankers
+from paper.ab.world import Ads, Auctions, World
+from paper.harness import Json
 
 FloatArray = npt.NDArray[np.float64]
 N_GROUPS = 10  # of recency, each with a tenth of the impressions of the log

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
-from data import About
-from harness import Json
-from tabular_arms import SAMPLER_SEED, FloatArray, targets
 
 import splinefm as sf
+from paper.harness import Json
+from paper.search import SAMPLER_SEED
+from paper.tabular.arms import FloatArray, targets
+from paper.tabular.data import About
 
 Estimator = sf.SplineFMClassifier | sf.SplineFMRegressor
 

@@ -6,7 +6,7 @@ Two protocols on the same split, four fifths and one fifth:
 - *honest*: parameters are chosen on a fifth of the four fifths; the models are then fitted to all four fifths with
   several seeds, and each is scored once on the last fifth.
 
-    python paper/tabular.py [--quick] [--data DIR] [--jobs N]
+    python -m paper.tabular.run [--quick] [--data DIR] [--jobs N]
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-from data import NotAtHand, load
-from harness import Json, Options, Results, read_options, read_settings, run_units, write_report
 from sklearn.model_selection import train_test_split
-from tabular_arms import Arm, PaperArm, metric, targets
-from tabular_lightgbm import LightGBM
-from tabular_ours import Defaults, Tuned, Variant
-from tabular_report import MODELS
-from tabular_report import report as report
+
+from paper.harness import Json, Options, Results, read_options, read_settings, run_units, write_report
+from paper.tabular.arms import Arm, PaperArm, metric, targets
+from paper.tabular.data import NotAtHand, load
+from paper.tabular.ours import Defaults, Tuned, Variant
+from paper.tabular.report import MODELS
+from paper.tabular.report import report as report
+from paper.tabular.trees import LightGBM
 
 Unit = tuple[object, ...]
 ARMS: dict[str, Arm] = {
@@ -147,9 +148,9 @@ def is_at_hand(name: str, folder: Path | None, results: Results) -> bool:
 
 def main() -> None:
     """Run what has no result yet, and write the tables."""
-    options = read_options(__doc__)
+    options = read_options("tabular", __doc__)
     settings = read_settings("tabular", options.quick)
-    results = Results.open(options, "tabular", settings)
+    results = Results.open(options, settings)
     names = [name for name in settings["sets"] if is_at_hand(name, options.data, results)]
     if not names:
         raise SystemExit("none of the data sets is at hand; pass --data DIR")
@@ -159,7 +160,7 @@ def main() -> None:
         run_units(results, variant_units(name, settings, options.data), score, options)
     for name in names:
         run_units(results, timing_units(name, settings, options.data, results), measure, replace(options, jobs=1))
-    print(write_report(options.out, "tabular", report(results, options.out)))
+    print(write_report(options.out, report(results, options.out)))
 
 
 if __name__ == "__main__":

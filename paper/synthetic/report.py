@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from harness import Json, Results, bootstrap_band, markdown_table, mean_sd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from synthetic_data import SEGMENTS
 
-import splinefm as sf
+from paper.harness import Json, Results, bootstrap_band, markdown_table, mean_sd
+from paper.synthetic.data import SEGMENTS
+from splinefm.plots import figures
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -82,12 +82,12 @@ def report(results: Results, folder: Path) -> str:
     panels = {name: unit for name, unit in results.units.items() if name.startswith("curves")}
     parts = [_introduction(results.settings)]
     if panels:
-        draw_panels(panels, folder / "synthetic_curves.png")
-        parts += ["![learned curves](results/synthetic_curves.png)", _panel_table(panels)]
+        draw_panels(panels, folder / "curves.png")
+        parts += ["![learned curves](curves.png)", _panel_table(panels)]
     sweep = Sweep(results)
     if sweep.repetitions:
-        draw_sweep(sweep, folder / "synthetic_sweep.png")
-        parts += ["![test loss by number of knots](results/synthetic_sweep.png)", _findings(sweep)]
+        draw_sweep(sweep, folder / "sweep.png")
+        parts += ["![test loss by number of knots](sweep.png)", _findings(sweep)]
         parts += [_loss_table(sweep), _gap_table(sweep)]
     if "timing" in results.units:
         parts.append(_seconds(results.units["timing"]))
@@ -201,14 +201,14 @@ def _differences(settings: Json) -> str:
 
 def draw_panels(panels: dict[str, Json], path: Path) -> None:
     """A panel for each basis: the true curves of all segments, and what was learned."""
-    figure, axes = sf.plots.make_panels(2, 2)
+    figure, axes = figures.make_panels(2, 2)
     figure.set_size_inches(8.0, 5.6)
     fine = np.linspace(0.0, 40.0, 400)
     for (name, unit), ax in zip(sorted(panels.items(), key=lambda item: _order(item[0])), axes, strict=False):
         recency = np.linspace(0.0, 40.0, len(unit["curves"][0]))
         for segment, curve in zip(SEGMENTS, unit["curves"], strict=True):
-            (true,) = ax.plot(fine, segment.probability(fine), color=sf.plots.COLORS[0], linewidth=1.0)
-            (learned,) = ax.plot(recency, curve, color=sf.plots.COLORS[1], linewidth=0.8)
+            (true,) = ax.plot(fine, segment.probability(fine), color=figures.COLORS[0], linewidth=1.0)
+            (learned,) = ax.plot(recency, curve, color=figures.COLORS[1], linewidth=0.8)
         ax.set_title(f"{_short(name)}, test loss {unit['test_loss']:.4f}")
         ax.set_xlabel("recency")
         ax.set_ylabel("click probability")
@@ -226,13 +226,13 @@ def draw_sweep(sweep: Sweep, path: Path) -> None:
         ax.set_xticks(sweep.knots[:: max(1, len(sweep.knots) // 7)])
         ax.get_xaxis().set_major_formatter("{x:.0f}")
         ax.set_xlabel("knots")
-    for color, (arm, name) in zip(sf.plots.COLORS, ARMS.items(), strict=False):
+    for color, (arm, name) in zip(figures.COLORS, ARMS.items(), strict=False):
         _draw_band(axes[0], sweep.knots, sweep.losses(arm), color, name)
         _draw_band(axes[1], sweep.knots, sweep.gaps(arm), color, name)
-    axes[0].axhline(sweep.optimal[0].mean(), color=sf.plots.COLORS[4], linestyle=":", label="true probabilities")
+    axes[0].axhline(sweep.optimal[0].mean(), color=figures.COLORS[4], linestyle=":", label="true probabilities")
     axes[0].set_ylabel("test loss")
     known = [knots for knots in sweep.knots if knots in PAPER]
-    for column, color in enumerate(sf.plots.COLORS[:2]):
+    for column, color in enumerate(figures.COLORS[:2]):
         gaps = [1e5 * (PAPER[knots][column] - PAPER_OPTIMAL) for knots in known]
         name = f"{list(ARMS.values())[column]}, paper"
         axes[1].plot(known, gaps, "x", color=color, markersize=5.0, label=name)

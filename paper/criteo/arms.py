@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import optuna
 import pyarrow as pa
-from criteo_data import INTEGERS, LABEL, Parts, largest
-from harness import Json
-from tabular_arms import search
 
 import splinefm as sf
+from paper.criteo.data import INTEGERS, LABEL, Parts, largest
+from paper.harness import Json
+from paper.search import search
 from splinefm.learn.training import Diverged, Epoch
 
 # Values below zero are codes; the file has none below -3.

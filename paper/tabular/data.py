@@ -1,6 +1,6 @@
 """The four tabular data sets: read from a folder of Parquet files, or downloaded once into such a folder.
 
-    python paper/data.py [--out DIR] [NAME ...]
+    python -m paper.tabular.data [--out DIR] [NAME ...]
 
 downloads California housing (StatLib), Adult and Song year (UCI) and Higgs (OpenML) and writes a Parquet file for each.
 """
@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from harness import HERE
 from pyarrow import csv
 from sklearn.model_selection import train_test_split
 
-CACHE = HERE.parent / "build" / "paper-data"
+from paper.harness import CACHE
+
 UCI = "https://archive.ics.uci.edu/static/public"
 ADULT_COLUMNS = ["age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"]
 ADULT_COLUMNS += ["relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country"]
@@ -108,7 +108,7 @@ def load(name: str, folder: Path | None, rows: int = 0) -> DataSet:
     if path is None:
         raise NotAtHand(
             f"{folder} has no {SETS[name].file} ({SETS[name].title}); where there is a network, "
-            f"`python paper/data.py {name} --out {folder}` gets it"
+            f"`python -m paper.tabular.data {name} --out {folder}` gets it"
         )
     train, test = cut(name, pq.read_table(path))
     if rows:
@@ -122,7 +122,7 @@ def cut(name: str, table: pa.Table) -> tuple[pa.Table, pa.Table]:
     if about.target not in table.column_names:
         raise ValueError(
             f"{about.file} has no column {about.target!r}; it has {', '.join(table.column_names)}. "
-            f"`python paper/data.py {name} --out DIR` writes a file as it should be"
+            f"`python -m paper.tabular.data {name} --out DIR` writes a file as it should be"
         )
     if name == "adult":
         table = _as_numbers(table.drop_columns(["split"]) if "split" in table.column_names else table)
@@ -150,7 +150,7 @@ def download(name: str, folder: Path) -> Path:
     except (OSError, zipfile.BadZipFile) as error:
         raise NotAtHand(
             f"cannot download {SETS[name].title} ({error}); pass --data DIR with {SETS[name].file} in it, "
-            f"written by `python paper/data.py {name} --out DIR` on a machine with a network"
+            f"written by `python -m paper.tabular.data {name} --out DIR` on a machine with a network"
         ) from error
     if table.num_rows != SETS[name].rows:
         raise ValueError(

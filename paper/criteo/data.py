@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from harness import Json
 from pyarrow import csv
+
+from paper.harness import Json
 
 LABEL = "Label"
 INTEGERS = [f"I{i}" for i in range(1, 14)]

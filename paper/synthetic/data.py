@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from harness import Json
+
+from paper.harness import Json
 
 # The paper's eight curves; `splinefm demo` shows the same ones.
 from splinefm.cli.commands.demo import SEGMENTS as SEGMENTS

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import optuna
 import pyarrow as pa
-from data import About
-from harness import Json
 
 import splinefm as sf
+from paper.harness import Json
+from paper.search import search
+from paper.tabular.data import About
 from splinefm.learn.losses import LossName
 from splinefm.learn.training import Diverged, Epoch
 
 FloatArray = npt.NDArray[np.float64]
-SAMPLER_SEED = 42
 
 
 class Arm(Protocol):
@@ -49,20 +49,6 @@ def metric(about: About, y: FloatArray, prediction: FloatArray, scale: float) ->
         return float(np.sqrt(np.mean((y - prediction) ** 2)) / scale)
     p = np.clip(prediction, 1e-15, 1.0 - 1e-15)
     return float(-np.mean(y * np.log(p) + (1.0 - y) * np.log1p(-p)))
-
-
-def search(objective: Callable[[optuna.Trial], float], trials: int) -> Json:
-    """Optuna as in the paper: TPE with seed 42, and the median pruner."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=SAMPLER_SEED))
-    study.optimize(objective, n_trials=trials)
-    finished = study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
-    return {
-        "params": study.best_trial.user_attrs.get("params", study.best_params),
-        "value": study.best_value,
-        "trials": trials,
-        "finished": len(finished),
-    }
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from criteo_arms import logloss, make_schema
-from criteo_data import CATEGORIES, COLUMNS, INTEGERS, LABEL, convert, parts_of
-from harness import Json
 from pyarrow import csv
 
 import splinefm as sf
+from paper.criteo.arms import logloss, make_schema
+from paper.criteo.data import CATEGORIES, COLUMNS, INTEGERS, LABEL, convert, parts_of
+from paper.harness import Json
 
 BLOCK = 100_000
 BYTES_PER_ROW = 400  # text and Parquet together, with room to spare
@@ -100,7 +100,7 @@ def run_size(rows: int, one_offs: float, settings: Json) -> Json:
             figures["convert"] = pool.apply(_convert, (path, parts))
         path.unlink()
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-            figures["fit"] = pool.apply(_fit, (parts, settings))
+            figures["fit"] = pool.apply(fit_parts, (parts, settings))
     return figures
 
 
@@ -110,7 +110,7 @@ def _convert(path: Path, folder: Path) -> Json:
     return counts | {"seconds": time.perf_counter() - started, "peak_mb": _peak()}
 
 
-def _fit(folder: Path, settings: Json) -> Json:
+def fit_parts(folder: Path, settings: Json) -> Json:
     parts, started = parts_of(folder), time.perf_counter()
     fitted = sf.fit_model(
         parts.train,

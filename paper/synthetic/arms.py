@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from harness import Json
-from synthetic_data import CATEGORIES, Clicks
 
 import splinefm as sf
+from paper.harness import Json
+from paper.synthetic.data import CATEGORIES, Clicks
 from splinefm.learn.losses import Loss
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.optimizers import Group, Optimizer

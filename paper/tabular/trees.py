@@ -10,10 +10,12 @@ import numpy as np
 import optuna
 import pyarrow as pa
 import pyarrow.compute as pc
-from data import About
-from harness import Json
 from sklearn.model_selection import train_test_split
-from tabular_arms import FloatArray, is_category, search, targets
+
+from paper.harness import Json
+from paper.search import search
+from paper.tabular.arms import FloatArray, is_category, targets
+from paper.tabular.data import About
 
 MOST_ROUNDS, PATIENCE = 3000, 50
 

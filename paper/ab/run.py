@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ab_report import report as report
-from ab_simulation import simulate
-from harness import Json, Options, Results, read_options, read_settings, run_units, write_report
+from paper.ab.report import report as report
+from paper.ab.simulation import simulate
+from paper.harness import Json, Options, Results, read_options, read_settings, run_units, write_report
 
 
 def units(settings: Json) -> dict[str, tuple[Any, ...]]:
@@ -19,14 +19,14 @@ def units(settings: Json) -> dict[str, tuple[Any, ...]]:
 
 def run(options: Options, settings: Json) -> Path:
     """Do what is not done yet, and write the report; its path."""
-    results = Results.open(options, "ab", settings)
+    results = Results.open(options, settings)
     run_units(results, units(settings), simulate, options)
-    return write_report(options.out, "ab", report(results, options.out))
+    return write_report(options.out, report(results, options.out))
 
 
 def main() -> None:
     """Run the experiment with the options of the command line."""
-    options = read_options(__doc__)
+    options = read_options("ab", __doc__)
     print(run(options, read_settings("ab", options.quick)))
 
 

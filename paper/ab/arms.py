@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from ab_world import FIELDS, Auctions
-from harness import Json
 from sklearn.base import clone
 
 import splinefm as sf
+from paper.ab.world import FIELDS, Auctions
+from paper.harness import Json
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from ab_arms import NAMES
-from harness import Json, Results, bootstrap_band, markdown_table
 from matplotlib.figure import Figure
 
-import splinefm as sf
+from paper.ab.arms import NAMES
+from paper.harness import Json, Results, bootstrap_band, markdown_table
+from splinefm.plots import figures
 
 FloatArray = npt.NDArray[np.float64]
 WORLDS = {
@@ -49,10 +49,10 @@ def report(results: Results, folder: Path) -> str:
     worlds = [world for name in results.settings["worlds"] if (world := World(name, results)).units]
     parts = [_introduction(results.settings)]
     if worlds:
-        draw(worlds[0], folder / "ab_errors.png")
+        draw(worlds[0], folder / "errors.png")
         parts += [_comparison(worlds), _remarks(worlds[0])]
         parts += [f"**World “{world.name}”**: {WORLDS[world.name]}.\n\n{_arm_table(world)}" for world in worlds]
-        parts += ["![hourly errors, and errors by recency](results/ab_errors.png)", _group_table(worlds[0])]
+        parts += ["![hourly errors, and errors by recency](errors.png)", _group_table(worlds[0])]
         parts.append(_seconds(worlds[0]))
     return "\n\n".join([*parts, _differences(results.settings)])
 
@@ -77,7 +77,7 @@ def _introduction(settings: Json) -> str:
             "serving; “more bins” has "
             f"{len(settings['more_edges']) - 1}, “fine bins” {settings['fine_bins']}.",
             f"- **B**: cubic splines, served through {settings['fine_bins']} simulated bins in geometric progression "
-            "(`sf.discretize`), made anew every hour. “Served without bins” is the same model; “smoothness chosen” is "
+            "(`sf.discretize`), rebuilt every hour. “Served without bins” is the same model; “smoothness chosen” is "
             "an arm like B with the best of several values by the validation loss on the log, instead of the default.",
             "- **True CTR** ranks by the truth: its hourly errors are the noise of clicks, the floor of that measure.",
         ]
@@ -186,7 +186,7 @@ def draw(world: World, path: Path) -> None:
     """Hourly errors of the first seed, and errors by recency of all seeds."""
     figure = Figure(figsize=(10.0, 4.0), layout="constrained")
     axes = figure.subplots(1, 2)
-    colors = dict(zip(("A", "B", "truth"), (*sf.plots.COLORS[:2], sf.plots.TRUTH), strict=True))
+    colors = dict(zip(("A", "B", "truth"), (*figures.COLORS[:2], figures.TRUTH), strict=True))
     for arm, color in colors.items():
         error = 100.0 * world.lists(arm, "error")[0]
         axes[0].plot(np.arange(len(error)), error, color=color, label=NAMES[arm], linewidth=1.0)
@@ -202,7 +202,7 @@ def draw(world: World, path: Path) -> None:
     axes[1].set_xlabel("recency, hours; tenths of the log")
     axes[1].set_ylabel("average predicted / true CTR − 1, %")
     for ax in axes:
-        ax.axhline(0.0, color=sf.plots.COLORS[4], linewidth=0.5)
+        ax.axhline(0.0, color=figures.COLORS[4], linewidth=0.5)
         ax.legend(fontsize=8)
     figure.savefig(path, dpi=100)
 

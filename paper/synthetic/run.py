@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Json, Options, Results, read_options, read_settings, run_units, write_report
-from synthetic_arms import bins, fit_as_authors, fit_by_library, splines, validation_loss
-from synthetic_data import SEGMENTS, Clicks, make_clicks, split
-from synthetic_report import report as report
 
 import splinefm as sf
+from paper.harness import Json, Options, Results, read_options, read_settings, run_units, write_report
+from paper.synthetic.arms import bins, fit_as_authors, fit_by_library, splines, validation_loss
+from paper.synthetic.data import SEGMENTS, Clicks, make_clicks, split
+from paper.synthetic.report import report as report
 from splinefm.learn.metrics import logloss
 
 
@@ -98,15 +98,15 @@ def _test_loss(fitted: sf.Fitted, test: Clicks) -> float:
 
 def run(options: Options, settings: Json) -> Path:
     """Do what is not done yet, and write the report; its path."""
-    results = Results.open(options, "synthetic", settings)
+    results = Results.open(options, settings)
     make_clicks(settings)
     run_units(results, units(settings), work, options)
-    return write_report(options.out, "synthetic", report(results, options.out))
+    return write_report(options.out, report(results, options.out))
 
 
 def main() -> None:
     """Run the experiment with the options of the command line."""
-    options = read_options(__doc__)
+    options = read_options("synthetic", __doc__)
     print(run(options, read_settings("synthetic", options.quick)))
 
 

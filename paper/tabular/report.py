@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from data import SETS
-from harness import Results, markdown_table, mean_sd
+
+from paper.harness import Results, markdown_table, mean_sd
+from paper.tabular.data import SETS
 
 # Means (and sd) of 20 trainings in the paper; in brackets the best trial in the authors' logs, for the kind of bins
 # that their search did not choose.
@@ -54,8 +55,8 @@ def report(results: Results, folder: Path) -> str:
     """The section of the report; draws the figure into `folder`."""
     parts = [_table(results, name) for name in SETS if f"{name}/about" in results.units]
     parts += [_absent(results), _variants(results)]
-    figure = _draw(results, folder / "tabular.png")
-    parts += [f"![Losses of both protocols](results/{figure.name})"] if figure else []
+    figure = _draw(results, folder / "losses.png")
+    parts += [f"![Losses of both protocols]({figure.name})"] if figure else []
     return "\n\n".join([part for part in parts if part] + [DIFFERENCES.format(**results.settings)]) + "\n"
 
 
@@ -107,7 +108,7 @@ def _absent(results: Results) -> str:
     if not rows:
         return ""
     table = markdown_table(["without results here", "bins of equal width", "bins of equal counts", "splines"], rows)
-    return f"{table}\n\nThe numbers are the paper's; `tabular.py` does the same there as soon as it has the file."
+    return f"{table}\n\nThe numbers are the paper's; `paper.tabular.run` fills in ours as soon as it has the file."
 
 
 def _variants(results: Results) -> str:
@@ -144,13 +145,13 @@ def _draw(results: Results, path: Path) -> Path | None:
 
 
 def _draw_panel(axis: Any, results: Results, name: str) -> None:
-    for place, arm in enumerate(TITLES):
+    for position, arm in enumerate(TITLES):
         for protocol, color, shift in (("paper", "tab:gray", -0.15), ("honest", "tab:blue", 0.15)):
             values = losses(results, name, protocol, arm)
             if values:
                 mean, sd = mean_sd(values)
-                label = {"paper": "chosen on the reported rows", "honest": "honest"}[protocol] if not place else None
-                axis.errorbar(mean, place + shift, xerr=sd, fmt="o", ms=4, color=color, label=label)
+                label = {"paper": "chosen on the reported rows", "honest": "honest"}[protocol] if not position else None
+                axis.errorbar(mean, position + shift, xerr=sd, fmt="o", ms=4, color=color, label=label)
     axis.axvline(float(PAPER[name]["splines"].split()[0]), color="tab:red", lw=0.8, label="the paper's splines")
     axis.set_yticks(np.arange(len(TITLES)), [title.replace("`", "") for title in TITLES.values()], fontsize=8)
     axis.set_ylim(len(TITLES) - 0.5, -0.5)

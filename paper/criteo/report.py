@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from criteo_data import INTEGERS
-from harness import Results, markdown_table, mean_sd
+
+from paper.criteo.data import INTEGERS
+from paper.harness import Results, markdown_table, mean_sd
 
 # Test losses of the paper's figure, read from the authors' logs: bins, degree 0, cubic.
 PAPER = {
@@ -48,11 +49,11 @@ def report(results: Results, folder: Path) -> str:
     """The section of the report; draws the figures into `folder`."""
     parts = [_whole_table(results), _sample_tables(results), _size_table(results)]
     if "histograms" in results.units:
-        path = _draw_histograms(results, folder / "criteo_histograms.png")
-        parts.append(f"![Integer columns after arcsinh² and scaling](results/{path.name})")
+        path = _draw_histograms(results, folder / "histograms.png")
+        parts.append(f"![Integer columns after arcsinh² and scaling]({path.name})")
     if any(key.startswith(("sample/", "whole/k ")) for key in results.units):
-        path = _draw_gains(results, folder / "criteo_gains.png")
-        parts.append(f"![Gain over bins by k](results/{path.name})")
+        path = _draw_gains(results, folder / "gains.png")
+        parts.append(f"![Gain over bins by k]({path.name})")
     parts.append(DIFFERENCES.format(**results.settings["sample"]))
     return "\n\n".join(part for part in parts if part) + "\n"
 

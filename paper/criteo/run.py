@@ -4,7 +4,7 @@ The whole pipeline for the original file, which is read as a stream: rows by tim
 ten rows or more, negative and missing integers as codes, learning rate and L2 tuned for every k. With the 0.1 % sample
 the same comparison runs on several random splits; made-up files of the same shape show throughput and memory.
 
-    python paper/criteo.py [--quick] [--data DIR] [--jobs N]
+    python -m paper.criteo.run [--quick] [--data DIR] [--jobs N]
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from criteo_arms import ARMS, defaults, tune_and_test
-from criteo_data import INTEGERS, SAMPLE, Parts, convert, find_whole, largest, parts_of, split_sample
-from criteo_report import report as report
-from criteo_size import run_size
-from data import CACHE
-from harness import Json, Options, Results, read_options, read_settings, run_units, write_report
 
 import splinefm as sf
+from paper.criteo.arms import ARMS, defaults, tune_and_test
+from paper.criteo.data import INTEGERS, SAMPLE, Parts, convert, find_whole, largest, parts_of, split_sample
+from paper.criteo.report import report as report
+from paper.criteo.size import run_size
+from paper.harness import CACHE, Json, Options, Results, read_options, read_settings, run_units, write_report
 
 Unit = tuple[object, ...]
 BINS = 40
@@ -88,9 +87,9 @@ def run_whole(results: Results, source: Path, settings: Json, options: Options) 
 
 def main() -> None:
     """Run what has no result yet, and write the tables."""
-    options = read_options(__doc__)
+    options = read_options("criteo", __doc__)
     settings = read_settings("criteo", options.quick)
-    results = Results.open(options, "criteo", settings)
+    results = Results.open(options, settings)
     source, sample = find_whole(options.data), sample_units(settings, options.data)
     if source is not None:
         run_whole(results, source, settings, options)
@@ -101,7 +100,7 @@ def main() -> None:
     run_units(results, sample, compare_on_sample, options)
     # They measure time and memory: one after another.
     run_units(results, size_units(settings), run_size, replace(options, jobs=1))
-    print(write_report(options.out, "criteo", report(results, options.out)))
+    print(write_report(options.out, report(results, options.out)))
 
 
 if __name__ == "__main__":
