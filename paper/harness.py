@@ -1,4 +1,4 @@
-"""What the experiments share: settings, units of work that are kept as they finish, tables, sections of the report.
+"""What the experiments share: settings, resumable units of work, tables, sections of the report.
 
 An experiment is a set of *units*, each a name and the arguments of one function. Results go to one JSON file after
 every unit, so that an interrupted run continues where it stopped; tables, figures and the report are made from that
@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import textwrap
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,26 +32,27 @@ QUICK_RESULTS = HERE.parent / "build" / "paper-quick"
 CACHE = HERE.parent / "build" / "paper-data"  # downloads and converted files
 
 RESULTS_FILE = "results.json"
+LINE_LENGTH = 100  # of Markdown
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line of an experiment says.
+    """Options of an experiment's command line.
 
     Parameters
     ----------
     quick : bool
-        Reduced settings, and results in a folder of their own.
+        Whether to use reduced settings and a separate results folder.
     data : Path or None
-        The folder with the data sets; without it they are downloaded.
+        Folder with the data sets; without it they are downloaded.
     out : Path
-        The folder of results.
+        Folder for the results.
     jobs : int
-        Processes that work at the same time.
+        Number of worker processes.
     only : str
-        Run only the units whose name contains this.
+        Run only the units whose name contains this text.
     """
 
     quick: bool
@@ -102,7 +104,7 @@ class Results:
     path : Path
         The JSON file.
     settings : dict
-        What the units depend on. Results that were made with other settings are not mixed with new ones.
+        What the units depend on. Results of other settings are never mixed with new ones.
     """
 
     path: Path
@@ -133,7 +135,7 @@ class Results:
         return cls(path, content["settings"], content["units"], content["machine"])
 
     def keep(self, name: str, unit: Json) -> None:
-        """Add a unit, and write the file; a crash leaves the old or the new one."""
+        """Add a unit and write the file atomically."""
         self.units[name] = unit
         content = {"settings": self.settings, "machine": self.machine, "units": dict(sorted(self.units.items()))}
         partial = self.path.with_suffix(".partial")
@@ -144,9 +146,9 @@ class Results:
 def run_units(
     results: Results, units: Mapping[str, tuple[Any, ...]], work: Callable[..., Json], options: Options
 ) -> None:
-    """Run every unit that has no result yet as `work(*arguments)` in processes; the first error ends the run.
+    """Run every unit without a result as `work(*arguments)` in worker processes; the first error ends the run.
 
-    `work` and its arguments must be picklable. The seconds of a unit are kept with it, unless it measures its own.
+    `work` and its arguments must be picklable. The wall time of a unit is stored with it unless `work` returns one.
     """
     todo = [name for name in units if name not in results.units and options.only in name]
     console = Console(stderr=True)
@@ -162,7 +164,7 @@ def run_units(
 def _finished(
     todo: Sequence[str], units: Mapping[str, tuple[Any, ...]], work: Callable[..., Json], jobs: int
 ) -> Iterator[tuple[str, Json]]:
-    """Names and results in the order in which they finish; no more are begun than there are processes."""
+    """Yield names and results as they finish, with at most `jobs` units running."""
     if jobs == 1:
         yield from ((name, _timed(work, units[name])) for name in todo)
         return
@@ -189,20 +191,20 @@ def _timed(work: Callable[..., Json], arguments: tuple[Any, ...]) -> Json:
 
 
 def describe_machine() -> Json:
-    """What a reader needs to judge seconds: cores and versions."""
+    """Return what a reader needs to judge timings: cores and versions."""
     import splinefm
 
     return {"cores": os.cpu_count(), "python": platform.python_version(), "splinefm": splinefm.__version__}
 
 
 def mean_sd(values: npt.ArrayLike) -> tuple[float, float]:
-    """Mean and standard deviation (n - 1) of some runs; the latter is 0 for one run."""
+    """Return mean and sample standard deviation, which is 0 for a single run."""
     numbers = np.asarray(values, float)
     return float(numbers.mean()), float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
 
 
 def bootstrap_band(values: npt.ArrayLike, level: float = 0.9, draws: int = 10_000) -> tuple[float, float]:
-    """A percentile interval of the mean by the bootstrap, the same for the same values."""
+    """Return a bootstrap percentile interval of the mean; it is deterministic."""
     numbers = np.asarray(values, float)
     means = np.random.default_rng(0).choice(numbers, (draws, len(numbers))).mean(1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -210,7 +212,7 @@ def bootstrap_band(values: npt.ArrayLike, level: float = 0.9, draws: int = 10_00
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table: the first column to the left, the others to the right."""
+    """Format a table with a left-aligned first column; the others are right-aligned."""
     lines = ["| " + " | ".join(header) + " |", "|" + "|".join([" :--- "] + [" ---: "] * (len(header) - 1)) + "|"]
     lines += ["| " + " | ".join("–" if cell is None else str(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
@@ -219,19 +221,36 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> s
 def write_report(folder: Path, text: str) -> Path:
     """Write the section of an experiment beside its figures, to which it links."""
     path = folder / "report.md"
-    path.write_text(text.strip() + "\n")
+    path.write_text(wrap(text.strip()) + "\n")
     return path
 
 
 def write_section(readme: Path, name: str, text: str) -> None:
-    """Replace what lies between the marks `<!-- NAME -->` and `<!-- end NAME -->` of a report."""
+    """Replace the text between the markers `<!-- NAME -->` and `<!-- end NAME -->` of a report."""
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
     content = readme.read_text()
     before, found, rest = content.partition(begin)
     _, found_end, after = rest.partition(end)
     if not (found and found_end):
         raise ValueError(f"{readme.name} has no section {begin} ... {end}")
-    readme.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}")
+    readme.write_text(f"{before}{begin}\n{wrap(text.strip())}\n{end}{after}")
+
+
+def wrap(text: str) -> str:
+    """Wrap the paragraphs and list items of a Markdown text; tables and images stay on one line."""
+    blocks = re.split(r"\n(?=- |\||!\[|\n)", text)
+    return "\n".join(_wrap_block(block) for block in blocks)
+
+
+def _wrap_block(block: str) -> str:
+    body = block.lstrip("\n")
+    if body.startswith(("|", "![")):
+        return block
+    indent = "  " if body.startswith("- ") else ""
+    wrapped = textwrap.fill(
+        " ".join(body.split()), LINE_LENGTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return block[: len(block) - len(body)] + wrapped
 
 
 def _one_line_lists(text: str) -> str:

@@ -45,7 +45,7 @@ class World:
 
 
 def report(results: Results, folder: Path) -> str:
-    """The section of the report; figures go to the folder."""
+    """Return the section of the report; draw the figures into `folder`."""
     worlds = [world for name in results.settings["worlds"] if (world := World(name, results)).units]
     parts = [_introduction(results.settings)]
     if worlds:
@@ -61,17 +61,18 @@ def _introduction(settings: Json) -> str:
     hours = 24 * settings["test_days"] - settings["burn_in_hours"]
     return "\n".join(
         [
-            f"A market is simulated: {settings['auctions_per_hour']:,} auctions an hour, each with "
-            f"{settings['candidates']} ads of products that the user has looked at *recency* hours before. The ad with "
+            f"The simulated market has {settings['auctions_per_hour']:,} auctions an hour, each with "
+            f"{settings['candidates']} ads of products that the user viewed *recency* hours ago. The ad with "
             "the highest bid × predicted CTR is shown if it beats the offer of other rankers, which know part of what "
             "the ad is truly worth. Clicks are drawn from the true CTR: a curve in recency that differs by category of "
             "product and by device, times effects of campaign, region and hour, and a level that drifts.",
             "",
             f"All arms are FwFMs (k = {settings['k']}) of campaign, category, device, region, hour and recency. They "
             f"are fitted to {settings['log_days']} days of ads shown at random, and refreshed every hour by "
-            "`partial_fit` with the impressions that they have shown themselves. Every arm meets the same auctions, as "
-            "if it had a market of its own. The first "
-            f"{settings['burn_in_hours']} hours are not measured, the next {hours} are. They differ in recency alone:",
+            "`partial_fit` with the impressions that they showed themselves. Every arm meets the same auctions, as "
+            "if it had the market to itself. The first "
+            f"{settings['burn_in_hours']} hours are not measured, the next {hours} are. "
+            "The arms differ only in recency:",
             "",
             f"- **A**: {len(settings['coarse_edges']) - 1} bins (an hour, a day, a week, a month), in training and "
             "serving; “more bins” has "
@@ -165,8 +166,8 @@ def _differences(settings: Json) -> str:
         [
             "Where this differs from the paper:",
             "",
-            "- It is a simulation: the paper reports one test on live traffic, of which neither data nor code are "
-            "public. Truth, noise and market are in `config/ab.toml` and `ab_world.py`. In the world “steps” arm A has "
+            "- It is a simulation: the paper reports one test on live traffic, and neither its data nor its code are "
+            "public. Truth, noise and market are in `ab/config.toml` and `ab/world.py`. In the world “steps” arm A has "
             "the right model, and B can only lose.",
             "- What was changed after looking at results: in trials with other seeds, the models were given the "
             "category as a field, arm A the four bins in place of the eight of “more bins”, and the world “bursts” was "
@@ -175,9 +176,9 @@ def _differences(settings: Json) -> str:
             "- The paper does not say how coarse the bins of its production model were, how it was refreshed, or "
             "whether 21 % and 8 % are averages of absolute or of signed errors; both are given here.",
             "- There, arms shared one market, B with 40 % of the traffic for six days; here each arm has all auctions "
-            f"of a market of its own for {24 * settings['test_days']} hours, with the same clicks where it shows the "
+            f"of a separate market for {24 * settings['test_days']} hours, with the same clicks where it shows the "
             "same ad. Revenue is what winners pay per click at second prices, plus the offers of other rankers where "
-            "these win. Value has bid × true CTR in place of payments: it is what a ranking is worth.",
+            "these win. Value uses bid × true CTR instead of payments: it is what a ranking is worth.",
         ]
     )
 
@@ -194,9 +195,11 @@ def draw(world: World, path: Path) -> None:
     axes[0].set_ylabel("average predicted / measured CTR − 1, %")
     for arm in ("A", "B"):
         errors = 100.0 * world.lists(arm, "group_error")
-        place = np.arange(errors.shape[1])
-        axes[1].plot(place, errors.mean(axis=0), color=colors[arm], label=NAMES[arm])
-        axes[1].fill_between(place, errors.min(axis=0), errors.max(axis=0), color=colors[arm], alpha=0.2, linewidth=0.0)
+        groups = np.arange(errors.shape[1])
+        axes[1].plot(groups, errors.mean(axis=0), color=colors[arm], label=NAMES[arm])
+        axes[1].fill_between(
+            groups, errors.min(axis=0), errors.max(axis=0), color=colors[arm], alpha=0.2, linewidth=0.0
+        )
     edges = np.mean([unit["groups"] for unit in world.units], axis=0)
     axes[1].set_xticks(np.arange(len(edges)) + 0.5, [f"{edge:.3g}" for edge in edges])
     axes[1].set_xlabel("recency, hours; tenths of the log")

@@ -29,24 +29,25 @@ TITLES = {
     "defaults": "our defaults",
 }
 WHOLE_ROWS = 45_840_617
-N_WIDE = 5  # columns with values that never recur, in made-up files
+N_WIDE = 5  # columns with values that never recur, in generated files
 DIFFERENCES = """Where the protocol differs from the paper's:
 
-- The sample is 0.1 % of the file, in random order and with 7 of its 26 categorical columns: the split is random instead
-  of by time, and losses cannot be compared with the paper's, only what an arm gains over bins.
-- On the sample learning rate and L2 are tuned with {trials} trials instead of 50, on each of {splits} random splits
-  anew; losses are means over the splits (± standard deviation), gains are paired. The paper has one split and one seed.
+- The sample is 0.1 % of the file, in random order and with 7 of its 26 categorical columns. The split is random instead
+  of by time, so compare only what an arm gains over bins, not the losses, with the paper.
+- On the sample, learning rate and L2 are tuned with {trials} trials instead of 50, separately on each of {splits}
+  random splits. Losses are means over splits (± standard deviation); gains are paired. The paper has one split and one
+  seed.
 - *Bins, 0 to 2 merged* is what the authors' code does; the winners of the challenge keep these values apart.
-- I10 and I12 are categories in the spline arms (in bins in the authors' code); the paper's text names I11 too.
-- The linear part is a weight per feature, as in the paper's formula; the authors' code has one per field and
-  coordinate. L2 is a penalty of the loss instead of AdamW's decay.
-- Speeds of the made-up files are of different commits and loads: the smaller ones ran beside other work, so that the
-  larger one looks faster than its size makes it.
-- *Our defaults*: an inferred schema, penalties as they come, nothing tuned, the same FwFM and k."""
+- I10 and I12 are categories in the spline arms (bins in the authors' code); the paper's text also names I11.
+- The linear part is one weight per feature, as in the paper's formula; the authors' code has one per field and
+  coordinate. L2 is a penalty on the loss instead of AdamW's weight decay.
+- The speeds of the generated files come from different commits and machine loads: the smaller files ran beside other
+  work, which makes the larger one look relatively fast.
+- *Our defaults*: an inferred schema, default penalties, nothing tuned, the same FwFM and k."""
 
 
 def report(results: Results, folder: Path) -> str:
-    """The section of the report; draws the figures into `folder`."""
+    """Return the section of the report; draw the figures into `folder`."""
     parts = [_whole_table(results), _sample_tables(results), _size_table(results)]
     if "histograms" in results.units:
         path = _draw_histograms(results, folder / "histograms.png")
@@ -59,20 +60,20 @@ def report(results: Results, folder: Path) -> str:
 
 
 def splits(results: Results, k: int) -> list[int]:
-    """The splits of the sample on which every arm has a result."""
+    """Return the splits of the sample on which every arm has a result."""
     numbers = range(results.settings["sample"]["splits"])
     return [i for i in numbers if all(f"sample/split {i}/k {k}/{arm}" in results.units for arm in TITLES)]
 
 
 def test_losses(results: Results, k: int, arm: str) -> list[float]:
-    """Test losses of an arm on these splits."""
+    """Return the test losses of an arm on these splits."""
     return [results.units[f"sample/split {split}/k {k}/{arm}"]["test"] for split in splits(results, k)]
 
 
 def gains(results: Results, k: int, arm: str) -> list[float]:
-    """What an arm gains over the authors' bins on the same split, in percent of their loss."""
+    """Return the gain of an arm over the authors' bins on the same split, in percent of their loss."""
     pairs = zip(test_losses(results, k, "merged"), test_losses(results, k, arm), strict=True)
-    return [100.0 * (bins - own) / bins for bins, own in pairs]
+    return [100.0 * (bins - loss) / bins for bins, loss in pairs]
 
 
 def _sample_ks(results: Results) -> list[int]:
@@ -80,7 +81,7 @@ def _sample_ks(results: Results) -> list[int]:
 
 
 def _whole_table(results: Results) -> str:
-    """The paper's losses, with ours where the whole file was at hand."""
+    """The paper's losses, with ours where the whole file was available."""
     ours = [arm for arm in ("merged", "winner", "steps", "cubic") if f"whole/k 8/{arm}" in results.units]
     rows: list[list[object]] = []
     for k, losses in PAPER.items():
@@ -89,7 +90,7 @@ def _whole_table(results: Results) -> str:
             [k, *(f"{loss:.5f}" for loss in losses), *(None if cell is None else f"{cell:.5f}" for cell in cells)]
         )
     header = ["k", "paper: bins", "paper: degree 0", "paper: cubic", *(f"ours: {TITLES[arm]}" for arm in ours)]
-    note = "" if ours else "; not repeated here, because the file is not at hand"
+    note = "" if ours else "; not repeated here, because the file is not available"
     return f"**The whole file**, test log-loss{note}\n\n{markdown_table(header, rows)}"
 
 
@@ -138,9 +139,9 @@ def _size_table(results: Results) -> str:
             ]
         )
     header = ["rows", "text, MB", "rows/s converted", "rows/s trained", "rows/s scored", "seconds of the fit"]
-    header += ["rows of the model", "peak MB, convert", "peak MB, fit"]
+    header += ["features", "peak MB, convert", "peak MB, fit"]
     return (
-        f"**Made-up files of the same shape**, cubic arm, FwFM with k = {results.settings['size']['k']}, one epoch, "
+        f"**Generated files of the same shape**, cubic arm, FwFM with k = {results.settings['size']['k']}, one epoch, "
         "two threads: text is converted and split, then read as a stream. The fit is a pass for transforms and "
         f"vocabularies and one for training.\n\n{markdown_table(header, rows)}\n\n{_whole_file(units)}"
     )
@@ -161,8 +162,8 @@ def _whole_file(units: list[dict[str, Any]]) -> str:
     fresh = N_WIDE * largest["one_offs"] * largest["convert"]["train"]
     return took + (
         f" One-offs are values that never recur, {fresh / 1e6:.1f} million of them in its training part: about as many "
-        "per row as the real file has. Values are counted before the rare ones are dropped, so that the peak of the "
-        "fit grows with the number of different values, not with rows."
+        "per row as in the real file. All values are counted before rare ones are dropped, so peak memory grows with "
+        "the number of distinct values, not with the number of rows."
     )
 
 
@@ -172,8 +173,8 @@ def _draw_histograms(results: Results, path: Path) -> Path:
 
     figure = Figure(figsize=(11, 4.4))
     columns = results.units["histograms"]["columns"]
-    for place, name in enumerate(INTEGERS):
-        axis = figure.add_subplot(2, 7, place + 1)
+    for position, name in enumerate(INTEGERS, 1):
+        axis = figure.add_subplot(2, 7, position)
         counts = np.array(columns[name], float)
         axis.bar((np.arange(len(counts)) + 0.5) / len(counts), counts / counts.sum(), 1 / len(counts))
         axis.set_title(name, fontsize=9)

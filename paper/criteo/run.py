@@ -2,7 +2,7 @@
 
 The whole pipeline for the original file, which is read as a stream: rows by time into 5/7, 1/7 and 1/7, categories with
 ten rows or more, negative and missing integers as codes, learning rate and L2 tuned for every k. With the 0.1 % sample
-the same comparison runs on several random splits; made-up files of the same shape show throughput and memory.
+the same comparison runs on several random splits; generated files of the same shape show throughput and memory.
 
     python -m paper.criteo.run [--quick] [--data DIR] [--jobs N]
 """
@@ -52,7 +52,7 @@ def histograms(parts: Parts) -> Json:
 
 
 def sample_units(settings: Json, folder: Path | None) -> dict[str, Unit]:
-    """Every arm and k on every split of the sample, if it is at hand."""
+    """Every arm and k on every split of the sample, if it is available."""
     if folder is None or not (path := folder / SAMPLE).exists():
         return {}
     how = settings["sample"]
@@ -70,7 +70,7 @@ def whole_units(settings: Json, folder: Path) -> dict[str, Unit]:
 
 
 def size_units(settings: Json) -> dict[str, Unit]:
-    """A made-up file of each size."""
+    """Return one generated file per size."""
     how = settings["size"]
     sizes = zip(how["rows"], how["one_offs"], strict=True)
     return {f"size/{rows} rows/{share} one-offs": (rows, share, settings) for rows, share in sizes}
@@ -96,7 +96,7 @@ def main() -> None:
     elif sample and options.data is not None:
         run_units(results, {"histograms": (split_sample(options.data / SAMPLE, 0),)}, histograms, options)
     else:
-        print(f"no train.txt, train.txt.gz or {SAMPLE} in --data: only the made-up files are run")
+        print(f"no train.txt, train.txt.gz or {SAMPLE} in --data: only the generated files are run")
     run_units(results, sample, compare_on_sample, options)
     # They measure time and memory: one after another.
     run_units(results, size_units(settings), run_size, replace(options, jobs=1))

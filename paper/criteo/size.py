@@ -1,4 +1,4 @@
-"""A made-up file of Criteo's shape, and what the pipeline makes of it: rows per second and peak memory."""
+"""Throughput and peak memory of the pipeline on a generated file of Criteo's shape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paper.criteo.data import CATEGORIES, COLUMNS, INTEGERS, LABEL, convert, par
 from paper.harness import Json
 
 BLOCK = 100_000
-BYTES_PER_ROW = 400  # text and Parquet together, with room to spare
+BYTES_PER_ROW = 400  # upper bound for text and Parquet together
 # About a million values in all, as many as the real file has with ten rows or more. Five columns are as wide as the
 # largest of the real one, and these get the values that do not recur.
 WIDE = ("C3", "C12", "C16", "C21", "C24")
@@ -88,11 +88,11 @@ def write_file(path: Path, rows: int, one_offs: float) -> None:
 
 
 def run_size(rows: int, one_offs: float, settings: Json) -> Json:
-    """Write a file, convert it in a process of its own, and in another train for an epoch and score the test part."""
+    """Write a file, convert it in a new process; in another one train for an epoch and score the test part."""
     with tempfile.TemporaryDirectory() as folder:
         free = shutil.disk_usage(folder).free
         if free < rows * BYTES_PER_ROW:
-            raise OSError(f"{free / 1e9:.1f} GB are free in {folder}; set TMPDIR to a place with more")
+            raise OSError(f"{free / 1e9:.1f} GB are free in {folder}; set TMPDIR to a folder with more")
         path, parts = Path(folder) / "train.txt", Path(folder) / "parts"
         write_file(path, rows, one_offs)
         figures: Json = {"rows": rows, "one_offs": one_offs, "text_mb": path.stat().st_size / 1e6}

@@ -48,7 +48,7 @@ def fit_as_authors(train: Clicks, basis: Any, settings: Json, seed: int) -> sf.F
     }
     optimizer = Optimizer("adagrad", 0.5 * settings["learning_rate"], eps=1e-10)
     decay = 4.0 * settings["weight_decay"]
-    # DIFFERS: decay acts on the rows that a batch touches, and not on the bias, which learns at half the rate.
+    # DIFFERS: decay applies to the active features of a batch, not to the bias, which learns at half the rate.
     groups = [[Group(field.n_features, decay, decay)] for field in layout.fields]
     engine = CpuEngine(model, layout, params, "logistic", optimizer, groups, settings["batch_size"], threads=1)
     click, weight = train.click, np.ones(len(train.table))

@@ -78,7 +78,7 @@ class Sweep:
 
 
 def report(results: Results, folder: Path) -> str:
-    """The section of the report; figures go to the folder."""
+    """Return the section of the report; draw the figures into `folder`."""
     panels = {name: unit for name, unit in results.units.items() if name.startswith("curves")}
     parts = [_introduction(results.settings)]
     if panels:
@@ -184,16 +184,16 @@ def _differences(settings: Json) -> str:
         [
             "Where the protocol differs:",
             "",
-            "- Recencies and segments are drawn as the authors do, with their seed; labels by NumPy instead of torch, "
-            "with other outcomes. The authors redraw the split for every fit; here the splits and seeds of a "
-            "repetition are the same for all arms and numbers of knots.",
-            "- Bins and splines are trained as the authors do (Adagrad, constant rate, L2, six epochs in one order, "
-            "last epoch). Their feature values of ½ are replaced by an equivalent rate, start and decay; decay acts on "
-            "the rows that a batch touches, and the bias learns at half their rate, without decay. Boundary knots are "
-            "not repeated, which spans the same splines.",
-            f"- “With smoothness” is the library's training, which the controls have as well. Smoothness is one of "
-            f"{grid}, by the loss on {settings['validation']:.0%} of the training rows; the model is then trained on "
-            "all of them, as many as the other arms have.",
+            "- Recencies and segments are drawn as the authors do, with their seed. Labels come from NumPy instead of "
+            "torch, so they differ. The authors redraw the split for every fit; here all arms and numbers of knots "
+            "share the splits and seeds of a repetition.",
+            "- Bins and splines are trained as the authors do (Adagrad, constant learning rate, L2, six epochs without "
+            "shuffling, last epoch). Their feature values of ½ are replaced by an equivalent learning rate, "
+            "initialization and decay. Decay applies to the features that are active in a batch, and the bias learns "
+            "at half their rate, without decay. Boundary knots are not repeated, which spans the same splines.",
+            f"- “With smoothness” is the library's training, which the controls use as well. Smoothness is one of "
+            f"{grid}, chosen by the loss on {settings['validation']:.0%} of the training rows; the model is then refit "
+            "on all of them, as many rows as the other arms have.",
             "- The paper's figure says 5, 12 and 120 bins; the authors' code has 4, 11 and 119.",
         ]
     )

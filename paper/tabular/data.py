@@ -35,7 +35,7 @@ HIGGS_COLUMNS += ["m_jj", "m_jjj", "m_lv", "m_jlv", "m_bb", "m_wbb", "m_wwbb"]
 SONG_COLUMNS = ["year", *(f"timbre_{i}" for i in range(90))]
 
 
-class NotAtHand(FileNotFoundError):
+class NotAvailable(FileNotFoundError):
     """A data set that is neither in the folder nor can be downloaded."""
 
 
@@ -106,7 +106,7 @@ def load(name: str, folder: Path | None, rows: int = 0) -> DataSet:
     """Read a data set and cut it as the authors did; `rows` above 0 takes so many of each part."""
     path = find(name, folder)
     if path is None:
-        raise NotAtHand(
+        raise NotAvailable(
             f"{folder} has no {SETS[name].file} ({SETS[name].title}); where there is a network, "
             f"`python -m paper.tabular.data {name} --out {folder}` gets it"
         )
@@ -148,7 +148,7 @@ def download(name: str, folder: Path) -> Path:
     try:
         table = _DOWNLOADS[name](folder)
     except (OSError, zipfile.BadZipFile) as error:
-        raise NotAtHand(
+        raise NotAvailable(
             f"cannot download {SETS[name].title} ({error}); pass --data DIR with {SETS[name].file} in it, "
             f"written by `python -m paper.tabular.data {name} --out DIR` on a machine with a network"
         ) from error

@@ -43,9 +43,9 @@ class Variant(Defaults):
 
 @dataclass(frozen=True)
 class Tuned(Defaults):
-    """The best of `sf.tune` with its own search space; a quick run leaves k, because each k is compiled first.
+    """The best of `sf.tune` with its default search space.
 
-    With names of models their kind is searched too, in as many trials.
+    Given names of models, the search also chooses among them, in as many trials.
     """
 
     models: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ def make_estimator(about: About, params: Json, seed: int, threads: int) -> Estim
 
 
 def describe_estimator(estimator: Estimator) -> Json:
-    """Its parameters as numbers and text, without what is given anew for every run."""
+    """Return its parameters as numbers and text, without those that every run sets."""
     others = ("random_state", "n_jobs", "verbose", "validation")
     params = {name: value for name, value in estimator.get_params(deep=False).items() if name not in others}
     if params["model"] is not None:

@@ -30,29 +30,30 @@ TITLES = {
 MODELS = ("FM", "FwFM", "LowRankFwFM", "FmFM", "FFM", "HigherOrderFM")
 DIFFERENCES = """Where the protocol differs from the paper's:
 
-- *Chosen on the reported rows* is the paper's protocol: its split, and parameters chosen on the fifth that is reported.
-  *Honest* chooses them on a fifth of the other four and scores the last fifth once per seed. Apart from noise,
-  the two differ by what choosing on the reported rows is worth. Our defaults choose nothing, so that both are one.
-- {trials} trials per search instead of 100, {paper_seeds} trainings instead of 20 in the paper's protocol and {seeds}
-  in the honest one.
-- Zeros of capital gain and loss (Adult) have a parameter of their own in every arm; in the paper only in splines.
-- Bins and splines as in the paper share its search space, Adagrad at a constant rate, one number of bins or knots for
-  all columns, no penalties, the last epoch. Start values are small and centered at zero (the authors' FM starts with
-  positive vectors), and splines do not vanish at the largest value of a column, as they do in the authors' code.
-- Each kind of bins is searched by itself; the paper lets one search choose the kind.
-- Ours, tuned: the default search space of `sf.tune`; in the second row it also chooses between FwFM and FFM. That
-  search came later, in the hope of a better result on Higgs, when the first row had been scored.
-- LightGBM: learning rate, leaves, rows per leaf, shares of columns and rows, L1 and L2 are tuned, rounds come from
-  early stopping. LightGBM and all of ours hold back a tenth of the training rows for that, then use all of them.
-- Our defaults took shape on these data sets: on holdouts of the training parts, but earlier versions were scored on
-  the test parts of California housing and Higgs too (docs/decisions.md). When the table of models was first made,
-  FFM was the default up to 20 columns; its figures, of test parts, prompted the look at holdouts that made it FwFM.
-- Seconds are those of one fit with two threads, the second run of early stopping included; the machine did other work
+- *Chosen on the reported rows* is the paper's protocol: its split, with hyper-parameters chosen on the reported fifth.
+  *Honest* chooses them on a fifth of the other four fifths and scores the last fifth once per seed. Apart from noise,
+  the difference is what choosing on the reported rows is worth. Our defaults choose nothing, so both protocols are one.
+- Each search has {trials} trials instead of 100. There are {paper_seeds} training runs instead of 20 in the paper's
+  protocol, and {seeds} in the honest one.
+- Zeros of capital gain and loss (Adult) have a separate parameter in every arm; in the paper only in splines.
+- The paper's bins and splines use its search space: Adagrad with a constant learning rate, one number of bins or knots
+  for all columns, no penalties, the last epoch. Initial values are small and centered at zero (the authors' FM starts
+  with positive vectors). Splines do not vanish at the largest value of a column, as they do in the authors' code.
+- Each kind of bins has its own search; in the paper one search also chooses the kind.
+- Ours, tuned: the default search space of `sf.tune`. The second line also chooses between FwFM and FFM; that search was
+  added after the first had been scored, in the hope of a better result on Higgs.
+- LightGBM: the search covers learning rate, leaves, rows per leaf, column and row fractions, L1 and L2; early stopping
+  sets the number of rounds. LightGBM and all of ours hold back a tenth of the training rows for early stopping and then
+  refit on all of them.
+- Our defaults were developed on holdouts of these training parts, but earlier versions were also scored on the test
+  parts of California housing and Higgs (docs/decisions.md). When the table of models was first written, FFM was the
+  default for up to 20 columns. Its test figures prompted the look at holdouts that made FwFM the default.
+- Seconds are for one fit with two threads, including the refit after early stopping, on a machine that did other work
   at the same time."""
 
 
 def report(results: Results, folder: Path) -> str:
-    """The section of the report; draws the figure into `folder`."""
+    """Return the section of the report; draw the figure into `folder`."""
     parts = [_table(results, name) for name in SETS if f"{name}/about" in results.units]
     parts += [_absent(results), _variants(results)]
     figure = _draw(results, folder / "losses.png")
@@ -61,7 +62,7 @@ def report(results: Results, folder: Path) -> str:
 
 
 def losses(results: Results, name: str, protocol: str, arm: str) -> list[float]:
-    """The losses of all seeds of an arm."""
+    """Return the losses of an arm, one per seed."""
     start = f"{name}/{protocol}/{arm}/seed "
     return [unit["loss"] for key, unit in results.units.items() if key.startswith(start)]
 
@@ -71,7 +72,7 @@ def _table(results: Results, name: str) -> str:
     kind = "standardized RMSE" if about.task == "regression" else "cross-entropy"
     size = f"{rows['test_rows']:,} test and {rows['train_rows']:,} training rows"
     if rows["train_rows"] < about.train_rows:
-        why = "a quick run" if results.settings["rows"] else "the others are not at hand here"
+        why = "a quick run" if results.settings["rows"] else "the others are not available"
         size += f" of the paper's {about.train_rows:,}: {why}"
     header = ["", "paper", "chosen on the reported rows", "honest", "best trial, honest", "seconds per fit"]
     table = markdown_table(header, [_row(results, name, arm) for arm in TITLES])
@@ -99,11 +100,11 @@ def _spread(values: list[float]) -> str | None:
 
 
 def _absent(results: Results) -> str:
-    """The data sets that were asked for and have no results."""
+    """List the requested data sets that have no results."""
     rows = []
     for name in results.settings["sets"]:
         if f"{name}/about" not in results.units:
-            why = "not at hand" if f"{name}/absent" in results.units else "not run yet"
+            why = "not available" if f"{name}/absent" in results.units else "not run yet"
             rows.append([f"{SETS[name].title} ({why})", *(PAPER[name].get(arm) for arm in list(TITLES)[:3])])
     if not rows:
         return ""
@@ -123,12 +124,12 @@ def _variants(results: Results) -> str:
             cells += [_spread(losses(results, name, "variants", arm)), None if seconds is None else f"{seconds:.1f}"]
         rows.append(cells)
     header = ["model"] + [cell for name in names for cell in (SETS[name].title, "seconds")]
-    what = "**The models**, each with its own k (8 for FmFM and FFM, 16 for the others) and our defaults, not tuned"
+    what = "**The models**, each with its default k (8 for FmFM and FFM, 16 for the others), untuned"
     return f"{what}\n\n{markdown_table(header, rows)}"
 
 
 def _draw(results: Results, path: Path) -> Path | None:
-    """Mean and spread of every arm, a panel for each data set, the paper's splines as a line."""
+    """Plot mean and spread of every arm, one panel per data set, with a line for the paper's splines."""
     from matplotlib.figure import Figure
 
     names = [name for name in SETS if losses(results, name, "honest", "defaults")]

@@ -21,7 +21,7 @@ from sklearn.model_selection import train_test_split
 
 from paper.harness import Json, Options, Results, read_options, read_settings, run_units, write_report
 from paper.tabular.arms import Arm, PaperArm, metric, targets
-from paper.tabular.data import NotAtHand, load
+from paper.tabular.data import NotAvailable, load
 from paper.tabular.ours import Defaults, Tuned, Variant
 from paper.tabular.report import MODELS
 from paper.tabular.report import report as report
@@ -42,7 +42,7 @@ PROTOCOLS = ("paper", "honest")
 
 
 def describe(name: str, settings: Json, folder: Path | None) -> Json:
-    """What of a data set is at hand."""
+    """What of a data set is available."""
     data = load(name, folder, settings["rows"])
     return {"train_rows": data.train.num_rows, "test_rows": data.test.num_rows}
 
@@ -135,11 +135,11 @@ def run(results: Results, name: str, settings: Json, options: Options) -> None:
         run_units(results, units(name, settings, options.data, results), score, options)
 
 
-def is_at_hand(name: str, folder: Path | None, results: Results) -> bool:
+def is_available(name: str, folder: Path | None, results: Results) -> bool:
     """Whether a data set can be read; one that cannot is left out, and the report says so."""
     try:
         load(name, folder)
-    except NotAtHand as error:
+    except NotAvailable as error:
         print(f"left out: {error}", file=sys.stderr)
         results.keep(f"{name}/absent", {"seconds": 0.0})
         return False
@@ -151,9 +151,9 @@ def main() -> None:
     options = read_options("tabular", __doc__)
     settings = read_settings("tabular", options.quick)
     results = Results.open(options, settings)
-    names = [name for name in settings["sets"] if is_at_hand(name, options.data, results)]
+    names = [name for name in settings["sets"] if is_available(name, options.data, results)]
     if not names:
-        raise SystemExit("none of the data sets is at hand; pass --data DIR")
+        raise SystemExit("none of the data sets is available; pass --data DIR")
     for name in names:
         run(results, name, settings, options)
     for name in names:

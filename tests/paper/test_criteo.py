@@ -266,7 +266,7 @@ class TestReport:
         assert "| 8 | 1 | 0.6000 | 0.5950 | 0.5900 | 0.5850 | 0.5800 |" in text
         assert f"| {100 * 0.015 / 0.6:.3f} |" in text
 
-    def test_has_the_whole_file_where_it_was_at_hand(self, report: str) -> None:
+    def test_has_the_whole_file_where_it_was_available(self, report: str) -> None:
         assert "| 8 | 0.45244 | 0.45170 | 0.45169 | 0.44321 | 0.44321 | 0.44321 | 0.44321 |" in report
 
     def test_has_speed_and_memory(self, report: str) -> None:
@@ -286,7 +286,7 @@ class TestReport:
         assert all(path.stat().st_size < 200_000 and f"({path.name})" in report for path in folder.iterdir())
 
     def test_of_no_results_is_no_error(self, tmp_path: Path) -> None:
-        assert "not at hand" in criteo_report.report(Results(Path("unused"), SETTINGS), tmp_path)
+        assert "not available" in criteo_report.report(Results(Path("unused"), SETTINGS), tmp_path)
 
 
 def test_without_the_sample_there_are_no_units_for_it(tmp_path: Path) -> None:

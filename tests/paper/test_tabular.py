@@ -223,15 +223,15 @@ class TestReport:
         text = tabular_report.report(self.results(), tmp_path)
         assert "| ours, `sf.tune` | – | – | 0.2600 ± 0.0100 | – | 1.2 |" in text
         assert "0.2861 ± 0.0008" in text
-        assert "100 test and 30,000 training rows of the paper's 39,073: the others are not at hand" in text
+        assert "100 test and 30,000 training rows of the paper's 39,073: the others are not available" in text
         assert (tmp_path / "losses.png").stat().st_size < 200_000
 
-    def test_names_the_sets_that_are_not_at_hand(self, tmp_path: Path) -> None:
+    def test_names_the_sets_that_are_not_available(self, tmp_path: Path) -> None:
         results = self.results()
         assert "| Song year (not run yet) |" in tabular_report.report(results, tmp_path)
         results.units["song/absent"] = {}
         text = tabular_report.report(results, tmp_path)
-        assert "| Song year (not at hand) | 0.9186 ± 0.0037 | (1.164) | 0.8803 ± 0.0018 |" in text
+        assert "| Song year (not available) | 0.9186 ± 0.0037 | (1.164) | 0.8803 ± 0.0018 |" in text
         assert "Higgs (not" not in text
 
     def test_of_no_results_is_no_error(self, tmp_path: Path) -> None:
