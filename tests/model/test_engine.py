@@ -7,13 +7,13 @@ from battery import (
     GRADIENT,
     MODELS,
     EngineBattery,
+    active_features,
     assert_same,
     each_model,
     each_reduction,
     make_groups,
     make_slots,
     make_targets,
-    active_features,
 )
 from splinefm._core import NEAR
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
