@@ -105,11 +105,11 @@ SANITIZED_address := $(KERNEL_TESTS) tests/encode/test_loops.py tests/encode/fie
 SANITIZED_baseline := tests/model/test_engine.py tests/native/test_engine_border.py tests/native/test_explain_terms.py
 SANITIZED_thread := tests/native tests/model/test_engine.py tests/serve/test_scorer.py tests/explain/test_explain.py \
   tests/rank/test_index.py tests/encode/test_encoder.py -k 'native or test_engine or thread or TestEveryModel' \
-  --deselect tests/model/test_engine.py::test_a_whole_gradient_is_that_of_automatic_differentiation
+  --deselect tests/model/test_engine.py::TestCpuEngine::test_a_whole_gradient_is_that_of_automatic_differentiation
 
 paper-quick: native $(VENV)/.test  ## every experiment of paper/ on reduced settings (DATA=folder: read data there, else download)
 	for name in synthetic tabular criteo ab; do \
-	  $(BIN)/python paper/$$name.py --quick $(if $(DATA),--data $(DATA)) || exit 1; \
+	  $(BIN)/python -m paper.$$name.run --quick $(if $(DATA),--data $(DATA)) || exit 1; \
 	done
 
 clean:  ## remove the environment, the module and caches

@@ -8,18 +8,18 @@ made of the loaded model and scores its first row; the index has 1,000 items, an
 There is no peer: `goal_*` is goal / measured, with goals of 0.3 s for the import, 0.5 s for the fit and 50 ms each for
 the scorer and `top_k`. `process_*` in the figures is the time of a whole process, from its start to its end.
 
-    python benchmarks/startup.py [--quick] [--json]
+    python benchmarks/startup.py [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from _shared import finish, make_parser
 
 GOALS = {"import": 0.3, "first_fit": 0.5, "first_scorer": 0.05, "first_topk": 0.05}
 TABLE = """
@@ -88,20 +88,9 @@ def measure(repeats: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three repeats instead of seven")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args()
-    result = measure(3 if options.quick else 7)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, seconds in result["figures"].items():
-        goal = f"   goal {GOALS[name]:.2f} s" if name in GOALS else ""
-        print(f"{name:22}{seconds:8.3f} s{goal}")
-    for name, ratio in result["ratios"].items():
-        print(f"{name:22}{ratio:8.2f}")
+    """Measure, print and save."""
+    options = make_parser(__doc__, "three repeats instead of seven").parse_args()
+    finish(__file__, measure(3 if options.quick else 7), options)
 
 
 if __name__ == "__main__":

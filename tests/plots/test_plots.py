@@ -58,7 +58,7 @@ SEGMENT = {"x": 4.0, "y": 3.0, "c": "b", "m": ["t1"]}
 NASTY = [f"$a_{i}^{{category}} & a name that is far too long to be shown {i}" for i in range(200)]
 
 
-def make_table(seed=0, n=N):
+def plot_table(seed=0, n=N):
     rng = np.random.default_rng(seed)
     table = {
         "x": rng.gamma(2.0, 5.0, n) + 0.5,
@@ -70,7 +70,7 @@ def make_table(seed=0, n=N):
     return table
 
 
-TABLE = make_table()
+TABLE = plot_table()
 
 
 @cache
@@ -85,7 +85,7 @@ def fitted_of(basis=BASES["cubic"], transform=TRANSFORMS["minmax"], loss="logist
         ]
     )
     rng = np.random.default_rng(seed)
-    encoder, model = sf.fit_encoder(schema, make_table(seed)), sf.FM(k=2)
+    encoder, model = sf.fit_encoder(schema, plot_table(seed)), sf.FM(k=2)
     params = init_params(model, encoder.layout, rng, 1.0)
     params["linear"] = rng.normal(size=encoder.layout.n_features).astype(np.float32)
     return sf.Fitted(encoder, model, params, Loss(loss, center=2e5, scale=3e4) if loss == "squared" else Loss(loss))
