@@ -17,12 +17,12 @@ CONFIGURE = $(BIN)/cmake -G Ninja -S . --log-level=WARNING $(TOOLCHAIN) \
   -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-isa test-paper check format stub native wheel sanitize clean paper-quick
+.PHONY: help demo test test-isa test-paper check coverage docs format stub native wheel sanitize clean paper-quick
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: native  ## set up, then bins against splines on built-in data: a table, a picture, a model
+demo: native  ## set up, then bins against splines on built-in data: a table, a plot, a model
 	$(BIN)/splinefm demo --out build/demo
 
 # Bytecode is kept whatever the environment says: else each process that a test starts would compile the package.
@@ -37,12 +37,22 @@ test-paper: native $(VENV)/.test  ## tests of the experiments in paper/
 native: build/native/build.ninja  ## build the module from cpp/ into src/splinefm
 	@$(BIN)/cmake --build build/native --parallel $(JOBS) -- --quiet
 
-check: $(VENV)/.test build/check/build.ninja  ## format, lint, types, warnings of the compiler
+check: $(VENV)/.test build/check/build.ninja  ## format, lint, types, spelling, compiler warnings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/codespell $$(git ls-files)
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'cpp/*.?pp')
 	$(BIN)/cmake --build build/check --parallel $(JOBS) -- --quiet
+
+# Nothing is fetched: fonts are the system's, and search works from disk.
+docs: $(VENV)/.docs  ## build the documentation into build/docs; open build/docs/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo build/docs/index.html
+
+coverage: native $(VENV)/.test  ## run the tests and report the coverage of the Python code
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal --ignore tests/paper \
+	  --cov --cov-report=term --cov-report=html:build/coverage
 
 format: $(VENV)/.test  ## let ruff and clang-format rewrite the files
 	$(BIN)/ruff format .
@@ -132,6 +142,10 @@ $(VENV)/.zig: $(VENV)/.ready
 
 $(VENV)/.test: $(VENV)/.ready
 	SPLINEFM_FROM_SRC=1 SPLINEFM_ZIG= $(PIP) '.[all,dev]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.ready
+	SPLINEFM_FROM_SRC=1 SPLINEFM_ZIG= $(PIP) '.[docs]'
 	touch $@
 
 $(VENV)/.torch: $(VENV)/.test
