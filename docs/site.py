@@ -2,7 +2,8 @@
 
 The README, the changelog and the pages of benchmarks/ and paper/ become pages of the site. Links are
 written for readers of the repository; here they are turned into links of the site. A link to a source
-file leads to a page with its code and, where the link's text is the name of a function or class, to its line.
+file leads to a page with its code; if the text or the fragment of the link is the name of a function or class, to its
+line.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links of the repository into links of the site."""
+    """Turn links of the repository into links of the site; let search find the guide before the reference."""
     here = page.file.src_uri
+    page.meta.setdefault("search", {"boost": 0.5 if here.startswith("reference/") else 2})
 
     def turn(match: re.Match[str]) -> str:
         path = repository_path(here, match["target"])
@@ -82,7 +84,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if uri is None or files.get_file_from_path(uri) is None:
             return match["text"]  # a folder, or a file that the site does not have
         if uri.startswith("source/"):
-            anchor = line_anchor(ROOT / path, match["text"].strip("`"))
+            anchor = line_anchor(ROOT / path, anchor.removeprefix("#") or match["text"].strip("`"))
         return f"{match[1]}({posixpath.relpath(uri, posixpath.dirname(here) or '.')}{anchor})"
 
     return LINK.sub(turn, markdown)
@@ -138,12 +140,12 @@ def reference_pages() -> dict[str, str]:
     pages = {}
     for group, names in REFERENCE.items():
         page = page_of(group)
-        table += [f"## [{group}]({page})", "", "| name | |", "|---|---|"]
+        table += [f"## [{group}]({page})", "", "| name | | |", "|---|---|---|"]
         blocks = [f"# {group}", ""]
         for name in names.split():
-            full = f"splinefm.{name}"
-            table.append(f"| [`sf.{name}`]({page}#{anchor_of(package, name)}) | {summary(package, name)} |")
-            blocks += [f"::: {full}", ""]
+            link = f"[`sf.{name}`]({page}#splinefm.{name})"
+            table.append(f"| {link} | {summary(package, name)} | {source_link(package, name)} |")
+            blocks += [f"::: splinefm.{name}", ""]
         table.append("")
         pages[f"reference/{page}"] = "\n".join(blocks)
     return {"reference/index.md": "\n".join(table), **pages}
@@ -155,6 +157,7 @@ def summary(package: Any, name: str) -> str:
     return " ".join(first.split()).replace("|", "\\|")
 
 
-def anchor_of(package: Any, name: str) -> str:
-    """mkdocstrings anchors an object by the module that defines it."""
-    return f"splinefm.{name}"
+def source_link(package: Any, name: str) -> str:
+    """Where a name is defined, as a link of the repository."""
+    home = package[name].final_target
+    return f"[source](../../{Path(home.filepath).relative_to(ROOT).as_posix()}#{home.name})"

@@ -93,7 +93,9 @@ def test_the_reference_has_every_public_name_once_with_a_line(site):
     assert sorted(names) == sorted([*sf.__all__, *plots])
     table = site.reference_pages()["reference/index.md"]
     for name in names:
-        assert re.search(rf"^\| \[`sf\.{re.escape(name)}`\]\(\S+\) \| \S.* \|$", table, flags=re.MULTILINE), name
+        assert re.search(
+            rf"^\| \[`sf\.{re.escape(name)}`\]\(\S+\) \| \S.* \| \[source\]\(\S+\) \|$", table, flags=re.MULTILINE
+        ), name
 
 
 def test_the_navigation_has_every_page(site):
