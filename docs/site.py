@@ -125,8 +125,8 @@ def add_copy(files: Files, config: MkDocsConfig, uri: str, path: Path) -> None:
 
 def line_anchor(path: Path, name: str) -> str:
     """Anchor of the line that defines a name, or none."""
-    last = re.escape(name.split(".")[-1].removesuffix("()"))
-    pattern = re.compile(rf"^\s*(def|class|struct|void|template.*|inline.*|auto|\w[\w:<>]*)\s+{last}\b")
+    last = re.escape(name.split(".")[-1])
+    pattern = re.compile(rf"^\s*(async def|def|class|struct|void|using)\s+{last}\b")
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if pattern.match(line):
             return f"#__codelineno-0-{number}"
