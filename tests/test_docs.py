@@ -44,7 +44,7 @@ def test_links_inside_the_project_lead_somewhere(page):
     for _, target, anchor in LINK.findall(page.read_text()):
         path = page.parent / target
         if target.startswith("reference/"):
-            continue  # pages that docs/site.py makes
+            continue  # pages that docs/hooks.py makes
         assert path.exists(), f"{page.name} links to {target}"
         if anchor and path.suffix == ".md":
             assert anchor[1:] in anchors_of(path), f"{page.name} links to {target}{anchor}"
@@ -81,7 +81,7 @@ def test_decisions_are_numbered_records_of_at_most_twelve_lines():
 def site():
     pytest.importorskip("mkdocs")
     pytest.importorskip("griffe")
-    spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "site.py")
+    spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "hooks.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
