@@ -125,11 +125,9 @@ private:
         if (p.order < 2 || p.order > 1 << 16) fail("order must be at least 2");
         if (p.width != (is_ffm ? p.k * p.n_fields : p.k)) fail("factors must have k numbers per row (FFM: per field)");
         if (static_cast<std::int64_t>(linear.size()) != p.n_rows) fail("linear must have a number per row of factors");
-        if (encoder->encoder.end_row() > p.n_rows) fail("factors must have all table rows of the fields");
+        if (encoder->encoder.end_row() > p.n_rows) fail("factors must have all features of the fields");
         const std::int64_t pairs = p.n_fields * p.n_fields;
-        const std::int64_t asked = p.model == Model::fwfm   ? pairs
-                                   : p.model == Model::fmfm ? pairs * p.k * p.k
-                                                               : 0;
+        const std::int64_t asked = p.model == Model::fwfm ? pairs : p.model == Model::fmfm ? pairs * p.k * p.k : 0;
         if (static_cast<std::int64_t>(between.size()) < asked)
             fail("between must have a number (FmFM: a matrix) for every pair of fields");
     }

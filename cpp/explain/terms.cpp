@@ -64,7 +64,7 @@ void Terms::read_parameters(const Source& source) {
              source.width == (task.model == Model::ffm ? n_fields * k : k),
          "factors do not have the width of the model");
     task.width = source.width;
-    need(static_cast<std::int64_t>(source.linear.size()) == source.n_rows, "linear must have a number per table row");
+    need(static_cast<std::int64_t>(source.linear.size()) == source.n_rows, "linear must have a number per feature");
     const auto size = static_cast<std::size_t>(n_fields * task.width);
     need(source.center.size() == size && source.slope.size() == size,
          "center and slope must have a vector for every field");
@@ -135,7 +135,7 @@ void Terms::run(Loop loop, const Task& todo) {
                 outside = true;
         }
     });
-    if (outside) throw std::out_of_range("start has table rows that are not there");
+    if (outside) throw std::out_of_range("start has features that are not there");
 }
 
 bool Terms::inside(const Slots& rows, std::int64_t first, std::int64_t last) const {
