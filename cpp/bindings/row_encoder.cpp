@@ -159,7 +159,7 @@ void bind_row_encoder(nb::module_& module) {
         .def("add_given", &add_given, nb::arg("length"), nb::arg("apart"),
              "A field whose reader returns features and weights of every value.")
         .def("encode", &encode, nb::arg("row"), nb::arg("columns"), nb::arg("readers"),
-             "Table rows and weights of terms; where the terms of units end, after a zero; fields of units.");
+             "Features and weights of terms; where the terms of units end, after a zero; fields of units.");
 }
 
 }  // namespace splinefm::bindings

@@ -33,7 +33,7 @@ public:
     std::int64_t width() const { return task.width; }
 
     // See Loops. Throw std::out_of_range if a window of a row is not inside the table.
-    void own(const Slots& rows, const double* offset, double* out);
+    void inner(const Slots& rows, const double* offset, double* out);
     void terms(const Slots& rows, const double* offset, double* out);
     void effects(const Slots& rows, const double* offset, double* out);
     void vectors(const Slots& rows, float* out);

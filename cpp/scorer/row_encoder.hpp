@@ -41,7 +41,7 @@ struct ListField {
     bool averages, apart;
 };
 
-// Table rows and weights that are given.
+// Features and weights that are given.
 struct GivenField {
     std::int64_t length;
     bool apart;

@@ -19,7 +19,7 @@ struct RowUnits {
     const float* weights;        // of terms
     const std::int32_t* ends;    // unit u has terms ends[u] to ends[u + 1] - 1
     const std::int32_t* owners;  // fields of units, none smaller than the one before
-    float* vectors;              // room to work in
+    float* vectors;              // workspace
 };
 
 }  // namespace splinefm

@@ -11,7 +11,7 @@
 namespace splinefm {
 
 struct Terms {
-    // Room for so many terms; nothing is allocated later.
+    // Capacity in terms; nothing is allocated later.
     explicit Terms(std::int64_t most) : rows(most), owners(most), ends(most + 1), weights(most) {}
 
     void clear() { n_terms = n_units = 0; }

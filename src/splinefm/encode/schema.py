@@ -71,7 +71,7 @@ class Schema:
                 'to read a column twice, name the second field otherwise and give it column="..."'
             )
 
-    @cached_property  # tables have thousands of columns, and much asks for their names
+    @cached_property  # tables may have thousands of columns, and their names are read often
     def names(self) -> tuple[str, ...]:
         """Names of the fields."""
         return tuple(item.name for item in self.fields)
@@ -83,9 +83,9 @@ class Schema:
 
     @cached_property
     def column_indices(self) -> tuple[int, ...]:
-        """For each field the place of its column among `columns`."""
-        place = {name: i for i, name in enumerate(self.columns)}
-        return tuple(place[item.column] for item in self.fields)
+        """For each field the index of its column in `columns`."""
+        index = {name: i for i, name in enumerate(self.columns)}
+        return tuple(index[item.column] for item in self.fields)
 
     def on_column(self, column: str) -> tuple[Field, ...]:
         """The fields that read a column."""
@@ -262,7 +262,7 @@ def _is_default(value: Any, item: Any) -> bool:
         return True
     if not (default is None or default == ""):
         return False
-    try:  # what the object fills in by itself, such as the column of a field, need not be told
+    try:  # what the object fills in by itself, such as the column of a field, is left out
         return bool(replace(value, **{item.name: default}) == value)
     except ValueError:
         return False

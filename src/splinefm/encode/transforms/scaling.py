@@ -113,7 +113,7 @@ class Log:
 class ArcsinhSquare:
     """u = (w(x) - w(low)) / (w(high) - w(low)) with w(x) = sign(x) asinh(|x|)².
 
-    Near zero w is about x², far out it grows as log(2x)²: for counts and amounts with a heavy tail.
+    Close to zero, w is about x²; far out it grows as log(2x)². Use it for counts and amounts with a heavy tail.
 
     Parameters
     ----------
