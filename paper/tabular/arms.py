@@ -25,7 +25,7 @@ class Arm(Protocol):
     """Contract of a compared method."""
 
     def tune(self, about: About, train: pa.Table, held_out: pa.Table, settings: Json) -> Json:
-        """Return the best hyper-parameters on `held_out`, as {"params": ..., "value": ..., and what the search was like}."""
+        """Return {"params": the best on `held_out`, "value": their loss, ... facts about the search}."""
 
     def predict(
         self, about: About, params: Json, train: pa.Table, rows: pa.Table, seed: int, threads: int
