@@ -1,8 +1,8 @@
-"""How accurate are the defaults, with nothing chosen per data set?
+"""How accurate are the defaults, without tuning per data set?
 
-California housing and Adult are split as by the paper's authors (scikit-learn's `train_test_split(test_size=0.2,
-random_state=42)`), Higgs by its `origin` column. `sf.fit_model` gets the training part and holds a tenth of it back for
-early stopping; the test part is scored once per seed, with the default model and with FFM(k=8). The figures are
+California housing and Adult are split as the paper's authors do (scikit-learn's `train_test_split(test_size=0.2,
+random_state=42)`), Higgs by its `origin` column. `sf.fit_model` gets the training part and holds back a tenth of it for
+early stopping. The test part is scored once per seed, with the default model and with FFM(k=8). Figures are
 standardized RMSE (housing) and cross-entropy.
 
     python benchmarks/accuracy.py --data DIR [--quick] [--json] [--save]

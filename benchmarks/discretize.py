@@ -1,14 +1,15 @@
-"""How many simulated bins does a bound on the score error take, and are they better than bins that were trained?
+"""How many simulated bins keep the score error within a bound, and do they beat trained bins?
 
-Synthetic clicks of `splinefm demo` (one numerical column), and California housing (eight) where `--data` names a
-folder with `california_housing.parquet`. Two questions per data set:
+Data sets are the synthetic clicks of `splinefm demo` (one numerical column) and, with `--data`, California housing
+(eight columns, `california_housing.parquet`). Two questions per data set:
 
-- Bins for a bound of 1e-2 and of 1e-3 on the change of any score, all columns together: adaptive ones
-  (`sf.discretize(fitted, max_error=...)`) against equal widths in u, as many for each column. `uniform_vs_adaptive` is
-  the ratio of their numbers.
-- Held-out loss of a model trained with splines and read in 200 bins per column, against the same model trained with 200
-  bins per column, transforms, penalties and seeds being equal. `trained_vs_simulated` is the ratio of the losses; for
-  the clicks that of their distances from the loss of the true probabilities, since no model can be below that.
+- How many bins keep every score within 1e-2 and 1e-3, all columns together? Adaptive bins
+  (`sf.discretize(fitted, max_error=...)`) are compared with equal widths in u, the same number for each column.
+  `uniform_vs_adaptive` is the ratio of their numbers.
+- What is the held-out loss of a model trained with splines and served through 200 bins per column, compared with a
+  model trained with 200 bins per column? Transforms, penalties and seeds are equal. `trained_vs_simulated` is the ratio
+  of the losses. For the clicks it is the ratio of the distances to the loss of the true probabilities, since no model
+  can be below that.
 
     python benchmarks/discretize.py [--data DIR] [--quick] [--json] [--save]
 """
@@ -73,7 +74,7 @@ def california(folder: Path) -> Task:
 
 
 def with_bins(schema: sf.Schema) -> sf.Schema:
-    """The schema with trained bins in place of splines."""
+    """Return the schema with trained bins instead of splines."""
     items = (replace(item, basis=sf.Bins(BINS)) if isinstance(item, sf.Numerical) else item for item in schema)
     return sf.Schema(tuple(items))
 

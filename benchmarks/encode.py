@@ -1,8 +1,8 @@
-"""How fast does a table become an encoding, against scikit-learn's transformers for the same job?
+"""How fast does a table become slots, compared with scikit-learn's transformers for the same job?
 
-1,000,000 rows, 13 numerical columns (quantile transform, cubic splines on 20 segments) and 26 categorical ones
-(100,000 distinct values in all, Zipf). Each contender runs in a process of its own, so that peak memory is its
-own; it does the job three times and the first does not count. The contenders take turns, the best run counts.
+The table has 1,000,000 rows, 13 numerical columns (quantile transform, cubic splines on 20 segments) and 26 categorical
+ones (100,000 distinct values in all, Zipf). Each contender runs in a separate process, which makes peak memory
+comparable. It does the job three times; the first does not count. Contenders alternate, and the best run counts.
 
     python benchmarks/encode.py [--quick] [--json] [--save]
 """
@@ -73,7 +73,7 @@ def _contender(name: str, path: str) -> tuple[float, float, float]:
         table = pa.ipc.open_file(file).read_all()
     threads = 1 if name == "splinefm, 1 thread" else None
     runs = [run_sklearn(table) if name == "sklearn" else run_splinefm(table, threads) for _ in range(3)]
-    # The first run also pays for compiling and for memory that the process never touched; its peak is the peak.
+    # The first run also pays for memory that the process maps for the first time; its peak is the peak.
     return min(run[0] for run in runs[1:]), min(run[1] for run in runs[1:]), runs[0][2]
 
 

@@ -1,13 +1,13 @@
-"""How long do exact Shapley values take, against the plain prediction of the same rows?
+"""How long do exact Shapley values take, compared with plain prediction of the same rows?
 
-100,000 rows, 26 categorical columns (100,000 distinct values in all, Zipf) and 13 numerical ones (cubic splines on 20
-segments): 39 fields. Both start from the same encoded rows and use the same threads; the parameters are random, which
-makes no difference to the time. The background of 10,000 rows is prepared once, and timed apart: the time per
-explained row does not depend on it. In the run it is checked that the values of a row sum to its score less the mean.
-Contenders take turns, the best turn counts.
+There are 100,000 rows with 26 categorical columns (100,000 distinct values in all, Zipf) and 13 numerical ones (cubic
+splines on 20 segments): 39 fields. Both contenders start from the same slots and use the same threads. Parameters are
+random, which makes no difference to the time. The background of 10,000 rows is prepared once and timed separately: the
+time per explained row does not depend on it. The run checks that the values of a row sum to its score minus the mean.
+Contenders alternate, and the best round counts.
 
-`predict_vs_shapley` is the time of a prediction / the time of Shapley values, of the slower of the two rated models;
-the goal is at least 0.2.
+`predict_vs_shapley` is the time of prediction / the time of Shapley values, for the slower of the two rated models; the
+goal is at least 0.2.
 
     python benchmarks/explain.py [--quick] [--json] [--save]
 """
@@ -37,7 +37,7 @@ def make_rows(rows: int) -> tuple[sf.Encoder, Slots]:
 
 
 def check(fitted: sf.Fitted, slots: Slots, background: sf.Background) -> None:
-    """The values of a row sum to its score less the mean of the background, and compiling is done."""
+    """Check that the values of a row sum to its score minus the mean of the background."""
     found, scores = sf.shapley_values(fitted, slots, background), fitted.scores(slots)
     gap = float(np.abs(found.scores - scores).max())
     if gap > 1e-4 * max(1.0, float(np.abs(scores).max())):

@@ -1,10 +1,11 @@
-"""How many rows per second does an FFM train, against libffm?
+"""How many rows per second does an FFM train on, compared with libffm?
 
-Rows of 39 categorical fields with 100,000 features in all (Zipf, exponent 1.2): libffm knows numbers only as the
-factors of a feature, so there are no splines here. libffm (through the package pylibffm, which brings it compiled;
-`pip install pylibffm`) updates after every row, in threads without locks; ours after every 4096 rows. Both use Adagrad.
-The time of a pass of libffm is the difference between five passes and one, which leaves out the reading of its file;
-the best of three runs of either.
+Rows have 39 categorical fields with 100,000 features in all (Zipf, exponent 1.2). There are no splines, because libffm
+treats a number only as the factor of one feature. libffm (`pip install pylibffm`) updates after every row, in threads
+without locks; ours updates after every 4096 rows. Both use Adagrad. The time of a pass of libffm is the difference
+between five passes and one, which excludes reading its file. The best of three runs counts for both.
+
+`k4_vs_libffm` and `k8_vs_libffm` have two threads; the goal is 2.
 
     python benchmarks/libffm.py [--quick] [--json] [--save]
 """
@@ -53,7 +54,7 @@ def our_speed(k: int, rows: int, rounds: int, threads: int) -> float:
         FFM(k), slots.layout, params, optimizer=Optimizer("adagrad", 0.1), batch_size=BATCH, threads=threads
     )
     weight, best = np.ones(rows), 0.0
-    for _ in range(rounds + 1):  # the first pass compiles
+    for _ in range(rounds + 1):  # the first pass warms up
         begin = time.perf_counter()
         for at in range(0, rows, BATCH):
             engine.step(slots, y, weight, np.arange(at, min(rows, at + BATCH)))
@@ -80,7 +81,7 @@ def their_seconds(k: int, rows: int, passes: int) -> float:
 
 
 def in_child(function: str, *arguments: object, threads: int) -> float:
-    """Call a function in a process of its own: the threads of libffm are set by the environment."""
+    """Call a function in a new process: the environment sets the threads of libffm."""
     code = f"import {Path(__file__).stem} as b; print('=', b.{function}{tuple(arguments)!r})"
     paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": paths}
@@ -89,7 +90,7 @@ def in_child(function: str, *arguments: object, threads: int) -> float:
 
 
 def measure(rows: int, rounds: int) -> Result:
-    """Rows per second of both, in turns; the ratios that are relied on have two threads."""
+    """Measure rows per second of both, alternating."""
     figures: dict[str, float] = {}
     for k in (4, 8):
         for threads in range(1, THREADS + 1):

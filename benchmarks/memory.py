@@ -1,10 +1,9 @@
-"""How much memory does training on a Parquet folder take that is larger than memory should be?
+"""How much memory does training on a large Parquet folder take?
 
-20,000,000 rows with the shape of the Criteo data: 13 numerical columns and 26 categorical ones (1,000,000 distinct
-values in all, Zipf, exponent 1.2), in files of 1,000,000 rows with one row group each, which is the hardest to read a
-little at a time. The folder is written to a temporary place (about 1.2 GB) and deleted afterwards. A process of its own
-infers the schema, fits the encoder and trains an FwFM (k = 8) for one epoch; the peak of its resident memory counts,
-against a limit of 2 GB.
+The folder has 20,000,000 rows with the shape of the Criteo data: 13 numerical columns and 26 categorical ones
+(1,000,000 distinct values in all, Zipf, exponent 1.2). Files have 1,000,000 rows in one row group, which is the hardest
+case for reading in small pieces. The folder (about 1.2 GB) is temporary. A new process infers the schema, fits the
+encoder and trains an FwFM (k = 8) for one epoch. Its peak resident memory counts, against a limit of 2 GB.
 
     python benchmarks/memory.py [--quick] [--json] [--save] [--folder DIR]
 """

@@ -1,20 +1,20 @@
-"""How long does it take to find the best 100 of a million items, against reading them once, and against LightGBM?
+"""How long does it take to find the best 100 of a million items, compared with a matrix product and with LightGBM?
 
-1,000,000 items with 10 fields, contexts with 10 others (on either side 3 numerical ones, cubic splines on 20 segments,
-and 7 categorical ones, 10,000 distinct values each, Zipf); k = 8; parameters are random, which makes no difference to
-the time. A request is a dict of raw values; its time is all of `ItemIndex.top_k`, from the dict to ids and scores. One
-thread. Contenders take turns:
+There are 1,000,000 items with 10 fields and contexts with 10 others: on each side 3 numerical ones (cubic splines on 20
+segments) and 7 categorical ones (10,000 distinct values each, Zipf); k = 8. Parameters are random, which makes no
+difference to the time. A request is a dict of raw values, and its time is all of `ItemIndex.top_k`, from the dict to
+ids and scores, with one thread. Contenders alternate:
 
-- `matrix @ vector`: NumPy's product of the same vectors, as a matrix with a line per item, in float32. Where its
-  transpose, `vector @ matrix`, is faster, that is in the figures as well.
-- LightGBM, 300 trees of 63 leaves, which predicts the same candidates: the fields of a context with those of each item,
-  ready as a matrix of float64. It predicts a sample of them, five times beside each model, and its time is scaled up.
+- `matrix @ vector`: NumPy's product with the matrix of item vectors in float32. The product with the transposed matrix
+  is in the figures as well.
+- LightGBM, 300 trees of 63 leaves, predicts the same candidates from a float64 matrix that is ready. It predicts a
+  sample of them, five times beside each model, and its time is scaled up.
 
 `matvec_vs_topk` is the time of `matrix @ vector` / the time of top-100, `topk_vs_lightgbm` the time of LightGBM / the
-time of top-100, medians, of the model for which it is lowest; the goals are at least 1/1.5 and 300. An index chooses
-its form: `effects` in the figures is 1 where items are features, whose effects are looked up, and 0 where they are
-vectors, as those of int8 always are. The quick run has 200,000 items with the FFM, because the matrix of all has 3.2
-GB, and the time of LightGBM for as many.
+time of top-100. Both are ratios of medians, for the model with the lowest ratio; the goals are 1/1.5 and 300. An index
+chooses its form: `effects` in the figures is 1 where items are stored as features whose effects are looked up, and 0
+where they are vectors, as int8 always is. The quick run has 200,000 items with the FFM, because the matrix of all items
+takes 3.2 GB, and scales LightGBM accordingly.
 
     python benchmarks/rank.py [--quick] [--json] [--save]
 """
@@ -57,7 +57,7 @@ def make_encoder() -> sf.Encoder:
 
 
 def check(index: sf.ItemIndex, matrix: Any, offsets: Any, context: Columns) -> None:
-    """The best items are those that the product and a sort find, and compiling is done."""
+    """Check that the best items are those that the product and a sort find."""
     ids, scores = index.top_k(context, BEST)
     queries, constants = index.queries(index.encode_context(context))
     every = matrix @ queries[0] + offsets + constants[0]
@@ -82,19 +82,19 @@ def measure_model(
         "matvec": lambda context: matrix @ query,
         "encode": index.encode_context,
     }
-    figures |= take_turns(jobs, requests, {"lightgbm": trees})
+    figures |= alternate(jobs, requests, {"lightgbm": trees})
     figures["lightgbm_ms"] = figures.pop("lightgbm_p50_ms") * N_ITEMS / SAMPLE
     figures.pop("lightgbm_p99_ms")
     few = requests[: max(10, len(requests) // 5)]
     if matrix.nbytes < 1 << 30:
         transposed = np.ascontiguousarray(matrix.T)
-        figures |= take_turns({"transposed_matvec": lambda context: query @ transposed}, few)
+        figures |= alternate({"transposed_matvec": lambda context: query @ transposed}, few)
     small = sf.ItemIndex(fitted, items, ids=np.arange(n_items), dtype="int8")
-    figures |= take_turns({"int8_topk": lambda context: small.top_k(context, BEST)}, few)
+    figures |= alternate({"int8_topk": lambda context: small.top_k(context, BEST)}, few)
     return figures | {"float32_error_measured": index.error.measured, "int8_error_measured": small.error.measured}
 
 
-def take_turns(jobs: Jobs, requests: list[Columns], seldom: Jobs | None = None) -> dict[str, float]:
+def alternate(jobs: Jobs, requests: list[Columns], seldom: Jobs | None = None) -> dict[str, float]:
     """Median and 99th percentile of jobs on the same requests, of the seldom ones on five of them."""
     long = seldom or {}
     times: dict[str, list[float]] = {name: [] for name in [*jobs, *long]}

@@ -1,14 +1,14 @@
-"""How long does one row take, as a dict from a web request, against LightGBM's predict of one row?
+"""How long does one row take, as a dict from a web request, compared with LightGBM?
 
-26 categorical columns (100,000 categories in all, Zipf, as text) and 13 numerical ones (cubic splines on 20 segments).
-Every row is parsed from JSON right before its call, so that it is new to everybody; parsing is not timed, looking up
-categories is. The parameters of our models are random, which makes no difference to the time. LightGBM has 300 trees of
-63 leaves on the same columns, and gets them as an array with categories as codes, one thread: by `Booster.predict`, and
-by the function of its C interface that is made for single rows (`LGBM_BoosterPredictForMatSingleRowFast`), called from
-Python. In the run it is checked that scores agree with those of a table. Contenders take turns in blocks of rows.
+There are 26 categorical columns (100,000 categories in all, Zipf, as text) and 13 numerical ones (cubic splines on 20
+segments). Every row is parsed from JSON right before its call, so no contender has seen it; parsing is not timed,
+looking up categories is. Parameters of our models are random, which makes no difference to the time. LightGBM has 300
+trees of 63 leaves on the same columns and gets an array with integer codes for categories, with one thread: by
+`Booster.predict`, and by the C function for single rows (`LGBM_BoosterPredictForMatSingleRowFast`), called from Python.
+The run checks that scores agree with those of a table. Contenders alternate in blocks of rows.
 
-`p50_vs_lightgbm` is the median of LightGBM's faster way / the median of the slowest of our rated models; the goal is 1,
-and at most 25 µs for each of them. `first` is the time to the first score in a new process.
+`p50_vs_lightgbm` is the median of LightGBM's faster way / the median of the slowest of our rated models. The goals are
+1, and at most 25 µs for each of them. `first` is the time to the first score in a new process.
 
     python benchmarks/single_row.py [--quick] [--json] [--save]
 """
@@ -138,7 +138,7 @@ def make_contenders(scorers: dict[str, Any], booster: Any, codes: np.ndarray) ->
 
 
 def measure_calls(contenders: dict[str, Contender], texts: list[str]) -> dict[str, dict[str, float]]:
-    """Percentiles of the time of one call, in µs; contenders take turns in blocks of rows."""
+    """Percentiles of the time of one call, in µs; contenders alternate in blocks of rows."""
     clock = time.perf_counter_ns
     times: dict[str, list[int]] = {name: [] for name in contenders}
     for first in range(0, len(texts), BLOCK):
@@ -149,21 +149,21 @@ def measure_calls(contenders: dict[str, Contender], texts: list[str]) -> dict[st
                 call(row)
                 times[name].append(clock() - begin)
     return {
-        name: {f"p{q}_us": float(np.percentile(own, q)) / 1e3 for q in (50, 99)} | {"calls": float(len(own))}
-        for name, own in times.items()
+        name: {f"p{q}_us": float(np.percentile(values, q)) / 1e3 for q in (50, 99)} | {"calls": float(len(values))}
+        for name, values in times.items()
     }
 
 
 def measure_many(scorer: Any, texts: list[str]) -> dict[str, float]:
-    """Median µs per row of a list of rows, by `many` and by a loop of calls, in blocks that take turns."""
+    """Median µs per row of a list of rows, by `many` and by a loop of calls, in alternating blocks."""
     blocks: dict[str, list[float]] = {"many": [], "loop": []}
-    for turn, first in enumerate(range(0, len(texts), BLOCK)):
-        for name in sorted(blocks, reverse=turn % 2 == 1):  # who comes second finds the categories in the cache
+    for i, first in enumerate(range(0, len(texts), BLOCK)):
+        for name in sorted(blocks, reverse=i % 2 == 1):  # who comes second finds the categories in the cache
             rows = [json.loads(text) for text in texts[first : first + BLOCK]]
             begin = time.perf_counter()
             _ = scorer.many(rows) if name == "many" else [scorer(row) for row in rows]
             blocks[name].append((time.perf_counter() - begin) / len(rows))
-    return {f"{name}_us_per_row": float(np.median(own)) * 1e6 for name, own in blocks.items()}
+    return {f"{name}_us_per_row": float(np.median(values)) * 1e6 for name, values in blocks.items()}
 
 
 def measure_first() -> dict[str, float]:

@@ -1,15 +1,14 @@
-"""How many rows per second does training process, against torch?
+"""How many rows per second does training process, compared with torch?
 
-Rows with the shape of the Criteo data: 26 categorical fields with 1,000,000 features in all (Zipf, exponent 1.2) and 13
-numerical ones (cubic splines on 20 segments, and a row for missing values). Both contenders start from the same
-parameters and get the same batches of 4096 encoded rows; in the run it is checked that the first batch has the same
-loss for both. Encoding and the making of batches are not timed. Ours takes several batches per call, as many as in
-training.
+Rows have the shape of the Criteo data: 26 categorical fields with 1,000,000 features in all (Zipf, exponent 1.2) and 13
+numerical ones (cubic splines on 20 segments, and a feature for missing values). Both contenders start from the same
+parameters and get the same batches of 4096 encoded rows; the run checks that the loss of the first batch is the same.
+Encoding and building batches are not timed. A call of ours gets several batches, as many as in training.
 
-Of torch the fastest of several variants counts (see `peers/torch_fm.py`): each is tried, the fastest takes turns with
-ours, and if it is faster with fewer threads, that counts. `*_vs_torch` is torch as it comes; `*_vs_tuned_torch` is it
-with huge pages and an allocator that keeps its memory, which few people set. Of ours the faster of Adagrad and AdamW
-counts. Every model runs in a process of its own; the best turn counts.
+Of torch the fastest of several variants counts (see `peers/torch_fm.py`), with fewer threads if that is faster.
+`*_vs_torch` is torch with default settings; `*_vs_tuned_torch` adds huge pages and an allocator that keeps its memory,
+which few people set. Of ours the faster of Adagrad and AdamW counts. Every model runs in a separate process; contenders
+alternate, and the best round counts.
 
     python benchmarks/train.py [--quick] [--json] [--save]
 """
@@ -59,7 +58,7 @@ class Size:
 
     batches: int
     rounds: int
-    seconds: float  # per turn
+    seconds: float  # per round
     ffm_features: int
     optimizers: tuple[str, ...]  # of ours
     torch: tuple[bool, ...]  # whether tuned
@@ -181,7 +180,7 @@ def rows_per_second(steps: Steps, seconds: float) -> float:
 
 
 def measure_model(name: str, size: Size, tuned: bool) -> Speeds:
-    """Rows per second of every contender; runs in a process of its own."""
+    """Measure rows per second of every contender; runs in a separate process."""
     prepare_torch(tuned)
     say(f"{name}: data and start values")
     model = (RATED | FURTHER)[name]
@@ -195,20 +194,20 @@ def measure_model(name: str, size: Size, tuned: bool) -> Speeds:
         for threads in range(THREADS, 0, -1):
             say(f"{name}: splinefm {optimizer}, {threads} threads")
             steps = our_steps(model, params, slots, y, optimizer, threads)
-            loss = steps[0][1]()  # and compile
+            loss = steps[0][1]()
             if peer and not abs(loss - peer.loss) < 1e-4:
                 raise RuntimeError(f"{name}: the loss of the first batch is {loss}, with torch it is {peer.loss}")
-            for _, step in steps:  # touch what was allocated
+            for _, step in steps:  # so that allocated pages are mapped
                 step()
             contenders[f"splinefm {optimizer}, {threads} threads"] = steps
         say(f"{name}: {size.rounds} rounds")
         for _ in range(size.rounds):
             for threads in range(THREADS, 0, -1):
-                turns = {key: steps for key, steps in contenders.items() if f" {threads} threads" in key}
+                round_steps = {key: steps for key, steps in contenders.items() if f" {threads} threads" in key}
                 if peer:
                     set_torch_threads(threads)
-                    turns[f"torch {peer.variant}, {threads} threads"] = peer.steps
-                for key, steps in turns.items():
+                    round_steps[f"torch {peer.variant}, {threads} threads"] = peer.steps
+                for key, steps in round_steps.items():
                     speeds[key] = max(speeds.get(key, 0.0), rows_per_second(steps, size.seconds))
         del contenders, steps
         gc.collect()

@@ -1,6 +1,7 @@
 """How deep the tests go (see support.py)."""
 
 import gc
+from typing import IO
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,9 +18,19 @@ gc.disable()
 
 # No deadline: other processes may delay an example by any time. A battery runs for several engines.
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.differing_executors]}
-settings.register_profile("quick", max_examples=20, **COMMON)
+settings.register_profile("quick", max_examples=12, **COMMON)
 settings.register_profile("thorough", max_examples=100, **COMMON)
 settings.load_profile("thorough" if THOROUGH else "quick")
+
+
+@pytest.fixture
+def empty_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save figures as empty files, for tests of the words and files around them: drawing takes most of the time."""
+
+    def savefig(figure: object, file: IO[bytes], *, format: str, **options: object) -> None:
+        file.write(b'<svg viewBox="0 0 1 1"><style></style></svg>' if format == "svg" else b"empty")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", savefig)
 
 
 def pytest_collection_finish() -> None:

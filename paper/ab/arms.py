@@ -30,36 +30,36 @@ NAMES = {
 
 
 class Truth:
-    """Knows the click probabilities: what is left of its errors is the noise of clicks."""
+    """Predicts the true click probabilities; its remaining errors are click noise."""
 
     def __init__(self) -> None:
         self.seconds = Json()
 
     def predict(self, auctions: Auctions) -> FloatArray:
-        """Click probabilities of all candidates."""
+        """Return the click probabilities of all candidates."""
         return auctions.ctr
 
     def learn(self, shown: pa.Table) -> None:
-        """Nothing."""
+        """Learn nothing."""
 
 
 class Direct:
-    """The model of another arm, served as it is: its auctions are its own, what it learns from is the other arm's."""
+    """Serves the model of another arm without bins: it has separate auctions but learns nothing from them."""
 
     def __init__(self, ranker: Ranker) -> None:
         self.ranker, self.seconds = ranker, Json()
 
     def predict(self, auctions: Auctions) -> FloatArray:
-        """Click probabilities of all candidates."""
+        """Return the click probabilities of all candidates."""
         return _predict(self.ranker.estimator.fitted_, auctions)
 
     def learn(self, shown: pa.Table) -> None:
-        """Nothing."""
+        """Learn nothing."""
 
 
 @dataclass
 class Ranker:
-    """A model that is fitted to the log, and refreshed by `partial_fit` with what it has shown in the last hour.
+    """A model fitted to the log and refreshed every hour by `partial_fit` with the impressions that it showed.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Ranker:
     seconds: Json = field(default_factory=lambda: {"fit": 0.0, "refresh": 0.0})
 
     def fit(self, log: pa.Table) -> None:
-        """The first fit."""
+        """Fit to the log."""
         started = time.process_time()
         tried = [clone(self.estimator).set_params(smoothness=value) for value in self.grid] or [self.estimator]
         self.estimator = min((one.fit(log, target="click") for one in tried), key=_validation_loss)
@@ -85,14 +85,14 @@ class Ranker:
         self.seconds["fit"] = time.process_time() - started
 
     def learn(self, shown: pa.Table) -> None:
-        """One pass over the impressions of an hour; `click` says which of them were clicked."""
+        """Make one pass over the impressions of an hour; the column `click` has their outcomes."""
         started = time.process_time()
         self.estimator.partial_fit(shown, target="click")
         self._publish()
         self.seconds["refresh"] += time.process_time() - started
 
     def predict(self, auctions: Auctions) -> FloatArray:
-        """Click probabilities of all candidates."""
+        """Return the click probabilities of all candidates."""
         return _predict(self.served, auctions)
 
     def _publish(self) -> None:
@@ -109,7 +109,7 @@ def _predict(fitted: sf.Fitted, auctions: Auctions) -> FloatArray:
 
 
 def make_rankers(settings: Json, seed: int) -> dict[str, Ranker]:
-    """The arms that learn. They differ in the basis of recency alone."""
+    """Return the arms that learn; they differ only in the basis of recency."""
     n_bins = settings["fine_bins"]
     fine = np.geomspace(settings["recency_low"], settings["recency_high"], n_bins + 1).tolist()
     return {
@@ -130,7 +130,7 @@ def _bins(edges: list[float]) -> sf.Bins:
 
 
 def _estimator(basis: Any, settings: Json, seed: int, **options: Any) -> sf.SplineFMClassifier:
-    """The library's defaults; bins are not smoothed, since that is not what conventional binning does."""
+    """Return an estimator with default settings; bins are not smoothed, as in conventional binning."""
     categories = [sf.Categorical(name) for name in FIELDS if name != "recency"]
     schema = sf.Schema((*categories, sf.Numerical("recency", basis=basis)))
     # No second training on all rows of the log, which would take as long again.

@@ -11,14 +11,14 @@ from paper.harness import Json, Options, Results, read_options, read_settings, r
 
 
 def units(settings: Json) -> dict[str, tuple[Any, ...]]:
-    """Every world with every seed."""
+    """Return every world with every seed."""
     return {
         f"{world}, seed {seed}": (settings, world, seed) for seed in settings["seeds"] for world in settings["worlds"]
     }
 
 
 def run(options: Options, settings: Json) -> Path:
-    """Do what is not done yet, and write the report; its path."""
+    """Run the units without results, write the report and return its path."""
     results = Results.open(options, settings)
     run_units(results, units(settings), simulate, options)
     return write_report(options.out, report(results, options.out))

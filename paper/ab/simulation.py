@@ -17,7 +17,7 @@ N_GROUPS = 10  # of recency, each with a tenth of the impressions of the log
 
 
 class Served(NamedTuple):
-    """What an arm has shown in an hour, an entry per impression, and the money of all its auctions."""
+    """Impressions of an arm in an hour, one entry each, and the revenue and value of all its auctions."""
 
     ads: Ads
     predicted: FloatArray
@@ -27,12 +27,12 @@ class Served(NamedTuple):
     value: float
 
     def table(self) -> pa.Table:
-        """The impressions and their clicks, to learn from."""
+        """Return impressions and clicks as training rows."""
         return self.ads.table().append_column("click", pa.array(self.click.astype(np.int8)))
 
 
 def run_auctions(auctions: Auctions, predicted: FloatArray) -> Served:
-    """Our ranker's best ad by bid × predicted CTR is shown if it beats the offer of the other rankers.
+    """Show our best ad by bid × predicted CTR where it beats the offer of the other rankers.
 
     The advertiser pays per click what was needed to win: the second best of our ads or the other rankers' offer,
     divided by the predicted CTR. Where the other rankers win, their offer is what the platform earns. `value` is
@@ -53,7 +53,7 @@ def run_auctions(auctions: Auctions, predicted: FloatArray) -> Served:
 
 
 def make_log(world: World, settings: Json) -> pa.Table:
-    """Impressions before the test: a random candidate of every auction is shown."""
+    """Return the impressions before the test: every auction shows a random candidate."""
     parts = []
     for hour in range(24 * settings["log_days"]):
         auctions = world.auctions(hour, settings["log_auctions_per_hour"])
@@ -64,7 +64,7 @@ def make_log(world: World, settings: Json) -> pa.Table:
 
 
 class Record:
-    """What is measured of an arm."""
+    """Measurements of an arm."""
 
     def __init__(self, groups: FloatArray) -> None:
         self.groups = groups
@@ -72,7 +72,7 @@ class Record:
         self.revenue = self.value = 0.0
 
     def add(self, served: Served) -> None:
-        """One hour."""
+        """Add an hour."""
         group = np.searchsorted(self.groups, served.ads.recency)
         columns = (served.predicted, served.ctr, served.click, np.ones(len(group)))
         self.sums.append(np.array([np.bincount(group, column, N_GROUPS) for column in columns]))
@@ -80,7 +80,7 @@ class Record:
         self.value += served.value
 
     def summary(self) -> Json:
-        """Hourly errors, and errors by recency."""
+        """Return hourly errors and errors by recency."""
         sums = np.array(self.sums)
         predicted, ctr, click, _ = sums.sum(axis=2).T
         by_group, total = sums.sum(axis=0), sums.sum(axis=(0, 2))
@@ -101,12 +101,12 @@ class Record:
 
 
 def _error(predicted: FloatArray, measured: FloatArray) -> FloatArray:
-    """Relative errors; where nothing was measured there is none."""
+    """Return relative errors, 0 where nothing was measured."""
     return np.divide(predicted, measured, out=np.ones_like(predicted), where=measured > 0.0) - 1.0
 
 
 def simulate(settings: Json, kind: str, seed: int) -> Json:
-    """One world, all arms: every arm meets the same auctions, and learns from what it has shown itself."""
+    """Run all arms in one world: they meet the same auctions and learn from their own impressions."""
     world = World(settings, kind, seed)
     log = make_log(world, settings)
     rankers = make_rankers(settings, seed)
@@ -136,6 +136,6 @@ def simulate(settings: Json, kind: str, seed: int) -> Json:
 
 
 def _per_hour(arm: Arm, n_hours: int) -> Json:
-    """Processor seconds of the first fit, and of a refresh."""
+    """Return processor seconds of the first fit and of a refresh."""
     seconds = arm.seconds
     return {"fit": round(seconds["fit"], 2), "refresh": round(seconds["refresh"] / n_hours, 4)} if seconds else {}

@@ -46,11 +46,11 @@ class Ads(NamedTuple):
     recency: FloatArray
 
     def table(self) -> pa.Table:
-        """A row per ad."""
+        """Return one row per ad."""
         return pa.table({name: getattr(self, name).ravel() for name in FIELDS})
 
     def take(self, at: Any) -> Ads:
-        """Some of them."""
+        """Return some of the ads."""
         return Ads(*(column[at] for column in self))
 
 
@@ -99,14 +99,14 @@ class World:
         self.returns = np.diff(edges) * returns
 
     def _draw_sales(self, rng: np.random.Generator, n_categories: int) -> list[FloatArray]:
-        """Times of the sales of each category, in hours; products were looked at up to 30 days before the log."""
+        """Draw the times of each category's sales, in hours; views go back 30 days before the log."""
         begin, end = -self.settings["recency_high"], float(self.n_hours)
         mean = self.settings["sales_per_day"] * (end - begin) / 24.0
         times = [rng.uniform(begin, end, rng.poisson(mean)) for _ in range(n_categories)]
         return times[:1] * n_categories if self.kind == "bursts" else times
 
     def _draw_drift(self, rng: np.random.Generator, n_categories: int) -> FloatArray:
-        """The walk of each category, hours × categories."""
+        """Draw the random walk of each category, hours × categories."""
         steps = rng.normal(0.0, self.settings["drift_step"], (self.n_hours, n_categories))
         drift = np.zeros((self.n_hours, n_categories))
         for hour in range(1, self.n_hours):
@@ -114,7 +114,7 @@ class World:
         return drift
 
     def views(self, time: FloatArray, category: int) -> FloatArray:
-        """The rate at which people look at products of a category, relative to its mean over a day without sales."""
+        """Return the rate of product views of a category, relative to its mean over a day without sales."""
         if self.kind == "calm":
             return np.ones_like(time)
         sales = self.sales[category]
@@ -124,7 +124,7 @@ class World:
         return np.asarray(evening * (1.0 + boost * near))
 
     def auctions(self, hour: int, mean_number: float) -> Auctions:
-        """The auctions of an hour; about as many as given, more in the evening."""
+        """Return the auctions of an hour: about `mean_number`, more in the evening."""
         rng = np.random.default_rng([self.seed, 1, hour])
         number = int(rng.poisson(mean_number * np.exp(0.5 * np.cos(2.0 * np.pi * (hour - 20.0) / 24.0))))
         shape = (number, self.settings["candidates"])
@@ -154,7 +154,7 @@ class World:
         return Ads(campaign, category, device, region, np.full(shape, hour % 24), recency)
 
     def click_probability(self, ads: Ads, hour: int) -> FloatArray:
-        """The truth."""
+        """Return the true click probabilities."""
         category, recency = ads.category, ads.recency
         if self.kind == "steps":
             recency = self._coarse(recency)
@@ -165,7 +165,7 @@ class World:
         return np.asarray(1.0 / (1.0 + np.exp(-(level + self.drift[hour][category] - fall + bump))))
 
     def _coarse(self, recency: FloatArray) -> FloatArray:
-        """The middle of the coarse bin of each value, in log(r)."""
+        """Return the middle of each value's coarse bin, in log(r)."""
         edges = np.maximum(self.settings["coarse_edges"], self.settings["recency_low"])
         middle = np.sqrt(edges[:-1] * edges[1:])
         return np.asarray(middle[np.clip(np.searchsorted(edges, recency, side="right") - 1, 0, len(middle) - 1)])

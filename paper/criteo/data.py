@@ -32,14 +32,14 @@ _BLOCK = 16 << 20
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows to learn from, to choose by and to test on: tables, or Parquet files."""
+    """Training, validation and test rows: tables or Parquet files."""
 
     train: pa.Table | Path
     validation: pa.Table | Path
     test: pa.Table | Path
 
     def names(self) -> list[str]:
-        """The columns without the label; a sample may not have all of them."""
+        """Return the columns without the label; a sample may lack some."""
         return [name for name in schema_of(self.train).names if name != LABEL]
 
 
@@ -49,7 +49,7 @@ def schema_of(part: pa.Table | Path) -> pa.Schema:
 
 
 def largest(part: pa.Table | Path, name: str) -> float:
-    """The largest value of a column; of a file from its statistics, without reading it."""
+    """Return the largest value of a column; for a file, from its statistics."""
     if isinstance(part, pa.Table):
         return float(pc.max(part[name]).as_py())
     with pq.ParquetFile(part) as file:
@@ -59,13 +59,13 @@ def largest(part: pa.Table | Path, name: str) -> float:
 
 
 def find_whole(folder: Path | None) -> Path | None:
-    """The original file, if it is there; it has to be fetched by hand, because its terms have to be accepted."""
+    """Return the original file if it exists; download it manually, because its terms must be accepted."""
     paths = [] if folder is None else [folder / name for name in FILES]
     return next((path for path in paths if path.exists()), None)
 
 
 def split_sample(path: Path, seed: int) -> Parts:
-    """A sample in random order, cut in the same proportions; another seed is another cut."""
+    """Split a sample randomly in the same proportions, by seed."""
     table = pq.read_table(path)
     order = np.random.default_rng(seed).permutation(table.num_rows)
     cut = {name: slice(*(round(table.num_rows * day / 7) for day in days)) for name, days in PARTS.items()}
@@ -73,7 +73,7 @@ def split_sample(path: Path, seed: int) -> Parts:
 
 
 def convert(source: Path, folder: Path) -> Json:
-    """Cut a text file by the order of its rows into three Parquet files; returns the rows of each."""
+    """Split a text file by row order into three Parquet files; return the number of rows of each."""
     folder.mkdir(parents=True, exist_ok=True)
     n_rows = count_lines(source)
     if n_rows < 7:
@@ -95,18 +95,18 @@ def convert(source: Path, folder: Path) -> Json:
 
 
 def parts_of(folder: Path) -> Parts:
-    """The files that `convert` has written."""
+    """Return the files that `convert` wrote."""
     return Parts(**{name: folder / f"{name}.parquet" for name in PARTS})
 
 
 def count_lines(path: Path) -> int:
-    """Lines of a text file, gzipped or not."""
+    """Count the lines of a text file, gzipped or not."""
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
 def read_lines(path: Path) -> Iterator[pa.RecordBatch]:
-    """Blocks of rows in the order of the file; an empty cell is missing."""
+    """Yield blocks of rows in file order; an empty cell is missing."""
     try:
         reader = csv.open_csv(
             path,

@@ -26,7 +26,7 @@ BINS = 40
 
 
 def compare_on_sample(path: Path, split: int, k: int, arm: str, settings: Json) -> Json:
-    """An arm on one random split of the sample."""
+    """Run an arm on one random split of the sample."""
     parts = split_sample(path, split)
     if arm == "defaults":
         return defaults(k, split, parts)
@@ -34,12 +34,12 @@ def compare_on_sample(path: Path, split: int, k: int, arm: str, settings: Json) 
 
 
 def compare_on_whole(folder: Path, k: int, arm: str, settings: Json) -> Json:
-    """An arm on the whole file, by time; the seed is the authors'."""
+    """Run an arm on the whole file, split by time, with the authors' seed."""
     return tune_and_test(arm, k, 42, parts_of(folder), settings, settings["whole"] | {"threads": None})
 
 
 def histograms(parts: Parts) -> Json:
-    """Rows per piece of [0, 1] of each integer column after arcsinh² and scaling by its largest value."""
+    """Return histograms of each integer column after arcsinh² and scaling by its largest value."""
     columns = {}
     for name in INTEGERS:
         transform = sf.ArcsinhSquare(low=0.0, high=largest(parts.train, name))
@@ -52,7 +52,7 @@ def histograms(parts: Parts) -> Json:
 
 
 def sample_units(settings: Json, folder: Path | None) -> dict[str, Unit]:
-    """Every arm and k on every split of the sample, if it is available."""
+    """Return every arm and k on every split of the sample, if it is available."""
     if folder is None or not (path := folder / SAMPLE).exists():
         return {}
     how = settings["sample"]
@@ -65,7 +65,7 @@ def sample_units(settings: Json, folder: Path | None) -> dict[str, Unit]:
 
 
 def whole_units(settings: Json, folder: Path) -> dict[str, Unit]:
-    """Every arm and k on the whole file."""
+    """Return every arm and k on the whole file."""
     return {f"whole/k {k}/{arm}": (folder, k, arm, settings) for k in settings["whole"]["ks"] for arm in ARMS}
 
 
@@ -77,7 +77,7 @@ def size_units(settings: Json) -> dict[str, Unit]:
 
 
 def run_whole(results: Results, source: Path, settings: Json, options: Options) -> None:
-    """The paper's experiment; the converted file is kept."""
+    """Run the paper's experiment; the converted file is kept."""
     folder = CACHE / "criteo"
     run_units(results, {"whole/parts": (source, folder)}, convert, options)
     run_units(results, {"histograms": (parts_of(folder),)}, histograms, options)
@@ -86,7 +86,7 @@ def run_whole(results: Results, source: Path, settings: Json, options: Options) 
 
 
 def main() -> None:
-    """Run what has no result yet, and write the tables."""
+    """Run the units without results and write the tables."""
     options = read_options("criteo", __doc__)
     settings = read_settings("criteo", options.quick)
     results = Results.open(options, settings)

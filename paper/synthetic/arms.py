@@ -15,23 +15,23 @@ from splinefm.model.optimizers import Group, Optimizer
 
 
 def make_schema(basis: Any) -> sf.Schema:
-    """Three categories, and recency divided by 40."""
+    """Return three categories, and recency divided by 40."""
     recency = sf.Numerical("recency", transform=sf.MinMax(low=0.0, high=40.0), basis=basis, missing="error")
     return sf.Schema((*(sf.Categorical(name) for name in CATEGORIES), recency))
 
 
 def bins(knots: int) -> sf.Bins:
-    """Bins between so many break-points."""
+    """Return bins between `knots` breakpoints."""
     return sf.Bins(knots - 1)
 
 
 def splines(knots: int) -> sf.BSpline:
-    """Cubic splines with so many break-points."""
+    """Return cubic splines with `knots` breakpoints."""
     return sf.BSpline(segments=knots - 1, degree=3)
 
 
 def fit_as_authors(train: Clicks, basis: Any, settings: Json, seed: int) -> sf.Fitted:
-    """Adagrad at a constant rate, L2, no shuffling, the last epoch: the engine without the library's training loop.
+    """Train with Adagrad at a constant rate, L2, no shuffling, last epoch: the engine without our training loop.
 
     The authors multiply all feature values x by ½. With v' = v / 2 this is the same as values of x, start values
     in ±¼ instead of ±½, half of the learning rate (Adagrad does not see the scale of a gradient) and four times the
@@ -60,7 +60,7 @@ def fit_as_authors(train: Clicks, basis: Any, settings: Json, seed: int) -> sf.F
 
 
 def fit_by_library(train: Clicks, basis: Any, settings: Json, seed: int, smoothness: float) -> sf.Fitted:
-    """`fit_model`: a share of the training rows chooses the epoch, then the model is trained on all of them."""
+    """Train by `fit_model`: a share of the training rows chooses the epoch, then the model is refit on all."""
     return sf.fit_model(
         train.table,
         "click",
@@ -72,5 +72,5 @@ def fit_by_library(train: Clicks, basis: Any, settings: Json, seed: int, smoothn
 
 
 def validation_loss(fitted: sf.Fitted) -> float:
-    """Of the best epoch."""
+    """Return the validation loss of the best epoch."""
     return min(epoch.validation_loss for epoch in fitted.history)

@@ -25,17 +25,17 @@ class Clicks(NamedTuple):
     probability: FloatArray
 
     def take(self, rows: npt.NDArray[np.int64]) -> Clicks:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Clicks(self.table.take(rows), self.probability[rows])
 
     @property
     def click(self) -> FloatArray:
-        """1 for a click, 0 for none."""
+        """Return 1 for a click, 0 for none."""
         return np.asarray(self.table["click"].to_numpy(), float)
 
 
 def make_clicks(settings: Json) -> Clicks:
-    """All rows of the experiment."""
+    """Return all rows of the experiment."""
     return _make_clicks(settings["rows"], settings["data_seed"], settings["label_seed"])
 
 
@@ -54,7 +54,7 @@ def _make_clicks(n_rows: int, data_seed: int, label_seed: int) -> Clicks:
 
 
 def split(settings: Json, repetition: int) -> tuple[Clicks, Clicks]:
-    """Training and test rows of a repetition: the same for every arm and number of knots."""
+    """Return training and test rows of a repetition, the same for every arm and number of knots."""
     clicks = make_clicks(settings)
     order = np.random.default_rng([settings["data_seed"], repetition]).permutation(settings["rows"])
     return clicks.take(order[: settings["train_rows"]]), clicks.take(order[settings["train_rows"] :])

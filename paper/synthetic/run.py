@@ -18,7 +18,7 @@ from splinefm.learn.metrics import logloss
 
 
 def units(settings: Json) -> dict[str, tuple[Any, ...]]:
-    """All panels of curves, every number of knots with every repetition, and the time of fits."""
+    """Return all panels of curves, every number of knots with every repetition, and the timing."""
     bases: dict[str, Any] = {f"curves {count} bins": sf.Bins(count) for count in settings["panel_bins"]}
     bases |= {f"curves {settings['panel_knots']} knots": splines(settings["panel_knots"])}
     panels = {name: (settings, "panel", basis) for name, basis in bases.items()}
@@ -31,12 +31,12 @@ def units(settings: Json) -> dict[str, tuple[Any, ...]]:
 
 
 def work(settings: Json, kind: str, *arguments: Any) -> Json:
-    """One unit."""
+    """Run one unit."""
     return KINDS[kind](settings, *arguments)
 
 
 def learn_curves(settings: Json, basis: Any) -> Json:
-    """The curves of all segments, trained as the authors do on the first split, and their test loss."""
+    """Return the curves of all segments, trained as the authors do on the first split, and the test loss."""
     train, test = split(settings, 0)
     fitted = fit_as_authors(train, basis, settings, 0)
     recency = np.linspace(0.0, 40.0, settings["panel_points"])
@@ -45,7 +45,7 @@ def learn_curves(settings: Json, basis: Any) -> Json:
 
 
 def compare_arms(settings: Json, knots: int, repetition: int) -> Json:
-    """Test losses of all arms on the same split, with the same seed."""
+    """Return test losses of all arms on the same split with the same seed."""
     train, test = split(settings, repetition)
     unit: Json = {"optimal": logloss(test.click, test.probability), "test_loss": {}}
 
@@ -67,7 +67,7 @@ def compare_arms(settings: Json, knots: int, repetition: int) -> Json:
 
 
 def time_fits(settings: Json) -> Json:
-    """Seconds of a fit with a middling number of knots, the best of several."""
+    """Return the fastest of several fits with a medium number of knots."""
     train, _ = split(settings, 0)
     knots = settings["knots"][len(settings["knots"]) // 2]
     fits: dict[str, tuple[Any, ...]] = {
@@ -97,7 +97,7 @@ def _test_loss(fitted: sf.Fitted, test: Clicks) -> float:
 
 
 def run(options: Options, settings: Json) -> Path:
-    """Do what is not done yet, and write the report; its path."""
+    """Run the units without results, write the report and return its path."""
     results = Results.open(options, settings)
     make_clicks(settings)
     run_units(results, units(settings), work, options)

@@ -22,29 +22,29 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Arm(Protocol):
-    """What the experiment asks of a method."""
+    """Contract of a compared method."""
 
     def tune(self, about: About, train: pa.Table, held_out: pa.Table, settings: Json) -> Json:
-        """The best parameters on `held_out`, as {"params": ..., "value": ..., and what the search was like}."""
+        """Return {"params": the best on `held_out`, "value": their loss, ... facts about the search}."""
 
     def predict(
         self, about: About, params: Json, train: pa.Table, rows: pa.Table, seed: int, threads: int
     ) -> FloatArray:
-        """Predictions of a model that was fitted to `train`, for `rows`."""
+        """Fit to `train` and return predictions for `rows`."""
 
 
 def loss_name(about: About) -> LossName:
-    """What is minimized."""
+    """Return the name of the training loss."""
     return "squared" if about.task == "regression" else "logistic"
 
 
 def targets(about: About, table: pa.Table) -> FloatArray:
-    """The target as numbers."""
+    """Return the target as numbers."""
     return np.asarray(table[about.target].to_numpy(), np.float64)
 
 
 def metric(about: About, y: FloatArray, prediction: FloatArray, scale: float) -> float:
-    """RMSE in units of `scale`, the standard deviation of the training targets; or cross-entropy."""
+    """Return RMSE in units of `scale`, the standard deviation of the training targets, or cross-entropy."""
     if about.task == "regression":
         return float(np.sqrt(np.mean((y - prediction) ** 2)) / scale)
     p = np.clip(prediction, 1e-15, 1.0 - 1e-15)
@@ -148,11 +148,11 @@ class PaperArm:
 
 
 def is_category(column: pa.Field) -> bool:
-    """Whether a column of the four sets holds categories: those that are text."""
+    """Return whether a column of the four sets is categorical, which means text."""
     return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
 def _value(about: About, epoch: Epoch) -> float:
-    """What is reported, of an epoch: half squared errors of a standardized target, or cross-entropy."""
+    """Return the reported metric of an epoch, whose loss is half the squared error or cross-entropy."""
     loss = epoch.validation_loss
     return float(np.sqrt(2.0 * loss)) if about.task == "regression" else loss

@@ -41,7 +41,7 @@ class NotAvailable(FileNotFoundError):
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a data set.
+    """Facts about a data set.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ SETS = {
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set, cut as in the paper; the target is numbers, and 0 or 1 for labels."""
+    """A data set, split as in the paper, with a numerical target (0 or 1 for labels)."""
 
     name: str
     train: pa.Table
@@ -90,12 +90,12 @@ class DataSet:
 
     @property
     def about(self) -> About:
-        """What is known of it."""
+        """Facts about it."""
         return SETS[self.name]
 
 
 def find(name: str, folder: Path | None) -> Path | None:
-    """The file of a data set; without a folder it is downloaded first. None where a folder does not have it."""
+    """Return the file of a data set, None if the folder lacks it; without a folder, download it first."""
     path = (folder or CACHE) / SETS[name].file
     if path.exists():
         return path
@@ -103,7 +103,7 @@ def find(name: str, folder: Path | None) -> Path | None:
 
 
 def load(name: str, folder: Path | None, rows: int = 0) -> DataSet:
-    """Read a data set and cut it as the authors did; `rows` above 0 takes so many of each part."""
+    """Read a data set and split it as the authors did; `rows` above 0 limits each part."""
     path = find(name, folder)
     if path is None:
         raise NotAvailable(
@@ -117,7 +117,7 @@ def load(name: str, folder: Path | None, rows: int = 0) -> DataSet:
 
 
 def cut(name: str, table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Training and test part: every fifth row by lot, as in the authors' code, unless the file says otherwise."""
+    """Return training and test part: a random fifth, as in the authors' code, unless the file has a split."""
     about = SETS[name]
     if about.target not in table.column_names:
         raise ValueError(
@@ -142,7 +142,7 @@ def _as_numbers(adult: pa.Table) -> pa.Table:
 
 
 def download(name: str, folder: Path) -> Path:
-    """Get a data set from where it is published, and write its Parquet file."""
+    """Download a data set from its publisher and write its Parquet file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / SETS[name].file
     try:
@@ -176,7 +176,7 @@ def _adult(folder: Path) -> pa.Table:
 
 
 def read_adult(text: bytes, part: str) -> pa.Table:
-    """One of the two files of Adult; the second has a line of text first, and dots after its labels."""
+    """Read one of the two files of Adult; the second starts with a line of text and has dots after labels."""
     lines = [line.strip().rstrip(b".") for line in text.splitlines() if line.count(b",") == len(ADULT_COLUMNS) - 1]
     table = csv.read_csv(
         io.BytesIO(b"\n".join(lines).replace(b", ", b",")),

@@ -18,7 +18,7 @@ Estimator = sf.SplineFMClassifier | sf.SplineFMRegressor
 
 @dataclass(frozen=True)
 class Defaults:
-    """Nothing is chosen: the schema is inferred, everything else is as it comes."""
+    """An inferred schema and default settings."""
 
     def tune(self, about: About, train: pa.Table, held_out: pa.Table, settings: Json) -> Json:
         return {"params": {}}
@@ -31,7 +31,7 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Variant(Defaults):
-    """The defaults with the model of a given name."""
+    """The defaults with another model."""
 
     model: str
 
@@ -71,7 +71,7 @@ class Tuned(Defaults):
 
 
 def make_estimator(about: About, params: Json, seed: int, threads: int) -> Estimator:
-    """An estimator with parameters as they are in the results."""
+    """Return an estimator with the parameters of the results file."""
     kind = sf.SplineFMRegressor if about.task == "regression" else sf.SplineFMClassifier
     settings: dict[str, Any] = dict(params)
     if "model" in settings:
@@ -94,6 +94,6 @@ def describe_estimator(estimator: Estimator) -> Json:
 
 
 def fit_predict(about: About, estimator: Estimator, train: pa.Table, rows: pa.Table) -> FloatArray:
-    """Predictions for rows: values, or probabilities of a 1."""
+    """Fit and return predictions: values, or probabilities of a 1."""
     estimator.fit(train, target=about.target)
     return estimator.fitted_.predict(rows, threads=estimator.n_jobs)

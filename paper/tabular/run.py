@@ -42,7 +42,7 @@ PROTOCOLS = ("paper", "honest")
 
 
 def describe(name: str, settings: Json, folder: Path | None) -> Json:
-    """What of a data set is available."""
+    """Return how much of a data set is available."""
     data = load(name, folder, settings["rows"])
     return {"train_rows": data.train.num_rows, "test_rows": data.test.num_rows}
 
@@ -55,7 +55,7 @@ def tune(name: str, protocol: str, arm: str, settings: Json, folder: Path | None
 
 
 def inner_split(train: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The four fifths, cut again into four fifths to learn from and one to choose by."""
+    """Split the four fifths again: four fifths to train on and one to choose by."""
     kept, held_out = train_test_split(range(train.num_rows), test_size=0.2, random_state=42)
     return train.take(kept), train.take(held_out)
 
@@ -69,7 +69,7 @@ def score(name: str, arm: str, params: Json, seed: int, settings: Json, folder: 
 
 
 def measure(name: str, arm: str, params: Json, settings: Json, folder: Path | None) -> Json:
-    """Seconds of a fit on two cores, the better of two: the first may compile."""
+    """Return the seconds of a fit on two cores, the better of two."""
     data = load(name, folder, settings["rows"])
     seconds = []
     for _ in range(2):
@@ -80,7 +80,7 @@ def measure(name: str, arm: str, params: Json, settings: Json, folder: Path | No
 
 
 def tuning_units(name: str, settings: Json, folder: Path | None) -> dict[str, Unit]:
-    """A search for each arm but our defaults, in both protocols."""
+    """Return a search for each arm except our defaults, in both protocols."""
     arms = [arm for arm in ARMS if arm != "defaults"]
     return {
         f"{name}/{protocol}/{arm}/tune": (name, protocol, arm, settings, folder)
@@ -90,7 +90,7 @@ def tuning_units(name: str, settings: Json, folder: Path | None) -> dict[str, Un
 
 
 def units(name: str, settings: Json, folder: Path | None, results: Results) -> dict[str, Unit]:
-    """A fit for every arm and seed; the defaults look at nothing, so that both protocols are one for them."""
+    """Return a fit for every arm and seed; the defaults choose nothing, so both protocols are the same."""
     seeds = {"paper": settings["paper_seeds"], "honest": settings["seeds"]}
     found: dict[str, Unit] = {}
     for protocol in PROTOCOLS:
@@ -113,7 +113,7 @@ def variant_units(name: str, settings: Json, folder: Path | None) -> dict[str, U
 
 
 def timing_units(name: str, settings: Json, folder: Path | None, results: Results) -> dict[str, Unit]:
-    """Every arm once more with two threads, one after another."""
+    """Return every arm with two threads, to run one after another."""
     return {
         f"{name}/seconds/{arm}": (name, arm, chosen(results, name, "honest", arm), settings, folder)
         for arm in (*ARMS, *VARIANTS)
@@ -121,13 +121,13 @@ def timing_units(name: str, settings: Json, folder: Path | None, results: Result
 
 
 def chosen(results: Results, name: str, protocol: str, arm: str) -> Json:
-    """The parameters that a search has found; none for arms without one."""
+    """Return the parameters that a search found, none for arms without a search."""
     params: Json = results.units.get(f"{name}/{protocol}/{arm}/tune", {}).get("params", {})
     return params
 
 
 def run(results: Results, name: str, settings: Json, options: Options) -> None:
-    """The arms on one data set."""
+    """Run the arms on one data set."""
     run_units(results, {f"{name}/about": (name, settings, options.data)}, describe, replace(options, only=""))
     tuning = tuning_units(name, settings, options.data)
     run_units(results, tuning, tune, options)
@@ -136,7 +136,7 @@ def run(results: Results, name: str, settings: Json, options: Options) -> None:
 
 
 def is_available(name: str, folder: Path | None, results: Results) -> bool:
-    """Whether a data set can be read; one that cannot is left out, and the report says so."""
+    """Return whether a data set can be read; the report names those that cannot."""
     try:
         load(name, folder)
     except NotAvailable as error:
@@ -147,7 +147,7 @@ def is_available(name: str, folder: Path | None, results: Results) -> bool:
 
 
 def main() -> None:
-    """Run what has no result yet, and write the tables."""
+    """Run the units without results and write the tables."""
     options = read_options("tabular", __doc__)
     settings = read_settings("tabular", options.quick)
     results = Results.open(options, settings)

@@ -22,7 +22,7 @@ MOST_ROUNDS, PATIENCE = 3000, 50
 
 @dataclass(frozen=True)
 class LightGBM:
-    """Boosted trees; the number of rounds comes from early stopping.
+    """Boosted trees; early stopping sets the number of rounds.
 
     A trial stops early on the rows that compare the trials. The models that are reported stop early on a tenth of the
     training rows, drawn by their seed, and are fitted again on all of them for as many rounds, as ours are.
@@ -53,7 +53,7 @@ class LightGBM:
 
 @dataclass(frozen=True)
 class Rows:
-    """Numbers, with codes for categories; `categorical` are their columns."""
+    """Numbers, with integer codes for the columns in `categorical`."""
 
     X: FloatArray
     y: FloatArray
@@ -61,7 +61,7 @@ class Rows:
 
 
 class Encoder:
-    """Categories as numbers in the order in which they come up; new ones are missing."""
+    """Encodes categories as integers in order of appearance; new ones are missing."""
 
     def __init__(self, about: About, train: pa.Table) -> None:
         self.about = about
