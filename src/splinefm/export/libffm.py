@@ -40,7 +40,7 @@ from splinefm.encode.slots import Slots, expand_windows
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
-from splinefm.learn.container import check_destination, replacing
+from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
 from splinefm.model.family import through
@@ -191,7 +191,7 @@ def _own_weight(fitted: Fitted, f: int) -> np.float32:
         return np.float32(0.0)
     way_out = f'fit with reduction="sum", or use {_onnx()}'
     if isinstance(item, Numerical):
-        way_out = f"bins have no such pairs: export what {as_bins(item.name)} makes"
+        way_out = f"bins have no such pairs: export the result of {as_bins(item.name)}"
     problem = f'field {item.name!r} has reduction="identity", and libffm has no counterpart of the'
     between = fitted.model.between(fitted.params, f, f)
     if between.ndim:

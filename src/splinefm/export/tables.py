@@ -31,7 +31,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.special import Comparison
 from splinefm.encode.tables.names import quoted
-from splinefm.learn.container import sync_folder
+from splinefm.learn.files.container import sync_folder
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]

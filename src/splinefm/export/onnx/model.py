@@ -15,7 +15,7 @@ import numpy.typing as npt
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.export.onnx.fields import field_units
 from splinefm.export.onnx.inputs import NO_INTEGER, check_export, missing_text
-from splinefm.learn.container import check_destination, replacing
+from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def export_onnx(
     Raises
     ------
     ValueError
-        For what a graph cannot hold: custom transforms and bases (with bins it can, see
+        For what ONNX cannot express: custom transforms and bases (with bins it can, see
         `sf.discretize`), `unseen="hash"`, and more than 2 GB.
 
     Examples
