@@ -78,9 +78,10 @@ class FFM(WithSettings):
 
     def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
         """For each other field e, Σ p_u[f] over its units: they meet the part of field f that is meant for e."""
-        n_fields = P.shape[2] // self.k
-        owner = ((unit_field[:, None] == np.arange(n_fields)) & (unit_field != f)[:, None]).astype(np.float64)
-        return np.asarray(np.einsum("nuk,ue->nek", P[:, :, self.columns(f)], owner, optimize=True)).reshape(len(P), -1)
+        slope = np.zeros((len(P), P.shape[2] // self.k, self.k))
+        for u in np.flatnonzero(unit_field != f):
+            slope[:, unit_field[u]] += P[:, u, self.columns(f)]
+        return slope.reshape(len(P), -1)
 
     def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
         """Σ_I Σ_C s_f[e]' s_e[f]."""
