@@ -380,9 +380,7 @@ class TestDamage:
         whole = path.read_bytes()
         for length in [*range(60), *range(60, len(whole), 23), len(whole) - 1]:
             path.write_bytes(whole[:length])
-            with pytest.raises(
-                sf.ModelFileError, match=r"model\.sfm.*(empty|truncated|not a model file|damaged).*;"
-            ):
+            with pytest.raises(sf.ModelFileError, match=r"model\.sfm.*(empty|truncated|not a model file|damaged).*;"):
                 sf.load(path, mmap=mmap)
 
     def test_a_cut_is_told_from_a_file_of_another_kind(self, path):
