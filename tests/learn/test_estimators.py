@@ -28,7 +28,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import splinefm as sf
 from splinefm.encode.tables import files
 from splinefm.learn import fitted as fitted_module
-from splinefm.learn.estimators.parameters import Settings
+from splinefm.learn.estimators.parameters import EstimatorSettings
 
 QUICK = {"epochs": 4, "learning_rate": 0.02, "n_jobs": 1, "validation": 0}
 
@@ -638,7 +638,7 @@ def test_every_parameter_is_documented_and_typed(kind):
     section = inspect.getdoc(kind).split("Parameters\n----------\n")[1].split("\n\n")[0]
     documented = [name for line in re.findall(r"^(\S.*) : ", section, re.MULTILINE) for name in line.split(", ")]
     assert documented == names and "{" not in re.sub(r"\{[\"\d].*\}", "", section)
-    assert set(Settings.__annotations__) == set(names) - {"model", "loss", "class_weight"}
+    assert set(EstimatorSettings.__annotations__) == set(names) - {"model", "loss", "class_weight"}
     assert set(kind().get_params(deep=False)) == set(names)
 
 

@@ -28,7 +28,7 @@ _MODEL_PREFIX = "model__"
 _VALIDATION: float = (fit_model.__kwdefaults__ or {})["validation"]
 
 
-class Settings(TypedDict, total=False):
+class EstimatorSettings(TypedDict, total=False):
     """The keyword parameters of both estimators; `SplineFMParameters.__init__` has their defaults."""
 
     schema: Schema | None
