@@ -16,7 +16,7 @@ DOORS_LAST = ["plots", "serve", "report", "cli"]
 ALLOWED = {folder: PATH[:place] for place, folder in enumerate(PATH)}
 ALLOWED |= dict.fromkeys(GOOD_FOR, PATH)
 ALLOWED |= {folder: PATH + GOOD_FOR + DOORS_LAST[:place] for place, folder in enumerate(DOORS_LAST)}
-SHARED = {"_core", "_memory", "_wording"}
+SHARED = {"_checks", "_core", "_memory", "_parallel", "_wording"}
 MOST_MODULES = 15
 OPTIONAL = [
     "torch",

@@ -340,11 +340,11 @@ def test_other_losses_only_as_raw_scores(tmp_path):
 
 
 def test_bad_arguments(tmp_path):
-    with pytest.raises(TypeError, match=r"a sf.Fitted is needed, got str"):
+    with pytest.raises(TypeError, match=r"fitted must be a sf.Fitted, got str"):
         sf.export_libffm("model.sfm", tmp_path / "model.ffm")
-    with pytest.raises(TypeError, match=r"a sf.Fitted is needed, got dict"):
+    with pytest.raises(TypeError, match=r"fitted must be a sf.Fitted, got dict"):
         sf.export_libffm_rows({}, TABLE, tmp_path / "rows.txt")
-    with pytest.raises(ValueError, match='format must be "text" or "binary", got \'json\''):
+    with pytest.raises(ValueError, match="format must be one of 'text', 'binary', got 'json'"):
         sf.export_libffm(example(), tmp_path / "model.ffm", format="json")
     with pytest.raises(IsADirectoryError, match="is a folder; add a file name"):
         sf.export_libffm(example(), tmp_path)
@@ -359,7 +359,7 @@ def test_a_failed_export_leaves_the_old_file(tmp_path):
     path.write_text("old")
     broken = make([sf.Categorical("c")], sf.FM(k=2), {"c": ["a", "b"]})
     broken.params["factors"][-1, 0] = np.inf
-    with pytest.raises(ValueError, match="infinite or no numbers; fit it anew"):
+    with pytest.raises(ValueError, match="contain NaN or infinity; refit it"):
         sf.export_libffm(broken, path)
     assert path.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == ["model.ffm"]
 

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.encode.transforms.families import FAMILIES
 from splinefm.export.onnx import graph as onnx_graph
+from splinefm.export.onnx.bases import graph_windows
 from splinefm.export.onnx.graph import Graph
-from splinefm.export.onnx.numbers import count_up_to, pieces_of, to_unit, windows
+from splinefm.export.onnx.pieces import count_up_to, pieces_of
+from splinefm.export.onnx.transforms import to_unit
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
 from support import examples
@@ -176,7 +178,7 @@ SHAPES = {
 }
 for family in FAMILIES:
     for shapes in SHAPES.get(family, [()]):
-        place = (0.0, 1.0) if family in ("beta", "kumaraswamy") else (3, 20)  # whole numbers are numbers, too
+        place = (0.0, 1.0) if family in ("beta", "kumaraswamy") else (3, 20)  # integers are numbers, too
         TRANSFORMS.append(sf.BestFitCDF(family=family, params=(*place, *shapes)))
 
 
@@ -270,7 +272,7 @@ def test_weights_of_any_spline_are_those_of_the_basis(inner, degree, periodic, u
     values = np.random.default_rng(0).normal(size=basis.sizes[0]).astype(np.float32)  # of the functions
 
     def spline(g, x):
-        (window,) = windows(g, item, x)
+        (window,) = graph_windows(g, item, x)
         places = g("Add", g("Unsqueeze", window.start, np.array([1])), np.arange(window.width)[None])
         weighted = g("Mul", g("Gather", values[window.functions], places), window.weight)
         return g("ReduceSum", weighted, np.array([1]), keepdims=0)
@@ -377,20 +379,20 @@ def test_whole_numbers_as_categories(tmp_path):
     check(fitted, session, {"i": [3, None, 99, -7, 2**62], "c": list("aabbz")}, integers=["i"])
     assert {value.name: value.type for value in session.get_inputs()} == {"i": "tensor(int64)", "c": "tensor(string)"}
     check(fitted, export(fitted, tmp_path), {"i": [3, None, 99, -7, 2**62], "c": list("aabbz")})
-    with pytest.raises(ValueError, match="'c' has the category 'a', which is no whole number"):
+    with pytest.raises(ValueError, match="'c' has the category 'a', which is not an integer"):
         sf.export_onnx(fitted, tmp_path / "model.onnx", integers=["i", "c"])
     with pytest.raises(ValueError, match=r"categorical fields, which are \['i', 'c'\]; got 'x'"):
         sf.export_onnx(fitted, tmp_path / "model.onnx", integers=["x"])
     with pytest.raises(ValueError, match=r"write integers=\['i'\]"):
         sf.export_onnx(fitted, tmp_path / "model.onnx", integers="i")
-    with pytest.raises(ValueError, match="something else than whole numbers"):
+    with pytest.raises(ValueError, match="something other than integers"):
         sf.onnx_inputs(fitted, {"i": ["x"], "c": ["a"]}, integers=["i"])
 
 
 @pytest.mark.parametrize("name", ["007", "+1", "1.0", "", "9223372036854775808", "-9223372036854775808", "-0", "1e3"])
 def test_names_that_are_not_those_of_whole_numbers(name, tmp_path):
     fitted = make([sf.Categorical("i", vocabulary=["1", name])], sf.FM(k=2), {"i": ["1", "1"]})
-    with pytest.raises(ValueError, match="no whole number"):
+    with pytest.raises(ValueError, match="not an integer"):
         sf.export_onnx(fitted, tmp_path / "model.onnx", integers=["i"])
 
 
@@ -504,7 +506,7 @@ def test_opsets(opset, tmp_path):
 
 @pytest.mark.parametrize("opset", [16, 10_000, 17.5, True, "17"])
 def test_bad_opsets(opset, tmp_path):
-    with pytest.raises(ValueError, match="opset must be a whole number from 17 to"):
+    with pytest.raises(ValueError, match="opset must be an integer from 17 to"):
         sf.export_onnx(example(), tmp_path / "model.onnx", opset=opset)
 
 
@@ -543,7 +545,7 @@ def test_hashed_categories_cannot_be_exported(field, tmp_path):
 
 
 def test_bad_arguments(tmp_path):
-    with pytest.raises(TypeError, match=r"a sf.Fitted is needed, got dict; an estimator has one in fitted_"):
+    with pytest.raises(TypeError, match=r"fitted must be a sf.Fitted, got dict; an estimator has one in fitted_"):
         sf.export_onnx({}, tmp_path / "model.onnx")
     with pytest.raises(IsADirectoryError, match=r"is a folder; add a file name, such as 'model.onnx'"):
         sf.export_onnx(example(), tmp_path)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 import splinefm as sf
+from splinefm.encode.transforms.pieces import raw_edges
 from splinefm.export import tables as module
-from splinefm.export.tables import raw_edges
 from splinefm.learn.losses import Loss
 from splinefm.model.family import init_params
 from support import examples
@@ -434,7 +434,7 @@ class TestFolder:
             sf.export_tables(binned_of(), folder)
         (folder / ("notes.txt" if content == "both" else content)).write_text("{}")
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
-        with pytest.raises(FileExistsError, match="something else than exported tables"):
+        with pytest.raises(FileExistsError, match="something other than exported tables"):
             sf.export_tables(binned_of(), folder)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 

@@ -59,7 +59,7 @@ class TestRandomState:
 
     @pytest.mark.parametrize("value", [-1, 1.5, "one", True])
     def test_others_are_refused(self, value):
-        with pytest.raises(ValueError, match=f"random_state must be a whole number of at least 0, got {value!r}"):
+        with pytest.raises(ValueError, match=f"random_state must be an integer of at least 0, got {value!r}"):
             classifier(random_state=value).fit(TABLE, CLICK)
 
     def test_a_search_uses_one_number_for_all_trials(self):
@@ -98,7 +98,7 @@ class TestModelSettings:
         assert model.set_params() == model
         with pytest.raises(ValueError, match="FM has no setting 'rank'; it has k"):
             sf.FM().set_params(rank=2)
-        with pytest.raises(ValueError, match="k must be a whole number of at least 1, got 0"):
+        with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
             sf.FM().set_params(k=0)
 
     def test_estimators_have_those_of_their_model(self):

@@ -571,7 +571,7 @@ def test_an_update_that_diverges_leaves_the_model_as_it_was():
 @pytest.mark.parametrize(
     ("settings", "kind", "message"),
     [
-        ({"epochs": 0}, ValueError, "epochs must be a whole number of at least 1"),
+        ({"epochs": 0}, ValueError, "epochs must be an integer of at least 1"),
         ({"optimizer": "sgd"}, ValueError, 'optimizer must be "adamw" or "adagrad"'),
         ({"l2": {"country": 1.0}}, ValueError, "l2 is given for 'country', which is not a field"),
         ({"model": "FM"}, TypeError, r"model must be None or an object such as sf\.FFM\(k=8\), got 'FM'"),

@@ -129,8 +129,8 @@ class TestRoundTrip:
             assert same_bits(again.predict(table), fitted.predict(table))
 
     def test_all_that_can_be_saved_is_among_the_fields_of_this_test(self, encoder):
-        from splinefm.encode.bases.kinds import BASES
-        from splinefm.encode.transforms.kinds import TRANSFORMS
+        from splinefm.encode.bases.basis import BASES
+        from splinefm.encode.transforms.transform import TRANSFORMS
 
         numerical = [item for item in encoder.fields if isinstance(item, sf.Numerical)]
         assert {type(item.transform) for item in numerical} == set(TRANSFORMS)
@@ -575,7 +575,7 @@ class TestHostileDescriptions:
             (setting("CustomBasis", "encoder", "fields", 0, "basis", "kind"), "unknown type 'CustomBasis'"),
             (setting(1, "model", "future"), "FM has no setting 'future' in this version of splinefm; upgrade splinefm"),
             (setting(1, "training", "future"), "Training has no setting 'future'"),
-            (setting(-1, "training", "epochs"), "epochs must be a whole number of at least 1"),
+            (setting(-1, "training", "epochs"), "epochs must be an integer of at least 1"),
             (setting("30", "training", "epochs"), "epochs of Training is 30"),
             (setting("x", "loss", "name"), "name of Loss is x"),
             (setting(0.0, "loss", "scale"), "its loss is"),

@@ -418,7 +418,7 @@ def test_shorter_vectors_of_a_field_are_padded_with_zeros():
 @pytest.mark.parametrize("kind", [FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM])
 @pytest.mark.parametrize("k", [0, -3, 1.5, True, "8", None])
 def test_a_length_that_is_no_positive_whole_number_is_refused(kind, k):
-    with pytest.raises(ValueError, match="k must be a whole number of at least 1, got"):
+    with pytest.raises(ValueError, match="k must be an integer of at least 1, got"):
         kind(k=k)
 
 
@@ -428,13 +428,13 @@ def test_a_length_may_be_a_whole_number_of_numpy(kind):
 
 
 def test_other_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="order must be a whole number of at least 2, got 1"):
+    with pytest.raises(ValueError, match="order must be an integer of at least 2, got 1"):
         HigherOrderFM(order=1)
-    with pytest.raises(ValueError, match=r"order must be a whole number of at least 2, got 2\.5"):
+    with pytest.raises(ValueError, match=r"order must be an integer of at least 2, got 2\.5"):
         HigherOrderFM(order=2.5)
-    with pytest.raises(ValueError, match="rank must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="rank must be an integer of at least 1, got 0"):
         LowRankFwFM(rank=0)
-    with pytest.raises(ValueError, match="k must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
         FmFM(k=(2, 0, 3))
     with pytest.raises(ValueError, match="k has 3 entries, the schema has 4 fields"):
         init_params(FmFM(k=(2, 3, 4)), LAYOUT, np.random.default_rng(0))

@@ -9,10 +9,11 @@ from itertools import product
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.encode.tables.open import missing_column_message, nearest_hint, quoted
+from splinefm.encode.tables.names import missing_column_message, nearest_hint, quoted
 from splinefm.learn.fitted import Fitted
 from splinefm.view.values import BAR, Value, category_counts, text_of, vocabulary_names
 

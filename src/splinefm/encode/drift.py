@@ -2,7 +2,7 @@
 
 A column that was renamed, rescaled or spelled otherwise still gives a number for every row: all of its values are
 unseen, out of range or missing. The shares of such values are counted while rows are encoded, and compared with what
-the training rows let expect.
+the training rows suggest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import EXAMPLES, ORDINARY, Numerical
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import Categories, Lists, is_text
@@ -64,7 +65,7 @@ class Tally:
             self.examples = list(dict.fromkeys([*self.examples, *examples]))[:EXAMPLES]
 
     def is_unusual(self, expected: float) -> bool:
-        """Whether the share exceeds an expected one clearly."""
+        """Whether the share clearly exceeds the expected one."""
         if self.count <= (expected + MARGIN) * self.total:
             return False
         likely = self.total * expected
@@ -72,12 +73,12 @@ class Tally:
 
 
 class Watch:
-    """Counts unseen, out-of-range and missing values of the tables that are encoded under its eyes.
+    """Counts unseen, out-of-range and missing values while tables are encoded.
 
     Parameters
     ----------
     encoder : Encoder
-        Whose training rows are compared with.
+        The encoder whose training rows the tables are compared with.
 
     Examples
     --------
@@ -110,7 +111,7 @@ class Watch:
             self.missing[f].add(*missing)
 
     def _is_usual(self, f: int, item: Any, values: Any, start: Any) -> bool:
-        """Whether a look at the least and the largest value, which costs next to nothing, finds nothing to count."""
+        """Whether the smallest and the largest value, which are cheap to find, leave nothing to count."""
         if not len(start) or isinstance(item, MultiValued):
             return False
         if isinstance(item, Categorical):
@@ -133,7 +134,7 @@ class Watch:
             far = [f"{value:g}" for value in x[outside][:EXAMPLES]]
             self.odd[f].add(round(float(rows[outside].sum())), statistics.n_rows, far)
             return
-        elements = item.elements if isinstance(item, MultiValued) else item
+        elements = item.elements
         names, counts = statistics.counts.every()
         unseen = elements.find(names) < 0
         examples = [repr(name) for name in names.filter(to_arrow(unseen))[:EXAMPLES].to_pylist()]
@@ -186,15 +187,15 @@ def expected_shares(encoder: Encoder, f: int) -> tuple[float, float]:
     """
     item, counts, n = encoder.fields[f], encoder.feature_counts[f], encoder.n_rows
     if isinstance(item, Numerical):
-        missing = counts[len(item.special)] if item.missing == "token" else 0.0
+        missing = 0.0 if item.missing_token is None else counts[item.missing_token]
         return 2.0 / (n + 1), missing / n  # either end is exceeded by one of n + 1
-    elements = item.elements if isinstance(item, MultiValued) else item
-    first = int(item.missing == "token")
+    elements = item.elements
+    first = elements.first_unseen
     known = counts[elements.n_tokens :]
     total = max(1.0, counts[first:].sum()) if isinstance(item, MultiValued) else n
     unseen = counts[first : elements.n_tokens].sum()
     if item.unseen == "neutral" and not isinstance(item, MultiValued):
-        unseen = n - counts.sum()  # they touch no row
+        unseen = n - counts.sum()  # they have no feature
     return (unseen + known[known <= item.min_count].sum()) / total, (counts[0] / n if first else 0.0)
 
 
@@ -208,8 +209,8 @@ def _names(
 ) -> tuple[Any, Any]:
     """Count and examples of unseen and of missing categories."""
     n = len(start)
-    first = int(item.missing == "token")
-    elements = item.elements if isinstance(item, MultiValued) else item
+    elements = item.elements
+    first = elements.first_unseen
     is_missing = (start[:, 0] == 0) & (weight[:, 0] != 0.0) if first else np.zeros(n, bool)
     if item.unseen == "neutral":
         unseen = (weight == 0.0) & (start == 0) if isinstance(item, Categorical) else np.zeros_like(start, bool)

@@ -15,13 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from splinefm.encode.bases.kinds import BASES
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.bases.basis import BASES
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
 from splinefm.encode.fields.vocabulary import Vocabulary
-from splinefm.encode.tables.open import missing_column_message
-from splinefm.encode.transforms.kinds import TRANSFORMS
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.transforms.transform import TRANSFORMS
 
 Field = Numerical | Categorical | MultiValued
 _FIELD_KINDS: tuple[type, ...] = (Numerical, Categorical, MultiValued, Timestamp)
@@ -70,7 +71,7 @@ class Schema:
                 'to read a column twice, name the second field otherwise and give it column="..."'
             )
 
-    @cached_property  # tables have thousands of columns, and much asks for their names
+    @cached_property  # tables may have thousands of columns, and their names are read often
     def names(self) -> tuple[str, ...]:
         """Names of the fields."""
         return tuple(item.name for item in self.fields)
@@ -81,10 +82,10 @@ class Schema:
         return tuple(dict.fromkeys(item.column for item in self.fields))
 
     @cached_property
-    def places(self) -> tuple[int, ...]:
-        """For each field the place of its column among `columns`."""
-        place = {name: i for i, name in enumerate(self.columns)}
-        return tuple(place[item.column] for item in self.fields)
+    def column_indices(self) -> tuple[int, ...]:
+        """For each field the index of its column in `columns`."""
+        index = {name: i for i, name in enumerate(self.columns)}
+        return tuple(index[item.column] for item in self.fields)
 
     def on_column(self, column: str) -> tuple[Field, ...]:
         """The fields that read a column."""
@@ -261,7 +262,7 @@ def _is_default(value: Any, item: Any) -> bool:
         return True
     if not (default is None or default == ""):
         return False
-    try:  # what the object fills in by itself, such as the column of a field, need not be told
+    try:  # what the object fills in by itself, such as the column of a field, is left out
         return bool(replace(value, **{item.name: default}) == value)
     except ValueError:
         return False

@@ -28,7 +28,7 @@ class FieldLayout:
     name : str
         Name of the field.
     n_features : int
-        Rows of the parameter table that the field owns.
+        Features of the field: rows of the parameter table.
     widths : tuple of int
         Weights per window.
     units : tuple of int
@@ -78,7 +78,7 @@ class SlotLayout:
 
     @property
     def n_features(self) -> int:
-        """Rows of the parameter table."""
+        """Features of all fields: rows of the parameter table."""
         return sum(field.n_features for field in self.fields)
 
     @property
@@ -98,17 +98,17 @@ class SlotLayout:
 
     @cached_property
     def feature_ptr(self) -> IntArray:
-        """Field f owns features `feature_ptr[f]` to `feature_ptr[f + 1] - 1`."""
+        """Field f has features `feature_ptr[f]` to `feature_ptr[f + 1] - 1`."""
         return offsets(field.n_features for field in self.fields)
 
     @cached_property
     def window_ptr(self) -> IntArray:
-        """Field f owns windows `window_ptr[f]` to `window_ptr[f + 1] - 1`."""
+        """Field f has windows `window_ptr[f]` to `window_ptr[f + 1] - 1`."""
         return offsets(len(field.widths) for field in self.fields)
 
     @cached_property
     def weight_ptr(self) -> IntArray:
-        """Window w owns weights `weight_ptr[w]` to `weight_ptr[w + 1] - 1`."""
+        """Window w has weights `weight_ptr[w]` to `weight_ptr[w + 1] - 1`."""
         return offsets(width for field in self.fields for width in field.widths)
 
     @cached_property
@@ -126,7 +126,7 @@ class SlotLayout:
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """Encoded rows: window w of row i owns features `start[i, w] + j` with weights `weight[i, weight_ptr[w] + j]`.
+    """Encoded rows: window w of row i has features `start[i, w] + j` with weights `weight[i, weight_ptr[w] + j]`.
 
     Parameters
     ----------
@@ -166,9 +166,7 @@ class Slots:
         """The encoding as a sparse matrix, shape (n, features), for models from elsewhere."""
         from scipy.sparse import csr_array
 
-        width = np.diff(self.layout.weight_ptr)
-        inside = np.arange(self.layout.n_weights, dtype=np.int32) - np.repeat(self.layout.weight_ptr[:-1], width)
-        columns = np.repeat(self.start, width, axis=1) + inside
+        columns = expand_windows(self.start, np.diff(self.layout.weight_ptr))
         row_ptr = np.arange(len(self) + 1) * self.layout.n_weights
         # A copy: the lines below rearrange the values in place.
         matrix = csr_array((self.weight.flatten(), columns.ravel(), row_ptr), shape=(len(self), self.layout.n_features))
@@ -178,7 +176,7 @@ class Slots:
 
 
 def empty_slots(n: int, layout: SlotLayout) -> Slots:
-    """Room for n rows."""
+    """Slots for n rows, with arbitrary content."""
     needed = 4 * n * (layout.n_windows + layout.n_weights)
     check_memory(needed, f"a table of {n:,} encoded rows", "use fewer rows or columns, or bases with fewer functions")
     return Slots(np.empty((n, layout.n_windows), np.int32), np.empty((n, layout.n_weights), np.float32), layout)
@@ -196,3 +194,16 @@ def concatenate_slots(parts: Sequence[Slots]) -> Slots:
 def offsets(sizes: Iterable[int]) -> IntArray:
     """0, s0, s0 + s1, ..."""
     return np.concatenate([[0], np.cumsum(list(sizes), dtype=np.int64)]).astype(np.int32)
+
+
+def expand_windows(start: IntArray, widths: Sequence[int] | IntArray) -> IntArray:
+    """The feature of every weight: starts of windows repeated, plus the position inside the window.
+
+    Examples
+    --------
+    >>> expand_windows(np.array([[3, 8]], np.int32), (2, 1))
+    array([[3, 4, 8]], dtype=int32)
+    """
+    inside = np.concatenate([np.arange(width, dtype=np.int32) for width in widths])
+    features: IntArray = np.repeat(start, widths, axis=1) + inside
+    return features

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.fields.axis import as_column, place_on_axis
+from splinefm.encode.fields.axis import as_column, encode_on_axis
 from splinefm.encode.slots import Slots
 from splinefm.explain.background import known_background
 from splinefm.explain.inputs import encode_background, encode_rows, field_number
@@ -119,7 +119,7 @@ def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | npt.NDArray[An
     """The index of a field, and rows in which it has the values of the grid and the other fields have weight 0."""
     layout, encoder = fitted.encoder.layout, fitted.encoder
     f = field_number(layout.names, name)
-    start, weight = place_on_axis(encoder.fields[f], as_column(encoder.fields[f], grid)[0])
+    start, weight = encode_on_axis(encoder.fields[f], as_column(encoder.fields[f], grid)[0])
     first = np.repeat(layout.feature_ptr[:-1], np.diff(layout.window_ptr))
     slots = Slots(np.tile(first, (len(start), 1)), np.zeros((len(start), layout.n_weights), np.float32), layout)
     windows, weights = _columns_of(slots, f)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import missing_column_message
+from splinefm.encode.tables.names import missing_column_message
 from splinefm.learn.fitted import Fitted
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._core import ExplainTerms
-from splinefm.encode.encoder import count_threads
+from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.explain.quadratic import size
 from splinefm.learn.fitted import Fitted

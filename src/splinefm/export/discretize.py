@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._wording import setting
-from splinefm.encode.bases.kinds import Bins
+from splinefm._checks import check_choice, check_fitted, check_positive, is_integer
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.open import missing_column_message, open_table
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
 from splinefm.export.bin_edges import MOST_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
 from splinefm.export.field_paths import FieldPath, field_features, is_steps
 from splinefm.export.score_bounds import Ruler, make_hulls
@@ -38,11 +39,11 @@ def discretize(
     max_error: float | None = None,
     data: object = None,
 ) -> Fitted:
-    """The model with bins in place of the bases of numerical fields; a `Fitted` like any other.
+    """Replace the bases of numerical fields by bins; returns a new `Fitted`.
 
     The vector and the linear weight of a bin are those of the field at the mid-point of the bin in u = T(z).
     Transforms, special values and missing ones stay as they are, and so do fields that consist of steps already.
-    `discretization_error` tells how far scores can move.
+    Use `discretization_error` to see how far scores can move.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def discretize(
         The number of bins of each field, or one number for all numerical fields. With `max_error`: the name or the
         names of the fields, by default all numerical ones.
     edges : mapping of str to sequence of float, optional
-        Borders of bins in raw units, both ends included; values beyond them fall in the outer bins.
+        Edges of bins in raw units, both ends included; values beyond them fall into the outer bins.
     spacing : {"u", "uniform", "geometric", "quantile"}
         Where a given number of bins is put: equal widths in u, equal widths in raw units, raw widths that grow by a
         constant factor, or equal numbers of rows. Raw widths divide the range of the transform (or of `data`).
@@ -60,7 +61,7 @@ def discretize(
         Choose the bins, as few as possible, so that no score moves by more than this, whatever the values of the
         fields; all fields of this call together.
     data : table, optional
-        Whose range and quantiles `spacing` refers to, in place of those of the training rows.
+        The table whose range and quantiles `spacing` refers to, instead of those of the training rows.
 
     Examples
     --------
@@ -76,20 +77,21 @@ def discretize(
     >>> bool(abs(fine.scores(table) - fitted.scores(table)).max() < 1e-3)
     True
     """
-    _check_fitted(fitted)
-    if spacing not in ("u", "uniform", "geometric", "quantile"):
-        raise ValueError(f'spacing must be "u", "uniform", "geometric" or "quantile", got {spacing!r}')
+    check_fitted(fitted)
+    check_choice("spacing", spacing, ("u", "uniform", "geometric", "quantile"))
     if max_error is not None:
         if edges or isinstance(fields, Mapping | int | np.integer) or spacing != "u":
             raise ValueError("max_error chooses the bins: give it without numbers of bins, edges and spacing")
-        return _replaced(fitted, adaptive_bins(fitted, _chosen(fitted, fields), _positive("max_error", max_error)))
+        return _replaced(fitted, adaptive_bins(fitted, _chosen(fitted, fields), check_positive("max_error", max_error)))
     counts = _counts(fitted, fields)
     for name in edges or {}:
         _check_numerical(fitted, name)
         if name in counts:
             raise ValueError(f"{name!r} has a number of bins and edges: give one of the two")
     if not counts and not edges:
-        raise ValueError('say how fine the bins are: fields={"name": 200}, edges={"name": [...]} or max_error=1e-3')
+        raise ValueError(
+            'give the number of bins or their edges: fields={"name": 200}, edges={"name": [...]} or max_error=1e-3'
+        )
     smooth = {item.name for item in fitted.encoder.fields if not is_steps(item)}
     bins = {name: spaced_bins(fitted, name, count, spacing, data) for name, count in counts.items() if name in smooth}
     return _replaced(fitted, bins | {name: given_bins(fitted, name, given) for name, given in (edges or {}).items()})
@@ -172,8 +174,8 @@ def discretization_error(fitted: Fitted, binned: Fitted, data: object = None) ->
     >>> report.n_rows, report.max_error <= report.bound
     (200, True)
     """
-    _check_fitted(fitted)
-    _check_fitted(binned)
+    check_fitted(fitted)
+    check_fitted(binned, "binned")
     drifts = {f: _drift(fitted, binned, f) for f in _changed_fields(fitted, binned)}
     hulls = make_hulls(fitted, drifts)
     found, certified = [], True
@@ -207,20 +209,15 @@ def _measure(fitted: Fitted, binned: Fitted, data: object) -> tuple[int, float, 
     return n_rows, most, total / n_rows
 
 
-# Which fields, and how they are told
-
-
-def _check_fitted(fitted: object) -> None:
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"a sf.Fitted is needed, got {type(fitted).__name__}; an estimator has one in fitted_")
+# Which fields, and checks of arguments
 
 
 def _check_numerical(fitted: Fitted, name: str) -> None:
     schema = fitted.encoder.schema
     if name not in schema.names:
-        raise ValueError(missing_column_message(name, schema.names, place="the model"))
+        raise ValueError(missing_column_message(name, schema.names, where="the model"))
     if not isinstance(schema[name], Numerical):
-        raise ValueError(f"{name!r} is a {type(schema[name]).__name__} field: it has a row per category and no bins")
+        raise ValueError(f"{name!r} is a {type(schema[name]).__name__} field: it has categories, not bins")
     if not fitted.model.pairwise and max(schema[name].layout.units) > 0:
         raise ValueError(
             f'{name!r} has reduction="identity": products of three and more of its vectors are no function of one '
@@ -241,27 +238,21 @@ def _chosen(fitted: Fitted, fields: str | Sequence[str] | None) -> list[str]:
 
 
 def _counts(fitted: Fitted, fields: object) -> dict[str, int]:
-    if isinstance(fields, int | np.integer) and not isinstance(fields, bool):
-        fields = dict.fromkeys(_numerical_names(fitted), int(fields))
+    if is_integer(fields):
+        fields = dict.fromkeys(_numerical_names(fitted), int(fields))  # type: ignore[call-overload]  # an integer
     if fields is None:
         return {}
     if not isinstance(fields, Mapping):
         raise ValueError(f'how many bins? Give numbers, such as {{"name": 200}}, or max_error=1e-3; got {fields!r}')
     for name, count in fields.items():
         _check_numerical(fitted, name)
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MOST_BINS:
+        if not is_integer(count) or not 1 <= count <= MOST_BINS:
             raise ValueError(f"the number of bins of {name!r} must be from 1 to {MOST_BINS:,}, got {count!r}")
     return {name: int(count) for name, count in fields.items()}
 
 
-def _positive(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < math.inf:
-        raise ValueError(f"{setting(name)} must be a positive number, got {value!r}")
-    return float(value)
-
-
 def _changed_fields(fitted: Fitted, binned: Fitted) -> list[int]:
-    """Fields that have bins in place of another basis; raise where anything else differs."""
+    """Fields that have bins instead of another basis; raise where anything else differs."""
     before: tuple[Any, ...] = fitted.encoder.fields
     after: tuple[Any, ...] = binned.encoder.fields
     same = fitted.model == binned.model and [item.name for item in before] == [item.name for item in after]
@@ -291,7 +282,7 @@ def _changed_fields(fitted: Fitted, binned: Fitted) -> list[int]:
 
 
 def _replaced(fitted: Fitted, bins: dict[str, Bins]) -> Fitted:
-    """The model with bins in place of some bases; fields that are steps already stay."""
+    """The model with bins instead of some bases; fields that are steps already stay."""
     encoder = fitted.encoder
     chosen = {
         f: bins[item.name]

@@ -28,15 +28,18 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_choice, check_fitted
 from splinefm._wording import as_bins, for_reader
-from splinefm.encode.bases.kinds import BASES
+from splinefm.encode.bases.basis import BASES
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.description import bin_edges
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import missing_column_message, open_table
-from splinefm.encode.transforms.kinds import TRANSFORMS
-from splinefm.export.tables import raw_edges
+from splinefm.encode.slots import Slots, expand_windows
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
@@ -51,7 +54,7 @@ _MOST_FEATURES = (1 << 31) - 1
 
 
 def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Format = "text", raw: bool = False) -> None:
-    """Write the model as a model file of libffm, and what its features stand for as JSON beside it (path + ".json").
+    """Write the model as a libffm model file, and what its features stand for as JSON next to it (path + ".json").
 
     FM, FwFM, LowRankFwFM, FmFM and FFM become models of libffm with the same scores, linear weights and bias
     included, without instance-wise normalization. `export_libffm_rows` writes rows for it.
@@ -61,13 +64,13 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
     fitted : Fitted
         The model.
     path : path
-        Where to. Existing files are replaced in one step each, or not at all.
+        The file to write. Existing files are replaced atomically.
     format : {"text", "binary"}
         The text file of libffm up to 1.14 and its forks, or the binary file of libffm since 1.21 (as built with SSE,
         on x86).
     raw : bool
-        Allow other losses than the logistic one. The program turns every score into a probability; systems that only
-        read its files can do otherwise. The map names the link.
+        Allow losses other than the logistic one. The libffm program converts every score to a probability; systems that
+        only read its files need not. The JSON file names the link.
 
     Raises
     ------
@@ -88,8 +91,7 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
     ['n 6', 'm 3', 'k 2', 'normalization 0']
     """
     _check(fitted, raw)
-    if format not in ("text", "binary"):
-        raise ValueError(f'format must be "text" or "binary", got {format!r}')
+    check_choice("format", format, ("text", "binary"))
     target = _check_path(path)
     with replacing(target) as file:
         (_write_text if format == "text" else _write_binary)(file, fitted)
@@ -110,7 +112,7 @@ def export_libffm_rows(
     table : table, path or dataset
         Anything that `Fitted.scores` takes.
     path : path
-        Where to; an existing file is replaced in one step.
+        The file to write; an existing file is replaced atomically.
     target : str, optional
         The column of labels; without it all labels are 0, which does not matter for predictions.
 
@@ -130,13 +132,13 @@ def export_libffm_rows(
     """
     _check(fitted, raw=True)
     schema = fitted.encoder.schema
-    place = _check_path(path)
+    destination = _check_path(path)
     source = open_table(table, types=schema.column_types())
     schema.check_columns(source.names, target)
     if target is not None and target not in source.names:
         raise ValueError(missing_column_message(target, source.names))
     names = [*schema.columns, *([target] if target is not None else [])]
-    with replacing(place) as file:
+    with replacing(destination) as file:
         for chunk in source.chunks(names, CHUNK):
             labels = ["0"] * chunk.num_rows if target is None else _labels(fitted, chunk.column(target), target)
             slots = fitted.encoder.encode(chunk.select(list(schema.columns)))
@@ -202,7 +204,7 @@ def _own_weight(fitted: Fitted, f: int) -> np.float32:
 
 def _checked(vectors: Array) -> Array:
     if not np.isfinite(vectors).all():
-        raise ValueError("the model has weights that are infinite or no numbers; fit it anew")
+        raise ValueError("the model's parameters contain NaN or infinity; refit it")
     # Some readers of text take numbers this small for errors.
     vectors[np.abs(vectors) < np.finfo(np.float32).tiny] = 0.0
     return vectors
@@ -252,8 +254,7 @@ def _labels(fitted: Fitted, column: Any, name: str) -> list[str]:
 def _lines(labels: list[str], slots: Slots) -> Iterator[str]:
     layout = slots.layout
     width = np.diff(layout.weight_ptr)
-    inside = np.arange(layout.n_weights, dtype=np.int32) - np.repeat(layout.weight_ptr[:-1], width)
-    features = np.repeat(slots.start, width, axis=1) + inside
+    features = expand_windows(slots.start, width)
     fields = np.repeat(layout.unit_field[layout.window_unit], width).tolist()
     m, n = len(layout.fields), layout.n_features
     constant = f"{m}:{n}:1 {m + 1}:{n + 1}:1\n"
@@ -302,17 +303,14 @@ def _describe(item: Any) -> dict[str, Any]:
         special = [rule if isinstance(rule, str) else f"== {rule!r}" for rule in item.special]
         tokens = special + ["missing"] * (item.missing == "token")
         part = {"part": item.part} if item.part is not None else {}
-        own: dict[str, Any] = {"kind": "numerical", **part, "tokens": tokens, "missing": item.missing}
-        cuts = getattr(item.basis, "cuts", None)
-        if cuts is None:
+        number: dict[str, Any] = {"kind": "numerical", **part, "tokens": tokens, "missing": item.missing}
+        if type(item.basis) is not Bins:
             parts = {"basis": _settings(item.basis), "transform": _settings(item.transform)}
-            return {**own, "functions": sum(item.basis.sizes), **parts}
-        edges = raw_edges(item.transform, np.array(cuts, np.float64)).tolist()  # type: ignore[arg-type]  # fitted
+            return {**number, "functions": sum(item.basis.sizes), **parts}
+        edges = bin_edges(item).tolist()
         # JSON has no infinities; bins beyond them hold no number.
-        return {**own, "edges": [edge if math.isfinite(edge) else str(edge) for edge in edges]}
-    tokens = ["missing"] * (item.missing == "token")
-    tokens += ["rare"] * (item.unseen == "rare")
-    tokens += [f"bucket {i}" for i in range(item.buckets)] if item.unseen == "hash" else []
+        return {**number, "edges": [edge if math.isfinite(edge) else str(edge) for edge in edges]}
+    tokens = [token.name for token in item.elements.tokens()]
     described: dict[str, Any] = {
         "kind": "categorical",
         "tokens": tokens,
@@ -326,16 +324,15 @@ def _describe(item: Any) -> dict[str, Any]:
 
 
 def _settings(part: Any) -> object:
-    """A transform or a basis as JSON; of one with code of its own, the name."""
+    """A transform or a basis as JSON; of a custom one, the name."""
     return {"kind": type(part).__name__, **asdict(part)} if isinstance(part, TRANSFORMS + BASES) else repr(part)
 
 
 # Checks
 
 
-def _check(fitted: object, raw: bool) -> None:
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"a sf.Fitted is needed, got {type(fitted).__name__}; an estimator has one in fitted_")
+def _check(fitted: Fitted, raw: bool) -> None:
+    check_fitted(fitted)
     model = fitted.model
     if model.order > 2:
         raise ValueError(
@@ -349,8 +346,8 @@ def _check(fitted: object, raw: bool) -> None:
     if fitted.loss.name != "logistic" and not raw:
         raise ValueError(
             f"libffm predicts 1 / (1 + exp(-score)), which is no prediction of a model with the {fitted.loss.name} "
-            f"loss; use {_onnx()}, or {for_reader('raw=True', '--raw')} for a system that reads the file and has a "
-            "link of its own"
+            f"loss; use {_onnx()}, or {for_reader('raw=True', '--raw')} for a system that reads the file and applies "
+            "another link"
         )
 
 

@@ -18,7 +18,9 @@ from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.encode.tables.open import Table, missing_column_message, open_table
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.labels import (
     BALANCED,
     Classes,

@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.learn.files.modelfile import load

@@ -14,8 +14,9 @@ import pyarrow as pa
 from splinefm.encode.drift import Watch
 from splinefm.encode.fields.category_order import natural_ranks
 from splinefm.encode.tables.arrow import from_strings
-from splinefm.encode.tables.open import Table, quoted
+from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.sources import STANDARD, open_data, require_columns
+from splinefm.encode.tables.table import Table
 from splinefm.learn import metrics
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted

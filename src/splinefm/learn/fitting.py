@@ -8,7 +8,8 @@ from typing import Any
 
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
-from splinefm.encode.tables.open import Table, open_table
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import Classes, ClassWeight

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.kinds import smoothing
+from splinefm.encode.bases.basis import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.learn.training import Training, penalty_by_field

@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_size
 from splinefm._wording import setting
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import nearest_hint, quoted
-from splinefm.model.family import Params, check_size, pace_of
+from splinefm.encode.tables.names import nearest_hint, quoted
+from splinefm.model.family import Params, pace_of
 
 FloatArray = npt.NDArray[np.float64]
 _NUMBERS = int | float | np.integer | np.floating

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._core import Engine, Parameter, Shape, score
-from splinefm.encode.encoder import count_threads
+from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel, Params, check_model_memory, init_params
 from splinefm.model.optimizers import Group, Optimizer

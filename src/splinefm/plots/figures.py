@@ -23,8 +23,8 @@ except ModuleNotFoundError as error:
 
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.open import quoted
-from splinefm.encode.transforms.kinds import Transform
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.transforms.transform import Transform
 from splinefm.explain.importance import Importance
 from splinefm.learn.fitted import Fitted
 from splinefm.plots.draw.curves import MOST_LINES, draw_bars, draw_curves

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.fields.numerical import check_choice
-from splinefm.model.family import check_size
+from splinefm._checks import check_choice, check_size
 
 if TYPE_CHECKING:
     from splinefm.rank.index import ItemIndex

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._parallel import in_order
 from splinefm.encode.drift import Watch
-from splinefm.encode.encoder import in_order
-from splinefm.encode.tables.open import Table, missing_column_message
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.table import Table
 from splinefm.learn.fitted import Fitted
 from splinefm.model.split import Split
 from splinefm.rank.effects import Effects

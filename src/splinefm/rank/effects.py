@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._core import TOGETHER, TopK
-from splinefm.encode.bases.kinds import Bins
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
 from splinefm.model.split import Split

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.tables.open import quoted
+from splinefm.encode.tables.names import quoted
 from splinefm.learn.files.container import (
     DTYPES,
     Array,

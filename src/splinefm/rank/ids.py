@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from splinefm._core import IdTable
 from splinefm.encode.tables.columns import as_categories, is_text, one_array, text_buffers
-from splinefm.encode.tables.open import quoted
+from splinefm.encode.tables.names import quoted
 
 Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.fields.numerical import check_choice
+from splinefm._checks import check_choice, check_fitted, check_size
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import open_table, quoted
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import check_size
 from splinefm.model.split import Split
 from splinefm.rank.catalog import BLOCK, Catalog, check_finite
 from splinefm.rank.effects import Effects, effects_pay
@@ -368,10 +368,3 @@ def _choose_form(form: str, dtype: str, split: Split, n_items: int | None) -> Fo
             )
         return "effects"
     return "effects" if form == "auto" and dtype == "float32" and effects_pay(split, n_items) else "vectors"
-
-
-def check_fitted(fitted: object) -> Fitted:
-    """Raise unless it is a fitted model."""
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"fitted must be a sf.Fitted, got {type(fitted).__name__}; an estimator has one in fitted_")
-    return fitted

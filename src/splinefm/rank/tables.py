@@ -12,11 +12,14 @@ import pyarrow as pa
 
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.rows.fields import RowFields
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.encode.tables.open import Table, missing_column_message, open_table, quoted
+from splinefm.encode.tables.names import missing_column_message, quoted
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.fitted import Fitted
 
 

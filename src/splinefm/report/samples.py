@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.tables.open import Table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.progress import SILENT, Progress
 
 ROWS = 65_536

@@ -83,11 +83,11 @@ class Tally:
     def __init__(self, item: Field) -> None:
         self.item = item
         if isinstance(item, Numerical):
-            self.tokens = item.row_names()[: item.n_tokens]
+            self.tokens = item.feature_names()[: item.n_tokens]
             others = [""] * FINE
         else:
             categories = item.vocabulary.names if item.vocabulary is not None else pa.array([], pa.large_string())
-            self.tokens = item.row_names()[: item.layout.n_features - len(categories)]
+            self.tokens = item.feature_names()[: item.layout.n_features - len(categories)]
             others = [*categories.slice(0, MOST_CATEGORIES).to_pylist(), OTHERS, NOTHING]
         self.names = [name if name.startswith("=") else f"({name})" for name in self.tokens] + others
         self.sums = np.zeros((5, len(self.names)))

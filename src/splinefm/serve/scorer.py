@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_fitted
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.rows.fields import RowFields
 from splinefm.encode.rows.readers import read_number
-from splinefm.encode.tables.open import missing_column_message
+from splinefm.encode.tables.names import missing_column_message
 from splinefm.learn.fitted import Fitted
 from splinefm.serve.plan import make_scorer
 
@@ -47,9 +48,7 @@ class Scorer:
     """
 
     def __init__(self, fitted: Fitted) -> None:
-        if not isinstance(fitted, Fitted):
-            raise TypeError(f"a scorer is made from a sf.Fitted, got {type(fitted).__name__}")
-        self.fitted = fitted
+        self.fitted = check_fitted(fitted)
         fields = RowFields(fitted.encoder.fields, fitted.encoder.layout.feature_ptr[:-1].tolist())
         self.slow_fields = fields.slow
         self._scorer, self._columns, self._readers = make_scorer(fitted, fields), fields.columns, fields.readers

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_choice
 from splinefm.encode.fields.axis import active_features, features_on_axis
-from splinefm.encode.fields.numerical import check_choice
-from splinefm.encode.tables.open import Table, missing_column_message, open_table, quoted
+from splinefm.encode.tables.names import missing_column_message, quoted
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import AnyModel, Params, through
 from splinefm.model.means import mean_vector

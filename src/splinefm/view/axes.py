@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.bases.curves import pieces, unit_range
-from splinefm.encode.bases.kinds import Bins, Polynomial
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.curves import pieces, unit_range
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import open_table
-from splinefm.encode.transforms.kinds import BestFitCDF, Transform
+from splinefm.encode.transforms.bestfit import BestFitCDF
+from splinefm.encode.transforms.transform import Transform
 from splinefm.view.formats import NUMBERS, AxisFormat, axis_format, number
 
 FloatArray = npt.NDArray[np.float64]

@@ -9,7 +9,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.curves import (
+from splinefm.encode.bases.functions import Polynomial
+from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.axis import as_column, effects_at, more_axes, plain
+from splinefm.encode.fields.curves import (
     pieces,
     scipy_polynomial,
     scipy_spline,
@@ -18,10 +21,8 @@ from splinefm.encode.bases.curves import (
     transform_slope,
     unit_range,
 )
-from splinefm.encode.bases.kinds import Polynomial
-from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.axis import as_column, effects_at, more_axes, plain
-from splinefm.encode.fields.numerical import ORDINARY, spread
+from splinefm.encode.fields.numerical import ORDINARY
+from splinefm.encode.slots import expand_windows
 from splinefm.learn.losses import Loss
 
 FloatArray = npt.NDArray[np.float64]
@@ -186,14 +187,14 @@ class Curve(_View):
         return self._extremum(-1.0, low, high, link)
 
     def _token_names(self) -> list[str]:
-        names: list[str] = self.field.row_names()[: self.field.n_tokens]
+        names: list[str] = self.field.feature_names()[: self.field.n_tokens]
         return names
 
     def _extremum(self, sign: float, low: float | None, high: float | None, link: bool) -> Extremum:
         coefficients = np.atleast_2d(self.coefficients)
         u, segment = self._candidates(*unit_range(self.field, low, high))
         start, weight = self.field.basis(u)
-        effect = (coefficients[segment[:, None], spread(start, self.field.basis.widths)] * weight).sum(axis=1)
+        effect = (coefficients[segment[:, None], expand_windows(start, self.field.basis.widths)] * weight).sum(axis=1)
         order = np.lexsort((-sign * effect, segment))
         best = order[np.searchsorted(segment[order], np.arange(len(coefficients)))]
         value = self.intercept + effect[best]
@@ -266,5 +267,5 @@ class Bars(_View):
         return int(self.effects.shape[-1] - len(self.field.vocabulary))
 
     def _token_names(self) -> list[str]:
-        names: list[str] = self.field.row_names()[: self._n_tokens]
+        names: list[str] = self.field.feature_names()[: self._n_tokens]
         return names

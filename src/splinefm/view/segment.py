@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.encode.tables.open import missing_column_message, open_table, quoted
+from splinefm.encode.tables.names import missing_column_message, quoted
+from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
 from splinefm.view.algebra import (
     Rest,
@@ -177,7 +178,7 @@ def _unknown_field(name: str, schema: Schema) -> str:
     if name in schema.columns:
         parts = quoted([item.name for item in schema.on_column(name)])
         return f"{name!r} is a column of several fields; take one of {parts}"
-    return missing_column_message(name, schema.names, place="the model")
+    return missing_column_message(name, schema.names, where="the model")
 
 
 def _one_value(item: Field, value: object) -> object:

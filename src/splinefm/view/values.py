@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.fields.axis import frequent_positions
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import one_array

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.bases.kinds import Basis, Bins
+from splinefm.encode.bases.basis import Basis
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.bases.splines import BSpline
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
-from splinefm.encode.transforms.kinds import MinMax
+from splinefm.encode.transforms.scaling import MinMax
 from splinefm.learn.files.container import check_writable
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted

@@ -16,8 +16,8 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.inference import LOOK_AT, infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.columns import is_text
-from splinefm.encode.tables.open import Table
 from splinefm.encode.tables.sources import open_data, refuse_overwriting, require_columns, without
+from splinefm.encode.tables.table import Table
 from splinefm.learn.description import describe_validation
 from splinefm.learn.files.container import check_writable
 from splinefm.learn.fitted import Fitted

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from splinefm._wording import visible
 from splinefm.encode.drift import Watch
-from splinefm.encode.tables.open import Table
 from splinefm.encode.tables.sources import STANDARD, open_data, refuse_overwriting, require_columns
+from splinefm.encode.tables.table import Table
 from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted

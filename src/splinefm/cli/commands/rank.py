@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splinefm.cli.output import print_table
-from splinefm.encode.tables.open import missing_column_message, open_table, quoted
+from splinefm.encode.tables.names import missing_column_message, quoted
+from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.sources import STANDARD
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.progress import make_progress

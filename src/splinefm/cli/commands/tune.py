@@ -14,8 +14,8 @@ from splinefm.cli.destinations import save_model
 from splinefm.cli.output import print_facts
 from splinefm.cli.printing import study_line
 from splinefm.encode.schema import Schema
-from splinefm.encode.tables.open import Table
 from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.encode.tables.table import Table
 from splinefm.learn.description import describe_study
 from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.learn.tuning.study import StudySummary

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.cli.segments import Segments, parse_segments, unknown_field
-from splinefm.encode.tables.open import Table
 from splinefm.encode.tables.sources import open_data, require_columns
+from splinefm.encode.tables.table import Table
 from splinefm.learn.description import predicted_thing
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted

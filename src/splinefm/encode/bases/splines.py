@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.slots import MAX_FEATURES
+from splinefm._checks import check_count, check_increasing
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -38,7 +37,7 @@ class BSpline:
     degree : int
         0 (steps) to 5; 3 is a cubic spline.
     knots : tuple of float, optional
-        Break-points in u, from 0 to 1, in place of equal segments; `segments` follows from them.
+        Break-points in u, from 0 to 1, instead of equal segments; `segments` follows from them.
     periodic : bool
         u = 1 is the same point as u = 0. Give the transform the period, such as `MinMax(low=0, high=24)`.
 
@@ -63,7 +62,7 @@ class BSpline:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Weights per window; a periodic spline has windows of width 1, since its rows wrap around."""
+        """Weights per window; a periodic spline has windows of width 1, since its functions wrap around."""
         return (1,) * (self.degree + 1) if self.periodic else (self.degree + 1,)
 
     @property
@@ -77,23 +76,28 @@ class BSpline:
         inner = np.arange(self.segments + 1) / self.segments if self.knots is None else np.array(self.knots)
         outer = np.arange(1, self.degree + 1)
         if self.periodic:
-            turns = [inner[:-1] + turn for turn in range(-self.degree, self.degree + 2)]
-            whole = np.concatenate(turns)
+            periods = [inner[:-1] + shift for shift in range(-self.degree, self.degree + 2)]
+            repeated = np.concatenate(periods)
             first = self.degree * self.segments - self.degree
-            return whole[first : first + self.segments + 2 * self.degree + 1]
+            return repeated[first : first + self.segments + 2 * self.degree + 1]
         left = inner[0] - outer[::-1] * (inner[1] - inner[0])
         right = inner[-1] + outer * (inner[-1] - inner[-2])
         return np.concatenate([left, inner, right])
 
+    @property
+    def breaks(self) -> FloatArray:
+        """The borders between the polynomials, from 0 to 1."""
+        return self.extended_knots[self.degree : self.degree + self.segments + 1]
+
     def __call__(self, u: FloatArray) -> Windows:
-        """Rows and weights of the functions that are not zero at u."""
+        """Starts of the windows and weights of the functions that are not zero at u."""
         if self.knots is None and self.degree > 0:
             start, weight = cardinal_splines(u, self.segments, self.degree)
         else:
             start, weight = cox_de_boor(u, self.extended_knots, self.segments, self.degree)
         if self.periodic:
-            rows = (start[:, None] + np.arange(self.degree + 1)) % self.segments
-            return rows.astype(np.int32), weight
+            functions = (start[:, None] + np.arange(self.degree + 1)) % self.segments
+            return functions.astype(np.int32), weight
         return start[:, None], weight
 
     def smoothing(self, order: int) -> tuple[float, ...]:
@@ -123,7 +127,7 @@ class BSpline:
 class MultiResolution:
     """Several uniform B-spline bases in one field, their vectors summed; one window per resolution.
 
-    The coarse functions catch the trend from little data, the fine ones add detail where the data support it.
+    The coarse functions learn the trend from little data; the fine ones add detail where the data support it.
 
     Parameters
     ----------
@@ -146,7 +150,7 @@ class MultiResolution:
         object.__setattr__(self, "segments", tuple(self.segments))
         if not self.segments:
             raise ValueError("segments must name at least one resolution, got ()")
-        _ = self.levels  # each level checks its own numbers
+        _ = self.levels  # each level checks its numbers
 
     @property
     def levels(self) -> tuple[BSpline, ...]:
@@ -163,8 +167,13 @@ class MultiResolution:
         """Functions per resolution."""
         return tuple(segments + self.degree for segments in self.segments)
 
+    @property
+    def breaks(self) -> FloatArray:
+        """The borders between the polynomials of all resolutions, from 0 to 1."""
+        return np.unique(np.concatenate([level.breaks for level in self.levels]))
+
     def __call__(self, u: FloatArray) -> Windows:
-        """Rows and weights of the functions that are not zero at u."""
+        """Starts of the windows and weights of the functions that are not zero at u."""
         first = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int32)
         starts, weights = zip(*(level(u) for level in self.levels), strict=True)
         return np.concatenate(starts, axis=1) + first, np.concatenate(weights, axis=1)
@@ -172,8 +181,8 @@ class MultiResolution:
     def smoothing(self, order: int) -> tuple[float, ...]:
         """The weight of Σ |Δ^order v|² in the smoothness penalty, by resolution: that of 20 segments for all of them.
 
-        Weights by the number of segments would forbid the finest resolution the very details that it is there for; the
-        coarse ones carry what is smooth.
+        Weights that grow with the number of segments would smooth away the detail that the finest resolution is there
+        for. The coarse ones carry what is smooth.
         """
         return (smoothing_weight(UNIT_SEGMENTS, order) if self.degree > 0 else 0.0,) * len(self.segments)
 
@@ -230,25 +239,8 @@ def whole(size: int) -> FloatArray:
     return np.tile([0.0, 1.0], (size, 1))
 
 
-def check_count(name: str, value: int, low: int, high: int = MAX_FEATURES) -> None:
-    """Raise unless value is a whole number in the range; no field has more than `MAX_FEATURES` functions."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ValueError(f"{name} must be a whole number, got {value!r}")
-    if not low <= value <= high:
-        allowed = f"at least {low}" if value < low and high == MAX_FEATURES else f"from {low} to {high:,}"
-        raise ValueError(f"{name} must be {allowed}, got {value:,}")
-
-
-def increasing(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    """The values as floats; raise unless they increase."""
-    array = np.asarray(values, np.float64)
-    if array.ndim != 1 or len(array) < 2 or not np.isfinite(array).all() or (np.diff(array) <= 0).any():
-        raise ValueError(f"{name} must be at least two increasing finite numbers, got {tuple(values)}")
-    return tuple(array.tolist())
-
-
 def _checked_knots(knots: tuple[float, ...]) -> tuple[float, ...]:
-    knots = increasing("knots", knots)
+    knots = check_increasing("knots", knots)
     if knots[0] != 0.0 or knots[-1] != 1.0:
         raise ValueError(f"knots must run from 0 to 1 (break-points in u), got {knots[0]} to {knots[-1]}")
     return knots

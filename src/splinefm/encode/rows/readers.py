@@ -1,7 +1,7 @@
-"""Single raw values -> numbers and features, where compiled code asks: other types, spellings, hashes, bad values.
+"""Single raw values -> numbers and features, for what compiled code does not read: other types, spellings, hashes.
 
-Whatever is not read quickly goes through the code that encodes whole columns, as a column of one value: it means the
-same there, and errors name the column.
+Values without a fast path go through the code that encodes whole columns, as a column of one value. They mean the same
+there, and errors name the column.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm.encode.fields.axis import active_features
-from splinefm.encode.fields.categorical import Categorical, MultiValued
-from splinefm.encode.fields.numerical import Numerical, spread
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import hash_bucket
+from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.dates import seconds_of, take_part
 from splinefm.encode.tables.spelling import canonical
 
-NO_ROW, ASK = -1, -2  # instead of a feature: none, and that a reader is asked
+NO_FEATURE, ASK = -1, -2  # instead of a feature: none, and that a reader is asked
 # Other types are read by way of Arrow, which knows what they mean.
 _NUMBERS = frozenset({float, int, bool, np.bool_, *(np.dtype(code).type for code in "efdbhilqBHILQ")})
 _MOST_SPELLINGS = 10_000  # that are kept of a field, beside its names
@@ -31,38 +33,38 @@ _EXACT = 2**53  # whole floats below are spelled like ints
 _TEXT, _WHOLE, _OTHER = {str, type(None)}, {int, type(None)}, {object}
 
 Codes = tuple[list[int], list[float]]
-"""Table rows, `NO_ROW` where there is none, and weights."""
+"""Features, `NO_FEATURE` where there is none, and weights."""
 Reader = Callable[[Any], Any]
 
 
 def unseen_feature(field: Categorical, first: int) -> int:
     """The feature that all unseen categories of a field share; `ASK` if it takes more to know."""
-    return {"rare": first + (field.missing == "token"), "neutral": NO_ROW}.get(field.unseen, ASK)
+    return {"rare": first + field.first_unseen, "neutral": NO_FEATURE}.get(field.unseen, ASK)
 
 
-class Categories:
-    """Table rows of the values of a field whose first row is `first`; those that were met before are kept.
+class CategoryFeatures:
+    """Features of the values of a field whose first feature is `first`; values that were looked up before are cached.
 
     Examples
     --------
-    >>> rows = Categories(Categorical("c", vocabulary=["b", "7"], values="numbers"), first=10)
-    >>> rows.find("b"), rows.find("unseen"), rows.find(7), rows.find("7.0"), rows.find(None)
-    (12, 11, 13, 13, 10)
+    >>> features = CategoryFeatures(Categorical("c", vocabulary=["b", "7"], values="numbers"), first=10)
+    >>> [features.find(value) for value in ("b", "unseen", 7, "7.0", None)]
+    [12, 11, 13, 13, 10]
     """
 
     def __init__(self, field: Categorical, first: int) -> None:
         self.field, self.first, self.shared = field, first, unseen_feature(field, first)
 
     @cached_property
-    def rows(self) -> dict[str, int]:
-        """Rows of all names; those of further spellings are added when they are met. Many fields never need it."""
+    def features(self) -> dict[str, int]:
+        """Features by name; further spellings are added as they come. Many fields never need it."""
         names = [] if self.field.vocabulary is None else self.field.vocabulary.names.to_pylist()
         start = self.first + self.field.n_tokens
         self._most = len(names) + _MOST_SPELLINGS
         return dict(zip(names, range(start, start + len(names)), strict=True))
 
     def find(self, value: Any) -> int:
-        """The row of any value; raises if the field refuses it."""
+        """The feature of any value; raises if the field refuses it."""
         name = name_of(value)
         if name is not None:
             return self.find_name(name)
@@ -72,13 +74,13 @@ class Categories:
         return encode_one(self.field, self.first, value)[0][0]
 
     def find_name(self, name: str) -> int:
-        """The row of a name in any spelling."""
-        row = self.rows.get(name)
-        if row is None:
-            row = self._look_up(name)
-            if len(self.rows) < self._most:
-                self.rows[name] = row
-        return row
+        """The feature of a name in any spelling."""
+        feature = self.features.get(name)
+        if feature is None:
+            feature = self._look_up(name)
+            if len(self.features) < self._most:
+                self.features[name] = feature
+        return feature
 
     def _look_up(self, name: str) -> int:
         field = self.field
@@ -86,11 +88,11 @@ class Categories:
         check_text(field.column, name)
         if field.spelling != "text":
             known_as = canonical(from_strings([name]), field.spelling)[0].as_py()
-        row = self.rows.get(known_as, self.shared)
-        if row != ASK:
-            return row
+        feature = self.features.get(known_as, self.shared)
+        if feature != ASK:
+            return feature
         if field.unseen == "hash":
-            return self.first + (field.missing == "token") + hash_bucket(known_as, field.buckets)
+            return self.first + field.first_unseen + hash_bucket(known_as, field.buckets)
         return encode_one(field, self.first, name)[0][0]  # which raises
 
 
@@ -143,9 +145,9 @@ def read_number(item: Numerical, value: object) -> float:
 
 
 def encode_one(item: Categorical | MultiValued, first: int, value: object) -> Codes:
-    """Table rows and weights of one value, by the encoder; one each for every weight of the field's layout."""
-    rows, weights = active_features(item, one_value(item.column, value))
-    codes = np.where(weights[0] != 0.0, rows[0] + first, NO_ROW)
+    """Features and weights of one value, by the encoder; one each for every weight of the field's layout."""
+    features, weights = active_features(item, one_value(item.column, value))
+    codes = np.where(weights[0] != 0.0, features[0] + first, NO_FEATURE)
     return codes.tolist(), weights[0].tolist()
 
 
@@ -157,7 +159,7 @@ def number_reader(item: Numerical) -> Reader:
     def read(value: Any) -> float:
         try:
             return float(value) if type(value) in _NUMBERS else read_number(item, value)
-        except OverflowError:  # a whole number beyond all floats: Arrow says so, with the name of the column
+        except OverflowError:  # an integer beyond all floats: Arrow says so, with the name of the column
             return read_number(item, value)
 
     return read
@@ -174,19 +176,19 @@ def slow_reader(item: Numerical, first: int) -> Reader:
         if token is not None:
             return [first + int(token[0])], [1.0]
         start, weight = item.basis(transform(x))  # type: ignore[operator]  # fitted: no longer "auto"
-        return (spread(start, widths)[0] + (first + item.n_tokens)).tolist(), weight[0].tolist()
+        return (expand_windows(start, widths)[0] + (first + item.n_tokens)).tolist(), weight[0].tolist()
 
     return read
 
 
 def category_reader(item: Categorical, first: int) -> Reader:
     """Reads names that are not known as they are, and other values."""
-    return Categories(item, first).find
+    return CategoryFeatures(item, first).find
 
 
 def list_reader(item: MultiValued, first: int) -> Reader:
-    """Reads lists of a field: rows of its elements, and their weights."""
-    elements = Categories(item.elements, first)
+    """Reads lists of a field: features of its elements, and their weights."""
+    elements = CategoryFeatures(item.elements, first)
     length = len(item.layout.widths)
 
     def read(value: Any) -> Codes:

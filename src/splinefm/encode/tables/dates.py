@@ -48,7 +48,7 @@ def parse_times(
     format : str, optional
         As for `datetime.strptime`.
     zone : str, optional
-        Where clocks are read: a time with a zone of its own becomes the time there, by default in UTC.
+        The zone to convert to: a time that has a zone becomes the time in this one, by default in UTC.
 
     Examples
     --------

@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from splinefm._wording import for_reader
 from splinefm.encode.tables.delimited import check_columns, from_csv, naming
-from splinefm.encode.tables.open import Piece, Table, make_table, quoted, unnamed_index
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.open import unnamed_index
+from splinefm.encode.tables.table import Piece, Table, make_table
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -23,7 +25,7 @@ _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv
 _COMPRESSIONS = (".gz", ".bz2", ".zst")
 
 _PARQUET_BUFFER, _PARQUET_SMALL_BUFFER = 1 << 20, 1 << 18
-# Row groups are read together until they have so many rows: each piece opens its file anew.
+# Row groups are read together until they have so many rows: each piece opens its file again.
 _PIECE_ROWS = 65_536
 
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import Table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.estimators.importances import column_importances, columns_of
 from splinefm.learn.estimators.inputs import (
     LabeledTable,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sklearn.base import ClassifierMixin
 
-from splinefm.encode.tables.open import quoted
+from splinefm.encode.tables.names import quoted
 from splinefm.learn.estimators.base import FloatArray, SplineFMBase, check_one_target
 from splinefm.learn.estimators.inputs import Labels, read_labels, two_classes
 from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters

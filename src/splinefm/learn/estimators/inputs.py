@@ -16,7 +16,9 @@ from sklearn.utils.validation import assert_all_finite, check_array, column_or_1
 
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import Table, open_table, quoted
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.labels import Classes, Label
 
 Labels = npt.NDArray[Any]

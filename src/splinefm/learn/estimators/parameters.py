@@ -15,11 +15,12 @@ from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from splinefm._checks import check_size
 from splinefm.encode.schema import Schema
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, fit_model
 from splinefm.learn.training import Penalty, Training
-from splinefm.model.family import AnyModel, check_size
+from splinefm.model.family import AnyModel
 
 RandomState = int | np.random.RandomState | np.random.Generator | None
 _Class = TypeVar("_Class", bound=type)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.bases.kinds import BASES
+from splinefm.encode.bases.basis import BASES
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.tables.columns import text_buffers
-from splinefm.encode.transforms.kinds import TRANSFORMS
+from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.learn.files.container import Array, ModelFileError
 from splinefm.learn.files.kinds import KINDS, RUN_NAMES, setting_types
 from splinefm.learn.fitted import Fitted

@@ -6,10 +6,11 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, get_type_hints
 
-from splinefm.encode.bases.kinds import BASES
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.bases.basis import BASES
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.transforms.kinds import TRANSFORMS
+from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import RUNS, Run, Training
 from splinefm.learn.tuning.study import StudySummary, TrialSummary

@@ -9,9 +9,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.bases.kinds import Bins
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.schema import Field, Schema

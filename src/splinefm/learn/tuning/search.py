@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from splinefm._checks import check_size
 from splinefm.learn.estimators.base import fit_from_study, open_task
 from splinefm.learn.estimators.classifier import SplineFMClassifier
 from splinefm.learn.estimators.parameters import draw_seed
@@ -18,7 +19,6 @@ from splinefm.learn.progress import make_progress
 from splinefm.learn.tuning.space import merge_spaces
 from splinefm.learn.tuning.study import StudySummary, Value
 from splinefm.learn.tuning.trials import Experiment, changed_settings
-from splinefm.model.family import check_size
 
 if TYPE_CHECKING:
     from splinefm.learn.tuning.optuna import Study

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, cast, get_args
 
-from splinefm.encode.bases.kinds import Basis
+from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.encode.tables.open import quoted
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.choice import ATOM_SHARE
-from splinefm.encode.transforms.kinds import ArcsinhSquare, BestFitCDF, Log, MinMax, Quantile, Transform
+from splinefm.encode.transforms.quantile import Quantile
+from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
+from splinefm.encode.transforms.transform import Transform
 from splinefm.learn.resolutions import Resolutions, free_columns, with_resolutions
 from splinefm.learn.training import L2, SMOOTHNESS, Training
 from splinefm.learn.tuning.study import Value

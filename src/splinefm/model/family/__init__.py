@@ -14,7 +14,6 @@ from splinefm.model.family.contract import FloatArray as FloatArray
 from splinefm.model.family.contract import IntArray as IntArray
 from splinefm.model.family.contract import Model as Model
 from splinefm.model.family.contract import Params as Params
-from splinefm.model.family.contract import check_size as check_size
 from splinefm.model.family.contract import through as through
 from splinefm.model.family.field_aware import FFM as FFM
 from splinefm.model.family.field_matrixed import FmFM as FmFM

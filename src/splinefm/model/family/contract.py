@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._wording import setting
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import Towers
 
@@ -126,11 +125,3 @@ def above_diagonal(between: npt.NDArray[Any], unit_field: IntArray) -> FloatArra
     units = between[unit_field[:, None], unit_field].astype(np.float64)
     above = np.triu(np.ones(units.shape[:2]), 1)
     return np.asarray(units * above.reshape(*above.shape, *[1] * (units.ndim - 2)))
-
-
-def check_size(name: str, value: object, least: int = 1, most: int | None = None) -> None:
-    """Raise unless the value is an integer of at least `least`, and of at most `most`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{setting(name)} must be a whole number of at least {least}, got {value!r}")
-    if most is not None and value > most:
-        raise ValueError(f"{setting(name)} must be at most {most:,}, got {value:,}")

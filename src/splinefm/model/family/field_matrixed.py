@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.model.family.contract import FloatArray, IntArray, Params, above_diagonal, check_size
+from splinefm._checks import check_size
+from splinefm.model.family.contract import FloatArray, IntArray, Params, above_diagonal
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import MatrixTowers, Towers
 

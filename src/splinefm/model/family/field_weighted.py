@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_size
 from splinefm.model.family.contract import (
     FloatArray,
     IntArray,
     OneVector,
     Params,
     above_diagonal,
-    check_size,
     weighted_slope,
 )
 from splinefm.model.towers import Towers, WeightTowers

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_size
 from splinefm.model.family.contract import (
     FloatArray,
     IntArray,
     OneVector,
     Params,
-    check_size,
     ones_between,
     weighted_slope,
 )

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.model.family.contract import FloatArray, IntArray, OneVector, Params, check_size, ones_between
+from splinefm._checks import check_size
+from splinefm.model.family.contract import FloatArray, IntArray, OneVector, Params, ones_between
 from splinefm.model.towers import ProductTowers, Towers, symmetric_sums
 
 # More is out of reach for 32-bit numbers long before.

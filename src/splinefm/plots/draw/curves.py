@@ -113,7 +113,9 @@ def _band(y: FloatArray) -> FloatArray:
 def _draw_tokens(ax: Any, curves: Sequence[Curve], link: bool, share: FloatArray | None, colors: list[str]) -> None:
     """Special values and missing ones beside the curve, with their names: they do not lie on it."""
     known = [curve.met_tokens for curve in curves]
-    tokens = {name: i for i, name in enumerate(curves[0].field.row_names()) if all(name in others for others in known)}
+    tokens = {
+        name: i for i, name in enumerate(curves[0].field.feature_names()) if all(name in others for others in known)
+    }
     tokens = {name: i for name, i in tokens.items() if share is None or share[i] > 0}
     if not tokens:
         return

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.kinds import supports
-from splinefm.encode.bases.starvation import STARVED
+from splinefm.encode.bases.basis import supports
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.numerical import Numerical, spread
-from splinefm.encode.tables.open import quoted
-from splinefm.encode.transforms.kinds import Transform
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.slots import expand_windows
+from splinefm.encode.starvation import STARVED
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.transforms.transform import Transform
 from splinefm.learn.fitted import Fitted
 from splinefm.plots.captions import caption
 from splinefm.plots.decorations import GRAY, LIGHT, PALETTE, RED, axis_name, set_raw_axis, set_ticks, use_percent
@@ -145,7 +146,7 @@ def basis_values(item: Numerical, x: FloatArray) -> FloatArray:
     """All basis functions at raw values, shape (functions, n)."""
     start, weight = item.basis(fitted_transform(item)(x))
     values = np.zeros((sum(item.basis.sizes), len(x)))
-    np.add.at(values, (spread(start, item.basis.widths), np.arange(len(x))[:, None]), weight)
+    np.add.at(values, (expand_windows(start, item.basis.widths), np.arange(len(x))[:, None]), weight)
     return values
 
 
@@ -158,7 +159,7 @@ def _starved(
     if values is None or ordinary is None:
         return None
     start, weight = item.basis(fitted_transform(item)(ordinary))
-    touched = spread(start, item.basis.widths)[weight != 0.0]
+    touched = expand_windows(start, item.basis.widths)[weight != 0.0]
     share = np.bincount(touched, minlength=sum(item.basis.sizes)) / len(values)
     even = np.diff(supports(item.basis), axis=1)[:, 0] * len(ordinary) / len(values)
     return np.asarray(share < STARVED * even)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.fields.axis import frequent_positions
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.plots.captions import captions, percent, shown

@@ -1,4 +1,4 @@
-"""BasisStarvation report: how many training rows does each basis function see?"""
+"""BasisStarvation: how many training rows each basis function sees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.bases.kinds import supports
+from splinefm.encode.bases.basis import supports
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.transforms.sketch import FloatArray
 
@@ -94,9 +94,9 @@ def _shares(item: Numerical, share: FloatArray) -> list[FunctionShare]:
     first = item.n_tokens
     # A function that covers the whole of [0, 1] sees all ordinary rows at best, not the special ones.
     even = np.diff(supports(item.basis), axis=1)[:, 0] * max(0.0, 1.0 - float(share[:first].sum()))
-    ranges = item.row_ranges()[first:]
+    ranges = item.feature_ranges()[first:]
     blocks = np.repeat(np.arange(len(item.basis.sizes)), item.basis.sizes)
-    names = item.row_names()[first:]
+    names = item.feature_names()[first:]
     return [
         FunctionShare(item.name, name, float(low), float(high), float(part), float(evenly), int(block))
         for name, (low, high), part, evenly, block in zip(names, ranges, share[first:], even, blocks, strict=True)

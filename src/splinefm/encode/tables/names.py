@@ -1,0 +1,70 @@
+"""Names of columns: which are repeated, which are absent, and what a misspelled one may stand for."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+# Names that share at least this part of their letters are offered for one that does not exist.
+_ALIKE = 0.6
+
+
+def missing_column_message(
+    name: str, names: Sequence[str], kind: Literal["column", "field"] = "column", where: str = "the table"
+) -> str:
+    """The message for a column that a table does not have: the closest names and those that exist.
+
+    Examples
+    --------
+    >>> missing_column_message("recencyy", ["recency", "country"])
+    "no column 'recencyy' in the table; nearest: 'recency'. Columns: 'recency', 'country'"
+    """
+    return f"no {kind} {name!r} in {where}{nearest_hint(name, names)}. {kind.capitalize()}s: {quoted(names)}"
+
+
+def nearest_hint(name: str, names: Sequence[str], most: int = 3) -> str:
+    """The part of a message that offers the names a misspelled one may stand for, the likeliest first.
+
+    Examples
+    --------
+    >>> nearest_hint("Age", ["age in years", "hours", "country"])
+    "; nearest: 'age in years'"
+    """
+    found = nearest_names(name, names, most)
+    return f"; nearest: {quoted(found)}" if found else ""
+
+
+def nearest_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:
+    """The names that are most like one: those that are equal but for upper case and signs, then those that contain it
+    or are contained in it, then those that share letters. Where none is like it, those that share most.
+    """
+    wanted = _letters(str(name))
+    scored = []
+    for index, other in enumerate(names):
+        letters = _letters(other)
+        within = min(len(wanted), len(letters)) > 1 and (wanted in letters or letters in wanted)
+        ratio = difflib.SequenceMatcher(None, wanted, letters).ratio()
+        scored.append((-(wanted == letters), -within, -ratio, index))
+    scored.sort()
+    alike = [names[index] for same, within, ratio, index in scored if same or within or -ratio >= _ALIKE]
+    if not alike and len(names) <= most:  # a list of all says no more than the names themselves
+        return []
+    return (alike or [names[index] for *_, index in scored])[:most]
+
+
+def _letters(name: str) -> str:
+    """A name without what people misremember; itself, if nothing else is in it."""
+    return "".join(filter(str.isalnum, name.casefold())) or name
+
+
+def quoted(names: Sequence[str], most: int = 20) -> str:
+    more = f", ... and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
+
+
+def check_names(names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"duplicate column names: {quoted(twice)}; rename or drop the repeated columns")
