@@ -520,7 +520,7 @@ def test_bad_opsets(opset, tmp_path):
 def test_code_of_your_own_cannot_be_exported_but_its_bins_can(field, what, tmp_path):
     table = {"x": np.arange(10.0), "c": ["a", "b"] * 5}
     fitted = make([field, sf.Categorical("c")], sf.FFM(k=2), table)
-    with pytest.raises(ValueError, match=rf"field 'x': a graph cannot hold {what}.*sf.discretize"):
+    with pytest.raises(ValueError, match=rf"field 'x': ONNX cannot express {what}.*sf.discretize"):
         sf.export_onnx(fitted, tmp_path / "model.onnx")
     binned = sf.discretize(fitted, {"x": 200})
     check(binned, export(binned, tmp_path), {"x": np.linspace(-1, 10, 50), "c": ["a", "b"] * 25})
@@ -559,7 +559,7 @@ def test_a_failed_export_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "model.onnx"
     path.write_text("old")
     monkeypatch.setattr(onnx_graph, "MOST_BYTES", 1000)
-    with pytest.raises(ValueError, match="more than 1,000 bytes, more than a file of ONNX can hold; raise min_count"):
+    with pytest.raises(ValueError, match="more than 1,000 bytes, more than an ONNX file can hold; raise min_count"):
         sf.export_onnx(example(), path)
     monkeypatch.undo()
     monkeypatch.setattr(onnx.checker, "check_model", lambda *args, **options: 1 / 0)

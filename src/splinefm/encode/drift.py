@@ -1,6 +1,6 @@
 """Watch: does a table look like the one that the encoder was fitted to?
 
-A column that was renamed, rescaled or spelled otherwise still gives a number for every row: all of its values are
+A column that was renamed, rescaled or spelled differently still gives a number for every row: all of its values are
 unseen, out of range or missing. The shares of such values are counted while rows are encoded, and compared with what
 the training rows suggest.
 """
@@ -167,7 +167,7 @@ class Watch:
         return list(lines)
 
     def warn(self) -> None:
-        """Warn of what is unusual, if anything is."""
+        """Warn about unusual values, if there are any."""
         lines = self.report()
         if not lines:
             return
@@ -240,7 +240,7 @@ def _percent(share: float) -> str:
 
 
 def _outside() -> int:
-    """How far up the stack the caller of the package is, whose line a warning should name."""
+    """The stack level of the caller of the package, whose line a warning should name."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "splinefm":
         frame, level = frame.f_back, level + 1
@@ -248,7 +248,7 @@ def _outside() -> int:
 
 
 def as_watch(watch: Watch | bool, encoder: Encoder) -> tuple[Watch | None, bool]:
-    """The watch to show rows to, and whether to warn afterwards: a watch that was given is read by its owner."""
+    """The watch that counts, and whether to warn afterwards: who passes a watch reads it."""
     if isinstance(watch, Watch):
         return watch, False
     return (Watch(encoder), True) if watch else (None, False)

@@ -92,12 +92,12 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     table : table, path or dataset
         Anything that `open_table` takes.
     target : str, optional
-        The column to leave out because it is to be predicted.
+        The column to predict, which is left out.
 
     Returns
     -------
     Schema
-        Its `reasons` say why each field is as it is, and which columns were left out.
+        Its `reasons` explain each field, and name the columns that were left out.
 
     Examples
     --------
@@ -300,7 +300,7 @@ def _dates(
 
 
 def _zone(kind: pa.DataType) -> str | None:
-    """The zone whose clock tells the time of a column; UTC is the default."""
+    """The time zone of a column; None for UTC, the default."""
     zone = getattr(kind, "tz", None)
     return None if zone in (None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00") else str(zone)
 

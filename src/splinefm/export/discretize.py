@@ -98,7 +98,7 @@ def discretize(
 
 
 class FieldReport(NamedTuple):
-    """One field of a `DiscretizationReport`: its bins, and the most that they can move a score."""
+    """One field of a `DiscretizationReport`: its number of bins, and the most that they can move a score."""
 
     name: str
     bins: int
@@ -117,8 +117,8 @@ class DiscretizationReport:
         No score moves by more than this, whatever the values of the fields: the sum of the bounds of the fields. It is
         computed in float64; the rounding of float32 scores comes on top.
     certified : bool
-        False where a field has a basis of which nothing is known but its values (`Powers`, `CustomBasis`, classes of
-        your own): then `bound` was taken on a fine grid of points.
+        False where a field has a basis of which only the values are known (`Powers`, `CustomBasis`, custom classes):
+        then `bound` was measured on a fine grid of points.
     n_rows : int
         Rows on which the change was measured.
     max_error, mean_error : float
@@ -159,7 +159,7 @@ def discretization_error(fitted: Fitted, binned: Fitted, data: object = None) ->
     fitted : Fitted
         The model.
     binned : Fitted
-        What `discretize` made of it, perhaps saved and loaded meanwhile.
+        The result of `discretize`, which may have been saved and loaded since.
     data : table, optional
         Rows to measure the change of the scores on.
 

@@ -191,7 +191,7 @@ def _own_weight(fitted: Fitted, f: int) -> np.float32:
         return np.float32(0.0)
     way_out = f'fit with reduction="sum", or use {_onnx()}'
     if isinstance(item, Numerical):
-        way_out = f"bins have no such pairs: export what {as_bins(item.name)} makes"
+        way_out = f"bins have no such pairs: export the result of {as_bins(item.name)}"
     problem = f'field {item.name!r} has reduction="identity", and libffm has no counterpart of the'
     between = fitted.model.between(fitted.params, f, f)
     if between.ndim:

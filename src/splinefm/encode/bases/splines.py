@@ -80,6 +80,8 @@ class BSpline:
             repeated = np.concatenate(periods)
             first = self.degree * self.segments - self.degree
             return repeated[first : first + self.segments + 2 * self.degree + 1]
+        # DIFFERS: the paper clamps the knots, repeating 0 and 1. Knots that continue the spacing span the same splines,
+        # and u = 1 needs no exception: the paper's code has no active function there.
         left = inner[0] - outer[::-1] * (inner[1] - inner[0])
         right = inner[-1] + outer * (inner[-1] - inner[-2])
         return np.concatenate([left, inner, right])

@@ -27,9 +27,9 @@ def first_feature(item: Field) -> int:
 def frequent_positions(item: Categorical | MultiValued, counts: FloatArray | None, most: int) -> npt.NDArray[np.intp]:
     """Positions in the vocabulary of the most frequent categories, in the order to show them.
 
-    `counts` are the training rows of all features of the field; without them the vocabulary tells, the most frequent
-    first, unless it was extended. Categories without a natural order (see `display_order`) stay in that of
-    frequency.
+    `counts` are the training rows of all features of the field. Without them the order of the vocabulary counts: the
+    most frequent first, unless it was extended. Categories without a natural order (see `display_order`) stay in that
+    of frequency.
 
     Examples
     --------

@@ -192,6 +192,7 @@ class Numerical:
         token = self.tokens(x)
         if token is not None:
             x = np.where(token == ORDINARY, x, 0.0)
+        # PAPER: z -> u = T(z) -> B_1(u) .. B_l(u); the sum reduction Σ_i B_i(u) v_i is left to the model.
         start, weight = self.basis(self.fitted_transform(x))
         start = start + np.int32(self.n_tokens)
         if self.reduction == "identity":

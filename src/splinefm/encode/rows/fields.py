@@ -126,7 +126,7 @@ def _add_number(encoder: RowEncoder, item: Numerical, first: int, found: Numeric
 
 
 def compile_number(item: Numerical) -> NumericalDescription | None:
-    """The description of a field for compiled code, or None where only its Python objects will do."""
+    """The description of a field for compiled code, or None where it takes the field's Python objects."""
     found = describe_numerical(item)
     return found if found is not None and _agrees(item, found) else None
 

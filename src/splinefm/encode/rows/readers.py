@@ -25,7 +25,7 @@ from splinefm.encode.tables.dates import seconds_of, take_part
 from splinefm.encode.tables.spelling import canonical
 
 NO_FEATURE, ASK = -1, -2  # instead of a feature: none, and that a reader is asked
-# Other types are read by way of Arrow, which knows what they mean.
+# Arrow reads the other types.
 _NUMBERS = frozenset({float, int, bool, np.bool_, *(np.dtype(code).type for code in "efdbhilqBHILQ")})
 _MOST_SPELLINGS = 10_000  # that are kept of a field, beside its names
 _EXACT = 2**53  # whole floats below are spelled like ints

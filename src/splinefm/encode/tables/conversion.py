@@ -1,4 +1,4 @@
-"""Columns that Arrow has no plain type for: what becomes of them, or what to tell."""
+"""Columns that Arrow has no plain type for: their conversion, or the error to raise."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def convert_column(name: str, values: object) -> pa.Array | pa.ChunkedArray:
 
 
 def refuse_types_of_polars(frame: Any) -> None:
-    """Raise where a DataFrame of polars has a column that would come out as bytes without meaning."""
+    """Raise where a polars DataFrame has a column that Arrow would hand over as meaningless bytes."""
     for name, dtype in frame.schema.items():
         if str(dtype) in _OF_POLARS:
             example = next((f", such as {_short(value)}" for value in frame[name] if value is not None), "")

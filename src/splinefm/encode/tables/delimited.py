@@ -36,9 +36,9 @@ _NULL_SPELLINGS = ["", "#N/A N/A", *_NULLS.split()]
 # of 1 MB may show only the integers of a column that has fractions further down; 8 MB is cheap (50 ms) and
 # covers most files whole. Batches already handed out cannot be widened: a misfit past that is an error.
 BLOCK = 8 << 20
-# Several files are open at once for shuffled reading, with types that are known by then: smaller blocks will do.
+# Several files are open at once for shuffled reading. Their types are known by then, so that smaller blocks suffice.
 SMALL_BLOCK = 2 << 20
-# So much is looked at to find the separator.
+# Bytes that are read to find the separator.
 _HEAD = 1 << 16
 _MOST_SHOWN = 80
 

@@ -1,4 +1,4 @@
-"""The text of CSV files: what separates the columns, and in which line a row is, which Arrow does not tell."""
+"""The text of CSV files: the separator, and the line of a row, which Arrow does not report."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def parse_numbers(text: pa.LargeStringArray, decimal: Decimal = ".") -> tuple[Fl
 
 
 def find_decimal(text: pa.LargeStringArray) -> Decimal:
-    """The decimal sign with which more of the column are numbers; the point, where both will do.
+    """The decimal sign with which more of the column are numbers; the point where both fit equally.
 
     Examples
     --------

@@ -20,8 +20,8 @@ READ_ONCE = "a reader or stream can be read once; pass a table, a path or a data
 Read = Callable[[list[str]], Iterable[pa.RecordBatch]]
 _Part = tuple[int, pa.RecordBatch]
 
-# A shuffled batch mixes so many pieces of a table, fewer for wide ones: an open Parquet column takes about 1.6 MB,
-# because its pages are read whole.
+# The most pieces of a table that a shuffled batch mixes, fewer for wide tables: an open Parquet column takes about
+# 1.6 MB, because its pages are read whole.
 MOST_OPEN, OPEN_COLUMNS = 8, 160
 
 
@@ -202,7 +202,7 @@ def _arrays(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
 
 
 def _join(parts: list[list[pa.Array]], schema: pa.Schema) -> pa.RecordBatch:
-    # Joining copies, so a batch that was cut from one piece is handed on as it is.
+    # Joining copies, so a batch that comes from one piece is passed on without it.
     whole = parts[0] if len(parts) == 1 else [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
     return pa.RecordBatch.from_arrays(whole, schema=schema)
 

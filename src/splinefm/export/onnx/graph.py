@@ -145,7 +145,7 @@ class Graph:
         self._bytes += size
         if self._bytes > MOST_BYTES:
             raise ValueError(
-                f"the model takes more than {MOST_BYTES:,} bytes, more than a file of ONNX can hold; raise min_count "
+                f"the model takes more than {MOST_BYTES:,} bytes, more than an ONNX file can hold; raise min_count "
                 "of the fields with most categories, or use a smaller k"
             )
 

@@ -106,7 +106,7 @@ def list_length(item: MultiValued) -> int:
 
 
 def check_export(fitted: Fitted, integers: Collection[str]) -> None:
-    """Raise for what a graph cannot hold, and for fields that cannot be read as integers."""
+    """Raise for what ONNX cannot express, and for fields that cannot be read as integers."""
     check_fitted(fitted)
     if isinstance(integers, str):
         raise ValueError(f"integers takes a list of names; write integers=[{integers!r}]")

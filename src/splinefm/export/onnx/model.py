@@ -61,7 +61,7 @@ def export_onnx(
     Raises
     ------
     ValueError
-        For what a graph cannot hold: custom transforms and bases (with bins it can, see
+        For what ONNX cannot express: custom transforms and bases (with bins it can, see
         `sf.discretize`), `unseen="hash"`, and more than 2 GB.
 
     Examples

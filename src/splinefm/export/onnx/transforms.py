@@ -211,6 +211,6 @@ def no_counterpart(what: str, item: Numerical) -> str:
     part = getattr(item, what)
     detail = f" with family {part.family!r}" if isinstance(part, BestFitCDF) else ""
     return (
-        f"field {item.name!r}: a graph cannot hold the {what} {type(part).__name__}{detail}; "
-        f"with bins it can: export what {as_bins(item.name)} makes"
+        f"field {item.name!r}: ONNX cannot express the {what} {type(part).__name__}{detail}; "
+        f"it can express bins: export the result of {as_bins(item.name)}"
     )
