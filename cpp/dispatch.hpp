@@ -1,6 +1,6 @@
 // Which instruction set the kernels use: chosen once, when the module is loaded.
 //
-// The files of kernels/ are compiled once per instruction set, each time in a namespace of its own (`SPLINEFM_ISA`),
+// The files of kernels/ are compiled once per instruction set, each time in another namespace (`SPLINEFM_ISA`),
 // and hand over one table of functions. Whatever such a file compiles must be in that namespace: an inline function
 // that two sets share is kept once by the linker, and might be the one with instructions that the processor lacks.
 #pragma once

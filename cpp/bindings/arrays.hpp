@@ -36,7 +36,7 @@ template <class Source> auto* numbers(const Source& array, const char* name) {
 }
 
 // A new array of n numbers, and where they are; not set to anything.
-template <class T> std::pair<T*, Array<T>> room(std::size_t n) {
+template <class T> std::pair<T*, Array<T>> new_array(std::size_t n) {
     T* const made = new T[n];
     const nb::capsule owner(made, [](void* p) noexcept { delete[] static_cast<T*>(p); });
     return {made, Array<T>(made, {n}, owner)};

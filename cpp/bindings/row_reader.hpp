@@ -34,7 +34,7 @@ struct Source {
 // Raises unless there are a column and a reader for every field.
 void check_source(const EncoderOwner& owner, const Source& source);
 
-// Write the terms of a row; `found` has room for a number per field. Rows that readers give must be below `n_rows`;
+// Write the terms of a row; `found` has a number per field. Rows that readers give must be below `n_rows`;
 // a scorer, if there is one, asks for the parameters of categories while numbers are read.
 void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_rows,
               std::vector<std::int64_t>& found, Terms& terms);

@@ -64,7 +64,7 @@ void Terms::read_parameters(const Source& source) {
              source.width == (task.model == Model::ffm ? n_fields * k : k),
          "factors do not have the width of the model");
     task.width = source.width;
-    need(static_cast<std::int64_t>(source.linear.size()) == source.n_rows, "linear must have a number per table row");
+    need(static_cast<std::int64_t>(source.linear.size()) == source.n_rows, "linear must have a number per feature");
     const auto size = static_cast<std::size_t>(n_fields * task.width);
     need(source.center.size() == size && source.slope.size() == size,
          "center and slope must have a vector for every field");
@@ -94,7 +94,7 @@ void Terms::read_parameters(const Source& source) {
     task.between = between.data();
 }
 
-void Terms::own(const Slots& rows, const double* offset, double* out) { fill(loops.own, rows, offset, out); }
+void Terms::inner(const Slots& rows, const double* offset, double* out) { fill(loops.inner, rows, offset, out); }
 void Terms::terms(const Slots& rows, const double* offset, double* out) { fill(loops.terms, rows, offset, out); }
 void Terms::effects(const Slots& rows, const double* offset, double* out) { fill(loops.effects, rows, offset, out); }
 
@@ -121,21 +121,21 @@ void Terms::run(Loop loop, const Task& todo) {
     // need two vectors of units.
     const std::int64_t parts = task.model == Model::ffm ? task.layout.n_fields : 1;
     const std::int64_t n_fields = task.layout.n_fields, vectors = n_fields * parts * task.stride;
-    const std::int64_t room =
+    const std::int64_t workspace =
         (task.model == Model::fmfm ? 8 * vectors : vectors + n_fields * task.stride) + 2 * task.stride;
-    std::vector<float> rooms(static_cast<std::size_t>(workers * room));
+    std::vector<float> workspaces(static_cast<std::size_t>(workers * workspace));
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> outside{false};
     team.run(workers, [&](int worker) noexcept {
         for (std::int64_t block; (block = next.fetch_add(1)) < n_blocks && !outside;) {
             const std::int64_t first = block * BLOCK, last = std::min(first + BLOCK, n);
             if (inside(todo.rows, first, last))
-                loop(todo, first, last, rooms.data() + worker * room);
+                loop(todo, first, last, workspaces.data() + worker * workspace);
             else
                 outside = true;
         }
     });
-    if (outside) throw std::out_of_range("start has table rows that are not there");
+    if (outside) throw std::out_of_range("start has features that are not there");
 }
 
 bool Terms::inside(const Slots& rows, std::int64_t first, std::int64_t last) const {

@@ -1,7 +1,7 @@
 // IdTable: rows by id, a hash table with open addressing.
 //
 // Ids are words of eight bytes, `width` for each row, in an array that the caller keeps: the table holds rows alone.
-// The place of an erased row stays taken, so that others are still found. At most half of the places are taken.
+// The bucket of an erased row stays taken, so that others are still found. At most half of the buckets are taken.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ private:
     void check(Words words, const std::int64_t* rows, std::int64_t n) const;
     void resize(Words words, std::int64_t more);
 
-    std::vector<std::int64_t> places = std::vector<std::int64_t>(64, -1);
+    std::vector<std::int64_t> buckets = std::vector<std::int64_t>(64, -1);
     std::int64_t taken = 0;
     std::int64_t highest = -1;  // the largest row that was ever entered
     mutable std::shared_mutex mutex;

@@ -7,13 +7,13 @@
 
 namespace splinefm {
 
-std::int64_t RowScorer::room(std::int64_t most_terms) const {
+std::int64_t RowScorer::workspace_size(std::int64_t most_terms) const {
     const std::int64_t n = params.n_fields;
     const std::int64_t vectors = params.model == Model::ffm ? most_terms * n + n : most_terms;
     return params.k * std::max(vectors, params.order + 1);
 }
 
-double RowScorer::score(const Terms& terms, float* room) const {
+double RowScorer::score(const Terms& terms, float* workspace) const {
     double score = params.bias;
     for (std::int64_t t = 0; t < terms.n_terms; ++t)
         score += static_cast<double>(terms.weights[t]) * static_cast<double>(params.linear[terms.rows[t]]);
@@ -30,7 +30,7 @@ double RowScorer::score(const Terms& terms, float* room) const {
                        .weights = terms.weights.data(),
                        .ends = terms.ends.data(),
                        .owners = terms.owners.data(),
-                       .vectors = room,
+                       .vectors = workspace,
                    });
 }
 

@@ -24,16 +24,16 @@ class RowScorer {
 public:
     explicit RowScorer(RowParams params) : params(params) {}
 
-    // How many numbers a kernel writes to while it scores a row of so many terms.
-    std::int64_t room(std::int64_t most_terms) const;
+    // Size of the workspace that a kernel needs to score a row of at most this many terms.
+    std::int64_t workspace_size(std::int64_t most_terms) const;
 
-    // Ask for the parameters of a table row, so that memory has some time to answer.
+    // Prefetch the parameters of a feature.
     void fetch(std::int64_t row) const {
         __builtin_prefetch(params.linear + row);
         for (std::int64_t c = 0; c < params.width; c += 16) __builtin_prefetch(params.factors + row * params.width + c);
     }
 
-    double score(const Terms& terms, float* room) const;
+    double score(const Terms& terms, float* workspace) const;
     double predict(double score) const;
 
     const RowParams params;

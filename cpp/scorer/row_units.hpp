@@ -13,13 +13,13 @@ struct RowUnits {
     std::int64_t width;  // numbers of a row of factors: k, in an FFM n_fields k
     std::int64_t order;  // of a model of higher order
     std::int64_t n_fields, n_units;
-    const float* factors;        // (table rows, width)
+    const float* factors;        // (features, width)
     const float* between;        // weights of pairs of fields, or matrices by their second field
     const std::int32_t* rows;    // of terms
     const float* weights;        // of terms
     const std::int32_t* ends;    // unit u has terms ends[u] to ends[u + 1] - 1
     const std::int32_t* owners;  // fields of units, none smaller than the one before
-    float* vectors;              // room to work in
+    float* vectors;              // workspace
 };
 
 }  // namespace splinefm
