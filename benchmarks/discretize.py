@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from sklearn.model_selection import train_test_split
 
 import splinefm as sf
-from splinefm.cli.commands.demo import click_data
+from splinefm.cli.actions.demo import click_data
 from splinefm.learn.metrics import logloss, rmse
 
 BINS = 200

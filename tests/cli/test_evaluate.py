@@ -68,7 +68,10 @@ def test_groups_are_in_the_order_of_numbers_and_missing_ones_are_last(run, model
 
 
 def test_many_groups_are_cut_for_people_only(run, model, data):
-    assert "The 30 heaviest of 300 values" in run("evaluate", model, data, "--target", "click", "--by", "id").stdout
+    assert (
+        "The 30 values with the most weight of 300"
+        in run("evaluate", model, data, "--target", "click", "--by", "id").stdout
+    )
     found = json.loads(run("evaluate", model, data, "--target", "click", "--by", "id", "--json").stdout)
     assert len(found["groups"]) == 300
 

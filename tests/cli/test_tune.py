@@ -1,4 +1,4 @@
-"""`splinefm tune`: from a file to a model file with its study, and a picture of it."""
+"""`splinefm tune`: from a file to a model file with its study, and a plot of it."""
 
 import json
 import sys

@@ -298,12 +298,12 @@ def small(table):
 
 class TestBadInput:
     def test_unknown_fields(self, small, table):
-        with pytest.raises(ValueError, match=r"no column 'kinds' among the fields; nearest: 'kind'"):
+        with pytest.raises(ValueError, match=r"no field 'kinds' in the model; nearest: 'kind'"):
             sf.partial_dependence(small, "kinds", ["u"], table)
-        with pytest.raises(ValueError, match=r"no column 'y' among the fields"):
+        with pytest.raises(ValueError, match=r"no field 'y' in the model"):
             sf.ice_curves(small, table, "y", [1.0])
         parts = sf.decompose(small, table, table)
-        with pytest.raises(ValueError, match=r"no column 'w' among the fields"):
+        with pytest.raises(ValueError, match=r"no field 'w' in the model"):
             parts.pair("x", "w")
         with pytest.raises(ValueError, match=r"two different fields, got 'x' twice"):
             parts.pair("x", "x")

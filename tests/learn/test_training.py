@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
-from splinefm.cli.commands.demo import click_data
+from splinefm.cli.actions.demo import click_data
 from splinefm.learn import chunks, fitting, loop
 from splinefm.learn import penalties as penalties_module
 from splinefm.learn import training as training_module

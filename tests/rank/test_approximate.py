@@ -105,7 +105,7 @@ class TestApproximate:
         near = index.approximate()
         with pytest.raises(ValueError, match="k must be an integer"):
             near.top_k({"user": "a"}, 0)
-        with pytest.raises(ValueError, match="the context lacks 'user'"):
+        with pytest.raises(ValueError, match="the context has no 'user'"):
             near.top_k({}, 5)
         with pytest.raises(ValueError, match="contexts has no rows"):
             near.recall({"user": []}, 5)

@@ -24,7 +24,7 @@ from splinefm.encode.transforms.families import FAMILIES
 from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
-from splinefm.rank.tables import Part
+from splinefm.rank.tables import FieldSubset
 
 NAN = math.nan
 MODELS = [
@@ -215,7 +215,7 @@ def test_each_value_means_what_it_means_in_a_table(name, value, hostile):
 @pytest.mark.parametrize("fields", [tuple(range(16)), (1, 3, 5, 8), (0, 2, 6, 9, 14)], ids=str)
 def test_the_context_of_an_index_is_encoded_like_columns_of_one_value(fields, reduction):
     schema = make_schema(reduction)
-    part = Part(random_fitted(schema, sf.FM(k=4), make_table(schema)), fields)
+    part = FieldSubset(random_fitted(schema, sf.FM(k=4), make_table(schema)), fields)
 
     def feature_weights(slots):
         width = np.diff(slots.layout.weight_ptr)

@@ -36,5 +36,5 @@ def encode_background(fitted: Fitted, table: object, threads: int | None) -> Slo
 def field_number(names: tuple[str, ...], name: str) -> int:
     """The index of a field."""
     if name not in names:
-        raise ValueError(missing_column_message(name, names).replace("in the table", "among the fields"))
+        raise ValueError(missing_column_message(name, names, "field", "the model"))
     return names.index(name)

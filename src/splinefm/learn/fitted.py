@@ -23,7 +23,8 @@ from splinefm.model.family import AnyModel, Params
 
 if TYPE_CHECKING:
     from splinefm.serve.scorer import Scorer
-    from splinefm.view.segment import Bars, Curve, Surface
+    from splinefm.view.curves import Bars, Curve
+    from splinefm.view.surfaces import Surface
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -116,8 +116,8 @@ class Scorer:
             ) from error
         for name in self.fitted.encoder.schema.columns:
             if name not in row:
-                message = missing_column_message(name, [str(key) for key in row.keys()])  # noqa: SIM118
-                raise ValueError(f"{message.replace('in the table', 'in the row')}; a missing value is None") from error
+                message = missing_column_message(name, [str(key) for key in row.keys()], "column", "the row")  # noqa: SIM118
+                raise ValueError(f"{message}; a missing value is None") from error
         for item in self.fitted.encoder.fields:
             if isinstance(item, Numerical):
                 item.tokens(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._checks import check_choice
+from splinefm._wording import for_reader
 from splinefm.encode.fields.axis import active_features, features_on_axis
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
@@ -77,7 +78,7 @@ def _kept(fitted: Fitted, absent: list[int]) -> list[FloatArray]:
     if unknown:
         raise ValueError(
             f"the mean of {quoted(unknown)} is not kept with this model; "
-            "give the rows to average over, such as background=train"
+            f"give the rows to average over, {for_reader('such as background=train', 'with --data TABLE')}"
         )
     return [means[f] for f in absent]
 

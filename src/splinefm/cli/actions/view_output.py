@@ -1,4 +1,4 @@
-"""A view as a picture, as a file of values, or as a table for people."""
+"""A view as a plot, as a file of values, or as a printed table."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 import pyarrow as pa
 
 from splinefm._wording import number
-from splinefm.cli.commands.predict import prediction_name
-from splinefm.cli.commands.view import Seen, ViewRequest, make_view
+from splinefm.cli.actions.predict import prediction_name
+from splinefm.cli.actions.view import ViewRequest, ViewResult, make_view
 from splinefm.cli.output import print_facts, print_lines, print_table
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.sources import refuse_overwriting
 from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.plots.captions import caption
-from splinefm.plots.files import FORMATS, import_plots, make_axes, picture_bytes
+from splinefm.plots.files import FORMATS, import_plots, make_axes, plot_bytes
 from splinefm.view.curves import Curve
 from splinefm.view.formats import axis_format
 from splinefm.view.surfaces import Surface
 from splinefm.view.values import extremum_text, text_of
 
 
-def view_file(request: ViewRequest, verbose: bool = False) -> Seen:
-    """Make a view of a model, and write it where the user wants it."""
+def view_file(request: ViewRequest, verbose: bool = False) -> ViewResult:
+    """Make a view of a model, and write it to the requested file."""
     write = _check_out(request)
     seen = make_view(request, verbose)
     if request.out is not None:
@@ -34,11 +34,11 @@ def view_file(request: ViewRequest, verbose: bool = False) -> Seen:
 
 
 def _check_out(request: ViewRequest) -> Any:
-    """The function that writes the output, once it is certain that there can be one."""
+    """The function that writes the output; raise if the output cannot be written."""
     if request.out is None:
         return None
     out, suffix = request.out, request.out.suffix.lower()
-    writers = {**dict.fromkeys(FORMATS, _write_picture), ".csv": _write_csv, ".json": _write_json}
+    writers = {**dict.fromkeys(FORMATS, _write_plot), ".csv": _write_csv, ".json": _write_json}
     if suffix not in writers:
         raise ValueError(f"--out {str(out)!r} must end in {', '.join(writers)}")
     if out.is_dir():
@@ -50,14 +50,14 @@ def _check_out(request: ViewRequest) -> Any:
     return writers[suffix]
 
 
-def _write_picture(seen: Seen, out: Path) -> None:
-    content = picture_bytes(draw(seen), out)
+def _write_plot(seen: ViewResult, out: Path) -> None:
+    content = plot_bytes(draw(seen), out)
     with replacing(check_destination(out)) as file:
         file.write(content)
 
 
-def draw(seen: Seen) -> Any:
-    """The picture of a view; an Axes."""
+def draw(seen: ViewResult) -> Any:
+    """Plot a view; returns an Axes."""
     plots, ax = import_plots(), make_axes((7.0, 4.5))
     names = seen.segments.names
     if isinstance(seen.view, Surface):
@@ -72,26 +72,26 @@ def draw(seen: Seen) -> Any:
     return ax
 
 
-def _write_json(seen: Seen, out: Path) -> None:
+def _write_json(seen: ViewResult, out: Path) -> None:
     with replacing(check_destination(out)) as file:
         file.write(json.dumps(seen.to_dict(), allow_nan=False).encode() + b"\n")
 
 
-def _write_csv(seen: Seen, out: Path) -> None:
-    """One line per value: the segment, the fields that vary, a token instead of a value, score and prediction."""
+def _write_csv(seen: ViewResult, out: Path) -> None:
+    """Write one line per value: segment, fields that vary, a token instead of a value, score and prediction."""
     from pyarrow.csv import write_csv
 
     fields = [*seen.segments.fields, *seen.along]
     wanted = ["score", prediction_name(seen.fitted)]
     wanted = [*([] if len(seen.along) == 2 else ["token"]), *wanted]
-    ours = [name if name not in fields else f"{name} of the model" for name in wanted]
+    results = [name if name not in fields else f"{name} of the model" for name in wanted]
     lines = [line for row, values in _described(seen) for line in _lines(row, values)]
     columns = [_csv_column(column) for column in zip(*lines, strict=True)]
     with replacing(check_destination(out)) as file:
-        write_csv(pa.Table.from_arrays(columns, names=[*fields, *ours]), file)
+        write_csv(pa.Table.from_arrays(columns, names=[*fields, *results]), file)
 
 
-def _described(seen: Seen) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _described(seen: ViewResult) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     for described in seen.to_dict()["views"]:
         yield [_cell(value) for value in described["segment"].values()], described
 
@@ -107,14 +107,14 @@ def _lines(row: list[Any], values: dict[str, Any]) -> Iterator[list[Any]]:
             for j, y in enumerate(values["y"]):
                 yield [*row, x, y, scores[i][j], predictions[i][j]]
         return
-    for x, score, prediction in zip(_places(values), scores, predictions, strict=True):
+    for x, score, prediction in zip(_points(values), scores, predictions, strict=True):
         yield [*row, x, None, score, prediction]
     for name, token in values["tokens"].items():
         yield [*row, None, name, token["score"], token["prediction"]]
 
 
-def _places(values: dict[str, Any]) -> list[Any]:
-    """Where a curve or bars were evaluated."""
+def _points(values: dict[str, Any]) -> list[Any]:
+    """The points at which a curve or bars were evaluated."""
     return list(values["x"] if "x" in values else values["categories"])
 
 
@@ -123,37 +123,37 @@ def _csv_column(values: Sequence[Any]) -> pa.Array:
     return pa.array(values, pa.string() if texts else pa.float64())
 
 
-# For people
+# Printed tables
 
 
-def print_view(seen: Seen, out: Path | None) -> None:
-    """What is shown, and the values on a few points unless a file has them."""
+def print_view(seen: ViewResult, out: Path | None) -> None:
+    """Print what is shown, and the values at a few points unless a file has them."""
     facts = [("shown", f"{seen.shown} along {' and '.join(seen.along)}")]
     if seen.segments.fields:
         facts.append(("segment" if len(seen.segments.rows) == 1 else "segments", "; ".join(seen.segments.names)))
     if seen.averaged:
-        facts.append(("averaged", f"{', '.join(seen.averaged)}: each on its own, over {_rows_averaged(seen)}"))
+        facts.append(("averaged", f"{', '.join(seen.averaged)}: each separately, over {_rows_averaged(seen)}"))
     if out is not None:
         facts.append(("file", str(out)))
-    printed = seen.printed() if out is None else []  # before anything is printed: the data may not be as they should
+    printed = seen.printed() if out is None else []  # first, since the data may turn out to be invalid
     print_facts(facts)
     if printed:
         print()
         _print_surface(seen, printed[0]) if "y" in printed[0] else _print_lines(seen, printed)
 
 
-def _rows_averaged(seen: Seen) -> str:
+def _rows_averaged(seen: ViewResult) -> str:
     if seen.rows is None or seen.sample is None:
         return f"the {seen.fitted.encoder.n_rows:,} training rows"
     part = "" if seen.rows == seen.sample.num_rows else f"{seen.sample.num_rows:,} of "
     return f"{part}{seen.rows:,} rows of the data"
 
 
-def _print_lines(seen: Seen, printed: list[dict[str, Any]]) -> None:
-    """A line per value or category, a column per segment."""
+def _print_lines(seen: ViewResult, printed: list[dict[str, Any]]) -> None:
+    """Print a line per value or category, with a column per segment."""
     what, one = ("predictions", "prediction") if seen.link else ("scores", "score")
     first = printed[0]
-    names = _side_texts(seen, 0, _places(first))
+    names = _side_texts(seen, 0, _points(first))
     cells = [[number(value) for value in values] for values in zip(*(each[what] for each in printed), strict=True)]
     lines = [[name, *row] for name, row in zip(names, cells, strict=True)]
     tokens = [name for name in first["tokens"] if not name.startswith("bucket ")]
@@ -172,7 +172,7 @@ def _print_lines(seen: Seen, printed: list[dict[str, Any]]) -> None:
             print_lines(f"{head}: {ends}" if len(printed) > 1 else ends)
 
 
-def _print_surface(seen: Seen, values: dict[str, Any]) -> None:
+def _print_surface(seen: ViewResult, values: dict[str, Any]) -> None:
     rows = values["predictions" if seen.link else "scores"]
     sides = [_side_texts(seen, side, values[name]) for side, name in enumerate("xy")]
     lines = [[x, *map(number, row)] for x, row in zip(sides[0], rows, strict=True)]
@@ -181,7 +181,7 @@ def _print_surface(seen: Seen, values: dict[str, Any]) -> None:
     print_table([first, *columns], lines, f"{seen.shown}; columns: {second}")
 
 
-def _side_texts(seen: Seen, side: int, values: Sequence[Any]) -> list[str]:
-    """Values of one of the fields that vary, as people read them."""
+def _side_texts(seen: ViewResult, side: int, values: Sequence[Any]) -> list[str]:
+    """Values of one of the fields that vary, as text."""
     item = seen.fitted.encoder.schema[seen.along[side]]
     return axis_format(item).texts(values) if isinstance(item, Numerical) else [text_of(value) for value in values]

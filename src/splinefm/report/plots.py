@@ -1,4 +1,4 @@
-"""The pictures of the page, drawn by `splinefm.plots.figures`."""
+"""The plots of the page, drawn by `splinefm.plots`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ MOST_BARS, MOST_FIELDS_IN_MATRIX = 20, 12
 _SIZE = (4.8, 3.1)
 
 
-class Pictures:
-    """Draws the pictures one by one, each with words for those who do not see it."""
+class PagePlots:
+    """Draws the plots one by one, each with a text alternative."""
 
     def __init__(self, explanation: Explanation, progress: Progress) -> None:
         self.explanation, self.progress = explanation, progress
@@ -41,7 +41,7 @@ class Pictures:
             return None
         first, last = self.fitted.history[0], self.fitted.history[-1]
         words = f"Training loss by epoch, from {number(first.train_loss)} to {number(last.train_loss)}"
-        return self._picture(self.plots.history(self.fitted, make_axes((5.6, 2.6))), words)
+        return self._inline(self.plots.history(self.fitted, make_axes((5.6, 2.6))), words)
 
     def pairs(self) -> Html:
         """The matrix of pairs."""
@@ -49,38 +49,36 @@ class Pictures:
         assert found is not None
         one, other, value = found.ranked_pairs()[0]
         words = f"Effects of pairs of fields; the strongest is {one} with {other}, {number(value, '.3g')}"
-        return self._picture(self.plots.pairs(found, make_axes((4.8, 3.9)), most=MOST_FIELDS_IN_MATRIX), words)
+        return self._inline(self.plots.pairs(found, make_axes((4.8, 3.9)), most=MOST_FIELDS_IN_MATRIX), words)
 
     def curves(self) -> Iterator[Html]:
-        """A picture for every field that was chosen."""
+        """One plot per chosen field."""
         for i, effect in enumerate(self.effects.curves):
             self.progress.begin(f"drawing curves, {i + 1} of {len(self.effects.curves)}")
             ax = self._bars(effect) if "categories" in effect.values else self._curve(effect)
             low, high = _range(effect.values["predictions"])
             what = f"The {predicted_thing(self.fitted)} by {effect.names[0]}: from {low} to {high}"
-            yield self._picture(ax, what)
+            yield self._inline(ax, what)
 
     def surfaces(self) -> Iterator[Html]:
-        """A picture for every pair that was chosen."""
+        """One plot per chosen pair."""
         for i, effect in enumerate(self.effects.surfaces):
             self.progress.begin(f"drawing surfaces, {i + 1} of {len(self.effects.surfaces)}")
             ax = self.plots.surface(effect.view, make_axes((5.6, 4.1)), link=True, data=self.found.sample)
             low, high = _range([value for row in effect.values["predictions"] for value in row])
             names = " and ".join(effect.names)
-            yield self._picture(ax, f"The {predicted_thing(self.fitted)} by {names}: from {low} to {high}")
+            yield self._inline(ax, f"The {predicted_thing(self.fitted)} by {names}: from {low} to {high}")
 
     def calibration(self) -> Html | None:
-        """Mean target against mean prediction; None without a target."""
+        """Mean target over mean prediction; None without a target."""
         y = self.found.y
         if y is None:
             return None
         self.progress.begin("drawing calibration")
         p, weight = self.fitted.loss.predict(self.found.scores), self.found.weight
         ax = self.plots.calibration(y, p, make_axes((4.8, 3.9)), sample_weight=weight)
-        words = (
-            f"Mean target against mean prediction in ten groups; overall {number(np.average(y, weights=weight))} and "
-        )
-        return self._picture(ax, words + number(float(np.average(p, weights=weight))))
+        words = f"Mean target over mean prediction in ten groups; overall {number(np.average(y, weights=weight))} and "
+        return self._inline(ax, words + number(float(np.average(p, weights=weight))))
 
     def _curve(self, effect: Effect) -> Any:
         name = effect.names[0]
@@ -98,11 +96,11 @@ class Pictures:
             known = replace(item, vocabulary=effect.values["categories"])
             scores, counts = (np.array(effect.values[which]) for which in ("scores", "training_counts"))
             view = Bars(known, scores, 0.0, self.fitted.loss, counts)
-        rows = min(len(view.names), MOST_BARS) + len(view.shown_tokens) + 1  # with the space before tokens
+        rows = min(len(view.names), MOST_BARS) + len(view.shown_tokens) + 1  # including the gap before tokens
         ax = make_axes((_SIZE[0], max(2.4, 0.8 + 0.23 * rows)))
         return self.plots.bars(view, ax, link=True, most=MOST_BARS)
 
-    def _picture(self, ax: Any, words: str) -> Html:
+    def _inline(self, ax: Any, words: str) -> Html:
         self._n += 1
         return Html(inline_svg(ax, escaped(words), f"p{self._n}-"))
 

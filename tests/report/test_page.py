@@ -22,7 +22,7 @@ from splinefm.report import survey as survey_module
 from splinefm.report.effects import Effects
 from splinefm.report.explanation import ExplainRequest, explain_file
 from splinefm.report.markup import Html, escaped, joined, table, tag
-from splinefm.report.survey import NOTHING, OTHERS, Tally
+from splinefm.report.survey import NOTHING, OTHERS, FieldTally
 
 SCRIPT, QUOTES, FORMULA = "<script>alert(1)</script>", "a\"b'c&d>", r"$\frac$ {{content}}"
 BREAKOUT = "</style></svg></script><img src=x onerror=alert(2)>"
@@ -159,7 +159,7 @@ def test_examples_add_up(made, hostile, hostile_table):
     _, facts = made
     titles = [example["title"] for example in facts["examples"]]
     assert titles[:2] == ["the lowest prediction", "the median prediction"] and any(
-        "most above" in title for title in titles
+        "the largest overestimate" in title for title in titles
     )
     p = hostile.predict(hostile_table)
     for example in facts["examples"]:
@@ -203,7 +203,7 @@ def test_fields_tell_what_is_missing_special_and_starved(made, hostile, hostile_
 
 
 def test_a_column_is_cut_into_intervals_of_the_data():
-    tally = Tally(sf.Numerical("x", sf.MinMax(0, 100), special=[">= 90"]))
+    tally = FieldTally(sf.Numerical("x", sf.MinMax(0, 100), special=[">= 90"]))
     x, ones = np.arange(0.0, 100.0), np.ones(100)
     for part in (slice(0, 30), slice(30, 100)):  # in chunks, which must not matter
         tally.add(pa.array(x[part]), ones[part], x[part], x[part], ones[part])
@@ -214,14 +214,14 @@ def test_a_column_is_cut_into_intervals_of_the_data():
 
 
 def test_large_values_keep_their_digits():
-    tally = Tally(sf.Numerical("time", sf.MinMax(1.7e9, 1.8e9)))
+    tally = FieldTally(sf.Numerical("time", sf.MinMax(1.7e9, 1.8e9)))
     tally.add(pa.array([1_704_067_200.0, 1_704_067_201.0]), *[np.ones(2)] * 4)
     assert [group.name for group in tally.groups()] == ["1,704,067,200 to 1,704,067,201"]
 
 
 def test_frequent_categories_are_told_apart_and_others_are_not(monkeypatch):
     monkeypatch.setattr(survey_module, "MOST_CATEGORIES", 2)
-    tally = Tally(sf.Categorical("c", vocabulary=["a", "b", "d", "e"], unseen="neutral"))
+    tally = FieldTally(sf.Categorical("c", vocabulary=["a", "b", "d", "e"], unseen="neutral"))
     ones = np.ones(6)
     tally.add(pa.array(["a", "d", "e", "new", None, "b"]), ones, ones, np.full(6, np.nan), ones)
     found = {group.name: group.rows for group in tally.groups()}
@@ -231,7 +231,7 @@ def test_frequent_categories_are_told_apart_and_others_are_not(monkeypatch):
 
 def test_groups_of_categories_are_in_their_order_and_all_others_last(monkeypatch):
     monkeypatch.setattr(survey_module, "MOST_CATEGORIES", 3)
-    tally = Tally(sf.Categorical("code", vocabulary=["10", "9", "100", "1"], unseen="neutral"))
+    tally = FieldTally(sf.Categorical("code", vocabulary=["10", "9", "100", "1"], unseen="neutral"))
     values, ones = ["100", "10", "9", "1", None, "new"], np.ones(6)
     tally.add(pa.array(values), ones, ones, np.full(6, np.nan), ones)
     assert [group.name for group in tally.groups()] == ["(missing)", "9", "10", "100", OTHERS, NOTHING]
@@ -362,7 +362,7 @@ def test_fields_with_several_vectors_have_curves_on_a_grid(run, tmp_path, which)
     )
     assert curves["tags"]["categories"] == ["a", "b"] and facts["surfaces"] == []
     text = (tmp_path / "r" / "index.html").read_text()
-    assert "no pair of fields that can be drawn" in text and text.count("<svg") == 4  # history, pairs, two curves
+    assert "no pair of fields to plot" in text and text.count("<svg") == 4  # history, pairs, two curves
 
 
 def test_one_field_and_one_row(run, tmp_path):
@@ -383,14 +383,14 @@ def test_the_page_is_well_formed_and_complete(page, made):
     text = " ".join(reader.texts)
     for part in ("Overview", "Fields", "Importance", "Curves", "Surfaces", "Calibration", "Example rows"):
         assert part in text
-    assert "300 of which, drawn at random" in text and "logloss" in text and "Strongest pairs" in text
+    assert "a random sample of 300 is explained" in text and "logloss" in text and "Strongest pairs" in text
     targets = {attributes["href"] for name, attributes in reader.elements if name == "a"}
     anchors = {f"#{attributes['id']}" for name, attributes in reader.elements if name == "section"}
     assert targets == anchors and len(anchors) == 7
-    pictures = [attributes for name, attributes in reader.elements if name == "svg"]
+    plots = [attributes for name, attributes in reader.elements if name == "svg"]
     facts = made[1]
-    assert len(pictures) == 3 + len(facts["curves"]) + len(facts["surfaces"])
-    assert all(len(picture["aria-label"]) > 20 and picture["role"] == "img" for picture in pictures)
+    assert len(plots) == 3 + len(facts["curves"]) + len(facts["surfaces"])
+    assert all(len(plot["aria-label"]) > 20 and plot["role"] == "img" for plot in plots)
     names = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
     assert len(names) == len(set(names))
     assert len(page.encode()) == facts["page_bytes"] < 3_000_000
@@ -564,9 +564,9 @@ def test_wrong_usage_exits_with_2(run, model, arguments):
         (["data.csv", "--target", "click", "--weight", "wait"], "no column 'wait'"),
         (["data.csv", "--target", "click", "--weight", "amount"], "at least 0"),
         (["data.csv", "--target", "click", "--weight", "zero"], "'zero' is 0 throughout"),
-        (["data.csv", "--out", "data.csv"], "is a file; give the name of a folder"),
-        (["data.csv", "--out", "report.html"], "is the name of a page"),
-        (["data.csv", "--out", "no/where"], "there is no folder"),
+        (["data.csv", "--out", "data.csv"], "is a file; give a folder"),
+        (["data.csv", "--out", "report.html"], "must be a folder; the page in it will be index.html"),
+        (["data.csv", "--out", "no/where"], "no folder"),
         (["data.csv", "--out", "blocked"], "is a folder"),
     ],
 )
