@@ -34,7 +34,9 @@ OPTIONAL = [
 # estimators: doors for users, who look for such things on the model that they hold. They are taken when called, so that
 # modules need each other in one direction only.
 DOORS = [
+    ("learn/fitted.py", "splinefm.view.curves"),
     ("learn/fitted.py", "splinefm.view.segment"),
+    ("learn/fitted.py", "splinefm.view.surfaces"),
     ("learn/fitted.py", "splinefm.serve.scorer"),
     ("learn/fitted.py", "splinefm.export.libffm"),
     ("learn/fitted.py", "splinefm.export.onnx.model"),

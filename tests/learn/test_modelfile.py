@@ -30,7 +30,7 @@ from splinefm.learn.files import container, kinds, modelfile, restore
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch
 from splinefm.model.family import init_params, param_shapes
-from support import examples
+from support import examples, random_params
 
 GOLDEN = Path(__file__).parent / "golden"
 TRAINING = sf.Training(epochs=2, batch_size=32, threads=1, l2=1e-4, smoothness=3e-4)
@@ -38,11 +38,9 @@ SMALL = sf.Schema([sf.Numerical("x", sf.Quantile(), sf.BSpline(4)), sf.Categoric
 ROWS = {"x": [float(i) for i in range(30)], "c": ["ä", "b", None] * 10, "t": [["u"], [], ["v", "u"]] * 10}
 
 
-def random_fitted(encoder, model, loss=None, history=()):
-    """A model with parameters that no training made: nothing to compile."""
-    rng = np.random.default_rng(0)
-    params = {name: values + rng.normal(0, 0.3, values.shape).astype(np.float32) for name, values in
-              init_params(model, encoder.layout, rng).items()}  # fmt: skip
+def untrained(encoder, model, loss=None, history=()):
+    """Return a model with parameters that no training made, with a history."""
+    params = random_params(model, encoder.layout)
     return sf.Fitted(encoder, model, params, loss or Loss(), history, TRAINING)
 
 
@@ -53,7 +51,7 @@ def encoder():
 
 @pytest.fixture(scope="module")
 def small():
-    return random_fitted(sf.fit_encoder(SMALL, ROWS), sf.FM(k=4))
+    return untrained(sf.fit_encoder(SMALL, ROWS), sf.FM(k=4))
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +118,7 @@ class TestRoundTrip:
     @pytest.mark.parametrize("name", MODELS)
     @pytest.mark.parametrize("mmap", [False, True])
     def test_scores_are_the_same_to_the_bit(self, encoder, tmp_path, name, mmap):
-        fitted = random_fitted(encoder, MODELS[name])
+        fitted = untrained(encoder, MODELS[name])
         fitted.save(tmp_path / "m.sfm")
         again = sf.load(tmp_path / "m.sfm", mmap=mmap)
         assert same_fitted(fitted, again)
@@ -166,14 +164,14 @@ class TestRoundTrip:
 
     def test_the_same_model_makes_the_same_bytes(self, encoder, tmp_path):
         first, second = tmp_path / "first.sfm", tmp_path / "second.sfm"
-        random_fitted(encoder, sf.FFM(k=2)).save(first)
+        untrained(encoder, sf.FFM(k=2)).save(first)
         sf.load(first, mmap=True).save(second)
         assert first.read_bytes() == second.read_bytes()
         sf.load(second, mmap=True).save(second)  # onto the very file that it is mapped from
         assert first.read_bytes() == second.read_bytes()
 
     def test_large_parts_are_arrays_and_not_text(self, encoder, tmp_path):
-        random_fitted(encoder, sf.FM(k=4)).save(tmp_path / "m.sfm")
+        untrained(encoder, sf.FM(k=4)).save(tmp_path / "m.sfm")
         description, header, _ = unpack((tmp_path / "m.sfm").read_bytes())
         assert "zürich" not in json.dumps(description, ensure_ascii=False)
         knots = len(encoder.fields[1].transform.x)
@@ -187,7 +185,7 @@ class TestRoundTrip:
             sf.Categorical("none", vocabulary=Vocabulary(whole.slice(2, 0)), unseen="neutral", missing="error"),
         )
         encoder = Encoder(fields, 1, {}, (np.zeros(5), np.zeros(1)))
-        random_fitted(encoder, sf.FM(k=4)).save(tmp_path / "m.sfm")
+        untrained(encoder, sf.FM(k=4)).save(tmp_path / "m.sfm")
         again = sf.load(tmp_path / "m.sfm").encoder
         assert [item.vocabulary.names.to_pylist() for item in again.fields] == [["ä", "b", ""], []]
 
@@ -271,7 +269,7 @@ def test_whatever_fields_there_are_come_back(tmp_path_factory, fields, model, lo
     counts = tuple(rng.integers(0, 2**40, item.layout.n_features).astype(float) for item in fields)
     history = tuple(Epoch(*values) for values in epochs)
     weights = tuple(rng.choice([np.nan, 1.0]) * rng.normal(size=item.layout.n_features) for item in fields)
-    fitted = random_fitted(Encoder(tuple(fields), n_rows, notes, counts, weights), model, loss, history)
+    fitted = untrained(Encoder(tuple(fields), n_rows, notes, counts, weights), model, loss, history)
     path = tmp_path_factory.mktemp("model") / "m.sfm"
     fitted.save(path)
     again = sf.load(path)
@@ -285,7 +283,7 @@ def test_whatever_fields_there_are_come_back(tmp_path_factory, fields, model, lo
 class TestContainer:
     def test_the_file_is_what_the_safetensors_package_writes(self, encoder, tmp_path):
         path = tmp_path / "m.sfm"
-        random_fitted(encoder, sf.FmFM(k=3)).save(path)
+        untrained(encoder, sf.FmFM(k=3)).save(path)
         description, header, _ = unpack(path.read_bytes())
         arrays = safetensors.numpy.load_file(path)
         assert arrays.keys() == header.keys() == description["checksums"].keys()
@@ -717,7 +715,7 @@ class TestWhatCannotBeSaved:
         if item is not None:
             layout = item.layout.n_features
             encoder = Encoder((item,), 1, {}, (np.zeros(layout),))
-            fitted = random_fitted(encoder, sf.FM(k=4))
+            fitted = untrained(encoder, sf.FM(k=4))
         else:
             fitted = replace(small, **changes)
         path = tmp_path / "m.sfm"
@@ -954,7 +952,7 @@ class TestGolden:
 
     def test_the_settings_that_are_saved_are_those_of_this_version(self, encoder, tmp_path):
         """A golden file of this format has every setting, so that no default of another version can change it."""
-        random_fitted(encoder, sf.FM(k=4)).save(tmp_path / "m.sfm")
+        untrained(encoder, sf.FM(k=4)).save(tmp_path / "m.sfm")
         description = unpack((tmp_path / "m.sfm").read_bytes())[0]
         assert set(description["training"]) - {"kind"} == set(sf.Training.__dataclass_fields__)
         assert set(description["encoder"]["fields"][0]["basis"]) == {"kind", "segments", "degree", "knots", "periodic"}

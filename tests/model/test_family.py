@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import support
 from splinefm import BSpline
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.family import (
@@ -47,16 +48,8 @@ def models(n_fields):
 
 
 def random_params(model, layout, rng):
-    """All kinds of parameters away from their start values, in float64; the padding of an FmFM stays zero."""
-    params = {name: values.astype(np.float64) for name, values in init_params(model, layout, rng, 2.0).items()}
-    for name, values in params.items():
-        if name != "factors":
-            params[name] = values + rng.normal(size=values.shape)
-    if isinstance(model, FmFM):
-        sizes = np.array(model.vector_sizes(len(layout.fields)))
-        used = np.arange(sizes.max()) < sizes[:, None]
-        params["field_matrices"] *= used[:, None, :, None] & used[None, :, None, :]
-    return params
+    """In float64, so that identities hold to the last digits."""
+    return support.random_params(model, layout, rng, scale=2.0, spread=1.0, dtype=np.float64)
 
 
 def random_slots(layout, n, rng):

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.model.family import init_params
 from splinefm.rank import catalog as ranking_catalog
+from support import random_fitted
 
 SCHEMA = sf.Schema(
     [
@@ -28,7 +27,7 @@ SCHEMA = sf.Schema(
 CONTEXTS = {"user": ["a", "b", "c", None], "hour": [1.0, 5.0, None, 20.0]}
 
 
-def make_fitted(model=None, seed=1):
+def catalog_model(model=None, seed=1):
     rng = np.random.default_rng(0)
     table = {
         "user": list("abcd") * 25,
@@ -36,10 +35,7 @@ def make_fitted(model=None, seed=1):
         "price": rng.random(100),
         "hour": rng.uniform(0, 24, 100),
     }
-    encoder = sf.fit_encoder(SCHEMA, table)
-    model = model or sf.FFM(k=3)
-    params = init_params(model, encoder.layout, np.random.default_rng(seed), scale=1.0)
-    return sf.Fitted(encoder, model, params, Loss())
+    return random_fitted(model or sf.FFM(k=3), SCHEMA, table, seed=seed)
 
 
 def make_items(ids, seed):
@@ -73,7 +69,7 @@ def check_equal(index, other, k=1000):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return make_fitted()
+    return catalog_model()
 
 
 @pytest.fixture(scope="module", params=["vectors", "effects"])
@@ -315,11 +311,11 @@ sys.stdin.readline()
         path = tmp_path / "items.sfi"
         index.save(path)
         with pytest.raises(sf.ModelFileError, match="belongs to another model, with the same fields but other param"):
-            sf.ItemIndex.load(path, make_fitted(seed=2))
+            sf.ItemIndex.load(path, catalog_model(seed=2))
         with pytest.raises(sf.ModelFileError, match="belongs to another model, with the same fields"):
-            sf.ItemIndex.load(path, make_fitted(sf.FM(k=3)))
+            sf.ItemIndex.load(path, catalog_model(sf.FM(k=3)))
         encoder = sf.fit_encoder(sf.Schema([sf.Categorical("user")]), {"user": ["a", "b"]})
-        other = replace(make_fitted(sf.FM(k=3)), encoder=encoder)
+        other = replace(catalog_model(sf.FM(k=3)), encoder=encoder)
         with pytest.raises(
             sf.ModelFileError, match="another model, with the fields 'ad', 'price', 'user', 'hour'; this"
         ):

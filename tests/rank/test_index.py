@@ -11,64 +11,25 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.model.family import formula_scores, init_params
+import support
+from splinefm.model.family import formula_scores
 from splinefm.rank import catalog as ranking_catalog
 from splinefm.rank import store as ranking_store
 from splinefm.rank.ids import Groups, Ids, read_keys
 from splinefm.rank.store import VectorStore, pack
+from support import mixed_schema, mixed_table, one_of_each, take_rows
 
-MODELS = [
-    sf.FM(k=4),
-    sf.FwFM(k=4),
-    sf.LowRankFwFM(k=4, rank=2),
-    sf.FmFM(k=(3, 4, 2, 4, 3, 1)),
-    sf.FFM(k=4),
-    sf.HigherOrderFM(k=4, order=3),
-]
+MODELS = one_of_each(6)
+EXACT: dict[tuple[int, int, str], tuple[object, object, np.ndarray]] = {}
 CONTEXT, ITEM = ("x", "tags", "user"), ("kind", "z", "words")
-SCHEMA = sf.Schema(
-    [
-        sf.Numerical("x", sf.MinMax(), sf.BSpline(5), special=[0.0, "negative"]),
-        sf.Categorical("kind"),
-        sf.MultiValued("tags"),
-        sf.Numerical("z", sf.MinMax(), sf.MultiResolution((2, 4), degree=2), reduction="identity"),
-        sf.Categorical("user"),
-        sf.MultiValued("words", reduction="identity"),
-    ]
-)
-
-
-def make_table(n, seed=0):
-    rng = np.random.default_rng(seed)
-    words = [list(rng.choice(list("abcd"), rng.integers(0, 4), replace=False)) for _ in range(n)]
-    return {
-        "x": [[0.0, -1.0, None, float(rng.random() + 0.01)][int(c)] for c in rng.choice(4, n, p=[0.1, 0.1, 0.2, 0.6])],
-        "kind": [[None, "u", "v", "w"][int(c)] for c in rng.integers(0, 4, n)],
-        "tags": [None if rng.random() < 0.1 else words[i] for i in range(n)],
-        "z": [None if rng.random() < 0.1 else float(rng.normal()) for _ in range(n)],
-        "user": [str(rng.integers(0, 9)) for _ in range(n)],
-        "words": words[::-1],
-    }
-
-
-def take(table, rows, names=CONTEXT + ITEM):
-    return {name: [table[name][i] for i in rows] for name in names}
 
 
 def row_of(table, i):
     return {name: table[name][i] for name in CONTEXT}
 
 
-def random_fitted(model, schema=SCHEMA, table=None, seed=1):
-    rng = np.random.default_rng(seed)
-    encoder = sf.fit_encoder(schema, make_table(60) if table is None else table)
-    params = init_params(model, encoder.layout, rng)
-    for name, values in params.items():
-        changed = values + rng.normal(0, 0.4, values.shape).astype(np.float32)
-        # What an FmFM pads shorter vectors with stays zero.
-        params[name] = np.where(values == 0, values, changed) if name == "factors" else changed
-    return sf.Fitted(encoder, model, params, Loss())
+def random_fitted(model, schema=None, table=None):
+    return support.random_fitted(model, schema or mixed_schema(), table or mixed_table(60))
 
 
 def crossed(context, items):
@@ -77,7 +38,14 @@ def crossed(context, items):
 
 
 def exact_scores(fitted, context, items):
-    """Scores of all items by the formula, in float64."""
+    """Return scores of all items by the formula, in float64; several tests ask for the same."""
+    key = id(fitted), id(items), str(context)
+    if key not in EXACT:  # with the objects, so that nothing else gets their ids
+        EXACT[key] = fitted, items, _exact_scores(fitted, context, items)
+    return EXACT[key][2]
+
+
+def _exact_scores(fitted, context, items):
     return formula_scores(fitted.model, fitted.params, fitted.encoder.encode(crossed(context, items)))
 
 
@@ -95,12 +63,12 @@ def check_best(found, ids, scores, k, tolerance=2e-5):
 
 @pytest.fixture(scope="module")
 def items():
-    return take(make_table(300, seed=2), range(300), ITEM)
+    return take_rows(mixed_table(300, seed=2), range(300), ITEM)
 
 
 @pytest.fixture(scope="module")
 def contexts():
-    return take(make_table(12, seed=3), range(12), CONTEXT)
+    return take_rows(mixed_table(12, seed=3), range(12), CONTEXT)
 
 
 BOTH = [(model, form) for model in MODELS for form in ("vectors", "effects")]
@@ -176,8 +144,8 @@ class TestEveryModel:
 
     @pytest.mark.parametrize("side", [("x",), ("x", "kind", "tags", "z", "user"), ("words",)])
     def test_any_fields_can_be_the_items(self, fitted, model_form, side):
-        table = make_table(40, seed=5)
-        index = sf.ItemIndex(fitted, take(table, range(40), side), ids=range(40), form=model_form)
+        table = mixed_table(40, seed=5)
+        index = sf.ItemIndex(fitted, take_rows(table, range(40), side), ids=range(40), form=model_form)
         rest = [name for name in CONTEXT + ITEM if name not in side]
         context = {name: table[name][7] for name in rest}
         mixed = {name: table[name] if name in side else [context[name]] * 40 for name in CONTEXT + ITEM}
@@ -187,7 +155,7 @@ class TestEveryModel:
         assert set(index.context_fields) == set(rest)
 
     def test_a_context_may_have_no_fields(self, fitted, model_form):
-        table = make_table(40, seed=5)
+        table = mixed_table(40, seed=5)
         index = sf.ItemIndex(fitted, table, ids=range(40), form=model_form)
         scores = formula_scores(fitted.model, fitted.params, fitted.encoder.encode(table))
         check_best(index.top_k({}, 5), range(40), scores, 5)
@@ -272,7 +240,7 @@ class TestSizes:
 
     def test_a_table_of_one_row_is_one_context(self, index, contexts):
         ids, scores = index.top_k(row_of(contexts, 4), 10)
-        again, scores_again = index.top_k(take(contexts, [4], CONTEXT), 10)
+        again, scores_again = index.top_k(take_rows(contexts, [4], CONTEXT), 10)
         assert ids.tolist() == again.tolist()
         np.testing.assert_allclose(scores, scores_again, rtol=1e-6)
 
@@ -372,7 +340,7 @@ class TestContexts:
         assert (scores == expected_scores).all()
 
     def test_files(self, fwfm, tmp_path):
-        table = make_table(30, seed=8)
+        table = mixed_table(30, seed=8)
         frame = pd.DataFrame({"kind": table["kind"], "user": table["user"], "id": [f"n{i}" for i in range(30)]})
         frame.to_csv(tmp_path / "items.csv")
         schema = sf.Schema([sf.Categorical("kind"), sf.Categorical("user")])
@@ -396,7 +364,7 @@ class TestContexts:
         assert index.top_k({"x": float("nan"), "tags": [], "user": "unheard of"}, 9)[0].shape == (9,)
 
     def test_a_context_of_lists_only(self):
-        table = make_table(60)
+        table = mixed_table(60)
         words, tags = sf.MultiValued("words"), sf.MultiValued("tags")
         fitted = random_fitted(sf.FM(k=3), sf.Schema([words, tags, sf.Categorical("kind")]), table)
         index = sf.ItemIndex(fitted, {"kind": ["u", "v", "w"]}, ids=[1, 2, 3])

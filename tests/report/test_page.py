@@ -238,6 +238,7 @@ def test_groups_of_categories_are_in_their_order_and_all_others_last(monkeypatch
     assert [group.name for group in survey_module.largest(tally.groups(), 2)] == ["(missing)", "9"]
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_the_page_shows_numbers_in_order_and_only_what_training_met(run, tmp_path):
     rng = np.random.default_rng(0)
     code = rng.permutation([str(n) for n in range(30) for _ in range(n + 1)])  # the larger, the more frequent
@@ -308,6 +309,7 @@ def _rounded(value):
     return round(value, 9) if isinstance(value, float) else value
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_a_regression_is_told_in_the_unit_of_its_target(run, table, tmp_path):
     schema = sf.Schema([sf.Numerical("price", basis=sf.BSpline(segments=4)), sf.Categorical("city")])
     part = table.select(["price", "city", "amount"])
@@ -323,6 +325,7 @@ def test_a_regression_is_told_in_the_unit_of_its_target(run, table, tmp_path):
     assert "RMSE" in (tmp_path / "r" / "index.html").read_text()
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_a_higher_order_model_says_what_it_lacks(run, table, tmp_path):
     schema = sf.Schema([sf.Numerical("price", basis=sf.BSpline(segments=4)), sf.Categorical("city")])
     part = table.select(["price", "city", "click"])
@@ -340,6 +343,7 @@ def test_a_higher_order_model_says_what_it_lacks(run, table, tmp_path):
     Reader(text)
 
 
+@pytest.mark.usefixtures("empty_plots")
 @pytest.mark.parametrize("which", ["price", "tags"])
 def test_fields_with_several_vectors_have_curves_on_a_grid(run, tmp_path, which):
     rng = np.random.default_rng(0)
@@ -365,6 +369,7 @@ def test_fields_with_several_vectors_have_curves_on_a_grid(run, tmp_path, which)
     assert "no pair of fields to plot" in text and text.count("<svg") == 4  # history, pairs, two curves
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_one_field_and_one_row(run, tmp_path):
     x = np.linspace(0, 1, 50)
     _fit({"x": x, "y": x}, "y", sf.Schema([sf.Numerical("x", basis=sf.BSpline(4))]), loss="squared").save(
@@ -431,6 +436,7 @@ def test_the_same_input_gives_the_same_page(made, page):
     assert (folder / "again" / "index.html").read_text() == page
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_a_page_is_never_half_written(run, model, table, write, tmp_path, monkeypatch):
     data = write(table, tmp_path / "data.csv")
     (tmp_path / "report").mkdir()
@@ -448,6 +454,7 @@ def test_a_page_is_never_half_written(run, model, table, write, tmp_path, monkey
     assert [path.name for path in (tmp_path / "report").iterdir()] == ["index.html"]
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_what_is_printed(run, model, table, write, tmp_path):
     data = write(table, tmp_path / "data.csv")
     result = run("explain", model, data, "--target", "click", "--out", "report")

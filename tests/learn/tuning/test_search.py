@@ -22,14 +22,14 @@ KEEP_K = {"k": None}
 RATES = dict.fromkeys(("k", "batch_size", "l2", "smoothness", "segments", "degree", "transform"))
 
 
-def make_table(rows=300, seed=0):
+def clicks_table(rows=300, seed=0):
     rng = np.random.default_rng(seed)
     x, c = rng.normal(size=rows), rng.choice(["a", "b"], rows)
     y = np.sin(2 * x) + (c == "a") + 0.1 * rng.normal(size=rows)
     return {"x": x, "c": c, "y": y, "label": np.where(y + rng.logistic(size=rows) > 0.5, "yes", "no")}
 
 
-TABLE = make_table()
+TABLE = clicks_table()
 NUMBERS = {name: TABLE[name] for name in ("x", "c", "y")}
 LABELS = {name: TABLE[name] for name in ("x", "c", "label")}
 
@@ -119,7 +119,7 @@ class TestTables:
         assert labels.history["value"] == tuned.history["value"]
 
     def test_validation_is_a_table_of_ones_own(self):
-        other = make_table(200, seed=1)
+        other = clicks_table(200, seed=1)
         own = {name: other[name] for name in ("x", "c", "y")}
         tuned = sf.tune(regressor(), NUMBERS, "y", trials=2, space=KEEP_K, eval_set=own)
         error = tuned.estimator.predict(own) - own["y"]
@@ -156,7 +156,7 @@ class TestTables:
 
 class TestMetrics:
     def test_more_of_some_metrics_is_better(self):
-        rows = make_table(200, seed=1)
+        rows = clicks_table(200, seed=1)
         held_out = ({name: rows[name] for name in ("x", "c")}, rows["label"])
         X, y = {name: TABLE[name] for name in ("x", "c")}, TABLE["label"]
         tuned = sf.tune(classifier(), X, y, trials=4, space=KEEP_K, metric="auc", eval_set=held_out)
@@ -167,7 +167,7 @@ class TestMetrics:
     @pytest.mark.parametrize("metric", ["mae", "r2", "rmse"])
     def test_metrics_are_in_the_unit_of_the_target(self, metric):
         shifted = {**NUMBERS, "y": 100.0 + 10.0 * TABLE["y"]}
-        own = make_table(200, seed=1)
+        own = clicks_table(200, seed=1)
         held_out = {"x": own["x"], "c": own["c"], "y": 100.0 + 10.0 * own["y"]}
         tuned = sf.tune(regressor(), shifted, "y", trials=1, space=KEEP_K, metric=metric, eval_set=held_out)
         expected = getattr(metrics, metric)(held_out["y"], tuned.estimator.predict(held_out))

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import optuna
@@ -203,7 +204,7 @@ class TestOthersAtWork:
         assert tuned.history["state"] == ["complete", "failed"]
         assert tuned.study.trials[2].user_attrs["reason"] == "another process was faster"
 
-    def test_two_processes_share_a_study(self, tmp_path):
+    def test_two_processes_share_a_study(self, tmp_path, monkeypatch, capsys):
         code = """
             import numpy as np
             import splinefm as sf
@@ -213,12 +214,15 @@ class TestOthersAtWork:
             for name in ("study.journal", "study.db"):
                 print(sf.tune(estimator, table, "y", trials=4, storage=name, space={"k": None}).value)
         """
+        monkeypatch.chdir(tmp_path)
         command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        both = [subprocess.Popen(command, cwd=tmp_path, **pipes) for _ in range(2)]
-        results = [process.communicate(timeout=120) for process in both]
-        assert [process.returncode for process in both] == [0, 0], results
-        assert all(not errors for _, errors in results), results
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
+            # The second process is this one, which has loaded everything already: it waits until the other begins.
+            while not (tmp_path / "study.journal").exists() and other.poll() is None:
+                time.sleep(0.01)
+            exec(textwrap.dedent(code), {})
+            results = [other.communicate(timeout=120), tuple(capsys.readouterr())]
+        assert other.returncode == 0 and all(not errors for _, errors in results), results
         for name, *values in zip(("study.journal", "study.db"), *(out.split() for out, _ in results), strict=True):
             done = [trial for trial in open_study(tmp_path / name).trials if trial.state != TrialState.FAIL]
             assert len(done) == 4 and {trial.state for trial in done} <= {TrialState.COMPLETE, TrialState.PRUNED}

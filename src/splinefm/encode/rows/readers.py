@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from splinefm.encode.tables.spelling import canonical
 NO_FEATURE, ASK = -1, -2  # instead of a feature: none, and that a reader is asked
 # Arrow reads the other types.
 _NUMBERS = frozenset({float, int, bool, np.bool_, *(np.dtype(code).type for code in "efdbhilqBHILQ")})
-_MOST_SPELLINGS = 10_000  # that are kept of a field, beside its names
+_MOST_SPELLINGS = 10_000  # that are cached for a field, beside its names
 _EXACT = 2**53  # whole floats below are spelled like ints
 # Elements of lists that are looked up one by one; others may depend on each other, such as 1 in [1, 2.5].
 _TEXT, _WHOLE, _OTHER = {str, type(None)}, {int, type(None)}, {object}
@@ -54,14 +53,8 @@ class CategoryFeatures:
 
     def __init__(self, field: Categorical, first: int) -> None:
         self.field, self.first, self.shared = field, first, unseen_feature(field, first)
-
-    @cached_property
-    def features(self) -> dict[str, int]:
-        """Features by name; further spellings are added as they come. Many fields never need it."""
-        names = [] if self.field.vocabulary is None else self.field.vocabulary.names.to_pylist()
-        start = self.first + self.field.n_tokens
-        self._most = len(names) + _MOST_SPELLINGS
-        return dict(zip(names, range(start, start + len(names)), strict=True))
+        self._known: dict[str, int] = {}
+        self._most = len(field.vocabulary or ()) + _MOST_SPELLINGS
 
     def find(self, value: Any) -> int:
         """The feature of any value; raises if the field refuses it."""
@@ -75,23 +68,24 @@ class CategoryFeatures:
 
     def find_name(self, name: str) -> int:
         """The feature of a name in any spelling."""
-        feature = self.features.get(name)
+        feature = self._known.get(name)
         if feature is None:
             feature = self._look_up(name)
-            if len(self.features) < self._most:
-                self.features[name] = feature
+            if len(self._known) < self._most:
+                self._known[name] = feature
         return feature
 
     def _look_up(self, name: str) -> int:
         field = self.field
-        known_as = name
         check_text(field.column, name)
-        if field.spelling != "text":
-            known_as = canonical(from_strings([name]), field.spelling)[0].as_py()
-        feature = self.features.get(known_as, self.shared)
-        if feature != ASK:
-            return feature
+        names = from_strings([name])
+        found = int(field.find(names)[0])
+        if found >= 0:
+            return self.first + field.n_tokens + found
+        if self.shared != ASK:
+            return self.shared
         if field.unseen == "hash":
+            known_as = canonical(names, field.spelling)[0].as_py()
             return self.first + field.first_unseen + hash_bucket(known_as, field.buckets)
         return encode_one(field, self.first, name)[0][0]  # which raises
 

@@ -53,7 +53,7 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     ('x0', 'x1')
     """
     if isinstance(source, Table):
-        return source._retype(types) if types and source._retype is not None else source
+        return source.with_types(types) if types else source
     check_separator(sep)
     paths = [source] if isinstance(source, str | os.PathLike) else source
     if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | os.PathLike) for path in paths):

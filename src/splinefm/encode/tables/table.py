@@ -71,7 +71,11 @@ class Table:
 
     def as_text(self) -> Table:
         """The table with all columns as text, if it is `untyped`; otherwise as it is."""
-        return self if self._retype is None else self._retype(dict.fromkeys(self.names, pa.large_string()))
+        return self.with_types(dict.fromkeys(self.names, pa.large_string()))
+
+    def with_types(self, types: Mapping[str, pa.DataType]) -> Table:
+        """The table read with these types, if it is `untyped`; otherwise as it is."""
+        return self if self._retype is None else self._retype(types)
 
     def chunks(self, columns: Sequence[str] | None = None, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
         """Batches of exactly `rows` rows (the last may have fewer), however the source is chunked.

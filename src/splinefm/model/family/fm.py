@@ -9,14 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import (
-    FloatArray,
-    IntArray,
-    OneVector,
-    Params,
-    ones_between,
-    weighted_slope,
-)
+from splinefm.model.family.contract import FloatArray, IntArray, OneVector, Params, ones_between, weighted_slope
 from splinefm.model.towers import SumTowers, Towers
 
 
