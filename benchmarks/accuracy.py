@@ -1,18 +1,15 @@
-"""How accurate are the defaults, with nothing chosen per data set?
+"""How accurate are the defaults, without tuning per data set?
 
-California housing and Adult are split as by the paper's authors (scikit-learn's `train_test_split(test_size=0.2,
-random_state=42)`), Higgs by its `origin` column. `sf.fit_model` gets the training part and holds a tenth of it back for
-early stopping; the test part is scored once per seed, with the default model and with FFM(k=8). The figures are
+California housing and Adult are split as the paper's authors do (scikit-learn's `train_test_split(test_size=0.2,
+random_state=42)`), Higgs by its `origin` column. `sf.fit_model` gets the training part and holds back a tenth of it for
+early stopping. The test part is scored once per seed, with the default model and with FFM(k=8). Figures are
 standardized RMSE (housing) and cross-entropy.
 
-    python benchmarks/accuracy.py --data DIR [--quick] [--json]
+    python benchmarks/accuracy.py --data DIR [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _shared import Result, california_housing, finish, make_parser, say
 from sklearn.model_selection import train_test_split
 
 import splinefm as sf
@@ -34,12 +32,7 @@ REFERENCES = {"california": (0.4294, 0.374), "adult": (0.2861, 0.2690), "higgs":
 def read(name: str, folder: Path) -> tuple[pa.Table, pa.Table, str, Any]:
     """Training part, test part, target and loss."""
     if name == "california":
-        table, target = pq.read_table(folder / "california_housing.parquet"), "MedHouseVal"
-        train, test = train_test_split(np.arange(table.num_rows), test_size=0.2, random_state=42)
-        y = table[target].to_numpy().astype(float)
-        scaled = (y - y[train].mean()) / y[train].std()
-        table = table.set_column(table.column_names.index(target), target, pa.array(scaled))
-        return table.take(train), table.take(test), target, "squared"
+        return *california_housing(folder), "squared"
     if name == "adult":
         table = pq.read_table(folder / "adult.parquet").drop_columns(["split"])
         train, test = train_test_split(np.arange(table.num_rows), test_size=0.2, random_state=42)
@@ -74,21 +67,20 @@ def score(what: str, data: tuple[pa.Table, pa.Table, str, Any], model: AnyModel 
         fitted = sf.fit_model(train, target, loss=loss, model=model, training=sf.Training(seed=seed))
         seconds.append(time.perf_counter() - begin)
         values.append(metric(y, fitted.predict(test)))
-        print(f"{what} seed {seed}: {values[-1]:.4f} in {seconds[-1]:.1f} s", file=sys.stderr)
+        say(f"{what} seed {seed}: {values[-1]:.4f} in {seconds[-1]:.1f} s")
     return {"mean": float(np.mean(values)), "sd": float(np.std(values)), "seconds": min(seconds)}
 
 
 def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure, print and save."""
+    parser = make_parser(__doc__, "one seed")
     parser.add_argument("--data", type=Path, required=True, help="folder with the Parquet files")
-    parser.add_argument("--quick", action="store_true", help="one seed")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
-    result = measure(options.data, 1 if options.quick else 3)
-    if options.json:
-        print(json.dumps(result))
-        return
+    finish(__file__, measure(options.data, 1 if options.quick else 3), options, show)
+
+
+def show(result: Result) -> None:
+    """Print a line for each data set and model."""
     print(f"{'':24}{'mean':>8}{'sd':>8}{'paper':>8}{'LightGBM':>10}{'seconds':>9}")
     for name, (paper, lightgbm) in REFERENCES.items():
         for label, row in result["figures"][name].items():

@@ -1,23 +1,21 @@
-"""How many simulated bins does a bound on the score error take, and are they better than bins that were trained?
+"""How many simulated bins keep the score error within a bound, and do they beat trained bins?
 
-Synthetic clicks of `splinefm demo` (one numerical column), and California housing (eight) where `--data` names a
-folder with `california_housing.parquet`. Two questions per data set:
+Data sets are the synthetic clicks of `splinefm demo` (one numerical column) and, with `--data`, California housing
+(eight columns, `california_housing.parquet`). Two questions per data set:
 
-- Bins for a bound of 1e-2 and of 1e-3 on the change of any score, all columns together: adaptive ones
-  (`sf.discretize(fitted, max_error=...)`) against equal widths in u, as many for each column. `uniform_vs_adaptive` is
-  the ratio of their numbers.
-- Held-out loss of a model trained with splines and read in 200 bins per column, against the same model trained with 200
-  bins per column, transforms, penalties and seeds being equal. `trained_vs_simulated` is the ratio of the losses; for
-  the clicks that of their distances from the loss of the true probabilities, since no model can be below that.
+- How many bins keep every score within 1e-2 and 1e-3, all columns together? Adaptive bins
+  (`sf.discretize(fitted, max_error=...)`) are compared with equal widths in u, the same number for each column.
+  `uniform_vs_adaptive` is the ratio of their numbers.
+- What is the held-out loss of a model trained with splines and served through 200 bins per column, compared with a
+  model trained with 200 bins per column? Transforms, penalties and seeds are equal. `trained_vs_simulated` is the ratio
+  of the losses. For the clicks it is the ratio of the distances to the loss of the true probabilities, since no model
+  can be below that.
 
-    python benchmarks/discretize.py [--data DIR] [--quick] [--json]
+    python benchmarks/discretize.py [--data DIR] [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,11 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from sklearn.model_selection import train_test_split
+from _shared import Result, california_housing, finish, make_parser, say
 
 import splinefm as sf
-from splinefm.cli.commands.demo import click_data
+from splinefm.cli.actions.demo import click_data
 from splinefm.learn.metrics import logloss, rmse
 
 BINS = 200
@@ -62,16 +59,11 @@ def clicks(rows: int) -> Task:
 
 def california(folder: Path) -> Task:
     """California housing, split as in benchmarks/accuracy.py; the schema is inferred."""
-    table, target = pq.read_table(folder / "california_housing.parquet"), "MedHouseVal"
-    train, test = train_test_split(np.arange(table.num_rows), test_size=0.2, random_state=42)
-    y = table[target].to_numpy().astype(float)
-    scaled = (y - y[train].mean()) / y[train].std()
-    table = table.set_column(table.column_names.index(target), target, pa.array(scaled))
-    held_out = table.take(test)
-    schema = sf.infer_schema(table.take(train), target=target)
+    train, held_out, target = california_housing(folder)
+    schema = sf.infer_schema(train, target=target)
     truth = held_out[target].to_numpy()
     return Task(
-        table.take(train),
+        train,
         held_out,
         target,
         schema,
@@ -82,7 +74,7 @@ def california(folder: Path) -> Task:
 
 
 def with_bins(schema: sf.Schema) -> sf.Schema:
-    """The schema with trained bins in place of splines."""
+    """Return the schema with trained bins instead of splines."""
     items = (replace(item, basis=sf.Bins(BINS)) if isinstance(item, sf.Numerical) else item for item in schema)
     return sf.Schema(tuple(items))
 
@@ -138,9 +130,7 @@ def measure(task: Task, seeds: int) -> tuple[dict[str, Any], dict[str, float]]:
         arms = {"splines": fitted, "simulated": binned, "trained": fit(task, with_bins(task.schema), seed)}
         for name, model in arms.items():
             losses[name].append(task.loss(model))
-        print(
-            f"seed {seed}: " + ", ".join(f"{name} {values[-1]:.5f}" for name, values in losses.items()), file=sys.stderr
-        )
+        say(f"seed {seed}: " + ", ".join(f"{name} {values[-1]:.5f}" for name, values in losses.items()))
         if seed == 0:
             counts = count_bins(fitted, task.test)
             report = sf.discretization_error(fitted, binned, task.test)
@@ -152,8 +142,8 @@ def measure(task: Task, seeds: int) -> tuple[dict[str, Any], dict[str, float]]:
     return figures, ratios
 
 
-def show(name: str, figures: dict[str, Any]) -> None:
-    """A table for people."""
+def show_task(name: str, figures: dict[str, Any]) -> None:
+    """Print the tables of one data set."""
     seeds = len(figures["loss"]["splines"])
     print(f"\n{name}, loss on held-out rows (mean of {seeds} seeds; floor {figures['floor']:.5f})")
     for arm, values in figures["loss"].items():
@@ -167,11 +157,9 @@ def show(name: str, figures: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Print tables, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure, print and save."""
+    parser = make_parser(__doc__, "one seed, 50,000 clicks instead of 200,000")
     parser.add_argument("--data", type=Path, help="folder with california_housing.parquet")
-    parser.add_argument("--quick", action="store_true", help="one seed, 50,000 clicks instead of 200,000")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
     tasks = {"clicks": clicks(50_000 if options.quick else 200_000)}
     if options.data is not None:
@@ -179,17 +167,17 @@ def main() -> None:
     figures: dict[str, Any] = {}
     ratios: dict[str, float] = {}
     for name, task in tasks.items():
-        print(f"{time.strftime('%H:%M:%S')} {name}", file=sys.stderr, flush=True)
-        figures[name], own = measure(task, 1 if options.quick else 3)
-        ratios |= {f"{name}_{key}": value for key, value in own.items()}
-    if options.json:
-        print(json.dumps({"figures": figures, "ratios": ratios}))
-        return
-    for name, found in figures.items():
-        show(name, found)
+        say(name)
+        figures[name], found = measure(task, 1 if options.quick else 3)
+        ratios |= {f"{name}_{key}": value for key, value in found.items()}
+    finish(__file__, {"figures": figures, "ratios": ratios}, options, show)
+
+
+def show(result: Result) -> None:
+    """Print the tables of all data sets."""
+    for name, found in result["figures"].items():
+        show_task(name, found)
     print()
-    for name, ratio in ratios.items():
-        print(f"{name:40}{ratio:8.2f}")
 
 
 if __name__ == "__main__":

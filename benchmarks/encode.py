@@ -1,38 +1,27 @@
-"""How fast does a table become an encoding, against scikit-learn's transformers for the same job?
+"""How fast does a table become slots, compared with scikit-learn's transformers for the same job?
 
-1,000,000 rows, 13 numerical columns (quantile transform, cubic splines on 20 segments) and 26 categorical ones
-(100,000 distinct values in all, Zipf). Each contender runs in a process of its own, so that peak memory is its
-own; it does the job three times and the first does not count. The contenders take turns, the best run counts.
+The table has 1,000,000 rows, 13 numerical columns (quantile transform, cubic splines on 20 segments) and 26 categorical
+ones (100,000 distinct values in all, Zipf). Each contender runs in a separate process, which makes peak memory
+comparable. It does the job three times; the first does not count. Contenders alternate, and the best run counts.
 
-    python benchmarks/encode.py [--quick] [--json]
+    python benchmarks/encode.py [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+from _shared import SEGMENTS, criteo_columns, criteo_schema, finish, make_parser, peak_bytes, say
 
-N_NUMERICAL, N_CATEGORICAL, DISTINCT, SEGMENTS = 13, 26, 100_000, 20
 
-
-def make_table(rows: int) -> pa.Table:
-    """Lognormal numbers and Zipf-distributed categories with 8-character names."""
-    rng = np.random.default_rng(0)
-    columns: dict[str, Any] = {f"I{i + 1}": rng.lognormal(0.0, 1.5, rows) for i in range(N_NUMERICAL)}
-    each = DISTINCT // N_CATEGORICAL
-    for i in range(N_CATEGORICAL):
-        names = np.array([f"{value:08x}" for value in rng.choice(2**32, each, replace=False)])
-        columns[f"C{i + 1}"] = names[np.minimum(rng.zipf(1.2, rows), each) - 1]
-    return pa.table(columns)
+def peak_mib() -> float:
+    """Return the peak resident memory so far, in MiB."""
+    return peak_bytes() / 2**20
 
 
 def run_sklearn(table: pa.Table) -> tuple[float, float, float]:
@@ -48,7 +37,7 @@ def run_sklearn(table: pa.Table) -> tuple[float, float, float]:
     numerical = [name for name in frame if name.startswith("I")]
     categorical = [name for name in frame if name.startswith("C")]
     onehot = OneHotEncoder(handle_unknown="infrequent_if_exist")
-    before = _peak()
+    before = peak_mib()
     begin = time.perf_counter()
     # Not in a ColumnTransformer, whose `fit` encodes as well.
     fit_splines = splines.fit(frame[numerical])
@@ -60,19 +49,15 @@ def run_sklearn(table: pa.Table) -> tuple[float, float, float]:
     encoded = time.perf_counter()
     if matrix.shape[0] != table.num_rows:
         raise RuntimeError("scikit-learn lost rows")
-    return fitted - begin, encoded - fitted, _peak() - before
+    return fitted - begin, encoded - fitted, peak_mib() - before
 
 
 def run_splinefm(table: pa.Table, threads: int | None = None) -> tuple[float, float, float]:
     """Seconds to fit, seconds to encode, MiB above the input at the peak."""
     import splinefm as sf
 
-    fields = [
-        sf.Numerical(name, sf.Quantile(), sf.BSpline(SEGMENTS, 3)) if name.startswith("I") else sf.Categorical(name)
-        for name in table.column_names
-    ]
-    schema = sf.Schema(tuple(fields))
-    before = _peak()
+    schema = criteo_schema(table.column_names)
+    before = peak_mib()
     begin = time.perf_counter()
     encoder = sf.fit_encoder(schema, table, threads=threads)
     fitted = time.perf_counter()
@@ -80,13 +65,7 @@ def run_splinefm(table: pa.Table, threads: int | None = None) -> tuple[float, fl
     encoded = time.perf_counter()
     if len(slots) != table.num_rows:
         raise RuntimeError("rows were lost")
-    return fitted - begin, encoded - fitted, _peak() - before
-
-
-def _peak() -> float:
-    """Peak of resident memory so far, in MiB (Linux; `ru_maxrss` would start at that of the parent process)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    return fitted - begin, encoded - fitted, peak_mib() - before
 
 
 def _contender(name: str, path: str) -> tuple[float, float, float]:
@@ -94,7 +73,7 @@ def _contender(name: str, path: str) -> tuple[float, float, float]:
         table = pa.ipc.open_file(file).read_all()
     threads = 1 if name == "splinefm, 1 thread" else None
     runs = [run_sklearn(table) if name == "sklearn" else run_splinefm(table, threads) for _ in range(3)]
-    # The first run also pays for compiling and for memory that the process never touched; its peak is the peak.
+    # The first run also pays for memory that the process maps for the first time; its peak is the peak.
     return min(run[0] for run in runs[1:]), min(run[1] for run in runs[1:]), runs[0][2]
 
 
@@ -105,13 +84,13 @@ def measure(rows: int, repeats: int) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "table.arrow")
-        table = make_table(rows)
+        table = pa.table(criteo_columns(rows, text=True))
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         del table
         for repeat in range(repeats):
             for name in names:
-                print(f"repeat {repeat + 1} of {repeats}: {name}", file=sys.stderr)
+                say(f"repeat {repeat + 1} of {repeats}: {name}")
                 with context.Pool(1) as pool:
                     results[name].append(pool.apply(_contender, (name, path)))
     best = {name: [min(column) for column in zip(*runs, strict=True)] for name, runs in results.items()}
@@ -131,20 +110,10 @@ def measure(rows: int, repeats: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="200,000 rows, one repeat")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args()
+    """Measure, print and save."""
+    options = make_parser(__doc__, "200,000 rows, one repeat").parse_args()
     result = measure(200_000 if options.quick else 1_000_000, 1 if options.quick else 2)
-    if options.json:
-        print(json.dumps(result))
-        return
-    print(f"{'':20}{'fit s':>10}{'encode s':>10}{'peak MiB':>10}")
-    for name, figures in result["figures"].items():
-        print(f"{name:20}" + "".join(f"{value:10.2f}" for value in figures.values()))
-    for name, ratio in result["ratios"].items():
-        print(f"{name:28}{ratio:8.1f}")
+    finish(__file__, result, options)
 
 
 if __name__ == "__main__":

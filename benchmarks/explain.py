@@ -1,70 +1,43 @@
-"""How long do exact Shapley values take, against the plain prediction of the same rows?
+"""How long do exact Shapley values take, compared with plain prediction of the same rows?
 
-100,000 rows, 26 categorical columns (100,000 distinct values in all, Zipf) and 13 numerical ones (cubic splines on 20
-segments): 39 fields. Both start from the same encoded rows and use the same threads; the parameters are random, which
-makes no difference to the time. The background of 10,000 rows is prepared once, and timed apart: the time per
-explained row does not depend on it. In the run it is checked that the values of a row sum to its score less the mean.
-Contenders take turns, the best turn counts.
+There are 100,000 rows with 26 categorical columns (100,000 distinct values in all, Zipf) and 13 numerical ones (cubic
+splines on 20 segments): 39 fields. Both contenders start from the same slots and use the same threads. Parameters are
+random, which makes no difference to the time. The background of 10,000 rows is prepared once and timed separately: the
+time per explained row does not depend on it. The run checks that the values of a row sum to its score minus the mean.
+Contenders alternate, and the best round counts.
 
-`predict_vs_shapley` is the time of a prediction / the time of Shapley values, of the slower of the two rated models;
-the goal is at least 0.2.
+`predict_vs_shapley` is the time of prediction / the time of Shapley values, for the slower of the two rated models; the
+goal is at least 0.2.
 
-    python benchmarks/explain.py [--quick] [--json]
+    python benchmarks/explain.py [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from _shared import criteo_columns, criteo_schema, finish, make_parser, random_model, say, seconds
 
 import splinefm as sf
 from splinefm.encode.slots import Slots
-from splinefm.learn.losses import Loss
-from splinefm.model.family import AnyModel, init_params
+from splinefm.model.family import AnyModel
 
-N_NUMERICAL, N_CATEGORICAL, DISTINCT, SEGMENTS, BACKGROUND = 13, 26, 100_000, 20, 10_000
+BACKGROUND = 10_000
 RATED: dict[str, AnyModel] = {"fwfm_k16": sf.FwFM(16), "ffm_k8": sf.FFM(8)}
 FURTHER: dict[str, AnyModel] = {"fm_k16": sf.FM(16), "low_rank_fwfm_k16": sf.LowRankFwFM(16, 3), "fmfm_k8": sf.FmFM(8)}
 
 
 def make_rows(rows: int) -> tuple[sf.Encoder, Slots]:
     """An encoder, and the encoded rows that it was fitted to."""
-    rng = np.random.default_rng(0)
-    each = DISTINCT // N_CATEGORICAL
-    table: dict[str, Any] = {f"I{i + 1}": rng.lognormal(0.0, 1.5, rows) for i in range(N_NUMERICAL)}
-    for i in range(N_CATEGORICAL):
-        table[f"C{i + 1}"] = np.minimum(rng.zipf(1.2, rows), each)
-    fields = [
-        sf.Numerical(name, sf.Quantile(), sf.BSpline(SEGMENTS, 3)) if name.startswith("I") else sf.Categorical(name)
-        for name in table
-    ]
-    encoder = sf.fit_encoder(sf.Schema(tuple(fields)), table)
+    table = criteo_columns(rows, text=False)
+    encoder = sf.fit_encoder(criteo_schema(table), table)
     return encoder, encoder.encode(table)
 
 
-def make_fitted(encoder: sf.Encoder, model: AnyModel) -> sf.Fitted:
-    """A model with random parameters."""
-    rng = np.random.default_rng(1)
-    params = init_params(model, encoder.layout, rng, scale=0.3)
-    params["linear"][:] = rng.normal(0.0, 0.1, len(params["linear"]))
-    return sf.Fitted(encoder, model, params, Loss())
-
-
-def seconds(job: Callable[[], object]) -> float:
-    """Time of one run."""
-    begin = time.perf_counter()
-    job()
-    return time.perf_counter() - begin
-
-
 def check(fitted: sf.Fitted, slots: Slots, background: sf.Background) -> None:
-    """The values of a row sum to its score less the mean of the background, and compiling is done."""
+    """Check that the values of a row sum to its score minus the mean of the background."""
     found, scores = sf.shapley_values(fitted, slots, background), fitted.scores(slots)
     gap = float(np.abs(found.scores - scores).max())
     if gap > 1e-4 * max(1.0, float(np.abs(scores).max())):
@@ -96,8 +69,8 @@ def measure(rows: int, models: dict[str, AnyModel], rounds: int) -> dict[str, An
     figures: dict[str, dict[str, float]] = {}
     ratios: dict[str, float] = {}
     for name, model in models.items():
-        print(f"{time.strftime('%H:%M:%S')} {name}", file=sys.stderr, flush=True)
-        best = figures[name] = measure_model(make_fitted(encoder, model), slots, rounds)
+        say(name)
+        best = figures[name] = measure_model(random_model(encoder, model), slots, rounds)
         ratios[f"{name}_predict_vs_shapley"] = best["predict_2_threads_s"] / best["shapley_2_threads_s"]
         ratios[f"{name}_predict_vs_shapley_1_thread"] = best["predict_1_threads_s"] / best["shapley_1_threads_s"]
     ratios["predict_vs_shapley"] = min(ratios[f"{name}_predict_vs_shapley"] for name in RATED)
@@ -105,21 +78,10 @@ def measure(rows: int, models: dict[str, AnyModel], rounds: int) -> dict[str, An
 
 
 def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the two rated models, three rounds")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args()
+    """Measure, print and save."""
+    options = make_parser(__doc__, "the two rated models, three rounds").parse_args()
     result = measure(100_000, RATED if options.quick else RATED | FURTHER, 3 if options.quick else 7)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, best in result["figures"].items():
-        print(name)
-        for key, value in best.items():
-            print(f"    {key:28}{value:8.3f}")
-    for name, ratio in result["ratios"].items():
-        print(f"{name:46}{ratio:8.2f}")
+    finish(__file__, result, options)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,19 @@
-"""How many rows per second does an FFM train, against libffm?
+"""How many rows per second does an FFM train on, compared with libffm?
 
-Rows of 39 categorical fields with 100,000 features in all (Zipf, exponent 1.2): libffm knows numbers only as the
-factors of a feature, so there are no splines here. libffm (through the package pylibffm, which brings it compiled;
-`pip install pylibffm`) updates after every row, in threads without locks; ours after every 4096 rows. Both use Adagrad.
-The time of a pass of libffm is the difference between five passes and one, which leaves out the reading of its file;
-the best of three runs of either.
+Rows have 39 categorical fields with 100,000 features in all (Zipf, exponent 1.2). There are no splines, because libffm
+treats a number only as the factor of one feature. libffm (`pip install pylibffm`) updates after every row, in threads
+without locks; ours updates after every 4096 rows. Both use Adagrad. The time of a pass of libffm is the difference
+between five passes and one, which excludes reading its file. The best of three runs counts for both.
 
-    python benchmarks/libffm.py [--quick] [--json]
+`k4_vs_libffm` and `k8_vs_libffm` have two threads; the goal is 2.
+
+    python benchmarks/libffm.py [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
-import json
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from _shared import Result, finish, make_parser, say, zipf_ranks
 
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots, empty_slots
 from splinefm.model.family import FFM, init_params
@@ -37,10 +37,8 @@ def make_data(rows: int) -> tuple[Slots, npt.NDArray[np.float64]]:
     each = FEATURES // FIELDS
     layout = SlotLayout(tuple(FieldLayout(f"C{i + 1}", each, (1,), (0,)) for i in range(FIELDS)))
     slots = empty_slots(rows, layout)
-    share = np.cumsum(np.arange(1, each + 1) ** -1.2)
     for field in range(FIELDS):
-        rank = np.searchsorted(share, rng.random(rows) * share[-1])
-        slots.start[:, field] = layout.feature_ptr[field] + rng.permutation(each)[np.minimum(rank, each - 1)]
+        slots.start[:, field] = layout.feature_ptr[field] + rng.permutation(each)[zipf_ranks(rng, rows, each)]
     slots.weight[:] = 1.0
     return slots, (rng.random(rows) < 0.25).astype(np.float64)
 
@@ -56,7 +54,7 @@ def our_speed(k: int, rows: int, rounds: int, threads: int) -> float:
         FFM(k), slots.layout, params, optimizer=Optimizer("adagrad", 0.1), batch_size=BATCH, threads=threads
     )
     weight, best = np.ones(rows), 0.0
-    for _ in range(rounds + 1):  # the first pass compiles
+    for _ in range(rounds + 1):  # the first pass warms up
         begin = time.perf_counter()
         for at in range(0, rows, BATCH):
             engine.step(slots, y, weight, np.arange(at, min(rows, at + BATCH)))
@@ -70,9 +68,9 @@ def their_seconds(k: int, rows: int, passes: int) -> float:
     from scipy import sparse
 
     slots, y = make_data(rows)
-    places = np.arange(0, rows * FIELDS + 1, FIELDS)
+    row_ptr = np.arange(0, rows * FIELDS + 1, FIELDS)
     matrix = sparse.csr_matrix(
-        (np.ones(rows * FIELDS, np.float32), slots.start.ravel(), places), (rows, slots.layout.n_features)
+        (np.ones(rows * FIELDS, np.float32), slots.start.ravel(), row_ptr), (rows, slots.layout.n_features)
     )
     fields = np.repeat(np.arange(FIELDS), [field.n_features for field in slots.layout.fields])
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -83,7 +81,7 @@ def their_seconds(k: int, rows: int, passes: int) -> float:
 
 
 def in_child(function: str, *arguments: object, threads: int) -> float:
-    """Call a function in a process of its own: the threads of libffm are set by the environment."""
+    """Call a function in a new process: the environment sets the threads of libffm."""
     code = f"import {Path(__file__).stem} as b; print('=', b.{function}{tuple(arguments)!r})"
     paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": paths}
@@ -91,39 +89,34 @@ def in_child(function: str, *arguments: object, threads: int) -> float:
     return float(out.stdout.rsplit("=", 1)[1])
 
 
-def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rows")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args()
-    rows, rounds = (40_960, 2) if options.quick else (204_800, 4)
+def measure(rows: int, rounds: int) -> Result:
+    """Measure rows per second of both, alternating."""
     figures: dict[str, float] = {}
     for k in (4, 8):
         for threads in range(1, THREADS + 1):
-            print(f"k = {k}, {threads} threads", file=sys.stderr)
+            say(f"k = {k}, {threads} threads")
             seconds: dict[int, float] = {}
-            for _ in range(3):  # in turns
+            for _ in range(3):
                 for passes in (1, 5):
-                    time_taken = in_child("their_seconds", k, rows, passes, threads=threads)
-                    seconds[passes] = min(seconds.get(passes, time_taken), time_taken)
+                    taken = in_child("their_seconds", k, rows, passes, threads=threads)
+                    seconds[passes] = min(seconds.get(passes, taken), taken)
                 ours = in_child("our_speed", k, rows, rounds, threads, threads=threads)
                 key = f"splinefm k={k}, {threads} threads"
                 figures[key] = max(figures.get(key, 0.0), ours)
             figures[f"libffm k={k}, {threads} threads"] = 4 * rows / (seconds[5] - seconds[1])
     ratios = {
-        f"ffm_k{k}_vs_libffm_{threads}_threads": figures[f"splinefm k={k}, {threads} threads"]
+        f"k{k}_vs_libffm{'' if threads == THREADS else '_1_thread'}": figures[f"splinefm k={k}, {threads} threads"]
         / figures[f"libffm k={k}, {threads} threads"]
         for k in (4, 8)
         for threads in range(1, THREADS + 1)
     }
-    if options.json:
-        print(json.dumps({"figures": figures, "ratios": ratios}))
-        return
-    for name, speed in figures.items():
-        print(f"{name:32}{speed:12,.0f} rows/s")
-    for name, ratio in ratios.items():
-        print(f"{name:32}{ratio:12.2f}")
+    return {"figures": figures, "ratios": ratios}
+
+
+def main() -> None:
+    """Measure, print and save."""
+    options = make_parser(__doc__, "fewer rows").parse_args()
+    finish(__file__, measure(*((40_960, 2) if options.quick else (204_800, 4))), options)
 
 
 if __name__ == "__main__":

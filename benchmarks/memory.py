@@ -1,22 +1,18 @@
-"""How much memory does training on a Parquet folder take that is larger than memory should be?
+"""How much memory does training on a large Parquet folder take?
 
-20,000,000 rows with the shape of the Criteo data: 13 numerical columns and 26 categorical ones (1,000,000 distinct
-values in all, Zipf, exponent 1.2), in files of 1,000,000 rows with one row group each, which is the hardest to read a
-little at a time. The folder is written to a temporary place (about 1.2 GB) and deleted afterwards. A process of its own
-infers the schema, fits the encoder and trains an FwFM (k = 8) for one epoch; the peak of its resident memory counts,
-against a limit of 2 GB.
+The folder has 20,000,000 rows with the shape of the Criteo data: 13 numerical columns and 26 categorical ones
+(1,000,000 distinct values in all, Zipf, exponent 1.2). Files have 1,000,000 rows in one row group, which is the hardest
+case for reading in small pieces. The folder (about 1.2 GB) is temporary. A new process infers the schema, fits the
+encoder and trains an FwFM (k = 8) for one epoch. Its peak resident memory counts, against a limit of 2 GB.
 
-    python benchmarks/memory.py [--quick] [--json] [--folder DIR]
+    python benchmarks/memory.py [--quick] [--json] [--save] [--folder DIR]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import multiprocessing
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,11 +21,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _shared import N_CATEGORICAL, N_NUMERICAL, finish, hex_names, make_parser, peak_bytes, say
 
 ROWS, QUICK_ROWS, ROWS_PER_FILE, BLOCK = 20_000_000, 1_000_000, 1_000_000, 100_000
-N_NUMERICAL, N_CATEGORICAL, FEATURES = 13, 26, 1_000_000
+FEATURES = 1_000_000
 LIMIT = 2_000_000_000
-BYTES_PER_ROW = 150  # on disk, with room to spare
+BYTES_PER_ROW = 150  # upper bound, on disk
 
 
 class Generator:
@@ -38,10 +35,7 @@ class Generator:
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
         each = FEATURES // N_CATEGORICAL
-        self.names = [
-            pa.array([f"{value:08x}" for value in self.rng.choice(2**32, each, replace=False)])
-            for _ in range(N_CATEGORICAL)
-        ]
+        self.names = [pa.array(hex_names(self.rng, each)) for _ in range(N_CATEGORICAL)]
         self.share = np.cumsum(np.arange(1, each + 1) ** -1.2)
 
     def block(self, rows: int) -> pa.Table:
@@ -60,7 +54,7 @@ def write_folder(folder: Path, rows: int) -> float:
     """Write Parquet files, made block by block; returns the share of clicks."""
     generator, clicks = Generator(), 0
     for at in range(0, rows, ROWS_PER_FILE):
-        print(f"writing rows {at:,} to {at + ROWS_PER_FILE:,}", file=sys.stderr)
+        say(f"writing rows {at:,} to {at + ROWS_PER_FILE:,}")
         table = pa.concat_tables(generator.block(BLOCK) for _ in range(ROWS_PER_FILE // BLOCK))
         clicks += int(table["click"].to_numpy().sum())
         path = folder / f"{at // ROWS_PER_FILE:03}.parquet"
@@ -79,17 +73,11 @@ def train(folder: str, quick: bool) -> dict[str, float]:
     fitted = sf.fit_model(folder, "click", model=sf.FwFM(k=8), training=sf.Training(epochs=1), verbose=True)
     (epoch,) = fitted.history
     return {
-        "peak_mb": _peak() / 1e6,
+        "peak_mb": peak_bytes() / 1e6,
         "seconds": time.perf_counter() - begin,
         "rows_per_second": epoch.rows_per_second,
         "validation_logloss": epoch.validation_loss,
     }
-
-
-def _peak() -> float:
-    """Peak of resident memory so far, in bytes (Linux; `ru_maxrss` would start at that of the parent process)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
 
 
 def measure(rows: int, parent: str | None) -> dict[str, Any]:
@@ -97,7 +85,7 @@ def measure(rows: int, parent: str | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         free = shutil.disk_usage(folder).free
         if free < 2 * rows * BYTES_PER_ROW:
-            raise SystemExit(f"{free / 1e9:.1f} GB are free in {folder}; pass --folder with a place for twice the data")
+            raise SystemExit(f"{free / 1e9:.1f} GB are free in {folder}; pass --folder with space for twice the data")
         share = write_folder(Path(folder), rows)
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
         with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -112,18 +100,11 @@ def measure(rows: int, parent: str | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS:,} rows")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    """Measure, print and save."""
+    parser = make_parser(__doc__, f"{QUICK_ROWS:,} rows")
     parser.add_argument("--folder", help="where to write the data; by default the folder for temporary files")
     options = parser.parse_args()
-    result = measure(QUICK_ROWS if options.quick else ROWS, options.folder)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, value in {**result["figures"], **result["ratios"]}.items():
-        print(f"{name:20}{value:14,.3f}")
+    finish(__file__, measure(QUICK_ROWS if options.quick else ROWS, options.folder), options)
 
 
 if __name__ == "__main__":

@@ -1,41 +1,38 @@
-"""How long does it take to find the best 100 of a million items, against reading them once, and against LightGBM?
+"""How long does it take to find the best 100 of a million items, compared with a matrix product and with LightGBM?
 
-1,000,000 items with 10 fields, contexts with 10 others (on either side 3 numerical ones, cubic splines on 20 segments,
-and 7 categorical ones, 10,000 distinct values each, Zipf); k = 8; parameters are random, which makes no difference to
-the time. A request is a dict of raw values; its time is all of `ItemIndex.top_k`, from the dict to ids and scores. One
-thread. Contenders take turns:
+There are 1,000,000 items with 10 fields and contexts with 10 others: on each side 3 numerical ones (cubic splines on 20
+segments) and 7 categorical ones (10,000 distinct values each, Zipf); k = 8. Parameters are random, which makes no
+difference to the time. A request is a dict of raw values, and its time is all of `ItemIndex.top_k`, from the dict to
+ids and scores, with one thread. Contenders alternate:
 
-- `matrix @ vector`: NumPy's product of the same vectors, as a matrix with a line per item, in float32. Where its
-  transpose, `vector @ matrix`, is faster, that is in the figures as well.
-- LightGBM, 300 trees of 63 leaves, which predicts the same candidates: the fields of a context with those of each item,
-  ready as a matrix of float64. It predicts a sample of them, five times beside each model, and its time is scaled up.
+- `matrix @ vector`: NumPy's product with the matrix of item vectors in float32. The product with the transposed matrix
+  is in the figures as well.
+- LightGBM, 300 trees of 63 leaves, predicts the same candidates from a float64 matrix that is ready. It predicts a
+  sample of them, five times beside each model, and its time is scaled up.
 
 `matvec_vs_topk` is the time of `matrix @ vector` / the time of top-100, `topk_vs_lightgbm` the time of LightGBM / the
-time of top-100, medians, of the model for which it is lowest; the goals are at least 1/1.5 and 300. An index chooses
-its form: `effects` in the figures is 1 where items are features, whose effects are looked up, and 0 where they are
-vectors, as those of int8 always are. The quick run has 200,000 items with the FFM, because the matrix of all has 3.2
-GB, and the time of LightGBM for as many.
+time of top-100. Both are ratios of medians, for the model with the lowest ratio; the goals are 1/1.5 and 300. An index
+chooses its form: `effects` in the figures is 1 where items are stored as features whose effects are looked up, and 0
+where they are vectors, as int8 always is. The quick run has 200,000 items with the FFM, because the matrix of all items
+takes 3.2 GB, and scales LightGBM accordingly.
 
-    python benchmarks/rank.py [--quick] [--json]
+    python benchmarks/rank.py [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from _shared import finish, make_parser, random_model, say, spline_schema, zipf_codes
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.model.family import AnyModel, init_params
+from splinefm.model.family import AnyModel
 
-N_ITEMS, N_FIT, N_NUMERICAL, N_CATEGORICAL, DISTINCT, SEGMENTS = 1_000_000, 100_000, 3, 7, 10_000, 20
+N_ITEMS, N_FIT, N_NUMERICAL, N_CATEGORICAL, DISTINCT = 1_000_000, 100_000, 3, 7, 10_000
 BEST, SAMPLE, N_QUICK_FFM = 100, 50_000, 200_000
 MODELS: dict[str, AnyModel] = {"fm_k8": sf.FM(8), "fwfm_k8": sf.FwFM(8), "ffm_k8": sf.FFM(8)}
 Columns = dict[str, Any]
@@ -47,35 +44,20 @@ def make_columns(prefix: str, rows: int, seed: int) -> Columns:
     rng = np.random.default_rng(seed)
     columns: Columns = {f"{prefix}_number{i}": rng.lognormal(0.0, 1.5, rows) for i in range(N_NUMERICAL)}
     for i in range(N_CATEGORICAL):
-        columns[f"{prefix}_category{i}"] = np.minimum(rng.zipf(1.2, rows), DISTINCT)
+        columns[f"{prefix}_category{i}"] = 1 + zipf_codes(rng, rows, DISTINCT)
     return columns
-
-
-def make_fitted(model: AnyModel, encoder: sf.Encoder) -> sf.Fitted:
-    """A model with random parameters."""
-    rng = np.random.default_rng(1)
-    params = init_params(model, encoder.layout, rng, scale=0.3)
-    params["linear"][:] = rng.normal(0.0, 0.1, len(params["linear"]))
-    return sf.Fitted(encoder, model, params, Loss())
 
 
 def make_encoder() -> sf.Encoder:
     """Fitted to some contexts with some items."""
     table = make_columns("context", N_FIT, 0) | make_columns("item", N_FIT, 1)
-    fields = [
-        sf.Numerical(name, sf.Quantile(), sf.BSpline(SEGMENTS, 3)) if "number" in name else sf.Categorical(name)
-        for name in table
-    ]
-    return sf.fit_encoder(sf.Schema(tuple(fields)), table)
-
-
-def say(what: str) -> None:
-    """A line of progress."""
-    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
+    numbers = [name for name in table if "number" in name]
+    schema = spline_schema(numbers, [name for name in table if name not in numbers])
+    return sf.fit_encoder(schema, table)
 
 
 def check(index: sf.ItemIndex, matrix: Any, offsets: Any, context: Columns) -> None:
-    """The best items are those that the product and a sort find, and compiling is done."""
+    """Check that the best items are those that the product and a sort find."""
     ids, scores = index.top_k(context, BEST)
     queries, constants = index.queries(index.encode_context(context))
     every = matrix @ queries[0] + offsets + constants[0]
@@ -100,19 +82,19 @@ def measure_model(
         "matvec": lambda context: matrix @ query,
         "encode": index.encode_context,
     }
-    figures |= take_turns(jobs, requests, {"lightgbm": trees})
+    figures |= alternate(jobs, requests, {"lightgbm": trees})
     figures["lightgbm_ms"] = figures.pop("lightgbm_p50_ms") * N_ITEMS / SAMPLE
     figures.pop("lightgbm_p99_ms")
     few = requests[: max(10, len(requests) // 5)]
     if matrix.nbytes < 1 << 30:
         transposed = np.ascontiguousarray(matrix.T)
-        figures |= take_turns({"transposed_matvec": lambda context: query @ transposed}, few)
+        figures |= alternate({"transposed_matvec": lambda context: query @ transposed}, few)
     small = sf.ItemIndex(fitted, items, ids=np.arange(n_items), dtype="int8")
-    figures |= take_turns({"int8_topk": lambda context: small.top_k(context, BEST)}, few)
+    figures |= alternate({"int8_topk": lambda context: small.top_k(context, BEST)}, few)
     return figures | {"float32_error_measured": index.error.measured, "int8_error_measured": small.error.measured}
 
 
-def take_turns(jobs: Jobs, requests: list[Columns], seldom: Jobs | None = None) -> dict[str, float]:
+def alternate(jobs: Jobs, requests: list[Columns], seldom: Jobs | None = None) -> dict[str, float]:
     """Median and 99th percentile of jobs on the same requests, of the seldom ones on five of them."""
     long = seldom or {}
     times: dict[str, list[float]] = {name: [] for name in [*jobs, *long]}
@@ -158,7 +140,7 @@ def measure(n_ffm: int, n_requests: int) -> dict[str, Any]:
         say(name)
         n = n_ffm if isinstance(model, sf.FFM) else N_ITEMS
         some = {column: values[:n] for column, values in items.items()}
-        figures[name] = found = measure_model(make_fitted(model, encoder), some, requests, trees)
+        figures[name] = found = measure_model(random_model(encoder, model), some, requests, trees)
         ratios[f"{name}_matvec_vs_topk"] = found["matvec_p50_ms"] / found["topk_p50_ms"]
         ratios[f"{name}_topk_vs_lightgbm"] = found["lightgbm_ms"] * n / N_ITEMS / found["topk_p50_ms"]
         ratios[f"{name}_int8_topk_vs_lightgbm"] = found["lightgbm_ms"] * n / N_ITEMS / found["int8_topk_p50_ms"]
@@ -168,22 +150,11 @@ def measure(n_ffm: int, n_requests: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="50 requests, fewer items with the FFM")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args()
+    """Measure, print and save."""
+    options = make_parser(__doc__, "50 requests, fewer items with the FFM").parse_args()
     with threadpool_limits(1):
         result = measure(N_QUICK_FFM, 50) if options.quick else measure(N_ITEMS, 200)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, figures in result["figures"].items():
-        print(name, "" if isinstance(figures, dict) else f"{figures:.1f}")
-        for key, value in figures.items() if isinstance(figures, dict) else ():
-            print(f"    {key:28}{value:12.4g}")
-    for name, ratio in result["ratios"].items():
-        print(f"{name:46}{ratio:8.2f}")
+    finish(__file__, result, options)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,20 @@
-"""How long does one row take, as a dict from a web request, against LightGBM's predict of one row?
+"""How long does one row take, as a dict from a web request, compared with LightGBM?
 
-26 categorical columns (100,000 categories in all, Zipf, as text) and 13 numerical ones (cubic splines on 20 segments).
-Every row is parsed from JSON right before its call, so that it is new to everybody; parsing is not timed, looking up
-categories is. The parameters of our models are random, which makes no difference to the time. LightGBM has 300 trees of
-63 leaves on the same columns, and gets them as an array with categories as codes, one thread: by `Booster.predict`, and
-by the function of its C interface that is made for single rows (`LGBM_BoosterPredictForMatSingleRowFast`), called from
-Python. In the run it is checked that scores agree with those of a table. Contenders take turns in blocks of rows.
+There are 26 categorical columns (100,000 categories in all, Zipf, as text) and 13 numerical ones (cubic splines on 20
+segments). Every row is parsed from JSON right before its call, so no contender has seen it; parsing is not timed,
+looking up categories is. Parameters of our models are random, which makes no difference to the time. LightGBM has 300
+trees of 63 leaves on the same columns and gets an array with integer codes for categories, with one thread: by
+`Booster.predict`, and by the C function for single rows (`LGBM_BoosterPredictForMatSingleRowFast`), called from Python.
+The run checks that scores agree with those of a table. Contenders alternate in blocks of rows.
 
-`p50_vs_lightgbm` is the median of LightGBM's faster way / the median of the slowest of our rated models; the goal is 1,
-and at most 25 µs for each of them. `first` is the time to the first score in a process that has to compile everything,
-and in one that finds compiled code on disk.
+`p50_vs_lightgbm` is the median of LightGBM's faster way / the median of the slowest of our rated models. The goals are
+1, and at most 25 µs for each of them. `first` is the time to the first score in a new process.
 
-    python benchmarks/single_row.py [--quick] [--json]
+    python benchmarks/single_row.py [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import subprocess
@@ -26,12 +24,22 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from _shared import (
+    DISTINCT,
+    N_CATEGORICAL,
+    N_NUMERICAL,
+    SEGMENTS,
+    finish,
+    hex_names,
+    make_parser,
+    random_model,
+    say,
+    zipf_codes,
+)
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.model.family import AnyModel, init_params
+from splinefm.model.family import AnyModel
 
-N_NUMERICAL, N_CATEGORICAL, DISTINCT, SEGMENTS = 13, 26, 100_000, 20
 N_FIT, BLOCK = 10_000, 250
 RATED: dict[str, AnyModel] = {"fm_k16": sf.FM(16), "fwfm_k16": sf.FwFM(16), "ffm_k8": sf.FFM(8)}
 FURTHER: dict[str, AnyModel] = {
@@ -64,19 +72,11 @@ def make_table(rows: int, rng: np.random.Generator) -> tuple[Table, np.ndarray, 
     fields: list[Any] = [sf.Numerical(name, sf.Quantile(), sf.BSpline(SEGMENTS, 3)) for name in table]
     each, codes = DISTINCT // N_CATEGORICAL, list(table.values())
     for i in range(N_CATEGORICAL):
-        names = [f"{value:08x}" for value in rng.choice(2**32, each, replace=False)]
-        codes.append(np.minimum(rng.zipf(1.2, rows), each) - 1)
+        names = hex_names(rng, each)
+        codes.append(zipf_codes(rng, rows, each))
         table[f"C{i + 1}"] = np.array(names)[codes[-1]]
         fields.append(sf.Categorical(f"C{i + 1}", vocabulary=names))  # type: ignore[arg-type]  # any list of names
     return table, np.column_stack(codes).astype(np.float64), sf.Schema(tuple(fields))
-
-
-def make_fitted(encoder: sf.Encoder, model: AnyModel) -> sf.Fitted:
-    """A model with random parameters."""
-    rng = np.random.default_rng(1)
-    params = init_params(model, encoder.layout, rng, scale=0.3)
-    params["linear"][:] = rng.normal(0.0, 0.1, len(params["linear"]))
-    return sf.Fitted(encoder, model, params, Loss())
 
 
 def train_lightgbm(codes: np.ndarray, rng: np.random.Generator) -> Any:
@@ -138,7 +138,7 @@ def make_contenders(scorers: dict[str, Any], booster: Any, codes: np.ndarray) ->
 
 
 def measure_calls(contenders: dict[str, Contender], texts: list[str]) -> dict[str, dict[str, float]]:
-    """Percentiles of the time of one call, in µs; contenders take turns in blocks of rows."""
+    """Percentiles of the time of one call, in µs; contenders alternate in blocks of rows."""
     clock = time.perf_counter_ns
     times: dict[str, list[int]] = {name: [] for name in contenders}
     for first in range(0, len(texts), BLOCK):
@@ -149,32 +149,27 @@ def measure_calls(contenders: dict[str, Contender], texts: list[str]) -> dict[st
                 call(row)
                 times[name].append(clock() - begin)
     return {
-        name: {f"p{q}_us": float(np.percentile(own, q)) / 1e3 for q in (50, 99)} | {"calls": float(len(own))}
-        for name, own in times.items()
+        name: {f"p{q}_us": float(np.percentile(values, q)) / 1e3 for q in (50, 99)} | {"calls": float(len(values))}
+        for name, values in times.items()
     }
 
 
 def measure_many(scorer: Any, texts: list[str]) -> dict[str, float]:
-    """Median µs per row of a list of rows, by `many` and by a loop of calls, in blocks that take turns."""
+    """Median µs per row of a list of rows, by `many` and by a loop of calls, in alternating blocks."""
     blocks: dict[str, list[float]] = {"many": [], "loop": []}
-    for turn, first in enumerate(range(0, len(texts), BLOCK)):
-        for name in sorted(blocks, reverse=turn % 2 == 1):  # who comes second finds the categories in the cache
+    for i, first in enumerate(range(0, len(texts), BLOCK)):
+        for name in sorted(blocks, reverse=i % 2 == 1):  # who comes second finds the categories in the cache
             rows = [json.loads(text) for text in texts[first : first + BLOCK]]
             begin = time.perf_counter()
             _ = scorer.many(rows) if name == "many" else [scorer(row) for row in rows]
             blocks[name].append((time.perf_counter() - begin) / len(rows))
-    return {f"{name}_us_per_row": float(np.median(own)) * 1e6 for name, own in blocks.items()}
+    return {f"{name}_us_per_row": float(np.median(values)) * 1e6 for name, values in blocks.items()}
 
 
 def measure_first() -> dict[str, float]:
     """Seconds from a model to its first score, in a new process."""
     run = subprocess.run([sys.executable, "-c", FIRST], check=True, capture_output=True, text=True)
     return {"first_s": float(run.stdout.rsplit("=", 1)[1])}
-
-
-def say(text: str) -> None:
-    """Progress, on standard error."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def measure(calls: int, models: dict[str, AnyModel]) -> dict[str, Any]:
@@ -190,7 +185,7 @@ def measure(calls: int, models: dict[str, AnyModel]) -> dict[str, Any]:
     scorers, prepared = {}, {}
     for name, model in models.items():
         say(name)
-        fitted = make_fitted(encoder, model)
+        fitted = random_model(encoder, model)
         begin = time.perf_counter()
         scorers[name] = fitted.scorer()
         prepared[name] = time.perf_counter() - begin
@@ -221,19 +216,10 @@ def measure(calls: int, models: dict[str, AnyModel]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the three rated models, 5,000 calls")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args()
+    """Measure, print and save."""
+    options = make_parser(__doc__, "the three rated models, 5,000 calls").parse_args()
     result = measure(5_000 if options.quick else 10_000, RATED if options.quick else RATED | FURTHER)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, own in result["figures"].items():
-        print(f"{name:22}" + "".join(f"  {key} {value:.4g}" for key, value in own.items()))
-    for name, ratio in result["ratios"].items():
-        print(f"{name:46}{ratio:8.2f}")
+    finish(__file__, result, options)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,25 @@
-"""How long does a newcomer wait: import, first fit, first scorer, first request to an index?
+"""How long does a newcomer wait for the import, the first fit, the first scorer and the first ranking?
 
-Each in a process of its own, with nothing prepared by the ones before but the model file. The fit has 1,000 rows, five
-numerical columns and a categorical one, `sf.fit_model` with defaults, and its time is that of the call. The scorer is
-made of the loaded model and scores its first row; the index has 1,000 items, and the time is that of its first `top_k`
-(making it is `first_index` in the figures). Processes take turns, the best turn counts.
+Each step runs in a new process and shares only the model file with the others. The fit has 1,000 rows, five numerical
+columns and a categorical one; it calls `sf.fit_model` with defaults. The scorer is built from the loaded model and
+scores one row. The index has 1,000 items, and the time is that of its first `top_k` (building it is `first_index` in
+the figures). Processes alternate, and the best repeat counts.
 
 There is no peer: `goal_*` is goal / measured, with goals of 0.3 s for the import, 0.5 s for the fit and 50 ms each for
-the scorer and `top_k`. `process_*` in the figures is the time of a whole process, from its start to its end.
+the scorer and `top_k`. `process_*` in the figures is the time of a whole process.
 
-    python benchmarks/startup.py [--quick] [--json]
+    python benchmarks/startup.py [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from _shared import finish, make_parser
 
 GOALS = {"import": 0.3, "first_fit": 0.5, "first_scorer": 0.05, "first_topk": 0.05}
 TABLE = """
@@ -66,7 +66,7 @@ print("first_topk", time.perf_counter() - begin)
 
 
 def run(program: str, model: Path) -> dict[str, float]:
-    """What a program prints of its times, and its own."""
+    """Return the times that a program prints, and that of its process."""
     begin = time.perf_counter()
     command = [sys.executable, "-c", PROGRAMS[program], str(model)]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -88,20 +88,9 @@ def measure(repeats: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three repeats instead of seven")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args()
-    result = measure(3 if options.quick else 7)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, seconds in result["figures"].items():
-        goal = f"   goal {GOALS[name]:.2f} s" if name in GOALS else ""
-        print(f"{name:22}{seconds:8.3f} s{goal}")
-    for name, ratio in result["ratios"].items():
-        print(f"{name:22}{ratio:8.2f}")
+    """Measure, print and save."""
+    options = make_parser(__doc__, "three repeats instead of seven").parse_args()
+    finish(__file__, measure(3 if options.quick else 7), options)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,22 @@
-"""How many rows per second does training process, against torch?
+"""How many rows per second does training process, compared with torch?
 
-Rows with the shape of the Criteo data: 26 categorical fields with 1,000,000 features in all (Zipf, exponent 1.2) and 13
-numerical ones (cubic splines on 20 segments, and a row for missing values). Both contenders start from the same
-parameters and get the same batches of 4096 encoded rows; in the run it is checked that the first batch has the same
-loss for both. Encoding and the making of batches are not timed. Ours takes several batches per call, as many as in
-training.
+Rows have the shape of the Criteo data: 26 categorical fields with 1,000,000 features in all (Zipf, exponent 1.2) and 13
+numerical ones (cubic splines on 20 segments, and a feature for missing values). Both contenders start from the same
+parameters and get the same batches of 4096 encoded rows; the run checks that the loss of the first batch is the same.
+Encoding and building batches are not timed. A call of ours gets several batches, as many as in training.
 
-Of torch the fastest of several variants counts (see `peers/torch_fm.py`): each is tried, the fastest takes turns with
-ours, and if it is faster with fewer threads, that counts. `*_vs_torch` is torch as it comes; `*_vs_tuned_torch` is it
-with huge pages and an allocator that keeps its memory, which few people set. Of ours the faster of Adagrad and AdamW
-counts. Every model runs in a process of its own; the best turn counts.
+Of torch the fastest of several variants counts (see `peers/torch_fm.py`), with fewer threads if that is faster.
+`*_vs_torch` is torch with default settings; `*_vs_tuned_torch` adds huge pages and an allocator that keeps its memory,
+which few people set. Of ours the faster of Adagrad and AdamW counts. Every model runs in a separate process; contenders
+alternate, and the best round counts.
 
-    python benchmarks/train.py [--quick] [--json]
+    python benchmarks/train.py [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
-import json
 import math
 import multiprocessing
 import os
@@ -33,12 +30,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from _shared import N_CATEGORICAL, N_NUMERICAL, SEGMENTS, finish, make_parser, say, zipf_ranks
 
 from splinefm.encode.bases.splines import cardinal_splines
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots, empty_slots
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM, Params, init_params
 
-N_NUMERICAL, N_CATEGORICAL, FEATURES, SEGMENTS, DEGREE = 13, 26, 1_000_000, 20, 3
+FEATURES, DEGREE = 1_000_000, 3
 BATCH, LEARNING_RATE, THREADS = 4096, 0.01, 2
 RATED: dict[str, AnyModel] = {"fm_k16": FM(16), "fwfm_k16": FwFM(16), "ffm_k8": FFM(8), "fmfm_k8": FmFM(8)}
 FURTHER: dict[str, AnyModel] = {
@@ -60,7 +58,7 @@ class Size:
 
     batches: int
     rounds: int
-    seconds: float  # per turn
+    seconds: float  # per round
     ffm_features: int
     optimizers: tuple[str, ...]  # of ours
     torch: tuple[bool, ...]  # whether tuned
@@ -80,10 +78,8 @@ def make_data(rows: int, features: int) -> tuple[Slots, npt.NDArray[np.float64]]
     numerical = [FieldLayout(f"I{i + 1}", n_spline, (DEGREE + 1,), (0,)) for i in range(N_NUMERICAL)]
     slots = empty_slots(rows, SlotLayout((*categorical, *numerical)))
     layout = slots.layout
-    share = np.cumsum(np.arange(1, each + 1) ** -1.2)
     for field in range(N_CATEGORICAL):
-        rank = np.searchsorted(share, rng.random(rows) * share[-1])
-        slots.start[:, field] = layout.feature_ptr[field] + rng.permutation(each)[np.minimum(rank, each - 1)]
+        slots.start[:, field] = layout.feature_ptr[field] + rng.permutation(each)[zipf_ranks(rng, rows, each)]
     slots.weight[:, :N_CATEGORICAL] = 1.0
     for field in range(N_CATEGORICAL, N_CATEGORICAL + N_NUMERICAL):
         start, weight = cardinal_splines(rng.random(rows), SEGMENTS, DEGREE)
@@ -96,7 +92,7 @@ def our_steps(
     model: AnyModel, params: Params, slots: Slots, y: npt.NDArray[np.float64], optimizer: str, threads: int
 ) -> Steps:
     """Calls of ours, for as many batches as in training."""
-    from splinefm.learn.training import in_groups
+    from splinefm.learn.loop import in_groups
     from splinefm.model.cpu import CpuEngine
     from splinefm.model.optimizers import Optimizer
 
@@ -151,7 +147,7 @@ class Torch:
         for variant in VARIANTS:
             if variant.startswith("adamw") and params["factors"].size > DENSE_LIMIT:
                 continue
-            progress(f"torch {variant}")
+            say(f"torch {variant}")
             step = make_step(model, params, variant, LEARNING_RATE)
             steps: Steps = [(BATCH, partial(step, batch)) for batch in batches]
             set_torch_threads(THREADS)
@@ -162,11 +158,6 @@ class Torch:
                 self.variant, self.steps, self.loss, best = variant, steps, losses[0], speed
             del steps
             gc.collect()
-
-
-def progress(text: str) -> None:
-    """One line on standard error, with the time."""
-    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 def set_torch_threads(threads: int) -> None:
@@ -189,9 +180,9 @@ def rows_per_second(steps: Steps, seconds: float) -> float:
 
 
 def measure_model(name: str, size: Size, tuned: bool) -> Speeds:
-    """Rows per second of every contender; runs in a process of its own."""
+    """Measure rows per second of every contender; runs in a separate process."""
     prepare_torch(tuned)
-    progress(f"{name}: data and start values")
+    say(f"{name}: data and start values")
     model = (RATED | FURTHER)[name]
     slots, y = make_data(size.batches * BATCH, size.ffm_features if isinstance(model, FFM) else FEATURES)
     params = init_params(model, slots.layout, np.random.default_rng(1))
@@ -201,22 +192,22 @@ def measure_model(name: str, size: Size, tuned: bool) -> Speeds:
     for optimizer in size.optimizers:
         contenders = {}
         for threads in range(THREADS, 0, -1):
-            progress(f"{name}: splinefm {optimizer}, {threads} threads")
+            say(f"{name}: splinefm {optimizer}, {threads} threads")
             steps = our_steps(model, params, slots, y, optimizer, threads)
-            loss = steps[0][1]()  # and compile
+            loss = steps[0][1]()
             if peer and not abs(loss - peer.loss) < 1e-4:
                 raise RuntimeError(f"{name}: the loss of the first batch is {loss}, with torch it is {peer.loss}")
-            for _, step in steps:  # touch what was allocated
+            for _, step in steps:  # so that allocated pages are mapped
                 step()
             contenders[f"splinefm {optimizer}, {threads} threads"] = steps
-        progress(f"{name}: {size.rounds} rounds")
+        say(f"{name}: {size.rounds} rounds")
         for _ in range(size.rounds):
             for threads in range(THREADS, 0, -1):
-                turns = {key: steps for key, steps in contenders.items() if f" {threads} threads" in key}
+                round_steps = {key: steps for key, steps in contenders.items() if f" {threads} threads" in key}
                 if peer:
                     set_torch_threads(threads)
-                    turns[f"torch {peer.variant}, {threads} threads"] = peer.steps
-                for key, steps in turns.items():
+                    round_steps[f"torch {peer.variant}, {threads} threads"] = peer.steps
+                for key, steps in round_steps.items():
                     speeds[key] = max(speeds.get(key, 0.0), rows_per_second(steps, size.seconds))
         del contenders, steps
         gc.collect()
@@ -250,7 +241,7 @@ def measure(names: list[str], size: Size) -> dict[str, Any]:
             with context.Pool(1) as pool:
                 speeds = pool.apply(measure_model, (name, size, tuned))
             figures[f"{name}, tuned torch" if tuned else name] = speeds
-            progress(f"{name}: " + "; ".join(f"{key} {speed:,.0f}" for key, speed in speeds.items()))
+            say(f"{name}: " + "; ".join(f"{key} {speed:,.0f}" for key, speed in speeds.items()))
             theirs = max(fastest(speeds, "torch", threads) for threads in range(1, THREADS + 1))
             if theirs:
                 ratios[f"{name}_vs_{peer}"] = fastest(speeds, "splinefm", THREADS) / theirs
@@ -268,21 +259,10 @@ def fastest(speeds: Speeds, contender: str, threads: int) -> float:
 
 
 def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="four models, ours with Adagrad only, fewer rows")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args()
+    """Measure, print and save."""
+    options = make_parser(__doc__, "four models, ours with Adagrad only, fewer rows").parse_args()
     result = measure(list(RATED if options.quick else RATED | FURTHER), QUICK if options.quick else FULL)
-    if options.json:
-        print(json.dumps(result))
-        return
-    print(f"{'model':22}{'contender':40}{'rows/s':>10}")
-    for name, speeds in result["figures"].items():
-        for contender, speed in speeds.items():
-            print(f"{name:22}{contender:40}{speed:10,.0f}")
-    for name, ratio in result["ratios"].items():
-        print(f"{name:28}{ratio:8.2f}")
+    finish(__file__, result, options)
 
 
 if __name__ == "__main__":

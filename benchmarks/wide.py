@@ -1,25 +1,22 @@
 """How long do the defaults take on wide tables, and how much memory?
 
-`sf.SplineFMClassifier().fit(X, y)` on DataFrames of normal, lognormal and whole numbers and of categories, in turn:
-1,000 rows × 5,000 columns and 100,000 rows × 500 columns, each in a new process that imports the package and fits; the
-making of the table does not count, and another process has compiled the kernels before. There is no peer; the ratios
-are goal / measured: 20 s and 1.5 GB of resident memory at the peak for the first, 60 s for the second.
+`sf.SplineFMClassifier().fit(X, y)` runs on DataFrames with normal, lognormal, integer and categorical columns in turn:
+1,000 rows × 5,000 columns and 100,000 rows × 500 columns. Each runs in a new process that imports the package and fits;
+generating the table does not count. There is no peer: ratios are goal / measured, with goals of 20 s and 1.5 GB of peak
+resident memory for the first table and 60 s for the second.
 
-    python benchmarks/wide.py [--quick] [--json]
+    python benchmarks/wide.py [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _shared import finish, make_parser, peak_bytes, say
 
 TABLES = {"1000x5000": (1_000, 5_000, 20.0), "100000x500": (100_000, 500, 60.0)}  # rows, columns, seconds
 MEMORY_GOAL = 1_500_000_000
@@ -53,17 +50,11 @@ def fit(n_rows: int, n_columns: int) -> dict[str, Any]:
     return {
         "seconds": time.perf_counter() - begin,
         "cpu_seconds": time.process_time() - used,
-        "peak_mb": _peak() / 1e6,
+        "peak_mb": peak_bytes() / 1e6,
         "model": str(model.fitted_.model),
         "epochs": len(model.history_),
         "validation_logloss": min(epoch.validation_loss for epoch in model.history_),
     }
-
-
-def _peak() -> float:
-    """Peak of resident memory so far, in bytes (Linux; `ru_maxrss` would start at that of the parent process)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
 
 
 def in_process(n_rows: int, n_columns: int) -> dict[str, Any]:
@@ -75,11 +66,10 @@ def in_process(n_rows: int, n_columns: int) -> dict[str, Any]:
 def measure(repeats: int, shrink: int) -> dict[str, Any]:
     """The fastest of several repeats of each table."""
     figures: dict[str, Any] = {}
-    in_process(300, 300)  # compiles the kernels
     for name, (n_rows, n_columns, _) in TABLES.items():
         for _ in range(repeats):
             run = in_process(n_rows // shrink_of(name, shrink), n_columns)
-            print(f"{name}: {run}", file=sys.stderr)
+            say(f"{name}: {run}")
             if name not in figures or run["seconds"] < figures[name]["seconds"]:
                 figures[name] = run
     goals = {name: TABLES[name][2] / shrink_of(name, shrink) for name in TABLES}
@@ -94,21 +84,9 @@ def shrink_of(name: str, shrink: int) -> int:
 
 
 def main() -> None:
-    """Print a table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="once, with a tenth of the 100,000 rows")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    options = parser.parse_args()
-    result = measure(1, 10) if options.quick else measure(2, 1)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, run in result["figures"].items():
-        print(
-            f"{name:12}{run['seconds']:8.1f} s{run['peak_mb']:8.0f} MB   goal {TABLES[name][2]:.0f} s   {run['model']}"
-        )
-    for name, ratio in result["ratios"].items():
-        print(f"{name:20}{ratio:8.2f}")
+    """Measure, print and save."""
+    options = make_parser(__doc__, "once, with a tenth of the 100,000 rows").parse_args()
+    finish(__file__, measure(1, 10) if options.quick else measure(2, 1), options)
 
 
 if __name__ == "__main__":

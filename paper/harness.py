@@ -1,4 +1,4 @@
-"""What the experiments share: settings, units of work that are kept as they finish, tables, sections of the report.
+"""What the experiments share: settings, resumable units of work, tables, sections of the report.
 
 An experiment is a set of *units*, each a name and the arguments of one function. Results go to one JSON file after
 every unit, so that an interrupted run continues where it stopped; tables, figures and the report are made from that
@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import textwrap
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,28 +28,31 @@ import numpy.typing as npt
 from rich.console import Console
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
 QUICK_RESULTS = HERE.parent / "build" / "paper-quick"
+CACHE = HERE.parent / "build" / "paper-data"  # downloads and converted files
+
+RESULTS_FILE = "results.json"
+LINE_LENGTH = 100  # of Markdown
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line of an experiment says.
+    """Options of an experiment's command line.
 
     Parameters
     ----------
     quick : bool
-        Reduced settings, and results in a folder of their own.
+        Whether to use reduced settings and a separate results folder.
     data : Path or None
-        The folder with the data sets; without it they are downloaded.
+        Folder with the data sets; without it they are downloaded.
     out : Path
-        The folder of results.
+        Folder for the results.
     jobs : int
-        Processes that work at the same time.
+        Number of worker processes.
     only : str
-        Run only the units whose name contains this.
+        Run only the units whose name contains this text.
     """
 
     quick: bool
@@ -58,12 +62,19 @@ class Options:
     only: str = ""
 
 
-def read_options(about: str | None) -> Options:
+def results_folder(experiment: str) -> Path:
+    """Return the folder with the committed results of an experiment."""
+    return HERE / experiment / "results"
+
+
+def read_options(experiment: str, about: str | None) -> Options:
     """Read the options that every experiment has."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="reduced settings: minutes instead of hours")
     parser.add_argument("--data", type=Path, help="folder with the data sets (default: download them)")
-    parser.add_argument("--out", type=Path, help="folder of results (default: paper/results, or build/paper-quick)")
+    parser.add_argument(
+        "--out", type=Path, help="folder of results (default: paper/NAME/results, or build/paper-quick)"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.add_argument("--only", default="", help="run only the units whose name contains this text")
     given = parser.parse_args()
@@ -71,14 +82,14 @@ def read_options(about: str | None) -> Options:
         parser.error("--jobs must be at least 1")
     if given.data is not None and not given.data.is_dir():
         parser.error(f"--data: there is no folder {given.data}")
-    out = given.out or (QUICK_RESULTS if given.quick else RESULTS)
+    out = given.out or (QUICK_RESULTS / experiment if given.quick else results_folder(experiment))
     out.mkdir(parents=True, exist_ok=True)
     return Options(given.quick, given.data, out, given.jobs, given.only)
 
 
 def read_settings(experiment: str, quick: bool) -> Json:
-    """Settings of config/EXPERIMENT.toml: the table [full], with what [quick] changes in a quick run."""
-    with (HERE / "config" / f"{experiment}.toml").open("rb") as file:
+    """Read EXPERIMENT/config.toml: the table [full], updated by [quick] in a quick run."""
+    with (HERE / experiment / "config.toml").open("rb") as file:
         config = tomllib.load(file)
     full: Json = config["full"]
     return full | (config.get("quick", {}) if quick else {})
@@ -93,7 +104,7 @@ class Results:
     path : Path
         The JSON file.
     settings : dict
-        What the units depend on. Results that were made with other settings are not mixed with new ones.
+        What the units depend on. Results of other settings are never mixed with new ones.
     """
 
     path: Path
@@ -102,28 +113,29 @@ class Results:
     machine: Json = field(default_factory=dict)
 
     @classmethod
-    def open(cls, options: Options, experiment: str, settings: Json) -> Results:
-        """The results so far; the file is put aside where the settings have changed."""
-        path = options.out / f"{experiment}.json"
+    def open(cls, options: Options, settings: Json) -> Results:
+        """Open the results so far; the file is set aside if the settings have changed."""
+        path = options.out / RESULTS_FILE
         results = cls(path, settings, machine=describe_machine())
         if path.exists():
             old = json.loads(path.read_text())
             if old["settings"] == json.loads(json.dumps(settings)):
                 results.units = old["units"]
             else:
-                aside = path.with_name(f"{experiment}.{_digest(old['settings'])}.old.json")
+                aside = path.with_name(f"{path.stem}.{_digest(old['settings'])}.old.json")
                 path.rename(aside)
                 Console(stderr=True).print(f"settings have changed: earlier results are in {aside.name}")
         return results
 
     @classmethod
-    def read(cls, path: Path) -> Results:
-        """Finished results, to report them."""
+    def read(cls, folder: Path) -> Results:
+        """Read the finished results of a folder, to report them."""
+        path = folder / RESULTS_FILE
         content = json.loads(path.read_text())
         return cls(path, content["settings"], content["units"], content["machine"])
 
     def keep(self, name: str, unit: Json) -> None:
-        """Add a unit, and write the file; a crash leaves the old or the new one."""
+        """Add a unit and write the file atomically."""
         self.units[name] = unit
         content = {"settings": self.settings, "machine": self.machine, "units": dict(sorted(self.units.items()))}
         partial = self.path.with_suffix(".partial")
@@ -134,13 +146,13 @@ class Results:
 def run_units(
     results: Results, units: Mapping[str, tuple[Any, ...]], work: Callable[..., Json], options: Options
 ) -> None:
-    """Run every unit that has no result yet as `work(*arguments)` in processes; the first error ends the run.
+    """Run every unit without a result as `work(*arguments)` in worker processes; the first error ends the run.
 
-    `work` and its arguments must be picklable. The seconds of a unit are kept with it, unless it measures its own.
+    `work` and its arguments must be picklable. The wall time of a unit is stored with it unless `work` returns one.
     """
     todo = [name for name in units if name not in results.units and options.only in name]
     console = Console(stderr=True)
-    console.print(f"{results.path.stem}: {len(todo)} of {len(units)} units to do, {options.jobs} at a time")
+    console.print(f"{len(todo)} of {len(units)} units to do, {options.jobs} at a time")
     started = time.perf_counter()
     for done, (name, unit) in enumerate(_finished(todo, units, work, options.jobs), 1):
         results.keep(name, unit)
@@ -152,7 +164,7 @@ def run_units(
 def _finished(
     todo: Sequence[str], units: Mapping[str, tuple[Any, ...]], work: Callable[..., Json], jobs: int
 ) -> Iterator[tuple[str, Json]]:
-    """Names and results in the order in which they finish; no more are begun than there are processes."""
+    """Yield names and results as they finish, with at most `jobs` units running."""
     if jobs == 1:
         yield from ((name, _timed(work, units[name])) for name in todo)
         return
@@ -179,20 +191,20 @@ def _timed(work: Callable[..., Json], arguments: tuple[Any, ...]) -> Json:
 
 
 def describe_machine() -> Json:
-    """What a reader needs to judge seconds: cores and versions."""
+    """Return what a reader needs to judge timings: cores and versions."""
     import splinefm
 
     return {"cores": os.cpu_count(), "python": platform.python_version(), "splinefm": splinefm.__version__}
 
 
 def mean_sd(values: npt.ArrayLike) -> tuple[float, float]:
-    """Mean and standard deviation (n - 1) of some runs; the latter is 0 for one run."""
+    """Return mean and sample standard deviation, which is 0 for a single run."""
     numbers = np.asarray(values, float)
     return float(numbers.mean()), float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
 
 
 def bootstrap_band(values: npt.ArrayLike, level: float = 0.9, draws: int = 10_000) -> tuple[float, float]:
-    """A percentile interval of the mean by the bootstrap, the same for the same values."""
+    """Return a bootstrap percentile interval of the mean; it is deterministic."""
     numbers = np.asarray(values, float)
     means = np.random.default_rng(0).choice(numbers, (draws, len(numbers))).mean(1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -200,28 +212,45 @@ def bootstrap_band(values: npt.ArrayLike, level: float = 0.9, draws: int = 10_00
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table: the first column to the left, the others to the right."""
+    """Format a table with a left-aligned first column; the others are right-aligned."""
     lines = ["| " + " | ".join(header) + " |", "|" + "|".join([" :--- "] + [" ---: "] * (len(header) - 1)) + "|"]
     lines += ["| " + " | ".join("–" if cell is None else str(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def write_report(folder: Path, experiment: str, text: str) -> Path:
-    """Write the section of an experiment to a file of its own, beside its figures, which the report has in results/."""
-    path = folder / f"{experiment}.md"
-    path.write_text(text.strip().replace("](results/", "](") + "\n")
+def write_report(folder: Path, text: str) -> Path:
+    """Write the section of an experiment beside its figures, to which it links."""
+    path = folder / "report.md"
+    path.write_text(wrap(text.strip()) + "\n")
     return path
 
 
 def write_section(readme: Path, name: str, text: str) -> None:
-    """Replace what lies between the marks `<!-- NAME -->` and `<!-- end NAME -->` of a report."""
+    """Replace the text between the markers `<!-- NAME -->` and `<!-- end NAME -->` of a report."""
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
     content = readme.read_text()
     before, found, rest = content.partition(begin)
     _, found_end, after = rest.partition(end)
     if not (found and found_end):
         raise ValueError(f"{readme.name} has no section {begin} ... {end}")
-    readme.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}")
+    readme.write_text(f"{before}{begin}\n{wrap(text.strip())}\n{end}{after}")
+
+
+def wrap(text: str) -> str:
+    """Wrap the paragraphs and list items of a Markdown text; tables and images stay on one line."""
+    blocks = re.split(r"\n(?=- |\||!\[|\n)", text)
+    return "\n".join(_wrap_block(block) for block in blocks)
+
+
+def _wrap_block(block: str) -> str:
+    body = block.lstrip("\n")
+    if body.startswith(("|", "![")):
+        return block
+    indent = "  " if body.startswith("- ") else ""
+    wrapped = textwrap.fill(
+        " ".join(body.split()), LINE_LENGTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return block[: len(block) - len(body)] + wrapped
 
 
 def _one_line_lists(text: str) -> str:

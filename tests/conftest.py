@@ -1,17 +1,40 @@
 """How deep the tests go (see support.py)."""
 
+import gc
+from typing import IO
+
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from support import THOROUGH
+
+pytest.register_assert_rewrite("battery")
 
 # They have no doctests, and as modules would all have one name.
 collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 
-# No deadline: other processes may hold up an example for any time.
-settings.register_profile("quick", max_examples=20, deadline=None)
-settings.register_profile("thorough", max_examples=100, deadline=None)
+# Collecting creates many objects that all stay: looking for garbage among them takes a fifth of the time.
+gc.disable()
+
+# No deadline: other processes may delay an example by any time. A battery runs for several engines.
+COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.differing_executors]}
+settings.register_profile("quick", max_examples=12, **COMMON)
+settings.register_profile("thorough", max_examples=100, **COMMON)
 settings.load_profile("thorough" if THOROUGH else "quick")
+
+
+@pytest.fixture
+def empty_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save figures as empty files, for tests of the words and files around them: drawing takes most of the time."""
+
+    def savefig(figure: object, file: IO[bytes], *, format: str, **options: object) -> None:
+        file.write(b'<svg viewBox="0 0 1 1"><style></style></svg>' if format == "svg" else b"empty")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", savefig)
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

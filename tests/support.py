@@ -1,13 +1,172 @@
-"""Two depths of the tests: few examples while one works, many before a change is accepted."""
+"""What tests share: models, tables, fitted models with random parameters, and how many examples to draw."""
 
+import itertools
 import os
 
+import numpy as np
+import pyarrow as pa
 from hypothesis import settings
+
+import splinefm as sf
+from splinefm.learn.losses import Loss
+from splinefm.model.family import init_params
 
 # `make test THOROUGH=1` sets it.
 THOROUGH = bool(os.environ.get("SPLINEFM_THOROUGH"))
 
 
 def examples(number: int) -> settings:
-    """So many examples where all are asked for, else a quarter of them, but five if there are as many."""
-    return settings(max_examples=number if THOROUGH else min(number, max(5, number // 4)))
+    """Draw so many examples in a thorough run, else a sixth of them but at least five (or all, if fewer)."""
+    return settings(max_examples=number if THOROUGH else min(number, max(5, number // 6)))
+
+
+# Models
+
+
+def one_of_each(n_fields):
+    """Return one model of every kind. Kernels have a length of 4; they pad one of 3. The FmFM has a k per field."""
+    return [
+        sf.FM(k=4),
+        sf.FwFM(k=4),
+        sf.LowRankFwFM(k=4, rank=2),
+        sf.FmFM(k=sizes_of_fields(n_fields)),
+        sf.FFM(k=3),
+        sf.HigherOrderFM(k=3, order=3),
+    ]
+
+
+def all_models(n_fields):
+    """Return `one_of_each` with an FmFM of one k for all fields and other orders; higher orders come last."""
+    quadratic = one_of_each(n_fields)[:5]
+    return [*quadratic, sf.FmFM(k=3), sf.HigherOrderFM(k=4, order=2), sf.HigherOrderFM(k=3, order=4)]
+
+
+def sizes_of_fields(n_fields):
+    """Return different lengths of vectors, one per field."""
+    return tuple(itertools.islice(itertools.cycle((2, 3, 4, 1, 3)), n_fields))
+
+
+def random_params(model, layout, seed=0, *, scale=0.8, spread=0.4, dtype=np.float32):
+    """Move all parameters away from their initial values, where most models are an FM; padding of an FmFM stays zero.
+
+    `scale` is that of the vectors, `spread` the standard deviation added to all other parameters.
+    """
+    rng = np.random.default_rng(seed)
+    params = {name: values.astype(dtype) for name, values in init_params(model, layout, rng, scale=scale).items()}
+    for name, values in params.items():
+        if name != "factors":
+            params[name] = (values + rng.normal(0.0, spread, values.shape)).astype(dtype)
+    if isinstance(model, sf.FmFM):
+        sizes = np.array(model.vector_sizes(len(layout.fields)))
+        used = np.arange(sizes.max()) < sizes[:, None]
+        params["field_matrices"] *= used[:, None, :, None] & used[None, :, None, :]
+    return params
+
+
+def random_fitted(model, schema, table, *, loss=None, seed=1, **options):
+    """Return a model with the parameters of `random_params`: what training would take does not matter to most tests."""
+    encoder = sf.fit_encoder(schema, table)
+    params = random_params(model, encoder.layout, seed, **options)
+    return sf.Fitted(encoder, model, params, Loss(loss) if isinstance(loss, str) else loss or Loss())
+
+
+# Tables: every kind of field, with special and missing values, several windows per unit and several units
+
+
+MIXED_FIELDS = {
+    field.name: field
+    for field in (
+        sf.Numerical("x", sf.MinMax(), sf.BSpline(5), special=[0.0, "negative"]),
+        sf.Categorical("kind"),
+        sf.MultiValued("tags", reduction="mean"),
+        sf.Numerical("z", sf.MinMax(), sf.MultiResolution((2, 4), degree=2), reduction="identity"),
+        sf.Categorical("user"),
+        sf.MultiValued("words", reduction="identity"),
+    )
+}
+
+
+def mixed_schema(names=tuple(MIXED_FIELDS)):
+    """Return fields of `mixed_table`: both reductions, special values, lists."""
+    return sf.Schema([MIXED_FIELDS[name] for name in names])
+
+
+def mixed_table(n, seed=0, names=tuple(MIXED_FIELDS)):
+    """Return rows of `mixed_schema` as lists, with missing values in most columns."""
+    rng = np.random.default_rng(seed)
+    words = [list(rng.choice(list("abcd"), rng.integers(0, 4), replace=False)) for _ in range(n)]
+    table = {
+        "x": [[0.0, -1.0, None, float(rng.random() + 0.01)][int(c)] for c in rng.choice(4, n, p=[0.1, 0.1, 0.2, 0.6])],
+        "kind": [[None, "u", "v", "w"][int(c)] for c in rng.integers(0, 4, n)],
+        "tags": [None if rng.random() < 0.1 else words[i] for i in range(n)],
+        "z": [None if rng.random() < 0.1 else float(rng.normal()) for _ in range(n)],
+        "user": [str(rng.integers(0, 9)) for _ in range(n)],
+        "words": words[::-1],
+    }
+    return {name: table[name] for name in names}
+
+
+def visits_table(rng, n=300, *, hostile=False):
+    """Return visits with `recency` and `price`; `hostile` ones have values that training did not meet."""
+    table = {
+        "recency": rng.gamma(2.0, 5.0, n) + 0.5,
+        "price": np.where(rng.random(n) < 0.2, np.nan, rng.normal(3.0, 2.0, n)),
+        "country": rng.choice(["US", "FR", "DE"], n, p=[0.6, 0.3, 0.1]).tolist(),
+        "tags": [rng.choice(["t1", "t2", "t3"], rng.integers(0, 3)).tolist() for _ in range(n)],
+        "device": rng.choice(["phone", "desk"], n).tolist(),
+    }
+    if hostile:
+        odd = rng.random(n) < 0.3
+        table["recency"] = np.where(odd, rng.choice([0.0, -3.0, 999.0, 1e9, 0.5, np.nan], n), table["recency"])
+        table["country"] = rng.choice(["US", "XX", None], n).tolist()
+        table["tags"] = [[["t1"] * 9, ["t3", "new"], None, []][i] for i in rng.integers(0, 4, n)]
+        table["device"] = rng.choice(["desk", "watch", None], n).tolist()
+    return table
+
+
+def visits_schema(basis, transform=None, *, special=(0.0, ">= 999"), reduction="sum", tags="mean"):
+    """Return the fields of `visits_table`; tests vary the first."""
+    return sf.Schema(
+        [
+            sf.Numerical("recency", transform or sf.MinMax(), basis, special=special, reduction=reduction),
+            sf.Numerical("price", sf.MinMax(), sf.BSpline(segments=4, degree=2)),
+            sf.Categorical("country"),
+            sf.MultiValued("tags", reduction=tags),
+            sf.Categorical("device", min_count=2, unseen="neutral"),
+        ]
+    )
+
+
+def shop_schema(reduction):
+    """Return fields whose windows overlap, share units or have units of their own, by reduction."""
+    return sf.Schema(
+        [
+            sf.Numerical("price", sf.MinMax(), sf.BSpline(5), special=[0.0, "negative"], reduction=reduction),
+            sf.Numerical("age", sf.Quantile(), sf.MultiResolution((2, 4), 2), reduction=reduction),
+            sf.Categorical("country", unseen="neutral"),
+            sf.MultiValued("tags", reduction={"sum": "mean"}.get(reduction, reduction)),
+            sf.Numerical("hour", sf.MinMax(0, 24), sf.BSpline(6, 2, periodic=True), reduction=reduction),
+        ]
+    )
+
+
+def shop_table(n, seed):
+    """Return rows of `shop_schema`, with a country that only this seed has."""
+    rng = np.random.default_rng(seed)
+    price = np.select([rng.random(n) < 0.2, rng.random(n) < 0.1], [0.0, -1.0], rng.lognormal(size=n))
+    return pa.table(
+        {
+            "price": pa.array(price, mask=rng.random(n) < 0.1),
+            "age": rng.uniform(18, 90, n),
+            "country": rng.choice(["US", "FR", "DE", "IL", "JP", f"new {seed}"], n),
+            "tags": [
+                None if rng.random() < 0.1 else list(rng.choice(list("abcdef"), rng.integers(0, 4))) for _ in price
+            ],
+            "hour": rng.uniform(0, 24, n),
+        }
+    )
+
+
+def take_rows(table, rows, names=None):
+    """Return some rows of a table of lists."""
+    return {name: [table[name][i] for i in rows] for name in names or table}

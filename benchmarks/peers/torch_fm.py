@@ -22,7 +22,7 @@ VARIANTS = ("adagrad, sparse", "adam, sparse", "adamw, dense fused")
 
 @dataclass(frozen=True)
 class Batch:
-    """Flat lists of features and their weights, the places where the bags of (row, field) begin, and the targets."""
+    """Flat lists of features and weights, the offsets of the bags of (row, field), and the targets."""
 
     features: Tensor
     weights: Tensor
@@ -93,8 +93,8 @@ class TorchFM(torch.nn.Module):
             between = self.get_parameter("field_matrices") * above
             return (torch.einsum("nfi,feij->nej", P, between) * P).sum((1, 2))
         parts = P.view(len(P), n_fields, n_fields, -1)  # [n, f, e] = p_f[e]
-        own = parts.diagonal(dim1=1, dim2=2)
-        return 0.5 * ((parts * parts.transpose(1, 2)).sum((1, 2, 3)) - own.square().sum((1, 2)))
+        diagonal = parts.diagonal(dim1=1, dim2=2)
+        return 0.5 * ((parts * parts.transpose(1, 2)).sum((1, 2, 3)) - diagonal.square().sum((1, 2)))
 
 
 def make_step(

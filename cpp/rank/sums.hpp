@@ -1,4 +1,4 @@
-// Sums of the effects of items' table rows: out = Σ_windows Σ_j weight_j effects[first + start + j].
+// Sums of the effects of items' features: out = Σ_windows Σ_j weight_j effects[first + start + j].
 //
 // The starts in a panel's line are read one after the other, and the effects of a field, which have no order, lie close
 // together in a cache. Starts are cut off at the end of the effects, whatever a file says.
@@ -11,7 +11,7 @@
 
 namespace splinefm::SPLINEFM_ISA {
 
-// Where the effect of a window's first table row is, from that of the window.
+// Where the effect of a window's first feature is, from that of the window.
 inline std::uint32_t cut(std::int32_t start, std::uint32_t last) {
     const auto at = static_cast<std::uint32_t>(start);
     return at < last ? at : last;
@@ -28,7 +28,7 @@ inline void add_weighted(const std::int32_t* starts, const float* weights, std::
     for (std::int64_t i = 0; i < width; ++i) out[i] += weights[i] * effects[cut(starts[i], last)];
 }
 
-// Of four neighboring rows, the windows of cubic splines: places are looked up once. Weights are lines at `stride`.
+// Of four neighboring rows, the windows of cubic splines: starts are looked up once. Weights are lines at `stride`.
 inline void add_four(const std::int32_t* starts, const float* weights, std::int64_t stride, std::uint32_t last,
                      const float* effects, std::int64_t width, float* __restrict out) noexcept {
     const float *a = weights, *b = a + stride, *c = b + stride, *d = c + stride;
@@ -49,11 +49,11 @@ inline void sum(const EffectItems& items, std::int64_t panel, std::int64_t width
         const std::int32_t* starts = items.starts + (panel * items.n_windows + w) * size;
         const auto last = static_cast<std::uint32_t>(window.last);
         const float* own = effects + window.first;
-        if (window.place < 0) {
+        if (window.line < 0) {
             add(starts, last, own, width, out);
             continue;
         }
-        const float* weights = items.weights + (panel * items.n_weights + window.place) * size;
+        const float* weights = items.weights + (panel * items.n_weights + window.line) * size;
         std::int64_t j = 0;
         for (; j + 4 <= window.width; j += 4) add_four(starts, weights + j * size, size, last, own + j, width, out);
         for (; j < window.width; ++j) add_weighted(starts, weights + j * size, last, own + j, width, out);
@@ -71,14 +71,14 @@ inline void sum_together(const EffectItems& items, std::int64_t panel, std::int6
         const std::int32_t* starts = items.starts + (panel * items.n_windows + w) * size + begin;
         const auto last = static_cast<std::uint32_t>(window.last);
         const float* own = effects + window.first * K;
-        if (window.place < 0) {
+        if (window.line < 0) {
             for (std::int64_t i = 0; i < width; ++i) {
                 const float* effect = own + static_cast<std::int64_t>(cut(starts[i], last)) * K;
                 store(tile + i * K, load<K>(tile + i * K) + load<K>(effect));
             }
             continue;
         }
-        const float* weights = items.weights + (panel * items.n_weights + window.place) * size + begin;
+        const float* weights = items.weights + (panel * items.n_weights + window.line) * size + begin;
         for (std::int64_t i = 0; i < width; ++i) {
             const float* effect = own + static_cast<std::int64_t>(cut(starts[i], last)) * K;
             Vec<K> total = load<K>(tile + i * K);

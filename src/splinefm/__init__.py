@@ -56,9 +56,10 @@ if TYPE_CHECKING:
     from splinefm.export.onnx.inputs import onnx_inputs as onnx_inputs
     from splinefm.export.onnx.model import export_onnx as export_onnx
     from splinefm.export.tables import export_tables as export_tables
-    from splinefm.learn.container import ModelFileError as ModelFileError
-    from splinefm.learn.estimators import SplineFMClassifier as SplineFMClassifier
-    from splinefm.learn.estimators import SplineFMRegressor as SplineFMRegressor
+    from splinefm.learn.estimators.classifier import SplineFMClassifier as SplineFMClassifier
+    from splinefm.learn.estimators.regressor import SplineFMRegressor as SplineFMRegressor
+    from splinefm.learn.files.container import ModelFileError as ModelFileError
+    from splinefm.learn.files.modelfile import load as load
     from splinefm.learn.fitted import Fitted as Fitted
     from splinefm.learn.fitting import fit_model as fit_model
     from splinefm.learn.incremental import Learner as Learner
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
     from splinefm.learn.metrics import normalized_entropy as normalized_entropy
     from splinefm.learn.metrics import r2 as r2
     from splinefm.learn.metrics import rmse as rmse
-    from splinefm.learn.modelfile import load as load
     from splinefm.learn.training import Diverged as Diverged
     from splinefm.learn.training import Epoch as Epoch
     from splinefm.learn.training import Training as Training
@@ -118,14 +118,15 @@ _HOME = {
     "encode.transforms.quantile": "Quantile",
     "encode.transforms.scaling": "ArcsinhSquare Log MinMax",
     "encode.transforms.transform": "CustomTransform",
-    "learn.container": "ModelFileError",
-    "learn.estimators": "SplineFMClassifier SplineFMRegressor",
+    "learn.files.container": "ModelFileError",
+    "learn.estimators.classifier": "SplineFMClassifier",
+    "learn.estimators.regressor": "SplineFMRegressor",
     "learn.fitted": "Fitted",
     "learn.fitting": "fit_model",
     "learn.incremental": "Learner",
     "learn.losses": "Loss",
     "learn.metrics": "GroupCalibration auc calibration_by calibration_error logloss mae normalized_entropy r2 rmse",
-    "learn.modelfile": "load",
+    "learn.files.modelfile": "load",
     "learn.tuning.study": "StudySummary TrialSummary",
     "learn.training": "Diverged Epoch Training",
     "learn.tuning.search": "Tuned tune",

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pyarrow.csv
+import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 
@@ -14,6 +15,7 @@ def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_the_guide_runs_from_the_table_to_the_predictions(run, shell, tmp_path):
     for block in blocks("python"):
         exec(compile(block, "command-line.md", "exec"), {})

@@ -40,6 +40,11 @@ def test_version(run):
     assert run("--version").stdout == f"splinefm {sf.__version__}\n"
 
 
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "splinefm", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"splinefm {sf.__version__}\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -107,24 +112,24 @@ def test_bad_input_is_a_message(run, arguments, message, tmp_path):
     assert message in result.stderr and result.stderr.startswith("splinefm: ") and not result.stdout
 
 
-def test_all_commands_one_after_the_other_as_processes(shell, table, fitted, write, tmp_path):
+def test_commands_one_after_the_other_some_as_processes(run, shell, table, fitted, write, tmp_path):
+    # A process starts in half a second: one for each way to end, the others in this one.
     # Parquet, and CSV where the guide has none; the other lines with CSV are those of the guide.
     for suffix in ("csv", "parquet"):
         write(table.select(["price", "city", "click"]), tmp_path / f"data.{suffix}")
-    shell("splinefm schema data.csv --target click --out schema.toml")
-    shell("splinefm schema data.parquet --target click --out again.toml")
+    run("schema", "data.csv", "--target", "click", "--out", "schema.toml")
+    run("schema", "data.parquet", "--target", "click", "--out", "again.toml")
     # Only a text file can have text among its numbers.
     shell("grep -v '^text = \"missing\"$' schema.toml | cmp - again.toml")
     small = "--schema schema.toml --model fm --k 2 --epochs 1 --json"
     out, error = shell(f"splinefm fit data.parquet --target click --out m.sfm {small}")
     assert json.loads(out)["rows"] == 300 and "epoch 1/1" in error
-    out, _ = shell("splinefm evaluate m.sfm data.parquet --json")
-    assert json.loads(out)["target"] == "click"
+    assert json.loads(run("evaluate", "m.sfm", "data.parquet", "--json").stdout)["target"] == "click"
     shell("splinefm predict m.sfm data.parquet --out p.parquet")
     assert np.array_equal(
         pq.read_table(tmp_path / "p.parquet")["probability"], sf.load(tmp_path / "m.sfm").predict(table)
     )
-    assert b"FM(k=2)" in shell("splinefm info m.sfm")[0]
+    assert "FM(k=2)" in run("info", "m.sfm").stdout
     assert "no column 'clic'" in shell("splinefm fit data.parquet --target clic --out m.sfm", code=1)[1]
     assert "No such option" in shell("splinefm fit data.parquet --tarket click", code=2)[1]
 

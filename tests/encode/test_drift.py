@@ -11,7 +11,7 @@ from splinefm.encode.drift import Tally, Watch, expected_shares
 RNG = np.random.default_rng
 
 
-def make_table(n: int = 500, seed: int = 0) -> dict:
+def plain_table(n: int = 500, seed: int = 0) -> dict:
     """Rows of every kind of field."""
     rng = RNG(seed)
     return {
@@ -24,7 +24,7 @@ def make_table(n: int = 500, seed: int = 0) -> dict:
 
 @pytest.fixture(scope="module")
 def fitted():
-    return sf.fit_model(make_table(), "y", model=sf.FM(k=2), training=sf.Training(epochs=1, threads=1))
+    return sf.fit_model(plain_table(), "y", model=sf.FM(k=2), training=sf.Training(epochs=1, threads=1))
 
 
 def message(fitted, table) -> str:
@@ -48,11 +48,11 @@ def message(fitted, table) -> str:
 )
 def test_what_is_unusual_is_told(fitted, change, words):
     with pytest.warns(sf.DriftWarning, match=words):
-        fitted.predict({**make_table(seed=5), **change})
+        fitted.predict({**plain_table(seed=5), **change})
 
 
 def test_all_columns_are_in_one_warning(fitted):
-    text = message(fitted, {**make_table(), "x": [None] * 500, "c": ["new"] * 500})
+    text = message(fitted, {**plain_table(), "x": [None] * 500, "c": ["new"] * 500})
     assert "'x'" in text and "'c'" in text and "'tags'" not in text
 
 
@@ -60,12 +60,12 @@ def test_rows_like_the_training_rows_are_no_reason(fitted):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for seed in range(5):
-            fitted.scores(make_table(seed=10 + seed))
-        fitted.scores({**make_table(1), "c": ["new"]})  # a single row is no evidence
+            fitted.scores(plain_table(seed=10 + seed))
+        fitted.scores({**plain_table(1), "c": ["new"]})  # a single row is no evidence
 
 
 def test_it_can_be_turned_off(fitted):
-    odd = {**make_table(), "c": ["new"] * 500}
+    odd = {**plain_table(), "c": ["new"] * 500}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted.scores(odd, watch=False)
@@ -128,7 +128,7 @@ def test_missing_dates_are_told_once():
 
 
 def test_updates_evaluations_and_catalogs_are_watched(fitted):
-    odd = {**make_table(), "c": ["new"] * 500}
+    odd = {**plain_table(), "c": ["new"] * 500}
     with pytest.warns(sf.DriftWarning, match="'c': 100% of the values are unseen"):
         sf.Learner(fitted).update(odd, "y")
     items = {"c": [f"new {i}" for i in range(50)], "id": range(50)}
@@ -141,7 +141,7 @@ def test_updates_evaluations_and_catalogs_are_watched(fitted):
 def test_shares_and_ranges_are_kept_with_the_model(fitted, tmp_path):
     fitted.save(tmp_path / "m.sfm")
     again = sf.load(tmp_path / "m.sfm")
-    odd = {**make_table(), "x": [None, 1e9] * 250, "c": ["new"] * 500}
+    odd = {**plain_table(), "x": [None, 1e9] * 250, "c": ["new"] * 500}
     assert message(again, odd) == message(fitted, odd)
 
 

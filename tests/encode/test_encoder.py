@@ -25,7 +25,7 @@ SCHEMA = sf.Schema(
 )
 
 
-def make_table(rows, seed=0):
+def shop_table(rows, seed=0):
     rng = np.random.default_rng(seed)
     return pa.table(
         {
@@ -48,7 +48,7 @@ def assert_same_slots(first, second):
 @examples(15)
 @given(cuts=st.lists(st.integers(1, 299), max_size=6), seed=st.integers(0, 99))
 def test_chunks_do_not_matter(cuts, seed):
-    table = make_table(300, seed)
+    table = shop_table(300, seed)
     parts = np.split(np.arange(300), sorted(set(cuts)))
     batches = [table.take(part).to_batches()[0] for part in parts]
     reader = lambda: pa.RecordBatchReader.from_batches(table.schema, iter(batches))  # noqa: E731
@@ -62,7 +62,7 @@ def test_chunks_do_not_matter(cuts, seed):
 @examples(15)
 @given(cut=st.integers(1, 299), seed=st.integers(0, 99))
 def test_merged_halves_are_the_whole(cut, seed):
-    table = make_table(300, seed)
+    table = shop_table(300, seed)
     first, second = sf.EncoderStatistics(SCHEMA), sf.EncoderStatistics(SCHEMA)
     first.update(table.slice(0, cut))
     second.update(table.slice(cut))
@@ -83,7 +83,7 @@ def test_halves_of_a_large_table_differ_within_the_error_of_the_sketch():
 
 
 def test_permuting_fields_permutes_the_encoding():
-    table = make_table(200)
+    table = shop_table(200)
     slots = sf.fit_encoder(SCHEMA, table).encode(table)
     order = [3, 0, 4, 2, 1]
     permuted = sf.fit_encoder(sf.Schema([SCHEMA.fields[f] for f in order]), table).encode(table)
@@ -107,14 +107,14 @@ def test_two_equal_columns_get_equal_codes():
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_threads_do_not_matter(threads):
-    table = make_table(30_000)
+    table = shop_table(30_000)
     one = sf.fit_encoder(SCHEMA, table, threads=1)
     assert sf.fit_encoder(SCHEMA, table, threads=threads) == one
     assert_same_slots(one.encode(table, threads=threads), one.encode(table, threads=1))
 
 
 def test_files_and_frames_give_the_same_slots(tmp_path):
-    table = make_table(500)
+    table = shop_table(500)
     flat = table.drop_columns(["tags"])
     schema = sf.Schema([field for field in SCHEMA if field.name != "tags"])
     encoder = sf.fit_encoder(schema, flat)
@@ -127,7 +127,7 @@ def test_files_and_frames_give_the_same_slots(tmp_path):
 
 
 def test_chunks_of_slots_are_the_rows_in_order():
-    table = make_table(1000)
+    table = shop_table(1000)
     encoder = sf.fit_encoder(SCHEMA, table)
     chunks = list(encoder.encode_chunks(table, rows=300))
     assert [len(chunk) for chunk in chunks] == [300, 300, 300, 100]
@@ -137,14 +137,14 @@ def test_chunks_of_slots_are_the_rows_in_order():
 
 
 def test_no_rows_encode_to_no_slots():
-    encoder = sf.fit_encoder(SCHEMA, make_table(50))
-    for table in (make_table(50).slice(0, 0), pa.RecordBatchReader.from_batches(make_table(1).schema, [])):
+    encoder = sf.fit_encoder(SCHEMA, shop_table(50))
+    for table in (shop_table(50).slice(0, 0), pa.RecordBatchReader.from_batches(shop_table(1).schema, [])):
         slots = encoder.encode(table)
         assert len(slots) == 0 and slots.start.shape == (0, encoder.layout.n_windows)
 
 
 def test_rows_of_slots_are_inside_their_fields():
-    table = make_table(1000)
+    table = shop_table(1000)
     slots = sf.fit_encoder(SCHEMA, table).encode(table)
     layout = slots.layout
     width = np.diff(layout.weight_ptr)
@@ -154,7 +154,7 @@ def test_rows_of_slots_are_inside_their_fields():
 
 
 def test_row_counts_are_those_of_the_encoding():
-    table = make_table(2000)
+    table = shop_table(2000)
     encoder = sf.fit_encoder(SCHEMA, table)
     touched = np.asarray((encoder.encode(table).matrix() != 0).sum(axis=0)).ravel()
     expected = np.concatenate(encoder.feature_counts)
@@ -236,7 +236,7 @@ class TestMeanWeights:
         assert halves[0].encoder() == encoder
 
     def test_are_those_of_all_rows_after_an_extension(self):
-        old, new = make_table(500), make_table(700, seed=1)
+        old, new = shop_table(500), shop_table(700, seed=1)
         encoder = sf.fit_encoder(SCHEMA, old)
         extended = encoder.extend(new)
         expected = (500 * mean_weights(encoder, old) + 700 * mean_weights(extended, new)) / 1200
@@ -251,11 +251,11 @@ class TestMeanWeights:
         assert encoder.feature_means[0].tolist() == [0, 0, 0.5, 0.5]
 
     def test_of_an_extension_without_rows_stay(self):
-        encoder = sf.fit_encoder(SCHEMA, make_table(50))
-        assert encoder.extend(make_table(50).slice(0, 0)) == encoder
+        encoder = sf.fit_encoder(SCHEMA, shop_table(50))
+        assert encoder.extend(shop_table(50).slice(0, 0)) == encoder
 
     def test_not_known_are_nan_also_after_an_extension(self):
-        table = make_table(50)
+        table = shop_table(50)
         encoder = sf.fit_encoder(SCHEMA, table)
         less = sf.Encoder(encoder.fields, encoder.n_rows, encoder.notes, encoder.feature_counts)
         assert [bool(np.isnan(rows).all()) for rows in less.feature_means] == [True, True, True, False, True]
@@ -269,7 +269,7 @@ class TestMeanWeights:
         assert less != encoder and less == sf.Encoder(less.fields, less.n_rows, less.notes, less.feature_counts)
 
     def test_of_another_number_of_rows_are_refused(self):
-        encoder = sf.fit_encoder(SCHEMA, make_table(50))
+        encoder = sf.fit_encoder(SCHEMA, shop_table(50))
         for name in ("feature_counts", "feature_weights"):
             rows = getattr(encoder, name)
             for wrong in ((*rows[:1], rows[1][1:], *rows[2:]), rows[1:]):
@@ -314,7 +314,7 @@ def test_starvation_without_numerical_fields():
 
 
 def test_notes_say_how_each_field_came_out():
-    notes = sf.fit_encoder(SCHEMA, make_table(500)).notes
+    notes = sf.fit_encoder(SCHEMA, shop_table(500)).notes
     assert "4 categories with at least 2 rows" in notes["country"] or "5 categories" in notes["country"]
     assert notes["days"].startswith("BestFitCDF, as given; ")
     assert "lists of up to 3" in notes["tags"]

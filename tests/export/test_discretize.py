@@ -11,20 +11,10 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.export import field_paths, score_bounds
-from splinefm.learn.losses import Loss
-from splinefm.model.family import formula_scores, init_params
-from support import examples
+from splinefm.model.family import formula_scores
+from support import all_models, examples, random_fitted, visits_schema, visits_table
 
-MODELS = [
-    sf.FM(k=4),
-    sf.FwFM(k=4),
-    sf.LowRankFwFM(k=4, rank=2),
-    sf.FmFM(k=4),
-    sf.FmFM(k=(2, 3, 4, 1, 2)),
-    sf.FFM(k=3),
-    sf.HigherOrderFM(k=4, order=2),
-    sf.HigherOrderFM(k=4, order=4),
-]
+MODELS = all_models(5)
 QUADRATIC = MODELS[:6]
 SMALL = [sf.FM(3), sf.FwFM(3), sf.LowRankFwFM(3, 2), sf.FmFM(3), sf.FFM(2)]
 BASES = {
@@ -48,51 +38,18 @@ STEPS = [sf.Bins(6), sf.Bins(6, spacing="quantile"), sf.BSpline(segments=7, degr
 N = 300
 
 
-def make_table(rng, n=N, *, hostile=False):
-    table = {
-        "recency": rng.gamma(2.0, 5.0, n) + 0.5,
-        "price": np.where(rng.random(n) < 0.2, np.nan, rng.normal(3.0, 2.0, n)),
-        "country": rng.choice(["US", "FR", "DE"], n, p=[0.6, 0.3, 0.1]).tolist(),
-        "tags": [rng.choice(["t1", "t2", "t3"], rng.integers(0, 3)).tolist() for _ in range(n)],
-        "device": rng.choice(["phone", "desk"], n).tolist(),
-    }
-    if hostile:
-        odd = rng.random(n) < 0.3
-        table["recency"] = np.where(odd, rng.choice([0.0, -3.0, 999.0, 1e9, 0.5, np.nan], n), table["recency"])
-        table["country"] = rng.choice(["US", "XX", None], n).tolist()
-        table["tags"] = [[["t1"] * 9, ["t3", "new"], None, []][i] for i in rng.integers(0, 4, n)]
-        table["device"] = rng.choice(["desk", "watch", None], n).tolist()
-    return table
-
-
 def make_schema(basis=BASES["cubic"], reduction="sum", tags="mean", transform=None):
-    return sf.Schema(
-        [
-            sf.Numerical("recency", transform or sf.MinMax(), basis, special=(0.0, ">= 999"), reduction=reduction),
-            sf.Numerical("price", sf.MinMax(), sf.BSpline(segments=4, degree=2)),
-            sf.Categorical("country"),
-            sf.MultiValued("tags", reduction=tags),
-            sf.Categorical("device", min_count=2, unseen="neutral"),
-        ]
-    )
+    return visits_schema(basis, transform, reduction=reduction, tags=tags)
 
 
-def make_fitted(schema, model=MODELS[0], seed=0, table=None, loss="logistic"):
-    """A model with random parameters of size one."""
-    rng = np.random.default_rng(seed)
-    encoder = sf.fit_encoder(schema, table or make_table(np.random.default_rng(1)))
-    params = init_params(model, encoder.layout, rng, 1.0)
-    for name in params:
-        if name.startswith("field_"):
-            params[name] = params[name] + rng.normal(0.0, 0.5, params[name].shape).astype(np.float32)
-    params["linear"] = rng.normal(size=encoder.layout.n_features).astype(np.float32)
-    params["bias"] = np.array([0.3], np.float32)
-    return sf.Fitted(encoder, model, params, Loss(loss))
+def fitted_to(schema, model=MODELS[0], seed=0, table=None, loss="logistic"):
+    table = table or visits_table(np.random.default_rng(1))
+    return random_fitted(model, schema, table, loss=loss, seed=seed, scale=1.0, spread=0.5)
 
 
 @cache
 def fitted_of(basis="cubic", model=MODELS[0], reduction="sum", tags="mean"):
-    return make_fitted(make_schema(BASES[basis], reduction, tags), model)
+    return fitted_to(make_schema(BASES[basis], reduction, tags), model)
 
 
 def exact_scores(fitted, table):
@@ -127,10 +84,10 @@ class TestEveryModel:
         fitted = fitted_of(model=model)
         binned = sf.discretize(fitted, {"recency": 40})
         assert basis_of(binned) == sf.Bins(40)
-        assert_reads_the_curve(fitted, binned, make_table(np.random.default_rng(2), hostile=True))
+        assert_reads_the_curve(fitted, binned, visits_table(np.random.default_rng(2), hostile=True))
 
     def test_special_and_missing_values_keep_their_scores(self, model):
-        fitted, table = fitted_of(model=model), make_table(np.random.default_rng(3), 60)
+        fitted, table = fitted_of(model=model), visits_table(np.random.default_rng(3), 60)
         table["recency"] = np.tile([0.0, 999.0, np.nan], 20)
         table["price"] = np.full(60, np.nan)
         binned = sf.discretize(fitted, 5)
@@ -140,7 +97,7 @@ class TestEveryModel:
     def test_max_error_is_kept(self, model, max_error):
         fitted = fitted_of(model=model)
         binned = sf.discretize(fitted, max_error=max_error)
-        table = make_table(np.random.default_rng(4), 1000, hostile=True)
+        table = visits_table(np.random.default_rng(4), 1000, hostile=True)
         report = sf.discretization_error(fitted, binned, table)
         assert largest_change(fitted, binned, table) <= report.bound <= max_error
         assert report.certified and report.bound > 0.95 * max_error
@@ -149,7 +106,7 @@ class TestEveryModel:
     def test_the_bound_holds_with_lists(self, model):
         fitted = fitted_of(model=model, tags="identity")
         binned = sf.discretize(fitted, {"recency": 20, "price": 10})
-        table = make_table(np.random.default_rng(5), 1000, hostile=True)
+        table = visits_table(np.random.default_rng(5), 1000, hostile=True)
         assert largest_change(fitted, binned, table) <= sf.discretization_error(fitted, binned).bound
 
 
@@ -158,12 +115,12 @@ class TestEveryBasis:
     def test_bins_are_read_off_the_curve(self, basis):
         fitted = fitted_of(basis)
         binned = sf.discretize(fitted, {"recency": 33})
-        assert_reads_the_curve(fitted, binned, make_table(np.random.default_rng(2), hostile=True))
+        assert_reads_the_curve(fitted, binned, visits_table(np.random.default_rng(2), hostile=True))
 
     def test_max_error_is_kept(self, basis):
         fitted = fitted_of(basis)
         binned = sf.discretize(fitted, "recency", max_error=0.05)
-        table = make_table(np.random.default_rng(4), 1000, hostile=True)
+        table = visits_table(np.random.default_rng(4), 1000, hostile=True)
         table["recency"][:500] = fitted.encoder.schema["recency"].transform.inverse(np.linspace(0.0, 1.0, 500))
         report = sf.discretization_error(fitted, binned)
         assert largest_change(fitted, binned, table) <= report.bound <= 0.05
@@ -172,8 +129,8 @@ class TestEveryBasis:
     def test_identity_reduction_becomes_one_vector(self, basis):
         fitted = fitted_of(basis, sf.FwFM(k=4), "identity")
         binned = sf.discretize(fitted, {"recency": 33})
-        assert_reads_the_curve(fitted, binned, make_table(np.random.default_rng(2), hostile=True))
-        table = make_table(np.random.default_rng(4), 1000, hostile=True)
+        assert_reads_the_curve(fitted, binned, visits_table(np.random.default_rng(2), hostile=True))
+        table = visits_table(np.random.default_rng(4), 1000, hostile=True)
         report = sf.discretization_error(fitted, binned)
         assert largest_change(fitted, binned, table) <= report.bound + 1e-6
         assert report.certified == (basis not in (*GRID, "fourier") and not basis.startswith("high"))
@@ -183,14 +140,14 @@ class TestEveryBasis:
 def test_identity_reduction_under_every_quadratic_model(model):
     fitted = fitted_of(model=model, reduction="identity")
     binned = sf.discretize(fitted, max_error=0.02)  # bins so narrow that none reaches from part to part
-    table = make_table(np.random.default_rng(4), 1000, hostile=True)
+    table = visits_table(np.random.default_rng(4), 1000, hostile=True)
     assert largest_change(fitted, binned, table) <= sf.discretization_error(fitted, binned).bound <= 0.02
 
 
 def test_an_identity_field_beside_the_bins_of_a_higher_order_model():
     fitted = fitted_of(model=MODELS[-1], reduction="identity")
     binned = sf.discretize(fitted, {"price": 12})
-    table = make_table(np.random.default_rng(4), 1000, hostile=True)
+    table = visits_table(np.random.default_rng(4), 1000, hostile=True)
     assert largest_change(fitted, binned, table) <= sf.discretization_error(fitted, binned).bound
     with pytest.raises(ValueError, match="'recency' has reduction=\"identity\""):
         sf.discretize(fitted, {"recency": 12})
@@ -218,7 +175,7 @@ class TestBound:
                 sf.Categorical("d", unseen="neutral"),
             ]
         )
-        return make_fitted(schema, model, seed, table)
+        return fitted_to(schema, model, seed, table)
 
     @pytest.mark.parametrize("model", [*SMALL, sf.HigherOrderFM(3, 2)], ids=str)
     @examples(4)
@@ -244,9 +201,9 @@ class TestBound:
     @examples(8)
     @given(model=st.sampled_from(MODELS), seed=st.integers(0, 10**6), rows=st.integers(0, 10**6))
     def test_random_models_and_rows(self, model, seed, rows):
-        fitted = make_fitted(make_schema(tags="sum"), model, seed)
+        fitted = fitted_to(make_schema(tags="sum"), model, seed)
         binned = sf.discretize(fitted, max_error=0.1)
-        table = make_table(np.random.default_rng(rows), 500, hostile=True)
+        table = visits_table(np.random.default_rng(rows), 500, hostile=True)
         assert largest_change(fitted, binned, table) <= 0.1
         assert sf.discretization_error(fitted, binned).bound <= 0.1
 
@@ -262,7 +219,7 @@ class TestBound:
     def test_lists(self, reduction, order):
         table = {"x": np.linspace(0.0, 10.0, 60), "tags": [["s"], ["t", "s", "t"], []] * 20}
         schema = sf.Schema([sf.Numerical("x", sf.MinMax(), sf.BSpline(5)), sf.MultiValued("tags", reduction=reduction)])
-        fitted = make_fitted(schema, sf.HigherOrderFM(3, order), table=table)
+        fitted = fitted_to(schema, sf.HigherOrderFM(3, order), table=table)
         binned = sf.discretize(fitted, {"x": 20})
         lists = [None, *(list(tags) for n in range(4) for tags in itertools.product(["s", "t", "new"], repeat=n))]
         grid = np.concatenate([np.linspace(0.0, 10.0, 101), np.arange(0.5, 10.0, 0.5) - 1e-9])
@@ -282,7 +239,7 @@ class TestBound:
         monkeypatch.setattr(field_paths, "_parts_for", lambda *arguments: 6)
         item = sf.Numerical("x", sf.MinMax(), BASES[basis], reduction=reduction)
         table = {"x": np.linspace(0.0, 1.0, 2001)}
-        fitted = make_fitted(sf.Schema([item]), table=table)
+        fitted = fitted_to(sf.Schema([item]), table=table)
         for bins in (2, 5, 60):
             binned = sf.discretize(fitted, {"x": bins})
             report = sf.discretization_error(fitted, binned)
@@ -294,7 +251,7 @@ class TestBound:
         table = {"x": np.linspace(0.0, 1.0, 50), "y": np.linspace(0.0, 1.0, 50)}
         schema = sf.Schema([sf.Numerical(name, sf.MinMax(), sf.BSpline(2, 1)) for name in table])
         for seed in range(8):
-            fitted = make_fitted(schema, sf.FM(2), seed, table)
+            fitted = fitted_to(schema, sf.FM(2), seed, table)
             binned = sf.discretize(fitted, 3)
             x, y = (axis.ravel() for axis in np.meshgrid(*[np.linspace(0.0, 1.0, 101)] * 2))
             report = sf.discretization_error(fitted, binned)
@@ -306,7 +263,7 @@ class TestBound:
         table = {"x": rng.random(2000), "c": [f"c{i}" for i in rng.integers(0, 900, 2000)]}
         schema = sf.Schema([sf.Numerical("x", sf.MinMax(), sf.BSpline(6)), sf.Categorical("c")])
         for model in (sf.FM(4), sf.FFM(3), sf.FmFM(3)):
-            fitted = make_fitted(schema, model, table=table)
+            fitted = fitted_to(schema, model, table=table)
             binned = sf.discretize(fitted, {"x": 30})
             exact = sf.discretization_error(fitted, binned).bound
             with monkeypatch.context() as patch:
@@ -322,7 +279,7 @@ class TestBound:
         params = {**binned.params, "factors": binned.params["factors"].copy()}
         params["factors"][30] += 3.0
         moved = sf.Fitted(binned.encoder, binned.model, params, binned.loss)
-        table = make_table(np.random.default_rng(0), 2000)
+        table = visits_table(np.random.default_rng(0), 2000)
         before, after = (sf.discretization_error(fitted, model) for model in (binned, moved))
         assert largest_change(fitted, moved, table) <= after.bound
         assert after.fields[0].bound > before.fields[0].bound + 1.0
@@ -335,7 +292,7 @@ class TestFewestBins:
             [sf.Numerical("x", sf.MinMax(), sf.BSpline(knots=(0.0, 0.8, 0.9, 1.0))), sf.Categorical("c")]
         )
         table = {"x": np.linspace(0.0, 1.0, 50), "c": ["a", "b"] * 25}
-        fitted = make_fitted(schema, table=table)
+        fitted = fitted_to(schema, table=table)
         n = sum(basis_of(sf.discretize(fitted, max_error=0.05), "x").sizes)
         uniform = sf.discretization_error(fitted, sf.discretize(fitted, {"x": n}))
         assert uniform.bound > 1.5 * 0.05
@@ -344,18 +301,18 @@ class TestFewestBins:
         """A score of slope 2 along u in [0, 1] takes 2 / 2ε bins; of the error, a hundredth is kept back."""
         table = {"x": np.linspace(0.0, 1.0, 50)}
         schema = sf.Schema([sf.Numerical("x", sf.MinMax(), sf.BSpline(1, 1), missing="error")])
-        fitted = make_fitted(schema, sf.FM(1), table=table)
+        fitted = fitted_to(schema, sf.FM(1), table=table)
         fitted.params["linear"][:] = [0.0, 2.0]
         bins = basis_of(sf.discretize(fitted, max_error=0.1 / 0.99 * 1.0001), "x")
         np.testing.assert_allclose(bins.cuts, np.arange(1, 10) / 10, rtol=2e-4)
 
     def test_a_constant_needs_one_bin(self):
-        fitted = make_fitted(make_schema())
+        fitted = fitted_to(make_schema())
         fitted.params["factors"][3:13] = fitted.params["factors"][3]
         fitted.params["linear"][3:13] = 1.0
         binned = sf.discretize(fitted, "recency", max_error=1e-4)
         assert sum(basis_of(binned).sizes) == 1
-        assert sf.discretization_error(fitted, binned, make_table(np.random.default_rng(0))).max_error < 1e-5
+        assert sf.discretization_error(fitted, binned, visits_table(np.random.default_rng(0))).max_error < 1e-5
 
     def test_the_budget_is_split_by_the_lengths_of_the_curves(self):
         fitted = fitted_of()
@@ -370,14 +327,14 @@ class TestFewestBins:
 
 class TestSpacing:
     def bins(self, spacing, n=8, transform=None, data=None, basis=BASES["cubic"]):
-        fitted = make_fitted(make_schema(basis, transform=transform))
+        fitted = fitted_to(make_schema(basis, transform=transform))
         return basis_of(sf.discretize(fitted, {"recency": n}, spacing=spacing, data=data))
 
     def edges(self, *arguments, **options):
         return np.array(self.bins(*arguments, **options).edges)
 
     def test_uniform_in_raw_units(self):
-        values = make_table(np.random.default_rng(1))["recency"]
+        values = visits_table(np.random.default_rng(1))["recency"]
         for transform in (sf.MinMax(), sf.Quantile(), sf.Log()):
             edges = self.edges("uniform", transform=transform)
             np.testing.assert_allclose(edges, np.linspace(values.min(), values.max(), 9))
@@ -390,12 +347,12 @@ class TestSpacing:
         np.testing.assert_allclose(from_zero[2:] / from_zero[1:-1], from_zero[2] / from_zero[1])
 
     def test_parametric_cdfs_have_no_ends(self):
-        transform = sf.BestFitCDF(families=("cauchy",)).fit(make_table(np.random.default_rng(1))["recency"])
+        transform = sf.BestFitCDF(families=("cauchy",)).fit(visits_table(np.random.default_rng(1))["recency"])
         edges = self.edges("uniform", transform=transform)
         np.testing.assert_allclose(edges[[0, -1]], transform.inverse([1 / 16, 15 / 16]))
 
     def test_quantiles_of_the_training_rows(self):
-        values = make_table(np.random.default_rng(1))["recency"]
+        values = visits_table(np.random.default_rng(1))["recency"]
         for basis in (sf.BSpline(40), sf.MultiResolution((8, 64)), sf.BSpline(50, periodic=True)):
             bins = self.bins("quantile", transform=sf.MinMax(), basis=basis)
             u = sf.MinMax().fit(values)(values)
@@ -414,10 +371,10 @@ class TestSpacing:
         edges = [-5.0, 1.0, 2.0, 4.0, 8.0, 1e6, 1e7]
         binned = sf.discretize(fitted, edges={"recency": edges})
         assert basis_of(binned).edges == tuple(edges)
-        assert_reads_the_curve(fitted, binned, make_table(np.random.default_rng(2), hostile=True))
+        assert_reads_the_curve(fitted, binned, visits_table(np.random.default_rng(2), hostile=True))
         binned = sf.discretize(fitted, {"price": 7}, edges={"recency": edges})
         assert basis_of(binned).edges == tuple(edges) and basis_of(binned, "price") == sf.Bins(7)
-        table = make_table(np.random.default_rng(4), 2000, hostile=True)
+        table = visits_table(np.random.default_rng(4), 2000, hostile=True)
         assert largest_change(fitted, binned, table) <= sf.discretization_error(fitted, binned).bound
 
     def test_a_range_of_one_value_is_one_bin(self):
@@ -428,7 +385,7 @@ class TestSpacing:
 class TestSteps:
     @pytest.mark.parametrize("basis", STEPS, ids=str)
     def test_steps_stay_as_they_are(self, basis):
-        fitted = make_fitted(make_schema(basis))
+        fitted = fitted_to(make_schema(basis))
         several = [sf.discretize(fitted, {"recency": 50}, spacing=spacing) for spacing in ("u", "uniform", "quantile")]
         for binned in (*several, sf.discretize(fitted, "recency", max_error=1e-3)):
             assert binned.encoder.fields == fitted.encoder.fields
@@ -438,29 +395,29 @@ class TestSteps:
 
     @pytest.mark.parametrize("basis", STEPS, ids=str)
     def test_the_bound_knows_steps_of_other_fields(self, basis):
-        fitted = make_fitted(make_schema(basis))
+        fitted = fitted_to(make_schema(basis))
         binned = sf.discretize(fitted, {"price": 20})
-        table = make_table(np.random.default_rng(4), 1000, hostile=True)
+        table = visits_table(np.random.default_rng(4), 1000, hostile=True)
         report = sf.discretization_error(fitted, binned)
         assert largest_change(fitted, binned, table) <= report.bound and report.certified
 
     @pytest.mark.parametrize("reduction", ["sum", "identity"])
     def test_steps_of_several_resolutions_become_bins_without_an_error(self, reduction):
-        fitted = make_fitted(make_schema(sf.MultiResolution((2, 3, 8), degree=0), reduction))
+        fitted = fitted_to(make_schema(sf.MultiResolution((2, 3, 8), degree=0), reduction))
         binned = sf.discretize(fitted, {"recency": 5})
         assert basis_of(binned).sizes == (10,)  # 1/8 .. 7/8, and the thirds
-        table = make_table(np.random.default_rng(4), 2000, hostile=True)
+        table = visits_table(np.random.default_rng(4), 2000, hostile=True)
         assert largest_change(fitted, binned, table) < 1e-5
         assert sf.discretization_error(fitted, binned).bound < 1e-5
 
     def test_bins_across_steps_are_no_steps_of_the_model(self):
-        fitted = make_fitted(make_schema(sf.MultiResolution((2, 3), degree=0)))
-        other = sf.discretize(make_fitted(make_schema()), {"recency": 4})
+        fitted = fitted_to(make_schema(sf.MultiResolution((2, 3), degree=0)))
+        other = sf.discretize(fitted_to(make_schema()), {"recency": 4})
         rows = {name: fitted.params[name] for name in ("factors", "linear")}
         middle = {name: own[[3, 3, 4, 4]] + own[[5, 6, 6, 7]] for name, own in rows.items()}  # halves and thirds
         put = {name: np.concatenate([own[:3], middle[name], own[8:]]) for name, own in rows.items()}
         binned = sf.Fitted(other.encoder, fitted.model, {**fitted.params, **put}, fitted.loss)
-        table = make_table(np.random.default_rng(4), 1000, hostile=True)
+        table = visits_table(np.random.default_rng(4), 1000, hostile=True)
         assert 0.1 < largest_change(fitted, binned, table) <= sf.discretization_error(fitted, binned).bound
 
 
@@ -480,7 +437,7 @@ class TestLife:
         binned = sf.discretize(fitted, max_error=0.3)
         binned.save(tmp_path / "m.sfm")
         again = sf.load(tmp_path / "m.sfm")
-        table = make_table(np.random.default_rng(4), hostile=True)
+        table = visits_table(np.random.default_rng(4), hostile=True)
         np.testing.assert_array_equal(again.scores(table), binned.scores(table))
         assert again.encoder == binned.encoder
         assert sf.discretization_error(fitted, again) == sf.discretization_error(fitted, binned)
@@ -503,15 +460,15 @@ class TestLife:
     @pytest.mark.parametrize("basis", [*BASES, "steps"])
     def test_means_over_training_rows_stay(self, basis):
         known = sf.MultiResolution((2, 3), degree=0) if basis == "steps" else BASES[basis]
-        fitted = make_fitted(make_schema(known))
+        fitted = fitted_to(make_schema(known))
         binned = sf.discretize(fitted, {"recency": 200, "price": 30})
         values = {"tags": ["t1"], "device": "phone"}
         bars = [model.segment(values, "country", rest="mean") for model in (fitted, binned)]
         np.testing.assert_allclose(bars[0].scores, bars[1].scores, atol=1e-4)
 
     def test_rows_per_bin(self):
-        table = make_table(np.random.default_rng(1), 5000)
-        fitted = make_fitted(make_schema(sf.BSpline(40)), table=table)
+        table = visits_table(np.random.default_rng(1), 5000)
+        fitted = fitted_to(make_schema(sf.BSpline(40)), table=table)
         binned = sf.discretize(fitted, {"recency": 10})
         counts = binned.encoder.feature_counts[0]
         slots = binned.encoder.encode(table)
@@ -519,14 +476,14 @@ class TestLife:
         np.testing.assert_allclose(counts, expected, atol=60)
         np.testing.assert_array_equal(counts[:3], fitted.encoder.feature_counts[0][:3])
         assert len(binned.encoder.starvation().functions) == 10 + 6
-        unknown = sf.discretize(make_fitted(make_schema(sf.Fourier(2)), table=table), {"recency": 10})
+        unknown = sf.discretize(fitted_to(make_schema(sf.Fourier(2)), table=table), {"recency": 10})
         np.testing.assert_allclose(unknown.encoder.feature_counts[0][3:], 500.0, rtol=1e-3)
         assert "10 simulated bins; before: MinMax" in binned.encoder.notes["recency"]
 
     def test_learning_goes_on(self):
-        table = make_table(np.random.default_rng(1), 2000)
+        table = visits_table(np.random.default_rng(1), 2000)
         table["click"] = (table["recency"] > 8).astype(int).tolist()
-        fitted = make_fitted(make_schema(), sf.FM(k=2))
+        fitted = fitted_to(make_schema(), sf.FM(k=2))
         learner = sf.Learner(sf.discretize(fitted, {"recency": 30}), sf.Training(threads=1))
         losses = [learner.update(table, "click") for _ in range(5)]
         assert losses[-1] < losses[0]
@@ -545,7 +502,7 @@ class TestLife:
     def test_a_report_for_people(self):
         fitted = fitted_of()
         binned = sf.discretize(fitted, {"recency": 30})
-        lines = str(sf.discretization_error(fitted, binned, make_table(np.random.default_rng(1)))).splitlines()
+        lines = str(sf.discretization_error(fitted, binned, visits_table(np.random.default_rng(1)))).splitlines()
         assert lines[1].split()[:2] == ["recency", "30"] and "300 rows" in lines[2]
         grid = sf.discretization_error(fitted_of("powers"), sf.discretize(fitted_of("powers"), {"recency": 30}))
         assert "by a grid of points" in str(grid) and "measured" not in str(grid) and np.isnan(grid.max_error)
@@ -604,10 +561,10 @@ class TestBadInput:
         fitted = fitted_of()
         others = [
             sf.discretize(fitted_of(model=MODELS[1]), 9),
-            sf.discretize(make_fitted(make_schema(), seed=1), 9),
-            make_fitted(make_schema(sf.BSpline(6))),
-            make_fitted(sf.Schema(make_schema().fields[:4])),
-            sf.discretize(make_fitted(make_schema(transform=sf.Log())), 9),
+            sf.discretize(fitted_to(make_schema(), seed=1), 9),
+            fitted_to(make_schema(sf.BSpline(6))),
+            fitted_to(sf.Schema(make_schema().fields[:4])),
+            sf.discretize(fitted_to(make_schema(transform=sf.Log())), 9),
         ]
         for other in others:
             with pytest.raises(ValueError, match="not a discretization of fitted"):
@@ -618,6 +575,6 @@ class TestBadInput:
         binned = sf.discretize(fitted, 9)
         with pytest.raises(ValueError, match="no column"):
             sf.discretization_error(fitted, binned, {"recency": [1.0]})
-        nothing = {name: values[:0] for name, values in make_table(np.random.default_rng(0), 3).items()}
+        nothing = {name: values[:0] for name, values in visits_table(np.random.default_rng(0), 3).items()}
         with pytest.raises(ValueError, match="data has no rows"):
             sf.discretization_error(fitted, binned, nothing)

@@ -11,17 +11,10 @@ from scipy.sparse import csr_matrix
 import splinefm as sf
 from splinefm.export import libffm as module
 from splinefm.learn.losses import Loss
-from splinefm.model.family import formula_scores, init_params
+from splinefm.model.family import formula_scores
+from support import all_models, random_params
 
-MODELS = [
-    sf.FM(k=4),
-    sf.FwFM(k=4),
-    sf.LowRankFwFM(k=4, rank=2),
-    sf.FmFM(k=4),
-    sf.FmFM(k=(2, 3, 4, 1, 2)),
-    sf.FFM(k=3),
-    sf.HigherOrderFM(k=4, order=2),
-]
+MODELS = all_models(5)[:7]
 N = 200
 RNG = np.random.default_rng(0)
 TABLE = {
@@ -54,13 +47,7 @@ def schema(reduction, lists=None):
 
 def make(fields, model, table=TABLE, **loss):
     encoder = sf.fit_encoder(fields if isinstance(fields, sf.Schema) else sf.Schema(fields), table, threads=1)
-    rng = np.random.default_rng(1)
-    params = init_params(model, encoder.layout, rng, scale=1.0)
-    params["bias"][:] = -0.7
-    params["linear"][:] = rng.normal(size=len(params["linear"]))
-    for name in params:
-        if name.startswith("field"):
-            params[name] = params[name] + rng.normal(0, 0.5, params[name].shape).astype(np.float32)
+    params = random_params(model, encoder.layout, 1, scale=1.0, spread=0.5)
     if "field_weights" in params:  # of either sign, but not between two vectors of one field
         np.fill_diagonal(params["field_weights"], np.abs(params["field_weights"].diagonal()))
     return sf.Fitted(encoder, model, params, Loss(**loss))

@@ -21,19 +21,9 @@ import splinefm as sf
 from splinefm.encode.transforms.pieces import raw_edges
 from splinefm.export import tables as module
 from splinefm.learn.losses import Loss
-from splinefm.model.family import init_params
-from support import examples
+from support import all_models, examples, random_fitted
 
-MODELS = [
-    sf.FM(k=4),
-    sf.FwFM(k=4),
-    sf.LowRankFwFM(k=4, rank=2),
-    sf.FmFM(k=4),
-    sf.FmFM(k=(2, 3, 4, 1, 2, 3, 2)),
-    sf.FFM(k=3),
-    sf.HigherOrderFM(k=4, order=2),
-    sf.HigherOrderFM(k=4, order=4),
-]
+MODELS = all_models(7)
 FORMATS = ["parquet", "csv"]
 N = 400
 
@@ -165,7 +155,7 @@ def score_tables(folder, columns):
 # Models and rows
 
 
-def make_table(rng, n=N):
+def words_table(rng, n=N):
     words = ["a", "b, c", 'say "d"', "ü\nnew line", "", "rare", "never seen", "None"]
     return {
         "re/cency": [None if x < 0.5 else float(x) for x in rng.gamma(2.0, 5.0, n)],
@@ -206,22 +196,14 @@ def make_schema(first=None, reduction="sum"):
     )
 
 
-def make_fitted(schema, model=MODELS[0], loss=None, table=None):
-    """A model with random parameters of size one."""
-    rng = np.random.default_rng(0)
-    encoder = sf.fit_encoder(schema, table or make_table(np.random.default_rng(1)))
-    params = init_params(model, encoder.layout, rng, 1.0)
-    for name in params:
-        if name.startswith("field_"):
-            params[name] = params[name] + rng.normal(0.0, 0.5, params[name].shape).astype(np.float32)
-    params["linear"] = rng.normal(size=encoder.layout.n_features).astype(np.float32)
-    params["bias"] = np.array([0.3], np.float32)
-    return sf.Fitted(encoder, model, params, loss or Loss())
+def fitted_to(schema, model=MODELS[0], loss=None, table=None):
+    table = table or words_table(np.random.default_rng(1))
+    return random_fitted(model, schema, table, loss=loss, seed=0, scale=1.0, spread=0.5)
 
 
 @cache
 def binned_of(model=MODELS[0], reduction="sum"):
-    fitted = make_fitted(make_schema(reduction=reduction), model)
+    fitted = fitted_to(make_schema(reduction=reduction), model)
     return sf.discretize(fitted, {"re/cency": 40}, edges={"price": [-1.0, 0.0, 1.5, 2.0, 2.5, 100.0]})
 
 
@@ -253,7 +235,7 @@ class TestEveryModel:
     def test_the_files_alone_give_the_scores(self, model, format, reduction, tmp_path):
         fitted = binned_of(model, reduction)
         folder = sf.export_tables(fitted, tmp_path / "out", format=format)
-        rows = make_table(np.random.default_rng(7), 40)
+        rows = words_table(np.random.default_rng(7), 40)
         hostile = hostile_rows()
         rows = {name: list(values) + hostile[name] for name, values in rows.items()}
         assert_same_scores(fitted, folder, with_edges(folder, rows))
@@ -283,9 +265,9 @@ def test_every_kind_of_steps_under_every_transform(transform, tmp_path):
         sf.BSpline(knots=(0.0, 0.1, 0.3, 1.0), degree=0),
         sf.Polynomial(0),
     ]
-    values = make_table(np.random.default_rng(1))["re/cency"]
+    values = words_table(np.random.default_rng(1))["re/cency"]
     schema = sf.Schema([sf.Numerical(f"x{i}", transform, basis) for i, basis in enumerate(steps)])
-    fitted = make_fitted(schema, table=dict.fromkeys(schema.names, values))
+    fitted = fitted_to(schema, table=dict.fromkeys(schema.names, values))
     folder = sf.export_tables(fitted, tmp_path / "out")
     rows = {name: hostile_rows()["re/cency"] for name in schema.names}
     assert_same_scores(fitted, folder, with_edges(folder, rows))
@@ -334,7 +316,7 @@ class TestContents:
         labels = Loss("logistic", classes=("no", "yes"))
         losses = [labels, Loss("squared", center=2.0, scale=3.0), Loss("poisson")]
         for loss in losses:
-            fitted = make_fitted(sf.Schema([sf.Categorical("device")]), loss=loss)
+            fitted = fitted_to(sf.Schema([sf.Categorical("device")]), loss=loss)
             folder = sf.export_tables(fitted, tmp_path / loss.name)
             told = json.loads((folder / "manifest.json").read_text())["loss"]
             rows = {"device": ["phone", "watch", None]}
@@ -353,14 +335,14 @@ class TestContents:
 
     def test_intervals_without_numbers_are_left_out(self, tmp_path):
         item = sf.Numerical("re/cency", sf.MinMax(0.0, 10.0), sf.Bins(edges=(-9.0, -5.0, 5.0, 50.0, 60.0)))
-        fitted = sf.discretize(make_fitted(make_schema(item)), {"price": 3})
+        fitted = sf.discretize(fitted_to(make_schema(item)), {"price": 3})
         table = read_rows(sf.export_tables(fitted, tmp_path / "out") / "field-0-re-cency.parquet")
         assert (table["low"][1:], table["high"][1:]) == ([-np.inf, 5.0], [5.0, np.inf])
 
     def test_infinite_and_negative_special_values(self, tmp_path):
         item = sf.Numerical("x", sf.MinMax(), sf.Bins(3), special=[np.inf, -np.inf, "negative", "<= 0.5"])
         rows = {"x": [0.0, -0.0, 1.0, 2.0, np.inf, -np.inf, None, -1.0, 0.5, np.nextafter(0.5, 1.0)]}
-        fitted = make_fitted(sf.Schema([item]), table=rows)
+        fitted = fitted_to(sf.Schema([item]), table=rows)
         folder = sf.export_tables(fitted, tmp_path / "out")
         assert len(set(fitted.scores(rows).tolist())) == 7
         assert_same_scores(fitted, folder, rows)
@@ -371,7 +353,7 @@ class TestContents:
         schema = sf.Schema(
             [sf.Categorical("c", **plain), sf.MultiValued("d", **plain), sf.Categorical("e", min_count=9, **plain)]
         )
-        fitted = make_fitted(schema, table=rows)
+        fitted = fitted_to(schema, table=rows)
         for format in FORMATS:
             folder = sf.export_tables(fitted, tmp_path / format, format=format)
             assert_same_scores(fitted, folder, {"c": ["a", "b", "z"], "d": [["a", "q"], [], ["a"]], "e": ["x"] * 3})
@@ -379,14 +361,14 @@ class TestContents:
     def test_large_vocabularies_are_written_in_blocks(self, tmp_path, monkeypatch):
         monkeypatch.setattr(module, "_BLOCK", 10)
         rows = {"c": [f"name {i}" for i in range(35)]}
-        fitted = make_fitted(sf.Schema([sf.Categorical("c")]), table=rows)
+        fitted = fitted_to(sf.Schema([sf.Categorical("c")]), table=rows)
         for format in FORMATS:
             folder = sf.export_tables(fitted, tmp_path / format, format=format)
             assert_same_scores(fitted, folder, {"c": [*rows["c"], "other", None]})
 
     def test_sql_can_score(self, tmp_path):
         """An FM as in docs/production.md, by SQLite."""
-        fitted = make_fitted(
+        fitted = fitted_to(
             sf.Schema([sf.Numerical("x", sf.MinMax(), sf.BSpline(4)), sf.Categorical("c")]),
             sf.FM(k=2),
             table={"x": np.linspace(0.0, 9.0, 50), "c": ["a", "b"] * 25},
@@ -474,11 +456,11 @@ class TestFolder:
 class TestBadInput:
     def test_splines_are_told_to_be_discretized(self, tmp_path):
         with pytest.raises(ValueError, match=r"'re/cency', 'price' have another basis; use sf.discretize"):
-            sf.export_tables(make_fitted(make_schema()), tmp_path / "out")
-        one = sf.discretize(make_fitted(make_schema()), {"re/cency": 5})
+            sf.export_tables(fitted_to(make_schema()), tmp_path / "out")
+        one = sf.discretize(fitted_to(make_schema()), {"re/cency": 5})
         with pytest.raises(ValueError, match="'price' has another basis"):
             sf.export_tables(one, tmp_path / "out")
-        powers = make_fitted(sf.Schema([sf.Numerical("x", sf.MinMax(), sf.Powers((1.0,)))]), table={"x": [1.0, 2.0]})
+        powers = fitted_to(sf.Schema([sf.Numerical("x", sf.MinMax(), sf.Powers((1.0,)))]), table={"x": [1.0, 2.0]})
         with pytest.raises(ValueError, match="'x' has another basis"):
             sf.export_tables(powers, tmp_path / "out")
         assert not list(tmp_path.iterdir())

@@ -200,7 +200,7 @@ class TestClassWeight:
     @pytest.mark.parametrize(
         ("weight", "message"),
         [
-            ("equal", "class_weight must be None, \"balanced\" or numbers by label, got 'equal'"),
+            ("equal", "class_weight must be None, \"balanced\" or a mapping from labels to numbers, got 'equal'"),
             ({"yes": 2.0}, "class_weight has the label 'yes'; the classes are False and True"),
             ({True: -1.0}, "class_weight of True must be a number of at least 0, got -1.0"),
             ({True: "2"}, "class_weight of True must be a number"),
@@ -215,7 +215,7 @@ class TestClassWeight:
             classifier(class_weight=weight).fit(TABLE.assign(y=CLICK), target="y")
 
     def test_it_is_for_labels(self):
-        with pytest.raises(ValueError, match="class_weight is for the logistic loss, and the loss is squared"):
+        with pytest.raises(ValueError, match="class_weight requires the logistic loss, got squared"):
             sf.fit_model({"x": [1.0, 2.0] * 9, "y": [1.0, 2.0] * 9}, "y", loss="squared", class_weight="balanced")
         one = classifier(class_weight="balanced")
         with pytest.raises(ValueError, match='class_weight="balanced" needs rows of both classes'):
@@ -316,7 +316,7 @@ class TestFiles:
         again = sf.SplineFMRegressor.load(str(tmp_path / "m.sfm"), mmap=True)
         np.testing.assert_array_equal(again.predict(TABLE), model.predict(TABLE))
         assert again.loss == loss and again.n_jobs == -1
-        with pytest.raises(AttributeError, match=r"a model file has not; use sf\.importance"):
+        with pytest.raises(AttributeError, match=r"a model file contains none; use sf\.importance"):
             _ = again.feature_importances_
 
     def test_columns_of_an_array(self, tmp_path):
@@ -337,9 +337,9 @@ class TestFiles:
     def test_the_other_kind_is_refused(self, tmp_path):
         classifier().fit(TABLE, CLICK).save(tmp_path / "c.sfm")
         regressor().fit(TABLE, TABLE["x"]).save(tmp_path / "r.sfm")
-        with pytest.raises(ValueError, match=r"c\.sfm' holds a model of the logistic loss.*SplineFMClassifier\.load"):
+        with pytest.raises(ValueError, match=r"c\.sfm' holds a model with the logistic loss.*SplineFMClassifier\.load"):
             sf.SplineFMRegressor.load(tmp_path / "c.sfm")
-        with pytest.raises(ValueError, match=r"r\.sfm' holds a model of the squared loss.*SplineFMRegressor\.load"):
+        with pytest.raises(ValueError, match=r"r\.sfm' holds a model with the squared loss.*SplineFMRegressor\.load"):
             sf.SplineFMClassifier.load(tmp_path / "r.sfm")
         with pytest.raises(NotFittedError):
             classifier().save(tmp_path / "n.sfm")

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 from dataclasses import fields
 
 import numpy as np
@@ -25,6 +26,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import splinefm as sf
+from splinefm.encode.tables import files
+from splinefm.learn import fitted as fitted_module
+from splinefm.learn.estimators.parameters import EstimatorSettings
 
 QUICK = {"epochs": 4, "learning_rate": 0.02, "n_jobs": 1, "validation": 0}
 
@@ -274,11 +278,11 @@ def test_labels_of_extension_types_stay_what_they_are(dtype, kind):
     ("y", "message"),
     [
         (["a", "b", "c"] * 200, r"Only binary .*'a', 'b', 'c'.*OneVsRestClassifier\(SplineFMClassifier\(\)\)"),
-        (["a"] * 600, "y has one class only, 'a'"),
+        (["a"] * 600, "y has only one class, 'a'"),
         (np.linspace(0, 1, 600), "Unknown label type: continuous"),
         ([None, *["a", "b"] * 300][:600], "1 of 600 labels are missing"),
         (pd.array([pd.NA, *[True, False] * 300][:600], dtype="boolean"), "1 of 600 labels are missing"),
-        (np.array([1, "a"] * 300, dtype=object), "must be of one type, got int, str"),
+        (np.array([1, "a"] * 300, dtype=object), "must have one type, got int, str"),
         ([0.0, np.inf] * 300, "infinity"),
         (CLICK[:-1], "X has 600 rows, but y has 599"),
         (np.column_stack([CLICK, CLICK]), "1d array"),
@@ -292,7 +296,7 @@ def test_other_labels_are_refused(y, message):
 def test_streamed_labels_of_one_or_many_classes_are_refused():
     with pytest.raises(ValueError, match=r"'c' has more than two classes.*OneVsRestClassifier"):
         classifier().fit(TABLE, target="c")
-    with pytest.raises(ValueError, match="'one' has one class only"):
+    with pytest.raises(ValueError, match="'one' has only one class"):
         classifier().fit(TABLE.assign(one="a"), target="one")
 
 
@@ -341,7 +345,7 @@ def test_only_ratios_of_weights_count_and_rows_of_weight_zero_are_not_learned():
         (-np.ones(600), "at least 0"),
         (np.full(600, np.nan), "sample_weight contains NaN"),
         (np.zeros(600), "all sample weights are zero"),
-        ("x", r"sample_weight='x' names a column, which goes with target"),
+        ("x", r"sample_weight='x' names a column, which requires target"),
     ],
 )
 def test_other_weights_are_refused(weight, message):
@@ -374,13 +378,13 @@ def test_validation_rows_of_a_regressor_and_of_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("eval_set", "message"),
     [
-        (TABLE, r"eval_set is \(X, y\) or \(X, y, sample_weight\), got DataFrame"),
+        (TABLE, r"eval_set must be \(X, y\) or \(X, y, sample_weight\), got DataFrame"),
         ((TABLE,), r"\(X, y\)"),
-        ([(TABLE, CLICK)], r"eval_set is \(X, y\) or \(X, y, sample_weight\), got list"),
+        ([(TABLE, CLICK)], r"eval_set must be \(X, y\) or \(X, y, sample_weight\), got list"),
         ((TABLE, CLICK, CLICK), "pass sample_weight to fit as well"),
         ((TABLE, CLICK[:-1]), "X has 600 rows, but y has 599"),
         ((TABLE, ["a"] * 600), "label 'a'; the classes are False, True"),
-        (("t.csv", CLICK), "takes a table in memory"),
+        (("t.csv", CLICK), "requires a table in memory"),
         ((TABLE[["x"]], CLICK), "no column 'c' in the table"),
     ],
 )
@@ -390,10 +394,10 @@ def test_other_validation_rows_are_refused(eval_set, message):
 
 
 def test_validation_is_a_share():
-    with pytest.raises(ValueError, match="share from 0 to below 1"):
+    with pytest.raises(ValueError, match="share of at least 0 and below 1"):
         classifier(validation=1.0).fit(TABLE, CLICK)
     for validation in ((TABLE, CLICK), "later.parquet", None):
-        with pytest.raises(ValueError, match=r"validation is a share of the rows.*eval_set="):
+        with pytest.raises(ValueError, match=r"validation must be a share of the rows.*eval_set="):
             classifier(validation=validation).fit(TABLE, CLICK)
 
 
@@ -419,13 +423,13 @@ def test_counts_have_positive_rates():
 
 def test_other_targets_are_refused():
     y = TABLE["x"]
-    with pytest.raises(ValueError, match="got 'logistic'; for labels use SplineFMClassifier"):
+    with pytest.raises(ValueError, match="got 'logistic'; for labels, use SplineFMClassifier"):
         regressor(loss="logistic").fit(TABLE, y)
     with pytest.raises(ValueError, match="y holds text, such as 'a'"):
         regressor().fit(TABLE, ["a"] * 600)
     with pytest.raises(ValueError, match="y contains NaN"):
         regressor().fit(TABLE, TABLE["gaps"])
-    with pytest.raises(ValueError, match="a Poisson target is not negative"):
+    with pytest.raises(ValueError, match="a Poisson target must be at least 0"):
         regressor(loss="poisson").fit(TABLE, y)
 
 
@@ -521,7 +525,7 @@ def test_a_first_batch_of_one_class():
     before = model.predict_proba(TABLE)[:, 1].mean()
     model.partial_fit(TABLE, ["yes"] * 600)
     assert model.predict_proba(TABLE)[:, 1].mean() > before
-    with pytest.raises(ValueError, match="y has one class only, 'no'"):
+    with pytest.raises(ValueError, match="y has only one class, 'no'"):
         classifier().partial_fit(TABLE, ["no"] * 600)
 
 
@@ -569,7 +573,7 @@ def test_an_update_that_diverges_leaves_the_model_as_it_was():
     [
         ({"epochs": 0}, ValueError, "epochs must be an integer of at least 1"),
         ({"optimizer": "sgd"}, ValueError, 'optimizer must be "adamw" or "adagrad"'),
-        ({"l2": {"country": 1.0}}, ValueError, "l2 is given for 'country', which is no field"),
+        ({"l2": {"country": 1.0}}, ValueError, "l2 is given for 'country', which is not a field"),
         ({"model": "FM"}, TypeError, r"model must be None or an object such as sf\.FFM\(k=8\), got 'FM'"),
         ({"model": sf.FM}, TypeError, "model must be None or an object"),
         ({"schema": "schema.toml"}, TypeError, r"schema must be None or an object such as sf\.Schema"),
@@ -588,13 +592,13 @@ def test_what_to_learn_is_given_once():
         regressor().fit(TABLE, CLICK, target="x")
     with pytest.raises(ValueError, match="y and target='x' are both given"):
         regressor().partial_fit(TABLE, CLICK, target="x")
-    with pytest.raises(ValueError, match="for files and datasets name the column"):
+    with pytest.raises(ValueError, match="for files and datasets, name the target column"):
         classifier().fit("train.parquet", CLICK)
     with pytest.raises(ValueError, match="pass its name as sample_weight"):
         classifier().fit(TABLE.assign(y=CLICK), target="y", sample_weight=np.ones(600))
     with pytest.raises(ValueError, match="no column 'clik' in the table; nearest: 'click'"):
         classifier().fit(TABLE.assign(click=CLICK), target="clik")
-    with pytest.raises(ValueError, match="X has 1 sample; a model is fitted to two or more"):
+    with pytest.raises(ValueError, match="X has 1 sample; fitting a model requires at least 2"):
         regressor().fit(TABLE[:1], [1.0])
     with pytest.raises(ValueError, match="can be read once"):
         classifier().fit(ARROW.append_column("y", pa.array(CLICK)).to_reader(), target="y")
@@ -623,3 +627,82 @@ def test_tables_that_do_not_fit_the_model_are_refused():
         classifier().fit(csr_array(np.nan_to_num(NUMBERS)), CLICK)
     with pytest.raises(FileNotFoundError, match=r"nothing\.parquet"):
         FITTED.predict("nothing.parquet")
+
+
+# One home per rule
+
+
+@pytest.mark.parametrize("kind", [sf.SplineFMClassifier, sf.SplineFMRegressor])
+def test_every_parameter_is_documented_and_typed(kind):
+    names = list(inspect.signature(kind).parameters)
+    section = inspect.getdoc(kind).split("Parameters\n----------\n")[1].split("\n\n")[0]
+    documented = [name for line in re.findall(r"^(\S.*) : ", section, re.MULTILINE) for name in line.split(", ")]
+    assert documented == names and "{" not in re.sub(r"\{[\"\d].*\}", "", section)
+    assert set(EstimatorSettings.__annotations__) == set(names) - {"model", "loss", "class_weight"}
+    assert set(kind().get_params(deep=False)) == set(names)
+
+
+def test_a_fit_opens_each_file_once(tmp_path, monkeypatch):
+    source = write("csv", tmp_path, np.where(CLICK, "yes", "no"))
+    (tmp_path / "other.csv").write_bytes(source.read_bytes())
+    opened, real = [], files.open_files
+
+    def counted(paths, *args):
+        opened.extend(map(str, paths))
+        return real(paths, *args)
+
+    monkeypatch.setattr(files, "open_files", counted)
+    # With resolutions by column, which encode both tables a second time.
+    model = sf.SplineFMClassifier(sf.FM(k=2), epochs=2, n_jobs=1).fit(
+        source, target="label", eval_set=tmp_path / "other.csv"
+    )
+    assert sorted(opened) == sorted([str(source), str(tmp_path / "other.csv")])
+    assert model.classes_.tolist() == ["no", "yes"]
+
+
+def test_a_model_is_built_once(monkeypatch):
+    built, real = [], sf.Fitted.__init__
+
+    def counted(self, *args, **settings):
+        built.append(self)
+        real(self, *args, **settings)
+
+    monkeypatch.setattr(sf.Fitted, "__init__", counted)
+    model = classifier().fit(TABLE, np.where(CLICK, "yes", "no"))
+    assert built == [model.fitted_] and model.fitted_.classes == ("no", "yes")
+    model.partial_fit(TABLE, np.where(CLICK, "yes", "no"))
+    assert built[1:] == [model.fitted_] and model.fitted_.history[-1].run == "update"
+
+
+def test_a_table_in_chunks_prepares_the_parameters_once(monkeypatch):
+    built, real = [], fitted_module.BatchScorer
+
+    def counted(*args):
+        built.append(args)
+        return real(*args)
+
+    expected = FITTED.fitted_.scores(TABLE)
+    monkeypatch.setattr(fitted_module, "BatchScorer", counted)
+    monkeypatch.setitem(sf.Encoder.encode_chunks.__kwdefaults__, "rows", 100)
+    np.testing.assert_array_equal(FITTED.fitted_.scores(TABLE), expected)
+    assert len(built) == 1
+    score = FITTED.fitted_.table_scorer(threads=1)
+    parts = [score(chunk) for chunk in sf.open_table(TABLE).chunks(rows=70)]
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+    assert len(built) == 2
+
+
+def test_exports_on_a_model_are_those_of_the_package(tmp_path):
+    fitted = sf.discretize(FITTED.fitted_, {"x": 20, "gaps": 20})
+    fitted.export_onnx(tmp_path / "a.onnx")
+    sf.export_onnx(fitted, tmp_path / "b.onnx")
+    fitted.export_libffm(tmp_path / "a.ffm", format="binary")
+    sf.export_libffm(fitted, tmp_path / "b.ffm", format="binary")
+    for name in ("onnx", "ffm", "ffm.json"):
+        assert (tmp_path / f"a.{name}").read_bytes() == (tmp_path / f"b.{name}").read_bytes()
+    folders = [
+        fitted.export_tables(tmp_path / "a", format="csv"),
+        sf.export_tables(fitted, tmp_path / "b", format="csv"),
+    ]
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
+    assert first == second and len(first) == 4

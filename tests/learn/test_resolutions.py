@@ -28,7 +28,7 @@ ROWS = 3000
 TRAINING = sf.Training(epochs=8, learning_rate=0.02, threads=1)
 
 
-def make_table(seed=0):
+def waves_and_a_line(seed=0):
     """A column with 30 waves and one that matters along a straight line."""
     rng = np.random.default_rng(seed)
     fast, slow = rng.random(ROWS), rng.random(ROWS)
@@ -36,7 +36,7 @@ def make_table(seed=0):
     return {"fast": fast, "slow": slow, "y": y}
 
 
-TABLE = make_table()
+TABLE = waves_and_a_line()
 
 
 def fit(training=TRAINING, table=TABLE, **options):

@@ -1,473 +1,40 @@
-"""The CPU engine against the formulas: scores, gradients, penalties, optimizers, threads."""
+"""The CPU engine: the battery of all engines, and what only it has: blocks, tiles, threads, its optimizer state."""
 
-from functools import lru_cache
+from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import splinefm as sf
-from splinefm._core import NEAR
+from battery import (
+    GRADIENT,
+    MODELS,
+    EngineBattery,
+    active_features,
+    assert_same,
+    each_model,
+    each_reduction,
+    make_groups,
+    make_slots,
+    make_targets,
+)
+from splinefm._core import MAX_SUMMED
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import workspace
-from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
+from splinefm.model.cpu import BatchScorer, CpuEngine, predict_scores
+from splinefm.model.family import FFM, FM, formula_scores
 from splinefm.model.optimizers import Group, Optimizer
-from support import examples
+from support import random_params
 
-MODELS = [
-    FM(k=4),
-    FwFM(k=4),
-    LowRankFwFM(k=4, rank=2),
-    FmFM(k=3),
-    FmFM(k=(2, 3, 4, 1, 3)),
-    FFM(k=3),
-    HigherOrderFM(k=3, order=3),
-    HigherOrderFM(k=2, order=4),
-]
-LOSSES = ["logistic", "squared", "poisson"]
-each_model = pytest.mark.parametrize("model", MODELS, ids=str)
-each_reduction = pytest.mark.parametrize("reduction", ["sum", "identity"])
-each_loss = pytest.mark.parametrize("loss", LOSSES)
-# The first moment of AdamW without memory is the gradient.
-GRADIENT = Optimizer("adamw", beta1=0.0)
 
+class TestCpuEngine(EngineBattery):
+    def engine(self, *arguments, **options):
+        return CpuEngine(*arguments, **options)
 
-def make_table(n, seed):
-    rng = np.random.default_rng(seed)
-    price = np.select([rng.random(n) < 0.2, rng.random(n) < 0.1], [0.0, -1.0], rng.lognormal(size=n))
-    return pa.table(
-        {
-            "price": pa.array(price, mask=rng.random(n) < 0.1),
-            "age": rng.uniform(18, 90, n),
-            "country": rng.choice(["US", "FR", "DE", "IL", "JP", f"new {seed}"], n),
-            "tags": [
-                None if rng.random() < 0.1 else list(rng.choice(list("abcdef"), rng.integers(0, 4))) for _ in price
-            ],
-            "hour": rng.uniform(0, 24, n),
-        }
-    )
+    def gradient_of(self, engine):
+        return {name: engine.state[name].m.reshape(values.shape) for name, values in engine.values.items()}
 
 
-@lru_cache
-def make_slots(reduction, n=40, seed=1):
-    """Encoded rows of a table in which every kind of field occurs, with tokens and zero weights."""
-    schema = sf.Schema(
-        [
-            sf.Numerical("price", sf.MinMax(), sf.BSpline(5), special=[0.0, "negative"], reduction=reduction),
-            sf.Numerical("age", sf.Quantile(), sf.MultiResolution((2, 4), 2), reduction=reduction),
-            sf.Categorical("country", unseen="neutral"),
-            sf.MultiValued("tags", reduction={"sum": "mean"}.get(reduction, reduction)),
-            sf.Numerical("hour", sf.MinMax(0, 24), sf.BSpline(6, 2, periodic=True), reduction=reduction),
-        ]
-    )
-    return sf.fit_encoder(schema, make_table(300, 0)).encode(make_table(n, seed))
-
-
-def make_targets(loss, n, seed=0):
-    """Targets and sample weights; logistic targets are shares."""
-    rng = np.random.default_rng(seed)
-    y = {"logistic": rng.choice([0.0, 0.3, 1.0], n), "squared": rng.normal(size=n), "poisson": rng.poisson(1.5, n)}
-    return y[loss].astype(np.float64), rng.uniform(0.2, 3.0, n)
-
-
-def random_params(model, layout, seed=0):
-    """All kinds of parameters away from their start values; the padding of an FmFM stays zero."""
-    rng = np.random.default_rng(seed)
-    params = init_params(model, layout, rng, scale=0.6)
-    for name, values in params.items():
-        if name != "factors":
-            params[name] = (values + rng.normal(0, 0.3, values.shape)).astype(np.float32)
-    if isinstance(model, FmFM):
-        sizes = np.array(model.sizes(len(layout.fields)))
-        used = np.arange(sizes.max()) < sizes[:, None]
-        params["field_matrices"] *= used[:, None, :, None] & used[None, :, None, :]
-    return params
-
-
-def in_double(params):
-    return {name: values.astype(np.float64) for name, values in params.items()}
-
-
-def design(slots):
-    """X[i, u, r]: weight of feature r in unit u of row i."""
-    layout = slots.layout
-    X = np.zeros((len(slots), layout.n_units, layout.n_features))
-    for w, unit in enumerate(layout.window_unit):
-        for j in range(layout.weight_ptr[w + 1] - layout.weight_ptr[w]):
-            X[np.arange(len(slots)), unit, slots.start[:, w] + j] += slots.weight[:, layout.weight_ptr[w] + j]
-    return X
-
-
-def touched_rows(slots):
-    """Whether some row of data has a weight other than zero there."""
-    layout = slots.layout
-    touched = np.zeros(layout.n_features, bool)
-    for w in range(layout.n_windows):
-        for j in range(layout.weight_ptr[w + 1] - layout.weight_ptr[w]):
-            active = slots.weight[:, layout.weight_ptr[w] + j] != 0
-            touched[slots.start[active, w] + j] = True
-    return touched
-
-
-def losses(loss, y, score):
-    if loss == "logistic":
-        return np.logaddexp(0.0, score) - y * score
-    return 0.5 * (score - y) ** 2 if loss == "squared" else np.exp(score) - y * score
-
-
-def mean_loss(model, loss, params, slots, y, weight):
-    return (weight * losses(loss, y, formula_scores(model, params, slots))).sum() / weight.sum()
-
-
-def gradient_of(engine):
-    """What the last step of an engine with `GRADIENT` saw as gradient."""
-    return {name: engine.state[name].m.reshape(values.shape) for name, values in engine.values.items()}
-
-
-def one_step(model, loss, params, slots, y, weight, **options):
-    """Gradient and loss of a step from `params`."""
-    options = {"optimizer": GRADIENT, "batch_size": max(1, len(slots)), "threads": 1} | options
-    engine = CpuEngine(model, slots.layout, params, loss, **options)
-    value = engine.step(slots, y, weight)
-    return gradient_of(engine), value
-
-
-def assert_same(first, second, **tolerance):
-    assert first.keys() == second.keys()
-    for name in first:
-        if tolerance:
-            np.testing.assert_allclose(first[name], second[name], **tolerance, err_msg=name)
-        else:
-            np.testing.assert_array_equal(first[name], second[name], err_msg=name)
-
-
-# Scores
-
-
-def assert_scores(model, params, slots):
-    expected = formula_scores(model, params, slots)
-    actual = CpuEngine(model, slots.layout, params, threads=1).scores(slots)
-    assert actual.dtype == np.float32 and actual.shape == (len(slots),)
-    assert (np.abs(actual - expected) <= 1e-5 * np.maximum(1.0, np.abs(expected))).all()
-
-
-@each_model
-@each_reduction
-def test_scores_are_those_of_the_formula(model, reduction):
-    slots = make_slots(reduction)
-    assert ((slots.weight != 0) & (slots.weight != 1)).any() and not touched_rows(slots).all()
-    params = random_params(model, slots.layout)
-    assert formula_scores(model, params, slots).std() > 0.1
-    assert_scores(model, params, slots)
-
-
-@each_model
-def test_a_single_row_and_no_row_have_scores(model):
-    slots = make_slots("sum")
-    params = random_params(model, slots.layout)
-    engine = CpuEngine(model, slots.layout, params, threads=2)
-    whole = engine.scores(slots)
-    for i in range(5):
-        np.testing.assert_array_equal(engine.scores(slots[i : i + 1]), whole[i : i + 1])
-    assert engine.scores(slots[:0]).shape == (0,)
-    np.testing.assert_array_equal(engine.scores(slots[np.array([7, 3, 3])]), whole[[7, 3, 3]])
-
-
-@each_model
-def test_threads_do_not_change_scores(model):
-    slots = make_slots("identity", 1_700)
-    engine = CpuEngine(model, slots.layout, random_params(model, slots.layout), threads=1)
-    one = engine.scores(slots)
-    for threads in (2, 3):
-        np.testing.assert_array_equal(engine.scores(slots, threads=threads), one)
-
-
-@st.composite
-def problems(draw):
-    """Any layout, slots and model: a field may have several windows per unit and several units."""
-    fields = []
-    for f in range(draw(st.integers(1, 4))):
-        widths = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-        new = draw(st.lists(st.booleans(), min_size=len(widths) - 1, max_size=len(widths) - 1))
-        units = np.concatenate([[0], np.cumsum(new)]).astype(int).tolist()
-        fields.append(FieldLayout(f"f{f}", max(widths) + draw(st.integers(0, 5)), tuple(widths), tuple(units)))
-    layout = SlotLayout(tuple(fields))
-    kinds = [st.just(model) for model in (FM(4), FwFM(4), FmFM(3), FFM(3))]
-    kinds.append(st.builds(LowRankFwFM, st.just(4), st.integers(1, 3)))
-    kinds.append(st.builds(HigherOrderFM, st.integers(2, 3), st.integers(2, 5)))
-    kinds.append(st.builds(FmFM, st.tuples(st.just(4), *[st.integers(1, 4)] * (len(fields) - 1))))
-    model = draw(st.one_of(kinds))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    window_field = layout.unit_field[layout.window_unit]
-    last = layout.feature_ptr[window_field + 1] - np.diff(layout.weight_ptr)
-    n = draw(st.integers(1, 40))
-    start = rng.integers(layout.feature_ptr[window_field], last + 1, (n, layout.n_windows)).astype(np.int32)
-    weight = rng.uniform(-0.6, 0.8, (n, layout.n_weights)) * (rng.random((n, layout.n_weights)) < 0.8)
-    return model, Slots(start, weight.astype(np.float32), layout), rng
-
-
-@examples(60)
-@given(problems())
-def test_any_slots_have_the_scores_of_the_formula(problem):
-    model, slots, rng = problem
-    assert_scores(model, random_params(model, slots.layout, rng), slots)
-
-
-# Gradients
-
-
-@examples(60)
-@given(problems(), st.sampled_from(LOSSES))
-def test_the_gradient_gives_the_slope_in_any_direction(problem, loss):
-    model, slots, rng = problem
-    params = random_params(model, slots.layout, rng)
-    y, weight = make_targets(loss, len(slots), rng)
-    gradient, value = one_step(model, loss, params, slots, y, weight)
-    exact = in_double(params)
-    assert value == pytest.approx(mean_loss(model, loss, exact, slots, y, weight), rel=1e-4, abs=1e-5)
-    for name in params:
-        direction = rng.normal(size=params[name].shape)
-        ends = [
-            mean_loss(model, loss, exact | {name: exact[name] + h * direction}, slots, y, weight) for h in (1e-5, -1e-5)
-        ]
-        slope = (ends[0] - ends[1]) / 2e-5
-        size = np.abs(gradient[name] * direction).sum()
-        assert (gradient[name] * direction).sum() == pytest.approx(slope, rel=1e-3, abs=1e-4 * size + 1e-5), name
-
-
-def finite_difference(objective, params, name, place):
-    ends = []
-    for h in (1e-5, -1e-5):
-        values = params[name].copy()
-        values[place] += h
-        ends.append(objective(params | {name: values}))
-    return (ends[0] - ends[1]) / 2e-5
-
-
-def assert_gradient(objective, params, gradient, slots, rng, each=6):
-    """Compare some numbers of every kind with finite differences, in the table those of touched rows first of all."""
-    rows = np.flatnonzero(touched_rows(slots))
-    checked = 0
-    for name, values in params.items():
-        for _ in range(each):
-            place = tuple(int(rng.integers(size)) for size in values.shape)
-            if name in ("linear", "factors"):
-                place = (int(rng.choice(rows)), *place[1:])
-            expected = finite_difference(objective, params, name, place)
-            assert gradient[name][place] == pytest.approx(expected, rel=1e-3, abs=1e-5), (name, place)
-            checked += abs(expected) > 1e-4
-    assert checked > each
-
-
-@each_model
-@each_reduction
-@each_loss
-def test_gradients_are_those_of_the_formula(model, reduction, loss):
-    slots = make_slots(reduction)
-    params = random_params(model, slots.layout)
-    y, weight = make_targets(loss, len(slots))
-    gradient, value = one_step(model, loss, params, slots, y, weight)
-    exact = in_double(params)
-    assert value == pytest.approx(mean_loss(model, loss, exact, slots, y, weight), rel=1e-5)
-    rng = np.random.default_rng(0)
-    assert_gradient(lambda p: mean_loss(model, loss, p, slots, y, weight), exact, gradient, slots, rng)
-
-
-@each_model
-@each_reduction
-@each_loss
-def test_a_whole_gradient_is_that_of_automatic_differentiation(model, reduction, loss):
-    torch = pytest.importorskip("torch")
-    slots = make_slots(reduction)
-    values = random_params(model, slots.layout)
-    y, weight = make_targets(loss, len(slots))
-    gradient, value = one_step(model, loss, values, slots, y, weight)
-
-    params = {name: torch.tensor(array, dtype=torch.float64, requires_grad=True) for name, array in values.items()}
-    X, y, weight = torch.tensor(design(slots)), torch.tensor(y), torch.tensor(weight)
-    score = params["bias"] + X.sum(1) @ params["linear"] + torch_interaction(torch, model, params, X, slots.layout)
-    if loss == "logistic":
-        each = torch.nn.functional.softplus(score) - y * score
-    else:
-        each = 0.5 * (score - y) ** 2 if loss == "squared" else torch.exp(score) - y * score
-    objective = (weight * each).sum() / weight.sum()
-    objective.backward()
-
-    assert value == pytest.approx(objective.item(), rel=1e-5)
-    for name, tensor in params.items():
-        np.testing.assert_allclose(gradient[name], tensor.grad.numpy(), rtol=1e-3, atol=1e-5, err_msg=name)
-
-
-def torch_interaction(torch, model, params, X, layout):
-    """The models once more, over explicit pairs (or more) of units."""
-    P = X @ params["factors"]
-    n_units = layout.n_units
-    if isinstance(model, HigherOrderFM):
-        tuples = [torch.combinations(torch.arange(n_units), t) for t in range(2, model.order + 1)]
-        return sum(P[:, units].prod(2).sum((1, 2)) for units in tuples)
-    u, v = torch.triu_indices(n_units, n_units, 1)
-    fields = torch.tensor(layout.unit_field).long()
-    f, e = fields[u], fields[v]
-    if isinstance(model, FFM):
-        parts = P.reshape(*P.shape[:2], -1, model.k)
-        return (parts[:, u, e] * parts[:, v, f]).sum((1, 2))
-    if isinstance(model, FmFM):
-        return torch.einsum("npi,pij,npj->n", P[:, u], params["field_matrices"][f, e], P[:, v])
-    products = (P[:, u] * P[:, v]).sum(2)
-    if isinstance(model, FwFM):
-        products = products * params["field_weights"][f, e]
-    if isinstance(model, LowRankFwFM):
-        U, d = params["field_factors"], params["field_scales"]
-        products = products * (U.T @ torch.diag(d) @ U)[f, e] * (f != e)
-    return products.sum(1)
-
-
-@each_loss
-def test_a_loss_of_large_scores_is_exact(loss):
-    slots = make_slots("sum")
-    for bias in (-40.0, -3.0, 3.0, 12.0):
-        params = random_params(FM(4), slots.layout) | {"bias": np.array([bias], np.float32)}
-        y, weight = make_targets(loss, len(slots))
-        gradient, value = one_step(FM(4), loss, params, slots, y, weight)
-        score = formula_scores(FM(4), params, slots)
-        prediction = {"logistic": 1 / (1 + np.exp(-score)), "squared": score, "poisson": np.exp(score)}[loss]
-        slope = (weight * (prediction - y)).sum() / weight.sum()
-        assert value == pytest.approx((weight * losses(loss, y, score)).sum() / weight.sum(), rel=1e-4)
-        assert gradient["bias"][0] == pytest.approx(slope, rel=1e-4)
-
-
-@each_model
-@each_loss
-def test_a_share_with_a_count_weighs_as_much_as_its_rows(model, loss):
-    slots = make_slots("sum")
-    params = random_params(model, slots.layout)
-    rng = np.random.default_rng(0)
-    count = rng.integers(1, 6, len(slots))
-    positive = rng.integers(0, count + 1)
-    rows = np.repeat(np.arange(len(slots)), count)
-    y = np.concatenate([np.arange(n) < p for n, p in zip(count, positive, strict=True)]).astype(np.float64)
-    few, few_loss = one_step(model, loss, params, slots, positive / count, count.astype(np.float64))
-    many, many_loss = one_step(model, loss, params, slots[rows], y, np.ones(len(y)))
-    assert_same(few, many, rtol=1e-4, atol=1e-6)
-    if loss != "squared":  # there the loss has a constant
-        assert few_loss == pytest.approx(many_loss, rel=1e-6)
-
-
-@each_model
-def test_the_scale_of_sample_weights_does_not_matter(model):
-    slots = make_slots("sum")
-    params = random_params(model, slots.layout)
-    y, weight = make_targets("logistic", len(slots))
-    one, loss = one_step(model, "logistic", params, slots, y, weight)
-    other, other_loss = one_step(model, "logistic", params, slots, y, 1e6 * weight)
-    assert_same(one, other, rtol=1e-4, atol=1e-7)
-    assert loss == pytest.approx(other_loss)
-
-
-# Penalties
-
-
-def penalized(model, loss, slots, y, weight, groups):
-    """The objective of the docstring of `Group`, on full arrays."""
-    touched = touched_rows(slots)
-    flat = [group for own in groups for group in own]
-    end = np.cumsum([group.size for group in flat])
-    for group, last in zip(flat, end, strict=True):
-        if group.smoothness > 0:
-            touched[last - group.size : last] = True
-
-    def objective(params):
-        value = mean_loss(model, loss, params, slots, y, weight)
-        for group, last in zip(flat, end, strict=True):
-            own = slice(last - group.size, last)
-            v, w = params["factors"][own], params["linear"][own]
-            value += 0.5 * group.l2 * (v[touched[own]] ** 2).sum()
-            value += 0.5 * group.l2_linear * (w[touched[own]] ** 2).sum()
-            rows = np.column_stack([v, w])
-            for _ in range(group.order):
-                rows = np.roll(rows, -1, axis=0) - rows if group.periodic else np.diff(rows, axis=0)
-            value += group.smoothness * (rows**2).sum()
-        return value
-
-    return objective, touched
-
-
-def make_groups(layout, order, periodic):
-    """Tokens and functions apart; smooth groups at the beginning, inside and at the end of fields, and none."""
-    sizes = [field.n_features for field in layout.fields]
-    smooth = {"order": order, "periodic": periodic}
-    return [
-        [Group(4, l2=0.3, l2_linear=0.2), Group(sizes[0] - 4, smoothness=0.2, **smooth)],
-        [Group(5, smoothness=0.3, l2=0.1, **smooth), Group(sizes[1] - 5, smoothness=0.1, l2_linear=0.4, **smooth)],
-        [Group(sizes[2], l2=0.5)],
-        [Group(1), Group(sizes[3] - 1, l2_linear=0.6)],
-        [Group(1), Group(sizes[4] - 1, smoothness=0.4, l2=0.2, l2_linear=0.1, **smooth)],
-    ]
-
-
-# All penalties with one model; of the others only the number of columns differs.
-@pytest.mark.parametrize(
-    ("model", "order", "periodic"),
-    [
-        *((MODELS[0], order, periodic) for order in (1, 2, 3) for periodic in (False, True)),
-        *((model, 3, True) for model in (MODELS[1], MODELS[4], MODELS[5])),
-    ],
-    ids=str,
-)
-def test_penalties_are_those_of_the_objective(model, order, periodic):
-    slots = make_slots("sum")[:12]
-    params = random_params(model, slots.layout)
-    y, weight = make_targets("logistic", len(slots))
-    groups = make_groups(slots.layout, order, periodic)
-    gradient, value = one_step(model, "logistic", params, slots, y, weight, groups=groups)
-    exact = in_double(params)
-    assert value == pytest.approx(mean_loss(model, "logistic", exact, slots, y, weight), rel=1e-5)  # without penalties
-    objective, touched = penalized(model, "logistic", slots, y, weight, groups)
-    assert not touched.all() and (touched & ~touched_rows(slots)).any()
-    for row in range(slots.layout.n_features):
-        column = row % params["factors"].shape[1]
-        for name, place in (("linear", (row,)), ("factors", (row, column))):
-            expected = finite_difference(objective, exact, name, place)
-            assert gradient[name][place] == pytest.approx(expected, rel=1e-3, abs=2e-5), (name, place)
-
-
-@examples(40)
-@given(
-    size=st.integers(1, 9),
-    order=st.integers(1, 3),
-    periodic=st.booleans(),
-    smoothness=st.floats(0.125, 2.0),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_a_smooth_group_of_any_size_has_the_gradient_of_its_differences(size, order, periodic, smoothness, seed):
-    rng = np.random.default_rng(seed)
-    layout = SlotLayout((FieldLayout("a", size, (1,), (0,)), FieldLayout("b", 2, (1,), (0,))))
-    groups = [[Group(size, smoothness=smoothness, order=order, periodic=periodic)], [Group(2)]]
-    params = random_params(FM(2), layout, rng)
-    slots = Slots(np.array([[0, size]], np.int32), np.zeros((1, 2), np.float32), layout)  # the loss has no gradient
-    gradient, _ = one_step(FM(2), "squared", params, slots, np.ones(1), np.ones(1), groups=groups)
-    difference = np.eye(size)
-    for _ in range(order):
-        difference = np.roll(difference, -1, axis=0) - difference if periodic else np.diff(difference, axis=0)
-    curvature = 2 * smoothness * difference.T @ difference
-    np.testing.assert_allclose(gradient["factors"][:size], curvature @ params["factors"][:size], rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(gradient["linear"][:size], curvature @ params["linear"][:size], rtol=1e-3, atol=1e-3)
-    assert not gradient["factors"][size:].any() and not gradient["linear"][size:].any()
-
-
-def test_a_polynomial_of_lower_degree_is_smooth():
-    layout = SlotLayout((FieldLayout("a", 8, (1,), (0,)),))
-    x = np.arange(8.0)
-    slots = Slots(np.zeros((1, 1), np.int32), np.zeros((1, 1), np.float32), layout)
-    for order in (1, 2, 3):
-        line = (x ** (order - 1)).astype(np.float32)
-        params = {"bias": np.zeros(1, np.float32), "linear": line, "factors": np.stack([line, -line], axis=1)}
-        groups = [[Group(8, smoothness=1.0, order=order)]]
-        gradient, _ = one_step(FM(2), "squared", params, slots, np.zeros(1), np.ones(1), groups=groups)
-        assert not gradient["factors"].any() and not gradient["linear"].any()
+ENGINE = TestCpuEngine()
 
 
 @pytest.mark.parametrize("order", [0, -1, 4])
@@ -483,9 +50,6 @@ def test_groups_that_do_not_cover_a_field_are_refused():
     groups[2] = [Group(3)]
     with pytest.raises(ValueError, match="groups of field 'country' do not cover its"):
         CpuEngine(FM(4), layout, random_params(FM(4), layout), groups=groups)
-
-
-# What a step changes
 
 
 def snapshot(engine):
@@ -511,50 +75,11 @@ def test_rows_that_are_not_touched_do_not_change(model, reduction, name):
     before = snapshot(engine)
     for seed in range(3):
         engine.step(slots, *make_targets("logistic", len(slots), seed))
-    touched = touched_rows(slots)
+    touched = active_features(slots)
     assert touched.any() and not touched.all()
     for key, array in snapshot(engine).items():
         np.testing.assert_array_equal(array[~touched], before[key][~touched], err_msg=key)
         assert (array[touched] != before[key][touched]).any(axis=1).all(), key
-
-
-def test_the_padding_of_shorter_vectors_stays_zero():
-    model = FmFM(k=(2, 3, 4, 1, 3))
-    slots = make_slots("identity")
-    layout = slots.layout
-    groups = make_groups(layout, 2, False)
-    for name in ("adamw", "adagrad"):
-        optimizer = Optimizer(name, learning_rate=0.1, weight_decay=0.1, ema=0.5)
-        engine = CpuEngine(model, layout, random_params(model, layout), "logistic", optimizer, groups, threads=1)
-        for seed in range(4):
-            engine.step(slots, *make_targets("logistic", len(slots), seed))
-        for params in (engine.params(), engine.params(averaged=True)):
-            for f, k in enumerate(model.sizes(5)):
-                assert not params["factors"][layout.feature_ptr[f] : layout.feature_ptr[f + 1], k:].any()
-                assert not params["field_matrices"][f, :, k:].any() and not params["field_matrices"][:, f, :, k:].any()
-
-
-@each_model
-def test_a_step_on_some_rows_is_a_step_on_the_slots_of_those_rows(model):
-    slots = make_slots("sum")
-    params = random_params(model, slots.layout)
-    y, weight = make_targets("logistic", len(slots))
-    rows = np.random.default_rng(0).permutation(len(slots))[:23]
-    engines = [CpuEngine(model, slots.layout, params, threads=1) for _ in range(2)]
-    assert engines[0].step(slots, y, weight, rows=rows) == engines[1].step(slots[rows], y[rows], weight[rows])
-    assert_same(engines[0].params(), engines[1].params())
-
-
-@each_model
-def test_a_single_row_makes_a_step(model):
-    slots = make_slots("identity")[3:4]
-    params = random_params(model, slots.layout)
-    y, weight = np.array([0.3]), np.array([2.0])
-    gradient, value = one_step(model, "logistic", params, slots, y, weight)
-    exact = in_double(params)
-    assert value == pytest.approx(mean_loss(model, "logistic", exact, slots, y, weight), rel=1e-5)
-    rng = np.random.default_rng(0)
-    assert_gradient(lambda p: mean_loss(model, "logistic", p, slots, y, weight), exact, gradient, slots, rng)
 
 
 def test_no_rows_or_no_weight_make_no_step():
@@ -569,40 +94,11 @@ def test_no_rows_or_no_weight_make_no_step():
     assert_same(engine.params(), params)
 
 
-def test_rows_without_weight_have_no_part_in_the_gradient():
-    slots = make_slots("sum")
-    params = random_params(FwFM(4), slots.layout)
-    y, weight = make_targets("logistic", len(slots))
-    some = np.arange(len(slots)) % 3 > 0
-    whole = one_step(FwFM(4), "logistic", params, slots, y, weight * some)
-    part = one_step(FwFM(4), "logistic", params, slots[some], y[some], weight[some])
-    assert_same(whole[0], part[0], rtol=1e-4, atol=1e-7)
-    assert whole[1] == pytest.approx(part[1])
-
-
 def test_a_batch_beyond_the_batch_size_is_refused():
     slots = make_slots("sum")
     engine = CpuEngine(FM(4), slots.layout, random_params(FM(4), slots.layout), batch_size=10, threads=1)
     with pytest.raises(ValueError, match=r"a batch has at most 10 rows \(batch_size\), got 40"):
         engine.step(slots, *make_targets("logistic", 40))
-
-
-def test_parameters_are_copies():
-    slots = make_slots("sum")
-    params = random_params(FwFM(4), slots.layout)
-    start = {name: values.copy() for name, values in params.items()}
-    engine = CpuEngine(FwFM(4), slots.layout, params, threads=1)
-    assert_same(engine.params(), start)
-    assert_same(engine.params(averaged=True), start)
-    engine.step(slots, *make_targets("logistic", len(slots)))
-    assert_same(params, start)
-    now = engine.params()
-    for values in engine.params().values():
-        values[:] = 0.0
-    assert_same(engine.params(), now)
-
-
-# Blocks and threads
 
 
 def small_blocks(monkeypatch):
@@ -618,12 +114,12 @@ def test_blocks_of_a_batch_do_not_matter(model, monkeypatch):
     params = random_params(model, slots.layout)
     y, weight = make_targets("logistic", len(slots))
     groups = make_groups(slots.layout, 2, False)
-    one, loss = one_step(model, "logistic", params, slots, y, weight, groups=groups)
+    one, loss = ENGINE.one_step(model, "logistic", params, slots, y, weight, groups=groups)
     small_blocks(monkeypatch)
     engine = CpuEngine(model, slots.layout, params, "logistic", GRADIENT, groups, len(slots), threads=1)
     assert engine.sizes.block * 4 < len(slots) or (isinstance(model, FFM) and engine.sizes.shard * 4 < len(slots))
     assert engine.step(slots, y, weight) == pytest.approx(loss, rel=1e-6)
-    assert_same(gradient_of(engine), one, rtol=1e-4, atol=1e-6)
+    assert_same(ENGINE.gradient_of(engine), one, rtol=1e-4, atol=1e-6)
 
 
 @each_model
@@ -641,9 +137,9 @@ def test_rows_that_a_batch_touches_once_get_the_gradient_of_two_halves(model, la
     params = random_params(model, layout)
     groups = [[Group(400, l2=0.1), Group(100, l2=0.7, l2_linear=0.3)], *([Group(n)] for n in sizes[1:])]
     y, weight = make_targets("logistic", 90)
-    gradient, loss = one_step(model, "logistic", params, slots, y, weight, groups=groups)
+    gradient, loss = ENGINE.one_step(model, "logistic", params, slots, y, weight, groups=groups)
     twice = np.tile(np.arange(90), 2)
-    halves, same = one_step(model, "logistic", params, slots[twice], y[twice], weight[twice] / 2, groups=groups)
+    halves, same = ENGINE.one_step(model, "logistic", params, slots[twice], y[twice], weight[twice] / 2, groups=groups)
     assert same == pytest.approx(loss, rel=1e-6)
     assert_same(gradient, halves, rtol=1e-4, atol=1e-6)
 
@@ -655,7 +151,7 @@ def test_a_spline_field_too_large_to_be_summed_near_by_has_the_same_gradient(mod
     n_weights = sum(widths) + 1
     weight = rng.normal(size=(60, n_weights)) * (rng.random((60, n_weights)) < 0.7)
     start = rng.integers(0, [*([6] * len(widths)), 5], (60, len(widths) + 1))
-    for size in (10, NEAR + 1):
+    for size in (10, MAX_SUMMED + 1):
         layout = SlotLayout((FieldLayout("x", size, widths, (0,) * len(widths)), FieldLayout("c", 5, (1,), (0,))))
         used = np.r_[0:10, size : size + 5]
         small = random_params(model, SlotLayout((FieldLayout("x", 10, widths, (0,) * len(widths)), layout.fields[1])))
@@ -665,7 +161,7 @@ def test_a_spline_field_too_large_to_be_summed_near_by_has_the_same_gradient(mod
         params |= {name: values for name, values in small.items() if name not in ("linear", "factors")}
         rows = start + np.r_[[0] * len(widths), size]
         slots = Slots(rows.astype(np.int32), weight.astype(np.float32), layout)
-        gradient, _ = one_step(model, "logistic", params, slots, *make_targets("logistic", 60))
+        gradient, _ = ENGINE.one_step(model, "logistic", params, slots, *make_targets("logistic", 60))
         gradients.append({name: g[used] if name in ("linear", "factors") else g for name, g in gradient.items()})
     assert np.abs(gradients[0]["factors"]).max() > 1e-3
     assert_same(*gradients, rtol=1e-4, atol=1e-6)
@@ -696,120 +192,6 @@ def test_threads_do_not_change_a_single_bit(model, small, monkeypatch):
     assert (results[0]["factors"] != start["factors"]).any()
 
 
-# Optimizers
-
-
-def plain_gradient(params, X, y, weight):
-    """Gradient of the mean logistic loss of an FM, on full arrays in float64."""
-    P = X @ params["factors"]
-    both = P.sum(axis=1)
-    score = params["bias"][0] + X.sum(axis=1) @ params["linear"]
-    score = score + 0.5 * ((both**2).sum(axis=1) - (P**2).sum(axis=(1, 2)))
-    slope = weight * (1 / (1 + np.exp(-score)) - y) / weight.sum()
-    factors = np.einsum("nur,nud->rd", X, slope[:, None, None] * (both[:, None] - P))
-    return {"bias": slope.sum(keepdims=True), "linear": slope @ X.sum(axis=1), "factors": factors}
-
-
-class PlainOptimizer:
-    """AdamW or Adagrad as in the textbook, for one array; `rows` says which of its rows take part."""
-
-    def __init__(self, settings, values, decay):
-        self.settings, self.values, self.decay = settings, values.astype(np.float64), decay
-        self.m, self.v, self.average = np.zeros(values.shape), np.zeros(values.shape), self.values.copy()
-
-    def step(self, number, learning_rate, gradient, rows):
-        s, g = self.settings, gradient[rows]
-        if s.name == "adamw":
-            self.m[rows] = s.beta1 * self.m[rows] + (1 - s.beta1) * g
-            self.v[rows] = s.beta2 * self.v[rows] + (1 - s.beta2) * g**2
-            m, v = self.m[rows] / (1 - s.beta1**number), self.v[rows] / (1 - s.beta2**number)
-        else:
-            self.v[rows] += g**2
-            m, v = g, self.v[rows]
-        self.values[rows] -= learning_rate * (m / (np.sqrt(v) + s.eps) + self.decay * self.values[rows])
-        self.average = s.ema * self.average + (1 - s.ema) * self.values  # of all rows, at every step
-
-
-@pytest.mark.parametrize("name", ["adamw", "adagrad"])
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_optimizers_are_the_textbook_on_touched_rows(name, weight_decay):
-    slots = make_slots("sum", 90)
-    settings = Optimizer(name, learning_rate=0.05, weight_decay=weight_decay, eps=1e-3, ema=0.7)
-    engine = CpuEngine(FM(4), slots.layout, random_params(FM(4), slots.layout), "logistic", settings, threads=1)
-    decays = {"bias": 0.0, "linear": weight_decay, "factors": weight_decay}
-    plain = {key: PlainOptimizer(settings, values, decays[key]) for key, values in engine.params().items()}
-    y, weight = make_targets("logistic", len(slots))
-    rng = np.random.default_rng(0)
-    seen = np.zeros(slots.layout.n_features, int)
-    for number in range(1, 11):
-        rows = rng.permutation(len(slots))[:4]
-        learning_rate = None if number < 6 else 0.02
-        part = slots[rows]
-        params = {key: optimizer.values for key, optimizer in plain.items()}
-        gradient = plain_gradient(params, design(part), y[rows], weight[rows])
-        for key, optimizer in plain.items():
-            touched = np.array([True]) if key == "bias" else touched_rows(part)
-            optimizer.step(number, learning_rate or 0.05, gradient[key], touched)
-        engine.step(slots, y, weight, rows=rows, learning_rate=learning_rate)
-        seen += touched_rows(part)
-        if number in (4, 10):  # once in between: looking at the average does not change what follows
-            averaged = engine.params(averaged=True)
-            for key in ("linear", "factors"):
-                np.testing.assert_allclose(averaged[key], plain[key].average, rtol=1e-4, atol=1e-5, err_msg=key)
-    assert ((seen > 0) & (seen < 10)).sum() > 10
-    assert_same(engine.params(), {key: optimizer.values for key, optimizer in plain.items()}, rtol=1e-4, atol=1e-5)
-
-
-@each_model
-@pytest.mark.parametrize("name", ["adamw", "adagrad"])
-def test_parameters_between_fields_take_the_steps_of_the_textbook(model, name):
-    slots = make_slots("identity")
-    settings = Optimizer(name, learning_rate=0.02, weight_decay=0.5, eps=1e-3, ema=0.5)
-    engine = CpuEngine(model, slots.layout, random_params(model, slots.layout), "squared", settings, threads=1)
-    dense = [key for key in engine.params() if key not in ("linear", "factors")]
-    plain = {key: PlainOptimizer(settings, engine.params()[key], 0.0) for key in dense}
-    y, weight = make_targets("squared", len(slots))
-    for number in range(1, 5):
-        gradient, _ = one_step(model, "squared", engine.params(), slots, y, weight)
-        for key, optimizer in plain.items():
-            optimizer.step(number, 0.02, gradient[key].astype(np.float64), slice(None))
-        engine.step(slots, y, weight)
-    for params in (engine.params(), engine.params(averaged=True)):  # there is no average of them
-        for key, optimizer in plain.items():
-            np.testing.assert_allclose(params[key], optimizer.values, rtol=1e-4, atol=1e-5, err_msg=key)
-
-
-def test_looking_at_the_average_does_not_change_it():
-    slots = make_slots("sum", 90)
-    y, weight = make_targets("logistic", len(slots))
-    engines = [
-        CpuEngine(FM(4), slots.layout, random_params(FM(4), slots.layout), optimizer=Optimizer(ema=0.9), threads=1)
-        for _ in range(2)
-    ]
-    for step in range(8):
-        for engine in engines:
-            engine.step(slots, y, weight, rows=np.arange(10 * step, 10 * step + 10))
-        engines[0].params(averaged=True)
-    assert_same(engines[0].params(), engines[1].params())
-    averages = [engine.params(averaged=True) for engine in engines]
-    assert_same(*averages, rtol=1e-5, atol=1e-6)
-    assert_same(engines[1].params(averaged=True), averages[1], rtol=1e-5, atol=1e-6)
-    assert (averages[0]["factors"] != engines[0].params()["factors"]).any()
-
-
-@each_model
-@each_loss
-def test_training_lowers_the_loss(model, loss):
-    slots = make_slots("sum", 200)
-    y, weight = make_targets(loss, len(slots))
-    params = init_params(model, slots.layout, np.random.default_rng(0))
-    engine = CpuEngine(model, slots.layout, params, loss, Optimizer(learning_rate=0.02), threads=1)
-    first = engine.step(slots, y, weight)
-    for _ in range(60):
-        last = engine.step(slots, y, weight)
-    assert last < 0.9 * first if loss != "poisson" else last < first - 0.1
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -826,52 +208,6 @@ def test_training_lowers_the_loss(model, loss):
 def test_bad_settings_of_an_optimizer_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Optimizer(**options)
-
-
-# A diverging run is seen
-
-
-@each_model
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_parameters_that_are_not_finite_are_seen(model, bad):
-    slots = make_slots("sum")
-    params = random_params(model, slots.layout)
-    row = int(slots.start[0, 0])
-    active = (slots.start[:, 0] <= row) & (row < slots.start[:, 0] + 4)
-    assert active.any() and not active.all()
-    before = CpuEngine(model, slots.layout, params, threads=1).scores(slots)
-    for name in ("linear", "factors"):
-        values = params[name].copy()
-        values[row] = bad
-        engine = CpuEngine(model, slots.layout, params | {name: values}, threads=1)
-        scores = engine.scores(slots)
-        assert not np.isfinite(scores[active]).any()
-        np.testing.assert_array_equal(scores[~active], before[~active])
-        assert not np.isfinite(engine.step(slots, *make_targets("logistic", len(slots))))
-
-
-@each_loss
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_loss_that_is_not_finite_is_seen(loss, bad):
-    slots = make_slots("sum")
-    params = random_params(FM(4), slots.layout) | {"bias": np.array([bad], np.float32)}
-    y, weight = make_targets(loss, len(slots))
-    _, value = one_step(FM(4), loss, params, slots, np.full(len(y), 0.5), weight)
-    assert not np.isfinite(value)
-    with np.errstate(invalid="ignore"):  # infinities of both signs
-        gradient, value = one_step(FM(4), loss, random_params(FM(4), slots.layout), slots, np.full(len(y), bad), weight)
-    assert not np.isfinite(value) and not np.isfinite(gradient["bias"]).any()
-
-
-@each_model
-def test_scores_beyond_the_range_of_floats_are_seen(model):
-    slots = make_slots("identity")
-    params = random_params(model, slots.layout)
-    params["factors"] *= np.float32(1e21)
-    engine = CpuEngine(model, slots.layout, params, threads=1)
-    with np.errstate(invalid="ignore"):
-        assert not np.isfinite(engine.scores(slots)).any()
-        assert not np.isfinite(engine.step(slots, *make_targets("logistic", len(slots))))
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
@@ -902,3 +238,15 @@ def test_the_size_of_a_batch_is_checked():
     for size in (0, 17):
         with pytest.raises(ValueError, match="from 1 to 16 rows"):
             engine.steps(slots, y, weight, np.arange(20), np.full(20, 0.1), batch_size=size)
+
+
+@each_model
+@pytest.mark.parametrize("k", [None, 5])  # 5 numbers are padded to 8
+def test_a_scorer_scores_batch_after_batch(model, k):
+    model = model if k is None else replace(model, k=k)
+    slots = make_slots("identity", 60)
+    params = random_params(model, slots.layout)
+    scorer = BatchScorer(model, params, slots.layout, threads=1)
+    for batch in (slots[:1], slots[:50], slots[50:], slots[:0], slots[:1]):
+        np.testing.assert_array_equal(scorer(batch), predict_scores(model, params, batch, 1))
+        np.testing.assert_allclose(scorer(batch), formula_scores(model, params, batch), rtol=1e-4, atol=1e-4)

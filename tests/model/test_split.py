@@ -4,55 +4,19 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.model.family import formula_scores, init_params
+from splinefm.model.family import formula_scores
 from splinefm.model.split import Split
+from support import all_models, mixed_schema, mixed_table, random_params
 
-MODELS = [
-    sf.FM(k=3),
-    sf.FwFM(k=3),
-    sf.LowRankFwFM(k=3, rank=1),
-    sf.LowRankFwFM(k=3, rank=4),
-    sf.FmFM(k=3),
-    sf.FmFM(k=(3, 1, 2, 4, 3)),
-    sf.FFM(k=3),
-    sf.HigherOrderFM(k=3, order=2),
-    sf.HigherOrderFM(k=3, order=4),
-]
+MODELS = [*all_models(5), sf.LowRankFwFM(k=3, rank=1)]
 SPLITS = [(), (0,), (3,), (1, 4), (0, 2, 3), (1, 2, 3, 4), (0, 1, 2, 3, 4)]
-SCHEMA = sf.Schema(
-    [
-        sf.Numerical("x", sf.MinMax(), sf.BSpline(5), special=[0.0, "negative"]),
-        sf.Categorical("kind"),
-        sf.MultiValued("tags", reduction="mean"),
-        sf.Numerical("z", sf.MinMax(), sf.MultiResolution((2, 4), degree=2), reduction="identity"),
-        sf.MultiValued("words", reduction="identity"),
-    ]
-)
+NAMES = ("x", "kind", "tags", "z", "words")
 
 
 def make_slots(n=30):
-    rng = np.random.default_rng(0)
-    words = [list(rng.choice(list("abcd"), rng.integers(0, 4), replace=False)) for _ in range(n)]
-    table = {
-        "x": [[0.0, -1.0, None, float(rng.random() + 0.01)][int(c)] for c in rng.integers(0, 4, n)],
-        "kind": [[None, "u", "v", "w"][int(c)] for c in rng.integers(0, 4, n)],
-        "tags": [None if rng.random() < 0.1 else words[i] for i in range(n)],
-        "z": rng.normal(size=n),
-        "words": words[::-1],
-    }
-    encoder = sf.fit_encoder(SCHEMA, table)
+    table = mixed_table(n, names=NAMES)
+    encoder = sf.fit_encoder(mixed_schema(NAMES), table)
     return encoder.layout, encoder.encode(table)
-
-
-def random_params(model, layout):
-    """Far from the start values, at which most models are an FM."""
-    rng = np.random.default_rng(1)
-    params = init_params(model, layout, rng)
-    for name, values in params.items():
-        changed = values + rng.normal(0, 0.4, values.shape).astype(np.float32)
-        # What an FmFM pads shorter vectors with stays zero.
-        params[name] = np.where(values == 0, values, changed) if name == "factors" else changed
-    return params
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=str)

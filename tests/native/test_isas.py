@@ -62,7 +62,7 @@ def some_params(model, layout):
     return params
 
 
-def make_table(n=60):
+def small_table(n=60):
     rng = np.random.default_rng(2)
     words = [rng.choice(list("abcd"), rng.integers(0, 4), replace=False).tolist() for _ in range(n)]
     users = rng.choice(list("uvw"), n).tolist()
@@ -88,7 +88,7 @@ def engine_scores(kind):
 
 def use_scores(kind):
     """What a model is good for: a table, single rows, the best items of a catalog, explanations."""
-    table = make_table()
+    table = small_table()
     encoder = sf.fit_encoder(SCHEMA, table)
     model = KINDS[kind](8)
     fitted = sf.Fitted(encoder, model, some_params(model, encoder.layout), Loss())

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import ab
-import ab_arms
-import ab_simulation
 import numpy as np
 import pyarrow as pa
 import pytest
-from ab_arms import Direct, Ranker, Truth, make_rankers
-from ab_simulation import Record, Served, make_log, run_auctions, simulate
-from ab_world import KINDS, Ads, Auctions, World
-from harness import Options, Results, read_settings
+
+from paper.ab import arms as ab_arms
+from paper.ab import run as ab
+from paper.ab import simulation as ab_simulation
+from paper.ab.arms import Direct, Ranker, Truth, make_rankers
+from paper.ab.simulation import Record, Served, make_log, run_auctions, simulate
+from paper.ab.world import KINDS, Ads, Auctions, World
+from paper.harness import Options, Results, read_settings
 
 SMALL: dict[str, Any] = read_settings("ab", quick=True) | {
     "seeds": [3],
@@ -183,11 +184,11 @@ def _favorite(ranker: Ranker, auctions: Auctions) -> Any:
 def test_a_small_run_reports_what_its_json_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(quick=True, data=None, out=tmp_path, jobs=1)
     text = ab.run(options, SMALL).read_text()
-    (unit,) = Results.read(tmp_path / "ab.json").units.values()
+    (unit,) = Results.read(tmp_path).units.values()
     arm = unit["arms"]["A"]
     assert len(arm["error"]) == 4
     assert f"| {100 * np.abs(arm['error']).mean():.1f} % |" in text
     assert f"{100 * (unit['arms']['B']['value'] / arm['value'] - 1.0):.2f} %" in text
-    assert (tmp_path / "ab_errors.png").stat().st_size < 200_000
+    assert (tmp_path / "errors.png").stat().st_size < 200_000
     monkeypatch.setattr(ab, "simulate", lambda *arguments: pytest.fail("the unit was done"))
     assert ab.run(options, SMALL).read_text() == text

@@ -7,14 +7,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-import criteo
-import criteo_report
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from criteo_arms import ARMS, defaults, logloss, make_schema, tune_and_test
-from criteo_data import (
+
+import splinefm as sf
+from paper.criteo import report as criteo_report
+from paper.criteo import run as criteo
+from paper.criteo.arms import ARMS, defaults, logloss, make_schema, tune_and_test
+from paper.criteo.data import (
     CATEGORIES,
     COLUMNS,
     INTEGERS,
@@ -27,10 +29,8 @@ from criteo_data import (
     parts_of,
     split_sample,
 )
-from criteo_size import WIDE, Generator, _fit, write_file
-from harness import Results
-
-import splinefm as sf
+from paper.criteo.size import WIDE, Generator, fit_parts, write_file
+from paper.harness import Results
 
 SETTINGS: dict[str, Any] = {
     "columns": [name for name in INTEGERS if name not in ("I10", "I12")],
@@ -219,7 +219,7 @@ class TestMadeUpFiles:
     def test_can_be_learned_from(self, tmp_path: Path) -> None:
         write_file(tmp_path / "train.txt", 7000, 0.0)
         convert(tmp_path / "train.txt", tmp_path)
-        figures = _fit(tmp_path, SETTINGS)
+        figures = fit_parts(tmp_path, SETTINGS)
         share = pq.read_table(tmp_path / "test.parquet")[LABEL].to_numpy().mean()
         assert figures["logloss"] < -share * np.log(share) - (1 - share) * np.log(1 - share)
         assert figures["peak_mb"] > 10 and figures["epoch_rows_per_second"] > 0
@@ -266,7 +266,7 @@ class TestReport:
         assert "| 8 | 1 | 0.6000 | 0.5950 | 0.5900 | 0.5850 | 0.5800 |" in text
         assert f"| {100 * 0.015 / 0.6:.3f} |" in text
 
-    def test_has_the_whole_file_where_it_was_at_hand(self, report: str) -> None:
+    def test_has_the_whole_file_where_it_was_available(self, report: str) -> None:
         assert "| 8 | 0.45244 | 0.45170 | 0.45169 | 0.44321 | 0.44321 | 0.44321 | 0.44321 |" in report
 
     def test_has_speed_and_memory(self, report: str) -> None:
@@ -282,11 +282,11 @@ class TestReport:
         assert "0.4 million of them" in text
 
     def test_has_small_pictures(self, report: str, folder: Path) -> None:
-        assert {path.name for path in folder.iterdir()} == {"criteo_histograms.png", "criteo_gains.png"}
-        assert all(path.stat().st_size < 200_000 and f"results/{path.name}" in report for path in folder.iterdir())
+        assert {path.name for path in folder.iterdir()} == {"histograms.png", "gains.png"}
+        assert all(path.stat().st_size < 200_000 and f"({path.name})" in report for path in folder.iterdir())
 
     def test_of_no_results_is_no_error(self, tmp_path: Path) -> None:
-        assert "not at hand" in criteo_report.report(Results(Path("unused"), SETTINGS), tmp_path)
+        assert "not available" in criteo_report.report(Results(Path("unused"), SETTINGS), tmp_path)
 
 
 def test_without_the_sample_there_are_no_units_for_it(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import data
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.model_selection import train_test_split
+
+from paper.tabular import data
 
 ADULT_TEST = b"""|1x3 Cross validator
 25, Private, 226802, 11th, 7, Never-married, ?, Own-child, Black, Male, 0, 0, 40, United-States, <=50K.
@@ -62,9 +63,9 @@ def test_quick_runs_take_the_first_rows_of_each_part(tmp_path: Path) -> None:
     assert some.train.equals(whole.train.slice(0, 5)) and some.test.num_rows == 5
 
 
-def test_a_set_that_is_not_at_hand_says_how_to_get_it(tmp_path: Path) -> None:
+def test_a_set_that_is_not_available_says_how_to_get_it(tmp_path: Path) -> None:
     assert data.find("song", tmp_path) is None
-    with pytest.raises(data.NotAtHand, match=r"no song_year.parquet.*paper/data.py song --out"):
+    with pytest.raises(data.NotAvailable, match=r"no song_year.parquet.*paper\.tabular\.data song --out"):
         data.load("song", tmp_path)
 
 
@@ -103,7 +104,7 @@ class TestDownload:
             raise OSError("no route to host")
 
         monkeypatch.setitem(data._DOWNLOADS, "adult", fail)
-        with pytest.raises(data.NotAtHand, match=r"no route to host.*--data DIR with adult.parquet"):
+        with pytest.raises(data.NotAvailable, match=r"no route to host.*--data DIR with adult.parquet"):
             data.download("adult", tmp_path)
 
     def test_of_an_unknown_set_is_refused(

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import synthetic
-import synthetic_arms
-from harness import Options, Results, read_settings
-from synthetic_data import SEGMENTS, make_clicks, split
 
 import splinefm as sf
+from paper.harness import Options, Results, read_settings
+from paper.synthetic import arms as synthetic_arms
+from paper.synthetic import run as synthetic
+from paper.synthetic.data import SEGMENTS, make_clicks, split
 
 FULL = read_settings("synthetic", quick=False)
 SMALL: dict[str, Any] = FULL | {
@@ -131,16 +131,16 @@ def _smoothness(fitted: sf.Fitted) -> float:
 def test_a_small_run_continues_and_reports_what_its_json_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = Options(quick=True, data=None, out=tmp_path, jobs=1, only="repetition 0")
     synthetic.run(part, SMALL)
-    assert "1 repetitions" in (tmp_path / "synthetic.md").read_text()
-    before = json.loads((tmp_path / "synthetic.json").read_text())["units"]
+    assert "1 repetitions" in (tmp_path / "report.md").read_text()
+    before = json.loads((tmp_path / "results.json").read_text())["units"]
     path = synthetic.run(Options(quick=True, data=None, out=tmp_path, jobs=1), SMALL)
-    results = Results.read(tmp_path / "synthetic.json")
+    results = Results.read(tmp_path)
     assert set(results.units) == set(synthetic.units(SMALL))
     assert all(results.units[name] == unit for name, unit in before.items())
     text = path.read_text()
     losses = [results.units[f"sweep 8 knots, repetition {seed}"]["test_loss"]["splines"] for seed in (0, 1)]
     assert f"| {np.mean(losses):.5f} ({np.std(losses, ddof=1):.5f}) |" in text
-    assert all((tmp_path / f"synthetic_{name}.png").stat().st_size < 200_000 for name in ("curves", "sweep"))
+    assert all((tmp_path / f"{name}.png").stat().st_size < 200_000 for name in ("curves", "sweep"))
     monkeypatch.setattr(synthetic, "work", lambda *arguments: pytest.fail("all units were done"))
     synthetic.run(Options(quick=True, data=None, out=tmp_path, jobs=1), SMALL)
     assert path.read_text() == text

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import tabular
-import tabular_report
-from data import SETS, DataSet
-from harness import Results
 from sklearn.metrics import log_loss, root_mean_squared_error
-from tabular_arms import PaperArm, metric, targets
-from tabular_lightgbm import Encoder, LightGBM
-from tabular_ours import Defaults, Tuned, describe_estimator, make_estimator
 
 import splinefm as sf
+from paper.harness import Results
+from paper.tabular import report as tabular_report
+from paper.tabular import run as tabular
+from paper.tabular.arms import PaperArm, metric, targets
+from paper.tabular.data import SETS, DataSet
+from paper.tabular.ours import Defaults, Tuned, describe_estimator, make_estimator
+from paper.tabular.trees import Encoder, LightGBM
 
 SETTINGS: dict[str, Any] = {
     "sets": ["adult", "song"],
@@ -207,7 +207,7 @@ def test_without_any_data_set_the_script_says_what_to_do(
     with pytest.raises(SystemExit, match="pass --data DIR"):
         tabular.main()
     assert "no california_housing.parquet" in capsys.readouterr().err
-    assert list(Results.read(tmp_path / "tabular.json").units) == ["adult/absent", "california/absent"]
+    assert list(Results.read(tmp_path).units) == ["adult/absent", "california/absent"]
 
 
 class TestReport:
@@ -223,15 +223,15 @@ class TestReport:
         text = tabular_report.report(self.results(), tmp_path)
         assert "| ours, `sf.tune` | – | – | 0.2600 ± 0.0100 | – | 1.2 |" in text
         assert "0.2861 ± 0.0008" in text
-        assert "100 test and 30,000 training rows of the paper's 39,073: the others are not at hand" in text
-        assert (tmp_path / "tabular.png").stat().st_size < 200_000
+        assert "100 test and 30,000 training rows of the paper's 39,073: the others are not available" in text
+        assert (tmp_path / "losses.png").stat().st_size < 200_000
 
-    def test_names_the_sets_that_are_not_at_hand(self, tmp_path: Path) -> None:
+    def test_names_the_sets_that_are_not_available(self, tmp_path: Path) -> None:
         results = self.results()
         assert "| Song year (not run yet) |" in tabular_report.report(results, tmp_path)
         results.units["song/absent"] = {}
         text = tabular_report.report(results, tmp_path)
-        assert "| Song year (not at hand) | 0.9186 ± 0.0037 | (1.164) | 0.8803 ± 0.0018 |" in text
+        assert "| Song year (not available) | 0.9186 ± 0.0037 | (1.164) | 0.8803 ± 0.0018 |" in text
         assert "Higgs (not" not in text
 
     def test_of_no_results_is_no_error(self, tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.model.family import init_params
+from support import random_fitted
 
 pytest.importorskip("faiss", reason="faiss is not installed: pip install 'splinefm[faiss]'")
 
@@ -23,12 +22,7 @@ def index():
         "price": rng.random(N),
     }
     schema = sf.Schema([sf.Categorical("user"), sf.Categorical("ad"), sf.Numerical("price", sf.MinMax())])
-    encoder = sf.fit_encoder(schema, table)
-    model = sf.FwFM(k=4)
-    params = init_params(model, encoder.layout, rng, scale=1.0)
-    params["linear"][:] = rng.normal(0, 0.3, len(params["linear"]))
-    params["bias"][:] = 0.7
-    fitted = sf.Fitted(encoder, model, params, Loss())
+    fitted = random_fitted(sf.FwFM(k=4), schema, table, scale=1.0)
     return sf.ItemIndex(fitted, {"ad": table["ad"], "price": table["price"]}, ids=rng.permutation(N))
 
 
@@ -105,7 +99,7 @@ class TestApproximate:
         near = index.approximate()
         with pytest.raises(ValueError, match="k must be an integer"):
             near.top_k({"user": "a"}, 0)
-        with pytest.raises(ValueError, match="the context lacks 'user'"):
+        with pytest.raises(ValueError, match="the context has no 'user'"):
             near.top_k({}, 5)
         with pytest.raises(ValueError, match="contexts has no rows"):
             near.recall({"user": []}, 5)

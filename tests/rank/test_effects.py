@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, SlotLayout
-from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores, init_params
 from splinefm.model.split import Split
 from splinefm.rank import file as ranking_file
 from splinefm.rank.effects import effects_pay
-from support import examples
+from support import examples, one_of_each, random_fitted
 
 SCHEMA = sf.Schema(
     [
@@ -29,17 +28,10 @@ SCHEMA = sf.Schema(
 )
 CONTEXT = ("user", "hour")
 ITEM = tuple(name for name in SCHEMA.names if name not in CONTEXT)
-MODELS = [
-    sf.FM(k=3),
-    sf.FwFM(k=3),
-    sf.LowRankFwFM(k=3, rank=1),
-    sf.FmFM(k=(3, 1, 2, 4, 3, 2, 1, 3, 2)),
-    sf.FFM(k=3),
-    sf.HigherOrderFM(k=3, order=2),
-]
+MODELS = [*one_of_each(9)[:5], sf.HigherOrderFM(k=3, order=2)]
 
 
-def make_table(n, seed):
+def catalog_table(n, seed):
     rng = np.random.default_rng(seed)
     words = [rng.choice(list("abcde"), rng.integers(0, 4), replace=False).tolist() for _ in range(n)]
     return {
@@ -59,14 +51,8 @@ def take(table, names, rows=slice(None)):
     return {name: table[name][rows] for name in names}
 
 
-def make_fitted(model, schema=SCHEMA, table=None):
-    encoder = sf.fit_encoder(schema, make_table(200, seed=0) if table is None else table)
-    rng = np.random.default_rng(1)
-    params = init_params(model, encoder.layout, rng, scale=0.5)
-    for name, values in params.items():
-        if name != "factors":
-            params[name] = values + rng.normal(0, 0.4, values.shape).astype(np.float32)
-    return sf.Fitted(encoder, model, params, Loss())
+def catalog_model(model, schema=SCHEMA, table=None):
+    return random_fitted(model, schema, catalog_table(200, seed=0) if table is None else table)
 
 
 def all_scores(index, context):
@@ -87,17 +73,17 @@ def dense(slots, n_rows):
 
 @pytest.fixture(scope="module")
 def ffm():
-    return make_fitted(sf.FFM(k=3))
+    return catalog_model(sf.FFM(k=3))
 
 
 @pytest.fixture(scope="module")
 def items():
-    return take(make_table(400, seed=2), ITEM)
+    return take(catalog_table(400, seed=2), ITEM)
 
 
 @pytest.fixture(scope="module")
 def contexts():
-    return take(make_table(19, seed=3), CONTEXT)
+    return take(catalog_table(19, seed=3), CONTEXT)
 
 
 @pytest.fixture
@@ -108,7 +94,7 @@ def index(ffm, items):
 class TestBothForms:
     @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
     def test_have_the_same_scores_and_vectors(self, model, items, contexts):
-        fitted = make_fitted(model)
+        fitted = catalog_model(model)
         vectors, effects = (sf.ItemIndex(fitted, items, ids=range(400), form=form) for form in ("vectors", "effects"))
         assert (vectors.form, effects.form) == ("vectors", "effects")
         for one, other in zip(vectors.matrix(), effects.matrix(), strict=True):
@@ -141,8 +127,8 @@ class TestBothForms:
     @pytest.mark.parametrize("model", [*MODELS, sf.HigherOrderFM(k=3, order=3)], ids=str)
     @pytest.mark.parametrize("own", [(0,), (5,), (1, 2), (0, 3, 4, 6, 8), (1, 2, 3, 4, 5, 6, 7, 8), tuple(range(9))])
     def test_queries_of_table_rows_add_up_to_those_of_items(self, model, own):
-        fitted = make_fitted(model)
-        slots = fitted.encoder.encode(make_table(20, seed=5))
+        fitted = catalog_model(model)
+        slots = fitted.encoder.encode(catalog_table(20, seed=5))
         split = Split(model, fitted.params, fitted.encoder.layout, own)
         assert split.is_linear == (model != sf.HigherOrderFM(k=3, order=3) or len(own) == 1)
         if not split.is_linear:
@@ -160,7 +146,7 @@ class TestOrder:
     @pytest.mark.parametrize("n_contexts", [1, 9])
     def test_equal_items_have_equal_scores_wherever_they_are(self, ffm, contexts, n_contexts):
         """Also where only the order inside a list differs."""
-        one = take(make_table(1, seed=7), ITEM)
+        one = take(catalog_table(1, seed=7), ITEM)
         orders = [["a", "b", "c"], ["b", "c", "a"], ["c", "b", "a"]]
         rng, n = np.random.default_rng(0), 9000
         items = {name: values * n for name, values in one.items()}
@@ -183,7 +169,7 @@ class TestOrder:
 class TestError:
     def test_is_that_of_effects_where_there_is_nothing_else(self, items):
         schema = sf.Schema([sf.Categorical("user"), sf.Numerical("price", sf.MinMax(), sf.BSpline(4))])
-        fitted = make_fitted(sf.FFM(k=3), schema)
+        fitted = catalog_model(sf.FFM(k=3), schema)
         fitted.params["linear"][:] = fitted.params["bias"][:] = 0.0
         index = sf.ItemIndex(fitted, {"price": items["price"]}, ids=range(400), form="effects")
         slots = fitted.encoder.encode({"price": items["price"], "user": ["a"] * 400})
@@ -199,11 +185,11 @@ class TestTables:
         assert len(tables["ad"]) == 1 + 30
         assert len(tables["tags"]) == 1 + 5
         assert len(tables["price"]) == ffm.encoder.schema["price"].layout.n_features
-        three = {**take(make_table(3, seed=1), ITEM), "ad": ["ad1", "ad2", "never"]}
+        three = {**take(catalog_table(3, seed=1), ITEM), "ad": ["ad1", "ad2", "never"]}
         few = sf.ItemIndex(ffm, three, ids=range(3), form="effects")
         table = dict(zip(ITEM, few._catalog.store.tables, strict=True))["ad"]
         assert len(table) == 3
-        few.add({**take(make_table(2, seed=1), ITEM), "ad": ["ad2", "ad7"]}, ids=[7, 8])
+        few.add({**take(catalog_table(2, seed=1), ITEM), "ad": ["ad2", "ad7"]}, ids=[7, 8])
         assert len(table) == 4
         few.remove([0, 1, 2, 7, 8])
         assert len(few) == 0
@@ -212,7 +198,7 @@ class TestTables:
         n = 9000
         table = {"user": ["a", "b", "c"] * (n // 3), "ad": [f"ad{i}" for i in range(n)]}
         schema = sf.Schema([sf.Categorical("user"), sf.Categorical("ad")])
-        fitted = make_fitted(sf.FFM(k=3), schema, table)
+        fitted = catalog_model(sf.FFM(k=3), schema, table)
         index = sf.ItemIndex(fitted, {"ad": table["ad"][:10]}, ids=range(10), form="effects")
         for first, last in ((10, 100), (100, 5000), (5000, n)):
             index.add({"ad": table["ad"][first:last]}, ids=range(first, last))
@@ -251,13 +237,13 @@ class TestChoice:
 
     def test_is_made_where_nothing_else_is_said(self, ffm, items):
         assert sf.ItemIndex(ffm, items, ids=range(400)).form == "vectors"
-        wide = make_fitted(sf.FFM(k=16))
+        wide = catalog_model(sf.FFM(k=16))
         assert sf.ItemIndex(wide, items, ids=range(400)).form == "effects"
         assert sf.ItemIndex(wide, items, ids=range(400), form="vectors").form == "vectors"
         assert sf.ItemIndex(wide, items, ids=range(400), dtype="int8").form == "vectors"
 
     def test_products_of_table_rows_have_vectors_only(self, items):
-        fitted = make_fitted(sf.HigherOrderFM(k=3, order=3))
+        fitted = catalog_model(sf.HigherOrderFM(k=3, order=3))
         with pytest.raises(ValueError, match=r'HigherOrderFM\(k=3, order=3\) multiplies several .* form="vectors"'):
             sf.ItemIndex(fitted, items, ids=range(400), form="effects")
 
@@ -308,7 +294,7 @@ class TestFiles:
                 sf.ItemIndex.load(tmp_path / "items.sfi", ffm, mmap=mmap)
 
     @pytest.mark.parametrize("place", [-1, 2**31 - 1, -(2**31), 50])
-    def test_places_outside_of_tables_are_cut_off(self, ffm, index, contexts, tmp_path, monkeypatch, place):
+    def test_indices_outside_of_tables_are_cut_off(self, ffm, index, contexts, tmp_path, monkeypatch, place):
         """Nothing verifies them: a kernel that followed them would read elsewhere."""
         shape = index._catalog.store.starts.values.shape
         forge(monkeypatch, "starts", lambda starts: np.full(shape, place, np.int32).view(np.uint8))
@@ -325,7 +311,7 @@ class TestFiles:
         index.save(tmp_path / "items.sfi")
         again = sf.ItemIndex.load(tmp_path / "items.sfi", ffm)
         assert again.form == "effects"
-        more = take(make_table(50, seed=9), ITEM)
+        more = take(catalog_table(50, seed=9), ITEM)
         for one in (index, again):
             one.update(more, ids=range(50))
             one.add({**more, "ad": ["ad29"] * 50}, ids=range(1000, 1050))

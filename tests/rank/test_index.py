@@ -11,64 +11,25 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
-from splinefm.learn.losses import Loss
-from splinefm.model.family import formula_scores, init_params
+import support
+from splinefm.model.family import formula_scores
 from splinefm.rank import catalog as ranking_catalog
 from splinefm.rank import store as ranking_store
 from splinefm.rank.ids import Groups, Ids, read_keys
-from splinefm.rank.store import Vectors, pack
+from splinefm.rank.store import VectorStore, pack
+from support import mixed_schema, mixed_table, one_of_each, take_rows
 
-MODELS = [
-    sf.FM(k=4),
-    sf.FwFM(k=4),
-    sf.LowRankFwFM(k=4, rank=2),
-    sf.FmFM(k=(3, 4, 2, 4, 3, 1)),
-    sf.FFM(k=4),
-    sf.HigherOrderFM(k=4, order=3),
-]
+MODELS = one_of_each(6)
+EXACT: dict[tuple[int, int, str], tuple[object, object, np.ndarray]] = {}
 CONTEXT, ITEM = ("x", "tags", "user"), ("kind", "z", "words")
-SCHEMA = sf.Schema(
-    [
-        sf.Numerical("x", sf.MinMax(), sf.BSpline(5), special=[0.0, "negative"]),
-        sf.Categorical("kind"),
-        sf.MultiValued("tags"),
-        sf.Numerical("z", sf.MinMax(), sf.MultiResolution((2, 4), degree=2), reduction="identity"),
-        sf.Categorical("user"),
-        sf.MultiValued("words", reduction="identity"),
-    ]
-)
-
-
-def make_table(n, seed=0):
-    rng = np.random.default_rng(seed)
-    words = [list(rng.choice(list("abcd"), rng.integers(0, 4), replace=False)) for _ in range(n)]
-    return {
-        "x": [[0.0, -1.0, None, float(rng.random() + 0.01)][int(c)] for c in rng.choice(4, n, p=[0.1, 0.1, 0.2, 0.6])],
-        "kind": [[None, "u", "v", "w"][int(c)] for c in rng.integers(0, 4, n)],
-        "tags": [None if rng.random() < 0.1 else words[i] for i in range(n)],
-        "z": [None if rng.random() < 0.1 else float(rng.normal()) for _ in range(n)],
-        "user": [str(rng.integers(0, 9)) for _ in range(n)],
-        "words": words[::-1],
-    }
-
-
-def take(table, rows, names=CONTEXT + ITEM):
-    return {name: [table[name][i] for i in rows] for name in names}
 
 
 def row_of(table, i):
     return {name: table[name][i] for name in CONTEXT}
 
 
-def random_fitted(model, schema=SCHEMA, table=None, seed=1):
-    rng = np.random.default_rng(seed)
-    encoder = sf.fit_encoder(schema, make_table(60) if table is None else table)
-    params = init_params(model, encoder.layout, rng)
-    for name, values in params.items():
-        changed = values + rng.normal(0, 0.4, values.shape).astype(np.float32)
-        # What an FmFM pads shorter vectors with stays zero.
-        params[name] = np.where(values == 0, values, changed) if name == "factors" else changed
-    return sf.Fitted(encoder, model, params, Loss())
+def random_fitted(model, schema=None, table=None):
+    return support.random_fitted(model, schema or mixed_schema(), table or mixed_table(60))
 
 
 def crossed(context, items):
@@ -77,7 +38,14 @@ def crossed(context, items):
 
 
 def exact_scores(fitted, context, items):
-    """Scores of all items by the formula, in float64."""
+    """Return scores of all items by the formula, in float64; several tests ask for the same."""
+    key = id(fitted), id(items), str(context)
+    if key not in EXACT:  # with the objects, so that nothing else gets their ids
+        EXACT[key] = fitted, items, _exact_scores(fitted, context, items)
+    return EXACT[key][2]
+
+
+def _exact_scores(fitted, context, items):
     return formula_scores(fitted.model, fitted.params, fitted.encoder.encode(crossed(context, items)))
 
 
@@ -95,12 +63,12 @@ def check_best(found, ids, scores, k, tolerance=2e-5):
 
 @pytest.fixture(scope="module")
 def items():
-    return take(make_table(300, seed=2), range(300), ITEM)
+    return take_rows(mixed_table(300, seed=2), range(300), ITEM)
 
 
 @pytest.fixture(scope="module")
 def contexts():
-    return take(make_table(12, seed=3), range(12), CONTEXT)
+    return take_rows(mixed_table(12, seed=3), range(12), CONTEXT)
 
 
 BOTH = [(model, form) for model in MODELS for form in ("vectors", "effects")]
@@ -159,7 +127,7 @@ class TestEveryModel:
     @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
     def test_scores_are_within_the_stated_bound(self, fitted, model_form, items, contexts, dtype):
         if dtype != "float32" and model_form == "effects":
-            with pytest.raises(ValueError, match=r'is for dtype="float32", got .*; use form="vectors"'):
+            with pytest.raises(ValueError, match=r'needs dtype="float32", got .*; use form="vectors"'):
                 sf.ItemIndex(fitted, items, ids=IDS, dtype=dtype, form=model_form)
             return
         index = sf.ItemIndex(fitted, items, ids=IDS, dtype=dtype, form=model_form)
@@ -176,8 +144,8 @@ class TestEveryModel:
 
     @pytest.mark.parametrize("side", [("x",), ("x", "kind", "tags", "z", "user"), ("words",)])
     def test_any_fields_can_be_the_items(self, fitted, model_form, side):
-        table = make_table(40, seed=5)
-        index = sf.ItemIndex(fitted, take(table, range(40), side), ids=range(40), form=model_form)
+        table = mixed_table(40, seed=5)
+        index = sf.ItemIndex(fitted, take_rows(table, range(40), side), ids=range(40), form=model_form)
         rest = [name for name in CONTEXT + ITEM if name not in side]
         context = {name: table[name][7] for name in rest}
         mixed = {name: table[name] if name in side else [context[name]] * 40 for name in CONTEXT + ITEM}
@@ -187,7 +155,7 @@ class TestEveryModel:
         assert set(index.context_fields) == set(rest)
 
     def test_a_context_may_have_no_fields(self, fitted, model_form):
-        table = make_table(40, seed=5)
+        table = mixed_table(40, seed=5)
         index = sf.ItemIndex(fitted, table, ids=range(40), form=model_form)
         scores = formula_scores(fitted.model, fitted.params, fitted.encoder.encode(table))
         check_best(index.top_k({}, 5), range(40), scores, 5)
@@ -209,7 +177,7 @@ class TestOrder:
                 assert index.top_k(context, k)[0].tolist() == ids[best[:k]].tolist()
 
     def test_more_ties_than_a_search_keeps(self, fwfm, form, contexts):
-        n = 3 * ranking_store._SPARE + 17
+        n = 3 * ranking_store._LEAST_TIES + 17
         ids = np.random.default_rng(0).permutation(n)
         kinds = np.where(ids % 1000 == 5, "u", "v")
         index = sf.ItemIndex(fwfm, {"kind": kinds, "z": [0.5] * n, "words": [["a"]] * n}, ids=ids, form=form)
@@ -272,7 +240,7 @@ class TestSizes:
 
     def test_a_table_of_one_row_is_one_context(self, index, contexts):
         ids, scores = index.top_k(row_of(contexts, 4), 10)
-        again, scores_again = index.top_k(take(contexts, [4], CONTEXT), 10)
+        again, scores_again = index.top_k(take_rows(contexts, [4], CONTEXT), 10)
         assert ids.tolist() == again.tolist()
         np.testing.assert_allclose(scores, scores_again, rtol=1e-6)
 
@@ -292,7 +260,7 @@ class TestSizes:
     def test_many_contexts_are_answered_in_several_passes(self, index, fwfm, items, contexts, monkeypatch):
         monkeypatch.setattr(ranking_store, "_BATCH", 4)
         ids, _ = index.top_k(contexts, 5, threads=2)
-        monkeypatch.setattr(ranking_store, "_ROOM", 1)
+        monkeypatch.setattr(ranking_store, "_MOST_CANDIDATES", 1)
         again, _ = index.top_k(contexts, 5)
         assert ids.tolist() == again.tolist() == [index.top_k(row_of(contexts, i), 5)[0].tolist() for i in range(12)]
 
@@ -372,7 +340,7 @@ class TestContexts:
         assert (scores == expected_scores).all()
 
     def test_files(self, fwfm, tmp_path):
-        table = make_table(30, seed=8)
+        table = mixed_table(30, seed=8)
         frame = pd.DataFrame({"kind": table["kind"], "user": table["user"], "id": [f"n{i}" for i in range(30)]})
         frame.to_csv(tmp_path / "items.csv")
         schema = sf.Schema([sf.Categorical("kind"), sf.Categorical("user")])
@@ -396,7 +364,7 @@ class TestContexts:
         assert index.top_k({"x": float("nan"), "tags": [], "user": "unheard of"}, 9)[0].shape == (9,)
 
     def test_a_context_of_lists_only(self):
-        table = make_table(60)
+        table = mixed_table(60)
         words, tags = sf.MultiValued("words"), sf.MultiValued("tags")
         fitted = random_fitted(sf.FM(k=3), sf.Schema([words, tags, sf.Categorical("kind")]), table)
         index = sf.ItemIndex(fitted, {"kind": ["u", "v", "w"]}, ids=[1, 2, 3])
@@ -429,26 +397,26 @@ class TestBadInput:
         ("change", "message"),
         [
             ({"fitted": "model"}, "must be a sf.Fitted, got str"),
-            ({"items": {"price": [1.0]}}, "none of the fields of the model, which are 'x', 'kind'"),
+            ({"items": {"price": [1.0]}}, "items must have at least one of the model's fields, 'x', 'kind'"),
             ({"items": 3}, "cannot read a table from int"),
             ({"ids": "nr"}, "ids: no column 'nr'"),
-            ({"ids": [1, 2]}, "ids has 2 values, items has 3 rows"),
-            ({"ids": [1, 2, 3, 4]}, "ids has 4 values, items has 3 rows"),
-            ({"ids": [1, None, 3]}, "ids: number 1 is missing"),
-            ({"ids": [1, 2, 1]}, "ids: 1 is there twice"),
-            ({"ids": ["a", "b", "b"]}, "ids: 'b' is there twice"),
-            ({"ids": [0.5, 1.0, 2.0]}, "whole numbers or text, not double"),
-            ({"ids": [1, "a", 2]}, "whole numbers or text, all of one kind"),
+            ({"ids": [1, 2]}, "ids has 2 values, but items has 3 rows"),
+            ({"ids": [1, 2, 3, 4]}, "ids has 4 values, but items has 3 rows"),
+            ({"ids": [1, None, 3]}, "ids: id number 1 is missing"),
+            ({"ids": [1, 2, 1]}, "ids: 1 occurs twice"),
+            ({"ids": ["a", "b", "b"]}, "ids: 'b' occurs twice"),
+            ({"ids": [0.5, 1.0, 2.0]}, "integers or text, not double"),
+            ({"ids": [1, "a", 2]}, "must be all integers or all text"),
             ({"ids": np.array([1, 2, 2**64 - 1], np.uint64)}, "below 2^63"),
             ({"ids": ["a", "b\0", "c"]}, "NUL"),
             ({"ids": 5}, "must be a list or an array of ids, got 5"),
-            ({"ids": None}, "the ids of the items are missing"),
+            ({"ids": None}, "ids must be the name of a column or an array, got None"),
             ({"groups": "shelf"}, "groups: no column 'shelf'"),
-            ({"groups": ["a"]}, "groups has 1 values, items has 3 rows"),
+            ({"groups": ["a"]}, "groups has 1 values, but items has 3 rows"),
             ({"groups": [["a"], ["b"], ["c"]]}, "'groups' holds lists"),
             ({"dtype": "float64"}, "dtype must be one of"),
             ({"form": "both"}, "form must be one of 'auto', 'vectors', 'effects', got 'both'"),
-            ({"form": "effects", "dtype": "int8"}, 'form="effects" is for dtype="float32", got \'int8\'; use form='),
+            ({"form": "effects", "dtype": "int8"}, 'form="effects" needs dtype="float32", got \'int8\'; use form='),
             ({"threads": 0}, "threads must be at least 1"),
             ({"items": {"kind": ["u"] * 3, "z": ["?"] * 3, "words": [["a"]] * 3}}, "column 'z' should hold numbers"),
         ],
@@ -463,15 +431,15 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"context": {"x": 1.0, "tags": []}}, "the context lacks 'user'"),
-            ({"context": {"x": 1.0}}, "the context lacks 'tags', 'user'"),
+            ({"context": {"x": 1.0, "tags": []}}, "the context has no 'user'"),
+            ({"context": {"x": 1.0}}, "the context has no 'tags', 'user'"),
             (
                 {"context": pa.table({"x": [1.0], "tags": [["a"]], "usr": ["1"]})},
                 "no column 'user' in the table; nearest",
             ),
             ({"context": {"x": "high", "tags": [], "user": "1"}}, "column 'x' should hold numbers"),
             ({"context": {"x": 1.0, "tags": "a", "user": "1"}}, "column 'tags' holds text, not lists"),
-            ({"context": {"x": 1.0, "tags": [], "user": ["1"]}}, "'user' has list ['1']"),
+            ({"context": {"x": 1.0, "tags": [], "user": ["1"]}}, "'user' is list ['1']"),
             ({"context": {"x": float("inf"), "tags": [], "user": "1"}}, "column 'x' holds inf"),
             ({"context": {"x": 1.0, "tags": [], "user": object()}}, "the value of 'user' in the context"),
             ({"context": {"x": [1.0, 2.0], "tags": [[]], "user": ["1", "2"]}}, "columns must have the same length"),
@@ -480,11 +448,11 @@ class TestBadInput:
             ({"k": 2.5}, "k must be an integer of at least 1, got 2.5"),
             ({"k": True}, "k must be an integer of at least 1, got True"),
             ({"threads": 0}, "threads must be an integer of at least 1"),
-            ({"allowed": ["a"]}, "allowed: the ids of the index are whole numbers, got 'a'"),
-            ({"excluded": [0.5]}, "excluded must be whole numbers or text"),
+            ({"allowed": ["a"]}, "allowed: the ids of the index are integers, got 'a'"),
+            ({"excluded": [0.5]}, "excluded must be integers or text"),
             ({"allowed": 7}, "allowed must be a list or an array of ids"),
             ({"allowed": "7"}, "allowed must be a list or an array of ids"),
-            ({"excluded": [1, None]}, "excluded: number 1 is missing"),
+            ({"excluded": [1, None]}, "excluded: id number 1 is missing"),
             ({"group": "d"}, "the index has no 'd'; its groups: 'a', 'b', 'c'"),
             ({"group": ["a", "d"]}, "the index has no 'd'"),
             ({"group": [["a"]]}, "group"),
@@ -524,20 +492,20 @@ class TestParts:
     def test_int8_keeps_vectors_of_zeros_and_of_any_size(self):
         vectors = np.array([[0.0, 0.0], [1e-30, -1e-30], [1e30, 3.0], [0.1, 0.2]])
         packed = pack(vectors, "int8")
-        np.testing.assert_allclose(packed.meaning, vectors, atol=0.6 * np.abs(vectors).max() / 127)
-        assert np.abs(packed.meaning - vectors)[3].max() <= 0.2 / 127 * 0.51
-        assert packed.meaning[0].tolist() == [0.0, 0.0]
+        np.testing.assert_allclose(packed.decoded, vectors, atol=0.6 * np.abs(vectors).max() / 127)
+        assert np.abs(packed.decoded - vectors)[3].max() <= 0.2 / 127 * 0.51
+        assert packed.decoded[0].tolist() == [0.0, 0.0]
 
     @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
     def test_a_store_that_grows_keeps_what_it_has(self, dtype):
         rng = np.random.default_rng(0)
-        store, rows, kept = Vectors(5, dtype), [], []
+        store, rows, kept = VectorStore(5, dtype), [], []
         for n in (1, 63, 2, 5000, 1, 9000):
             packed = pack(rng.normal(size=(n, 5)), dtype)
             rows.append(store.reserve(n))
             store.write(rows[-1], packed)
             store.publish(rows[-1], np.zeros(n, np.float32))
-            kept.append(packed.meaning)
+            kept.append(packed.decoded)
         np.testing.assert_allclose(store.vectors(np.concatenate(rows)), np.concatenate(kept), rtol=1e-6)
         assert store.capacity < 3 * 14067
 

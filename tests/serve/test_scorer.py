@@ -23,18 +23,12 @@ from splinefm.encode.tables.columns import as_categories
 from splinefm.encode.transforms.families import FAMILIES
 from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.learn.losses import Loss
-from splinefm.model.family import formula_scores, init_params
-from splinefm.rank.tables import Part
+from splinefm.model.family import formula_scores
+from splinefm.rank.tables import FieldSubset
+from support import one_of_each, random_fitted
 
 NAN = math.nan
-MODELS = [
-    sf.FM(k=4),
-    sf.FwFM(k=4),
-    sf.LowRankFwFM(k=4, rank=2),
-    sf.FmFM(k=4),
-    sf.FFM(k=4),
-    sf.HigherOrderFM(k=4, order=3),
-]
+MODELS = one_of_each(16)
 NUMBERS = [0.0, 1.5, -3.0, 75.0, 7, True, None, NAN, 1e300, -1e300, 5e-324, 2**60]
 NUMBERS += [np.float32(0.3), np.int64(7), np.float64(NAN), np.uint8(3), np.bool_(True), Decimal("2.5")]
 NUMBERS += [datetime(1970, 1, 1, 0, 0, 3), date(1970, 1, 2), np.timedelta64(1500, "ms"), timedelta(seconds=2)]
@@ -105,7 +99,7 @@ def make_schema(reduction="sum"):
     )
 
 
-def make_table(schema, n=300, seed=0):
+def table_of(schema, n=300, seed=0):
     rng = np.random.default_rng(seed)
     table = {}
     for item in schema:
@@ -123,15 +117,6 @@ def make_table(schema, n=300, seed=0):
     return table
 
 
-def random_fitted(schema, model, table, loss=None, seed=1):
-    rng = np.random.default_rng(seed)
-    encoder = sf.fit_encoder(schema, table)
-    params = init_params(model, encoder.layout, rng)
-    for name, values in params.items():
-        params[name] = values + rng.normal(0, 0.3, values.shape).astype(np.float32)
-    return sf.Fitted(encoder, model, params, loss or Loss())
-
-
 def expected_score(fitted, row):
     """By the encoder and the formula in float64, of a table of one row."""
     slots = fitted.encoder.encode({name: [row[name]] for name in fitted.encoder.schema.names}, threads=1)
@@ -145,7 +130,7 @@ def random_rows(n, seed=0):
 
 def one_field(item, values, model=None):
     """A model of one field that is fitted to some values, and its scorer."""
-    fitted = random_fitted(sf.Schema([item]), model or sf.FM(k=4), {item.name: values})
+    fitted = random_fitted(model or sf.FM(k=4), sf.Schema([item]), {item.name: values})
     return fitted, fitted.scorer()
 
 
@@ -157,7 +142,7 @@ def reduction(request):
 @pytest.fixture(scope="module", params=MODELS, ids=lambda model: type(model).__name__)
 def fitted(request, reduction):
     schema = make_schema(reduction)
-    return random_fitted(schema, request.param, make_table(schema))
+    return random_fitted(request.param, schema, table_of(schema))
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +163,7 @@ def plain():
         ]
     )
     table = {"x": [0.0, 1.0], "sure": [0.0, 2.0], "c": ["a", "b"], "known": ["a", "b"], "tags": [["a"], ["b", "a"]]}
-    return random_fitted(schema, sf.FM(k=4), table)
+    return random_fitted(sf.FM(k=4), schema, table)
 
 
 GOOD = {"x": 0.5, "sure": 1.0, "c": "a", "known": "b", "tags": ["a"]}
@@ -190,7 +175,7 @@ class TestEveryModel:
             assert scorer(row) == pytest.approx(expected_score(fitted, row), rel=1e-5, abs=1e-5), row
 
     def test_scores_and_predictions_are_those_of_a_table(self, fitted, scorer):
-        table = make_table(fitted.encoder.schema, 100, seed=5)
+        table = table_of(fitted.encoder.schema, 100, seed=5)
         rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
         expected = fitted.scores(table)
         np.testing.assert_allclose([scorer(row) for row in rows], expected, rtol=1e-5, atol=1e-5)
@@ -215,7 +200,7 @@ def test_each_value_means_what_it_means_in_a_table(name, value, hostile):
 @pytest.mark.parametrize("fields", [tuple(range(16)), (1, 3, 5, 8), (0, 2, 6, 9, 14)], ids=str)
 def test_the_context_of_an_index_is_encoded_like_columns_of_one_value(fields, reduction):
     schema = make_schema(reduction)
-    part = Part(random_fitted(schema, sf.FM(k=4), make_table(schema)), fields)
+    part = FieldSubset(random_fitted(sf.FM(k=4), schema, table_of(schema)), fields)
 
     def feature_weights(slots):
         width = np.diff(slots.layout.weight_ptr)
@@ -233,7 +218,7 @@ def test_the_context_of_an_index_is_encoded_like_columns_of_one_value(fields, re
 @pytest.fixture(scope="module")
 def hostile():
     schema = make_schema()
-    fitted = random_fitted(schema, sf.FwFM(k=4), make_table(schema))
+    fitted = random_fitted(sf.FwFM(k=4), schema, table_of(schema))
     return fitted, fitted.scorer()
 
 
@@ -242,7 +227,7 @@ def hostile():
 def test_vectors_of_any_length(make, k):
     schema = sf.Schema([sf.Numerical("x", sf.MinMax()), sf.Categorical("c"), sf.MultiValued("l", reduction="identity")])
     table = {"x": [0.0, 0.4, 1.0], "c": ["a", "b", "c"], "l": [["a"], ["b", "a"], []]}
-    fitted = random_fitted(schema, make(k=k), table)
+    fitted = random_fitted(make(k=k), schema, table)
     scorer = fitted.scorer()
     for x, c, names in ((0.3, "a", ["a", "b"]), (None, "new", []), (1.0, None, None), (0.9, "c", ["b", "b"])):
         row = {"x": x, "c": c, "l": names}
@@ -392,7 +377,7 @@ class TestCategories:
         names = ["a", "a\0", "\0a", "\0", "", "a\0b", "b"]
         table = {"c": names, "d": names[::-1]}
         schema = sf.Schema([sf.Categorical("c"), sf.Categorical("d", unseen="error")])
-        fitted = random_fitted(schema, sf.FM(k=4), table)
+        fitted = random_fitted(sf.FM(k=4), schema, table)
         rows = [{"c": c, "d": d} for c in [*names, None, "new\0"] for d in names]
         expected = [expected_score(fitted, row) for row in rows]
         scorer = fitted.scorer()
@@ -419,7 +404,7 @@ class TestLosses:
         "loss", [Loss("logistic"), Loss("squared", center=12.0, scale=3.0), Loss("poisson")], ids=lambda loss: loss.name
     )
     def test_the_link_is_that_of_the_loss(self, loss):
-        fitted = random_fitted(sf.Schema([sf.Categorical("c")]), sf.FM(k=4), {"c": ["a", "b", "c"]}, loss)
+        fitted = random_fitted(sf.FM(k=4), sf.Schema([sf.Categorical("c")]), {"c": ["a", "b", "c"]}, loss=loss)
         fitted.params["linear"][:] = [-800.0, 800.0, 0.0, 1.0, -30.0]
         scorer = fitted.scorer()
         for value in ("a", "b", "c", None, "unseen"):
@@ -428,7 +413,7 @@ class TestLosses:
             assert scorer({"c": value}, link=True) == scorer.predict({"c": value})
 
     def test_a_model_that_has_diverged_gives_nan_like_a_table(self):
-        fitted = random_fitted(sf.Schema([sf.Numerical("x", sf.MinMax())]), sf.FM(k=4), {"x": [0.0, 1.0]})
+        fitted = random_fitted(sf.FM(k=4), sf.Schema([sf.Numerical("x", sf.MinMax())]), {"x": [0.0, 1.0]})
         fitted.params["linear"][:] = np.nan
         assert math.isnan(fitted.scorer()({"x": 0.5}))
         assert np.isnan(fitted.scorer().many([{"x": 0.5}])).all()
@@ -547,7 +532,7 @@ class TestSharing:
 
         own = sf.Numerical("own", sf.CustomTransform(transform, np.asarray), sf.BSpline(4))
         schema = sf.Schema([sf.Categorical("c"), own, sf.Categorical("d")])
-        fitted = random_fitted(schema, sf.FwFM(k=4), {"c": ["a", "b"], "own": [0.0, 1.0], "d": ["a", "b"]})
+        fitted = random_fitted(sf.FwFM(k=4), schema, {"c": ["a", "b"], "own": [0.0, 1.0], "d": ["a", "b"]})
         scorer, row, other = fitted.scorer(), {"c": "a", "own": 0.3, "d": "b"}, {"c": "b", "own": 0.9, "d": "a"}
         expected = scorer(row)
         for interrupt in (lambda: scorer(other), lambda: scorer.many([other] * 20)):
@@ -580,7 +565,7 @@ class TestSharing:
             assert other.many([GOOD, GOOD]).tolist() == [scorer(GOOD)] * 2
 
     def test_the_scorer_keeps_what_it_needs(self, plain):
-        scorer = random_fitted(plain.encoder.schema, sf.FM(k=4), {name: [GOOD[name]] * 2 for name in GOOD}).scorer()
+        scorer = random_fitted(sf.FM(k=4), plain.encoder.schema, {name: [GOOD[name]] * 2 for name in GOOD}).scorer()
         first = scorer(GOOD)
         _ = [np.full(1000, np.nan, np.float32) for _ in range(1000)]  # would overwrite what was let go
         assert scorer(GOOD) == first

@@ -13,18 +13,10 @@ from scipy.interpolate import PPoly
 
 import splinefm as sf
 from splinefm.learn.losses import Loss
-from splinefm.model.family import formula_scores, init_params
+from splinefm.model.family import formula_scores
+from support import all_models, random_fitted, visits_schema, visits_table
 
-MODELS = [
-    sf.FM(k=4),
-    sf.FwFM(k=4),
-    sf.LowRankFwFM(k=4, rank=2),
-    sf.FmFM(k=4),
-    sf.FmFM(k=(2, 3, 4, 1, 2)),
-    sf.FFM(k=3),
-    sf.HigherOrderFM(k=4, order=2),
-    sf.HigherOrderFM(k=4, order=4),
-]
+MODELS = all_models(5)
 BASES = {
     "cubic": sf.BSpline(segments=7),
     "linear": sf.BSpline(segments=7, degree=1),
@@ -55,48 +47,21 @@ TRANSFORMS = {
     "log": sf.Log(),
     "custom": sf.CustomTransform(lambda x: x / 60.0, lambda u: u * 60.0),
 }
-N = 300
 SEGMENT = {"price": 3.0, "country": "FR", "tags": ["t1", "t2"], "device": "phone"}
 
 
-def make_table(rng, n=N):
-    return {
-        "recency": rng.gamma(2.0, 5.0, n) + 0.5,
-        "price": np.where(rng.random(n) < 0.2, np.nan, rng.normal(3.0, 2.0, n)),
-        "country": rng.choice(["US", "FR", "DE"], n, p=[0.6, 0.3, 0.1]).tolist(),
-        "tags": [rng.choice(["t1", "t2", "t3"], rng.integers(0, 3)).tolist() for _ in range(n)],
-        "device": rng.choice(["phone", "desk"], n).tolist(),
-    }
+def make_schema(basis="cubic", transform="minmax", **options):
+    return visits_schema(BASES[basis], TRANSFORMS[transform], **options)
 
 
-def make_schema(basis="cubic", transform="minmax", special=(0.0, ">= 999")):
-    return sf.Schema(
-        [
-            sf.Numerical("recency", TRANSFORMS[transform], BASES[basis], special=special),
-            sf.Numerical("price", sf.MinMax(), sf.BSpline(segments=4, degree=2)),
-            sf.Categorical("country"),
-            sf.MultiValued("tags", reduction="mean"),
-            sf.Categorical("device", min_count=2, unseen="neutral"),
-        ]
-    )
-
-
-def make_fitted(schema, table, model=MODELS[0], loss="logistic", seed=0):
-    """A model with random parameters of size one."""
-    rng = np.random.default_rng(seed)
-    encoder = sf.fit_encoder(schema, table)
-    params = init_params(model, encoder.layout, rng, 1.0)
-    for name in params:
-        if name.startswith("field_"):
-            params[name] = params[name] + rng.normal(0.0, 0.5, params[name].shape).astype(np.float32)
-    params["linear"] = rng.normal(size=encoder.layout.n_features).astype(np.float32)
-    params["bias"] = np.array([0.3], np.float32)
-    return sf.Fitted(encoder, model, params, Loss(loss, center=2.0, scale=3.0) if loss == "squared" else Loss(loss))
+def fitted_to(schema, table, model=MODELS[0], loss="logistic", seed=0):
+    loss = Loss(loss, center=2.0, scale=3.0) if loss == "squared" else Loss(loss)
+    return random_fitted(model, schema, table, loss=loss, seed=seed, scale=1.0, spread=0.5)
 
 
 @cache
 def fitted_of(basis="cubic", transform="minmax", model=MODELS[0]):
-    return make_fitted(make_schema(basis, transform), make_table(np.random.default_rng(1)), model)
+    return fitted_to(make_schema(basis, transform), visits_table(np.random.default_rng(1)), model)
 
 
 def rows_of(segment, **columns):
@@ -110,7 +75,7 @@ def without(*names):
 
 
 def segment_rows(n, rng=None):
-    table = make_table(rng or np.random.default_rng(5), n)
+    table = visits_table(rng or np.random.default_rng(5), n)
     del table["recency"]
     return table
 
@@ -207,8 +172,8 @@ class TestEveryModel:
 
     def test_the_mean_is_that_over_independent_draws(self, model):
         rng = np.random.default_rng(3)
-        table = make_table(rng, 12)
-        fitted = make_fitted(make_schema(), table, model)
+        table = visits_table(rng, 12)
+        fitted = fitted_to(make_schema(), table, model)
         curve = fitted.segment(without("price", "country"), "recency", rest="mean", background=table)
         z = np.array([1.0, 5.0, 20.0])
         recency, price, country = zip(*itertools.product(z, table["price"], table["country"]), strict=True)
@@ -217,7 +182,7 @@ class TestEveryModel:
         np.testing.assert_allclose(curve(z), expected, atol=1e-5, rtol=1e-5)
 
     def test_the_mean_over_the_training_rows_needs_no_background(self, model):
-        fitted, table = fitted_of(model=model), make_table(np.random.default_rng(1))
+        fitted, table = fitted_of(model=model), visits_table(np.random.default_rng(1))
         for named, along, values in [
             ({}, "recency", (Z,)),
             ({"country": "FR"}, "tags", ([[], ["t1"], ["t2", "t3"]],)),
@@ -334,14 +299,14 @@ class TestTokens:
 
     @pytest.mark.parametrize("special", [["negative", "> 50"], ["<= 0", ">= 50"]])
     def test_extrema_are_those_of_ordinary_values(self, special):
-        table = make_table(np.random.default_rng(1))
+        table = visits_table(np.random.default_rng(1))
         schema = sf.Schema(
             [
                 sf.Numerical("recency", sf.MinMax(-100.0, 100.0), special=special),
                 *list(make_schema())[1:],
             ]
         )
-        curves = sf.segments(make_fitted(schema, table), segment_rows(20), "recency")
+        curves = sf.segments(fitted_to(schema, table), segment_rows(20), "recency")
         for extremum in (curves.maximum(), curves.minimum()):
             assert ((extremum.at >= -1e-9) & (extremum.at <= 50 + 1e-9)).all()
         assert curves.maximum().value == pytest.approx(
@@ -375,14 +340,14 @@ class TestSegments:
     def test_many_segments_are_worked_on_in_chunks(self, monkeypatch):
         fitted, table = fitted_of(), segment_rows(50)
         whole = sf.segments(fitted, table, "recency")
-        monkeypatch.setattr("splinefm.view.segment._ROOM", 7 * 5 * 4)
-        np.testing.assert_allclose(sf.segments(fitted, table, "recency").rows, whole.rows, atol=1e-12)
+        monkeypatch.setattr("splinefm.view.segment._BATCH_SIZE", 7 * 5 * 4)
+        np.testing.assert_allclose(sf.segments(fitted, table, "recency").effects, whole.effects, atol=1e-12)
         assert_scores(whole(4.0), fitted, {**table, "recency": [4.0] * 50})
 
     def test_slices_and_loops(self):
         curves = sf.segments(fitted_of(), segment_rows(4), "recency")
         assert len(curves[1:3]) == 2 and len(list(curves)) == 4
-        assert curves[2].rows is not None and isinstance(curves[2].intercept, float)
+        assert curves[2].effects is not None and isinstance(curves[2].intercept, float)
         assert curves(np.ones((2, 3))).shape == (4, 2, 3) and curves[0](1.0).shape == ()
 
     def test_shapes_of_surfaces_broadcast(self):
@@ -414,11 +379,11 @@ def test_the_kept_mean_of_many_values_is_within_the_error_of_their_summary():
     schema = sf.Schema([sf.Numerical("x", sf.Quantile()), sf.Numerical("y", sf.Quantile())])
     statistics = sf.EncoderStatistics(schema)
     statistics.update(table)
-    fitted = make_fitted(schema, table)
+    fitted = fitted_to(schema, table)
     z = np.linspace(0.1, 5.0, 50)
     kept = fitted.segment({}, "x", rest="mean")(z)
     difference = np.abs(kept - fitted.segment({}, "x", rest="mean", background=table)(z)).max()
-    effects = fitted.segment({"x": 1.0}, "y").rows
+    effects = fitted.segment({"x": 1.0}, "y").effects
     assert 1e-9 < difference < 2 * statistics.fields[1].sketch.rank_error() * np.abs(effects).sum()
     assert difference < 1e-4
 
@@ -432,7 +397,7 @@ def test_where_scores_are_large_it_is_the_engine_that_rounds(model):
     schema = sf.Schema(
         [sf.Numerical(name, sf.Quantile()) if name.startswith("x") else sf.Categorical(name) for name in table]
     )
-    fitted = make_fitted(schema, table, model)
+    fitted = fitted_to(schema, table, model)
     fitted.params["factors"] *= np.float32(4.0)
     others = {name: values for name, values in table.items() if name != "x0"}
     found = np.diag(sf.segments(fitted, others, "x0")(table["x0"]))
@@ -446,17 +411,17 @@ def test_where_scores_are_large_it_is_the_engine_that_rounds(model):
 def test_a_model_of_one_field_has_a_segment_without_values():
     table = {"x": np.linspace(0.0, 9.0, 50)}
     for model in (sf.FM(k=2), sf.FFM(k=2), sf.FmFM(k=2), sf.FwFM(k=2), sf.HigherOrderFM(k=2)):
-        fitted = make_fitted(sf.Schema([sf.Numerical("x")]), table, model)
+        fitted = fitted_to(sf.Schema([sf.Numerical("x")]), table, model)
         assert_scores(fitted.segment({}, "x")(table["x"]), fitted, table)
 
 
 def test_other_fields_may_keep_their_vectors_apart():
-    table = make_table(np.random.default_rng(1))
+    table = visits_table(np.random.default_rng(1))
     fields = list(make_schema())
     fields[1] = sf.Numerical("price", sf.MinMax(), sf.BSpline(segments=4), reduction="identity")
     fields[3] = sf.MultiValued("tags", reduction="identity")
     for model in MODELS:
-        fitted = make_fitted(sf.Schema(fields), table, model)
+        fitted = fitted_to(sf.Schema(fields), table, model)
         assert_scores(fitted.segment(SEGMENT, "recency")(Z), fitted, rows_of(SEGMENT, recency=Z))
         with pytest.raises(ValueError, match=r"'price' has reduction=.*not in the span"):
             fitted.segment({"recency": 1.0, **without("price")}, "price")
@@ -467,12 +432,12 @@ def test_other_fields_may_keep_their_vectors_apart():
 def test_dates_are_raw_values_too():
     days = np.arange("2024-01-01", "2024-03-01", dtype="datetime64[D]")
     table = {"day": days, "c": ["a", "b"] * (len(days) // 2)}
-    fitted = make_fitted(sf.Schema([sf.Numerical("day"), sf.Categorical("c")]), table)
+    fitted = fitted_to(sf.Schema([sf.Numerical("day"), sf.Categorical("c")]), table)
     assert_scores(fitted.segment({"c": "a"}, "day")(days), fitted, {"day": days, "c": ["a"] * len(days)})
 
 
 def test_predictions_are_in_the_unit_of_the_target():
-    fitted = make_fitted(make_schema(), make_table(np.random.default_rng(1)), loss="squared")
+    fitted = fitted_to(make_schema(), visits_table(np.random.default_rng(1)), loss="squared")
     curve = fitted.segment(SEGMENT, "recency")
     np.testing.assert_allclose(curve(Z, link=True), 2.0 + 3.0 * curve(Z))
 

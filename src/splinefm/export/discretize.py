@@ -26,7 +26,6 @@ from splinefm.export.bin_edges import MOST_BINS, Spacing, adaptive_bins, given_b
 from splinefm.export.field_paths import FieldPath, field_features, is_steps
 from splinefm.export.score_bounds import Ruler, make_hulls
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import HigherOrderFM
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -219,7 +218,7 @@ def _check_numerical(fitted: Fitted, name: str) -> None:
         raise ValueError(missing_column_message(name, schema.names, where="the model"))
     if not isinstance(schema[name], Numerical):
         raise ValueError(f"{name!r} is a {type(schema[name]).__name__} field: it has categories, not bins")
-    if isinstance(fitted.model, HigherOrderFM) and max(schema[name].layout.units) > 0:
+    if not fitted.model.pairwise and max(schema[name].layout.units) > 0:
         raise ValueError(
             f'{name!r} has reduction="identity": products of three and more of its vectors are no function of one '
             'vector, so that there are no bins for it; fit with reduction="sum"'

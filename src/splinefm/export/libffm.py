@@ -41,10 +41,10 @@ from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.export.links import LINKS
-from splinefm.learn.container import check_destination, replacing
+from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
-from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+from splinefm.model.family import through
 
 Array = npt.NDArray[Any]
 Format = Literal["text", "binary"]
@@ -152,8 +152,8 @@ def export_libffm_rows(
 def _size(fitted: Fitted) -> tuple[int, int, int]:
     """Features, fields and length of the vectors of the libffm model."""
     layout = fitted.encoder.layout
-    width = fitted.params["factors"].shape[1]
-    return layout.n_features + 2, len(layout.fields) + 2, fitted.model.k if isinstance(fitted.model, FFM) else width
+    n_fields = len(layout.fields)
+    return layout.n_features + 2, n_fields + 2, fitted.model.part_size(n_fields)
 
 
 def _vectors(fitted: Fitted) -> Iterator[Array]:
@@ -176,42 +176,28 @@ def _block(fitted: Fitted, f: int, rows: slice, shape: tuple[int, int]) -> Array
     own = _own_weight(fitted, f)
     vectors = np.zeros((len(factors), m, k), np.float32)
     vectors[:, m - 2, 0] = fitted.params["linear"][rows]
-    if isinstance(fitted.model, FFM):
-        vectors[:, : m - 2] = factors.reshape(len(factors), m - 2, k)
-        if not own:
-            vectors[:, f] = 0.0
-        return vectors
     with np.errstate(all="ignore"):  # what is not finite is told later
         for e in range(m - 2):
-            vectors[:, e] = factors if e < f else own * factors if e == f else _turned(fitted, f, e, factors)
-    return vectors
-
-
-def _turned(fitted: Fitted, f: int, e: int, vectors: Array) -> Array:
-    """M_fe' v for f < e."""
-    model, params = fitted.model, fitted.params
-    if isinstance(model, FwFM):
-        return np.asarray(params["field_weights"][f, e] * vectors)
-    if isinstance(model, LowRankFwFM):
-        U = params["field_factors"].astype(np.float64)
-        return np.asarray(float(U[:, f] @ (params["field_scales"] * U[:, e])) * vectors)
-    if isinstance(model, FmFM):
-        return np.asarray(vectors.astype(np.float64) @ params["field_matrices"][f, e])
+            part = factors[:, fitted.model.columns(e)]
+            if e > f:  # M_fe' v; the vectors of field e meet it as they are
+                part = through(part, fitted.model.between(fitted.params, f, e))
+            vectors[:, e] = own * part if e == f else part
     return vectors
 
 
 def _own_weight(fitted: Fitted, f: int) -> np.float32:
     """What the vectors of a field are multiplied with where they meet each other: 0 if they do not."""
-    item, model, params = fitted.encoder.fields[f], fitted.model, fitted.params
-    if max(item.layout.units) == 0 or isinstance(model, LowRankFwFM):
+    item = fitted.encoder.fields[f]
+    if max(item.layout.units) == 0:
         return np.float32(0.0)
     way_out = f'fit with reduction="sum", or use {_onnx()}'
     if isinstance(item, Numerical):
         way_out = f"bins have no such pairs: export the result of {as_bins(item.name)}"
     problem = f'field {item.name!r} has reduction="identity", and libffm has no counterpart of the'
-    if isinstance(model, FmFM):
+    between = fitted.model.between(fitted.params, f, f)
+    if between.ndim:
         raise ValueError(f"{problem} matrix between two of its vectors; {way_out}")
-    weight = float(params["field_weights"][f, f]) if isinstance(model, FwFM) else 1.0
+    weight = float(between)
     if weight < 0:
         raise ValueError(f"{problem} negative weight ({weight:g}) between two of its vectors; {way_out}")
     return np.float32(math.sqrt(weight))
@@ -348,12 +334,10 @@ def _settings(part: Any) -> object:
 def _check(fitted: Fitted, raw: bool) -> None:
     check_fitted(fitted)
     model = fitted.model
-    if isinstance(model, HigherOrderFM) and model.order > 2:
+    if model.order > 2:
         raise ValueError(
             f"libffm has products of two fields only, {model!r} has products of up to {model.order}; use {_onnx()}"
         )
-    if not isinstance(model, FM | FwFM | LowRankFwFM | FmFM | FFM | HigherOrderFM):
-        raise ValueError(f"libffm has no counterpart of {model!r}")
     for f in range(len(fitted.encoder.fields)):
         _own_weight(fitted, f)
     n = _size(fitted)[0]

@@ -32,9 +32,8 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.special import Comparison
 from splinefm.encode.tables.names import quoted
 from splinefm.export.links import LINKS
-from splinefm.learn.container import sync_folder
+from splinefm.learn.files.container import sync_folder
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import FFM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 
 FloatArray = npt.NDArray[np.float64]
 Format = Literal["parquet", "csv"]
@@ -102,12 +101,12 @@ def _manifest(
     fitted: Fitted, fields: list[dict[str, Any]], files: dict[str, dict[str, Any]], interactions: str | None
 ) -> dict[str, Any]:
     model, loss = fitted.model, fitted.loss
-    settings = {"order": model.order} if isinstance(model, HigherOrderFM) else {}
+    settings = {} if model.pairwise else {"order": model.order}
     return {
         "format": FORMAT,
         "version": VERSION,
         "written_by": f"splinefm {sys.modules['splinefm'].__version__}",
-        "model": {"kind": type(model).__name__, "k": _vector_part(fitted), **settings},
+        "model": {"kind": type(model).__name__, "k": model.part_size(len(fitted.encoder.fields)), **settings},
         "vector_length": int(fitted.params["factors"].shape[1]),
         "bias": float(fitted.params["bias"][0]),
         "loss": {
@@ -121,11 +120,6 @@ def _manifest(
         "interactions": interactions,
         "files": files,
     }
-
-
-def _vector_part(fitted: Fitted) -> int:
-    """Numbers of a vector that meet those of one other field."""
-    return fitted.model.k if isinstance(fitted.model, FFM) else int(fitted.params["factors"].shape[1])
 
 
 def _plain(label: object) -> object:
@@ -208,22 +202,16 @@ def _table(fitted: Fitted, rows: npt.NDArray[np.integer], keys: dict[str, Any]) 
 
 def _interactions(fitted: Fitted) -> pa.Table | None:
     """What stands between the vectors of two fields; only `first` <= `second` is used. None: nothing."""
-    model, params = fitted.model, fitted.params
     n = len(fitted.encoder.fields)
-    first, second = np.triu_indices(n)
-    if isinstance(model, FmFM):
-        matrices = params["field_matrices"][first, second]
-        pair, i, j = (axis.ravel() for axis in np.indices(matrices.shape))
-        return pa.table({"first": first[pair], "second": second[pair], "i": i, "j": j, "weight": matrices.ravel()})
-    if isinstance(model, FwFM):
-        weights = params["field_weights"].astype(np.float64)
-    elif isinstance(model, LowRankFwFM):
-        U = params["field_factors"].astype(np.float64)
-        weights = U.T @ (params["field_scales"][:, None] * U)
-        np.fill_diagonal(weights, 0.0)
-    else:
+    if not fitted.model.field_shapes(n):
         return None
-    return pa.table({"first": first, "second": second, "weight": weights[first, second]})
+    first, second = np.triu_indices(n)
+    weights = fitted.model.between(fitted.params, first, second)
+    if weights.ndim == 1:
+        return pa.table({"first": first, "second": second, "weight": weights})
+    pair, i, j = (axis.ravel() for axis in np.indices(weights.shape))
+    numbers = weights.ravel().astype(np.float32)
+    return pa.table({"first": first[pair], "second": second[pair], "i": i, "j": j, "weight": numbers})
 
 
 def _check_steps(fitted: Fitted) -> None:

@@ -22,8 +22,8 @@ Row = Mapping[str, Any]
 class Scorer:
     """Scores single rows: everything that does not depend on the row is prepared once.
 
-    The scores are those of `Fitted.scores`, up to the rounding of float32. Several threads may use one scorer. It is
-    pickled as its model, and prepared anew when it is loaded.
+    The scores equal those of `Fitted.scores`, up to rounding in float32. Several threads may use one scorer. Pickling
+    stores the model, and loading prepares the scorer again.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ class Scorer:
     Attributes
     ----------
     slow_fields : tuple of str
-        Numerical fields that are not compiled, such as those with a `CustomTransform` or a `CustomBasis`: they work,
-        but take some tens of microseconds each.
+        Numerical fields that run in Python, such as those with a `CustomTransform` or a `CustomBasis`. Each takes some
+        tens of microseconds.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class Scorer:
         row : mapping of str to value
             A value for every field; None and NaN are missing values, other keys are ignored.
         link : bool
-            Return what the score stands for: a probability (logistic), mean (squared) or rate (Poisson).
+            Whether to return the prediction: a probability (logistic), mean (squared) or rate (Poisson).
         """
         try:
             return self._scorer.score(row, self._columns, self._readers, link)
@@ -108,7 +108,7 @@ class Scorer:
         return out
 
     def _explain(self, row: Any, error: Exception) -> None:
-        """Raise an error that says what is wrong with a row, if it is something that is known."""
+        """Raise an error that says what is wrong with a row, if the problem is a known one."""
         if not hasattr(row, "keys"):
             raise TypeError(
                 f'a row is a dict of values by column, such as {{"x": 1.0}}, got {type(row).__name__}; '
@@ -116,8 +116,10 @@ class Scorer:
             ) from error
         for name in self.fitted.encoder.schema.columns:
             if name not in row:
-                message = missing_column_message(name, [str(key) for key in row.keys()])  # noqa: SIM118
-                raise ValueError(f"{message.replace('in the table', 'in the row')}; a missing value is None") from error
+                message = missing_column_message(name, [str(key) for key in row.keys()], "column", "the row")  # noqa: SIM118
+                raise ValueError(f"{message}; a missing value is None") from error
         for item in self.fitted.encoder.fields:
             if isinstance(item, Numerical):
-                item.tokens(np.array([read_number(item, row[item.column])]))  # raises for numbers that it refuses
+                item.tokens(
+                    np.array([read_number(item, row[item.column])])
+                )  # raises for numbers that the field refuses

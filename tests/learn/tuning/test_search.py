@@ -22,14 +22,14 @@ KEEP_K = {"k": None}
 RATES = dict.fromkeys(("k", "batch_size", "l2", "smoothness", "segments", "degree", "transform"))
 
 
-def make_table(rows=300, seed=0):
+def clicks_table(rows=300, seed=0):
     rng = np.random.default_rng(seed)
     x, c = rng.normal(size=rows), rng.choice(["a", "b"], rows)
     y = np.sin(2 * x) + (c == "a") + 0.1 * rng.normal(size=rows)
     return {"x": x, "c": c, "y": y, "label": np.where(y + rng.logistic(size=rows) > 0.5, "yes", "no")}
 
 
-TABLE = make_table()
+TABLE = clicks_table()
 NUMBERS = {name: TABLE[name] for name in ("x", "c", "y")}
 LABELS = {name: TABLE[name] for name in ("x", "c", "label")}
 
@@ -119,7 +119,7 @@ class TestTables:
         assert labels.history["value"] == tuned.history["value"]
 
     def test_validation_is_a_table_of_ones_own(self):
-        other = make_table(200, seed=1)
+        other = clicks_table(200, seed=1)
         own = {name: other[name] for name in ("x", "c", "y")}
         tuned = sf.tune(regressor(), NUMBERS, "y", trials=2, space=KEEP_K, eval_set=own)
         error = tuned.estimator.predict(own) - own["y"]
@@ -156,7 +156,7 @@ class TestTables:
 
 class TestMetrics:
     def test_more_of_some_metrics_is_better(self):
-        rows = make_table(200, seed=1)
+        rows = clicks_table(200, seed=1)
         held_out = ({name: rows[name] for name in ("x", "c")}, rows["label"])
         X, y = {name: TABLE[name] for name in ("x", "c")}, TABLE["label"]
         tuned = sf.tune(classifier(), X, y, trials=4, space=KEEP_K, metric="auc", eval_set=held_out)
@@ -167,7 +167,7 @@ class TestMetrics:
     @pytest.mark.parametrize("metric", ["mae", "r2", "rmse"])
     def test_metrics_are_in_the_unit_of_the_target(self, metric):
         shifted = {**NUMBERS, "y": 100.0 + 10.0 * TABLE["y"]}
-        own = make_table(200, seed=1)
+        own = clicks_table(200, seed=1)
         held_out = {"x": own["x"], "c": own["c"], "y": 100.0 + 10.0 * own["y"]}
         tuned = sf.tune(regressor(), shifted, "y", trials=1, space=KEEP_K, metric=metric, eval_set=held_out)
         expected = getattr(metrics, metric)(held_out["y"], tuned.estimator.predict(held_out))
@@ -302,19 +302,19 @@ class TestRefusals:
             ({"timeout": "1h"}, "timeout must be"),
             ({"seed": -1}, "seed must be"),
             ({"metric": "auc"}, "metric must be one of loss, rmse, mae, r2 with the squared loss, got 'auc'"),
-            ({"prune": "median"}, "prune must be True, False or a pruner"),
-            ({"validation": 0}, "there are none; give validation a larger share"),
+            ({"prune": "median"}, "prune must be True, False or an Optuna pruner"),
+            ({"validation": 0}, "there are none; increase validation, for example to 0.2"),
             ({"validation": 1.5}, "validation must be a share"),
             ({"space": {"learningrate": [0.1]}}, "'learningrate', which cannot be tuned; nearest: 'learning_rate'"),
             ({"space": {"learningrate": None}}, "cannot be tuned"),
             ({"space": {"seed": [1, 2]}}, "cannot be tuned"),
             ({"space": {"k": []}}, "space\\['k'\\] is empty"),
             ({"space": {"k": [0]}}, "space\\['k'\\] has the value 0: k must be"),
-            ({"space": {"k": 4}}, "must be a list of values, a distribution of Optuna"),
-            ({"space": {"segments": [(8, 32)]}}, "a value is text, a number"),
+            ({"space": {"k": 4}}, "must be a list of values, an Optuna distribution"),
+            ({"space": {"segments": [(8, 32)]}}, "a value must be text, a number"),
             ({"space": {"segments": ["8-32"]}}, 'resolutions such as "8\\+32\\+128"'),
             ({"space": {"degree": [9]}}, "space\\['degree'\\] has the value 9: degree must be"),
-            ({"space": {"transform": ["rank"]}}, "transform is one of 'auto', 'quantile'"),
+            ({"space": {"transform": ["rank"]}}, "transform must be one of 'auto', 'quantile'"),
             ({"space": {"learning_rate": FloatDistribution(-1.0, 1.0)}}, "has the value -1.0: learning_rate must be"),
             ({"space": {"degree": IntDistribution(1, 7)}}, "has the value 7: degree must be"),
             ({"space": [("k", [4])]}, "space must be a mapping"),
@@ -327,7 +327,7 @@ class TestRefusals:
 
     def test_other_estimators_are_refused(self):
         for wrong in (sf.SplineFMRegressor, sf.FM(k=2), None):
-            with pytest.raises(TypeError, match=r"estimator must be such as sf\.SplineFMClassifier"):
+            with pytest.raises(TypeError, match=r"estimator must be a sf\.SplineFMClassifier"):
                 sf.tune(wrong, NUMBERS, "y")
 
     def test_a_target_that_is_not_there_is_told(self):

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import optuna
@@ -13,7 +14,7 @@ from optuna.trial import TrialState
 
 import splinefm as sf
 from splinefm.learn.tuning import optuna as studies
-from splinefm.learn.tuning import trials
+from splinefm.learn.tuning import processes, trials
 
 KEEP_K = {"k": None}
 ROWS = np.random.default_rng(0).normal(size=200)
@@ -103,14 +104,14 @@ class TestOtherTasks:
         tune(tmp_path / "study.journal", 1)
         with pytest.raises(ValueError, match=message) as caught:
             tune(tmp_path / "study.journal", 2, **change)
-        assert "the study 'y-FM' is of another task" in str(caught.value) and "study_name" in str(caught.value)
+        assert "the study 'y-FM' belongs to another task" in str(caught.value) and "study_name" in str(caught.value)
         assert len(open_study(tmp_path / "study.journal").trials) == 1
 
     def test_a_study_of_something_else_is_refused(self, tmp_path):
         with studies.quiet():
             study = optuna.create_study(study_name="y-FM", storage=studies.open_storage(tmp_path / "s.journal"))
             study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
-        with pytest.raises(ValueError, match=r"sf\.tune has not made it"):
+        with pytest.raises(ValueError, match=r"sf\.tune did not create it"):
             tune(tmp_path / "s.journal", 2)
 
 
@@ -144,7 +145,7 @@ class TestOthersAtWork:
         storage = tmp_path / "study.journal"
         tune(storage, 1)
         self.begin_trial(storage)
-        monkeypatch.setattr(studies, "_ALIVE_UNKNOWN", 1.0)
+        monkeypatch.setattr(processes, "_ALIVE_UNKNOWN", 1.0)
         assert studies.count_trials(open_study(storage)) == 2
         assert tune(storage, 2).history["state"] == ["complete", "complete"]
 
@@ -171,7 +172,7 @@ class TestOthersAtWork:
         storage = tmp_path / "study.journal"
         tune(storage, 1)
         self.begin_trial(storage, host="elsewhere", pid=1)
-        monkeypatch.setattr(studies, "_ALIVE_ELSEWHERE", 0.0)
+        monkeypatch.setattr(processes, "_ALIVE_ELSEWHERE", 0.0)
         assert tune(storage, 2).history["state"] == ["complete", "complete"]
 
     def test_the_settings_of_the_estimator_are_tried_even_if_the_first_trial_died(self, tmp_path, monkeypatch):
@@ -203,7 +204,7 @@ class TestOthersAtWork:
         assert tuned.history["state"] == ["complete", "failed"]
         assert tuned.study.trials[2].user_attrs["reason"] == "another process was faster"
 
-    def test_two_processes_share_a_study(self, tmp_path):
+    def test_two_processes_share_a_study(self, tmp_path, monkeypatch, capsys):
         code = """
             import numpy as np
             import splinefm as sf
@@ -213,12 +214,15 @@ class TestOthersAtWork:
             for name in ("study.journal", "study.db"):
                 print(sf.tune(estimator, table, "y", trials=4, storage=name, space={"k": None}).value)
         """
+        monkeypatch.chdir(tmp_path)
         command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        both = [subprocess.Popen(command, cwd=tmp_path, **pipes) for _ in range(2)]
-        results = [process.communicate(timeout=120) for process in both]
-        assert [process.returncode for process in both] == [0, 0], results
-        assert all(not errors for _, errors in results), results
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
+            # The second process is this one, which has loaded everything already: it waits until the other begins.
+            while not (tmp_path / "study.journal").exists() and other.poll() is None:
+                time.sleep(0.01)
+            exec(textwrap.dedent(code), {})
+            results = [other.communicate(timeout=120), tuple(capsys.readouterr())]
+        assert other.returncode == 0 and all(not errors for _, errors in results), results
         for name, *values in zip(("study.journal", "study.db"), *(out.split() for out, _ in results), strict=True):
             done = [trial for trial in open_study(tmp_path / name).trials if trial.state != TrialState.FAIL]
             assert len(done) == 4 and {trial.state for trial in done} <= {TrialState.COMPLETE, TrialState.PRUNED}
@@ -233,10 +237,10 @@ class TestRefusals:
         [
             ("study.txt", ValueError, r"'study.txt' must end in .db, .sqlite, .sqlite3 \(SQLite\) or .journal, .log"),
             ("study", ValueError, "must end in"),
-            ("nowhere/study.db", FileNotFoundError, "no folder 'nowhere'; make it first"),
+            ("nowhere/study.db", FileNotFoundError, "no folder 'nowhere'; create it first"),
             ("nowhere/study.journal", FileNotFoundError, "no folder 'nowhere'"),
             ("nosuchdb://me:secret@host/name", ValueError, r"cannot open the storage 'nosuchdb://me:\*\*\*@host/name'"),
-            (3, ValueError, "storage must be a path, an address or a storage of Optuna, got int"),
+            (3, ValueError, "storage must be a path, a URL or an Optuna storage, got int"),
         ],
     )
     def test_storages_that_cannot_be(self, storage, kind, message, tmp_path, monkeypatch):

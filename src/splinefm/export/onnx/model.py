@@ -16,9 +16,8 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.export.links import LINKS
 from splinefm.export.onnx.fields import field_units
 from splinefm.export.onnx.inputs import NO_INTEGER, check_export, missing_text
-from splinefm.learn.container import check_destination, replacing
+from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import FFM, FM, FmFM, HigherOrderFM, LowRankFwFM
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph
@@ -117,45 +116,32 @@ def _score(g: Graph, fitted: Fitted, units: str) -> str:
 
 def _interaction(g: Graph, fitted: Fitted, P: str) -> str:
     """Σ_{u<v} p_u' M p_v; see `splinefm.model.family`."""
-    model, unit_field = fitted.model, fitted.encoder.layout.unit_field
-    if isinstance(model, FM):
-        total = g("ReduceSum", P, np.array([1]), keepdims=0)
-        squares = g("ReduceSum", g("Mul", P, P), np.array([1]), keepdims=0)
-        twice = g("Sub", g("Mul", total, total), squares)
-        return g("Mul", g("ReduceSum", twice, np.array([1]), keepdims=0), np.float32(0.5))
-    if isinstance(model, HigherOrderFM):
+    model, unit_field, n_fields = fitted.model, fitted.encoder.layout.unit_field, len(fitted.encoder.fields)
+    if not model.pairwise:
         return _higher_order(g, P, len(unit_field), model.order)
-    if isinstance(model, FFM):
-        return _field_aware(g, P, model.k, unit_field, len(fitted.encoder.fields))
-    if isinstance(model, FmFM):
-        flat = g("Flatten", P, axis=1)
-        return _paired(g, flat, g("MatMul", flat, _block_matrix(fitted)), 1)
-    return _paired(g, P, g("MatMul", _unit_weights(fitted), P), 2)
+    if model.part_size(n_fields) < model.width(n_fields):
+        return _field_aware(g, P, model.part_size(n_fields), unit_field, n_fields)
+    if not model.field_shapes(n_fields):
+        return _sum_of_squares(g, P)
+    between = model.between_all(fitted.params, n_fields)[unit_field[:, None], unit_field]
+    between = (between.T * np.tri(len(unit_field), k=-1)).T.astype(np.float32)  # units u < v
+    if between.ndim == 2:
+        return _paired(g, P, g("MatMul", between, P), 2)
+    n = len(unit_field) * between.shape[2]
+    flat = g("Flatten", P, axis=1)
+    return _paired(g, flat, g("MatMul", flat, between.transpose(0, 2, 1, 3).reshape(n, n)), 1)
+
+
+def _sum_of_squares(g: Graph, P: str) -> str:
+    """½ (|Σ p_u|² - Σ |p_u|²)."""
+    total = g("ReduceSum", P, np.array([1]), keepdims=0)
+    squares = g("ReduceSum", g("Mul", P, P), np.array([1]), keepdims=0)
+    twice = g("Sub", g("Mul", total, total), squares)
+    return g("Mul", g("ReduceSum", twice, np.array([1]), keepdims=0), np.float32(0.5))
 
 
 def _paired(g: Graph, left: str, right: str, axes: int) -> str:
     return g("ReduceSum", g("Mul", left, right), np.arange(1, axes + 1), keepdims=0)
-
-
-def _unit_weights(fitted: Fitted) -> Array:
-    """r between units u < v, 0 elsewhere."""
-    params, unit_field = fitted.params, fitted.encoder.layout.unit_field
-    weights: Array
-    if isinstance(fitted.model, LowRankFwFM):
-        U = params["field_factors"].astype(np.float64)
-        weights = U.T @ (params["field_scales"][:, None] * U)
-        np.fill_diagonal(weights, 0.0)
-    else:
-        weights = params["field_weights"]
-    return np.triu(weights[unit_field[:, None], unit_field], 1).astype(np.float32)
-
-
-def _block_matrix(fitted: Fitted) -> Array:
-    """M between the numbers of units u < v, 0 elsewhere."""
-    unit_field, matrices = fitted.encoder.layout.unit_field, fitted.params["field_matrices"]
-    n, k = len(unit_field), matrices.shape[-1]
-    blocks = matrices[unit_field[:, None], unit_field] * np.triu(np.ones((n, n), np.float32), 1)[:, :, None, None]
-    return np.ascontiguousarray(blocks.transpose(0, 2, 1, 3).reshape(n * k, n * k))
 
 
 def _field_aware(g: Graph, P: str, k: int, unit_field: Array, n_fields: int) -> str:

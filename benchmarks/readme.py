@@ -1,0 +1,108 @@
+"""Write the tables of benchmarks/README.md from the results in benchmarks/results.
+
+A section `<!-- NAME -->` ... `<!-- end NAME -->` of the README gets the ratios and figures of results/NAME.json, which
+`python benchmarks/NAME.py --save` writes; without such a file the section says so.
+
+    python benchmarks/readme.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+SECTION = re.compile(r"<!-- (\w+) -->\n.*?<!-- end \1 -->", re.DOTALL)
+# Ratios above these are what the project aims at.
+GOALS: dict[str, dict[str, float]] = {
+    "encode": {"fit_vs_sklearn": 10, "encode_vs_sklearn": 10},
+    "train": {"fm_k16_vs_torch": 20, "fwfm_k16_vs_torch": 10, "ffm_k8_vs_torch": 10, "fmfm_k8_vs_torch": 5},
+    "libffm": {"k4_vs_libffm": 2, "k8_vs_libffm": 2},
+    "startup": {f"goal_{name}": 1 for name in ("import", "first_fit", "first_scorer", "first_topk")},
+    "rank": {"matvec_vs_topk": 0.67, "topk_vs_lightgbm": 300},
+    "single_row": {"p50_vs_lightgbm": 1},
+    "explain": {"predict_vs_shapley": 0.2},
+}
+
+
+def render(text: str, results: Path = HERE / "results") -> str:
+    """Return the README with every section filled from the results."""
+    return SECTION.sub(
+        lambda found: f"<!-- {found[1]} -->\n{section(found[1], results)}\n<!-- end {found[1]} -->", text
+    )
+
+
+def section(name: str, results: Path) -> str:
+    """Return ratios, figures and what they were measured on."""
+    path = results / f"{name}.json"
+    if not path.exists():
+        return f"No run is saved yet: `python benchmarks/{name}.py --save`."
+    result = json.loads(path.read_text())
+    return "\n\n".join([ratios_table(name, result["ratios"]), *figures_table(result["figures"]), provenance(result)])
+
+
+def ratios_table(name: str, ratios: dict[str, float]) -> str:
+    """Return a line for each ratio, with its goal."""
+    goals = GOALS.get(name, {})
+    lines = [
+        f"| `{key}` | {_number(value)} | {_number(goals[key]) if key in goals else ''} |"
+        for key, value in ratios.items()
+    ]
+    return "\n".join(["| ratio (above 1: ours is better) | measured | goal |", "|---|---|---|", *lines])
+
+
+def figures_table(figures: dict[str, Any]) -> list[str]:
+    """Return a table of the contenders that have figures of the same names, if there are any."""
+    rows = {name: value for name, value in figures.items() if isinstance(value, dict)}
+    flat = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+    tables = []
+    if flat:
+        tables.append("\n".join(["| figure | |", "|---|---|", *(f"| {key} | {_number(flat[key])} |" for key in flat)]))
+    if rows:
+        columns = list(dict.fromkeys(key for row in rows.values() for key, cell in row.items() if _is_cell(cell)))
+        header = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+        lines = [f"| {name} | {' | '.join(_cell(row.get(key)) for key in columns)} |" for name, row in rows.items()]
+        tables.append("\n".join([*header, *lines]))
+    return tables
+
+
+def provenance(result: dict[str, Any]) -> str:
+    """Return date, commit, machine and versions of a run."""
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    kind = "`--quick`" if result["quick"] else "full run"
+    return (
+        f"*{result['date']}, commit {result['commit']}, {kind}, {machine['processor']}, {machine['cores']} cores, "
+        f"load {machine['load']}; {versions}*"
+    )
+
+
+def _is_cell(value: object) -> bool:
+    return isinstance(value, int | float | str)
+
+
+def _cell(value: object) -> str:
+    return _number(value) if isinstance(value, int | float) else str(value or "")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def main() -> None:
+    """Write the README, or say whether it is up to date."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the README is not up to date")
+    options = parser.parse_args()
+    path = HERE / "README.md"
+    text = path.read_text()
+    if options.check:
+        raise SystemExit(int(render(text) != text))
+    path.write_text(render(text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A simulation of the paper's A/B test."""

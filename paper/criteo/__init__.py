@@ -1,0 +1,1 @@
+"""Criteo's display advertising data."""

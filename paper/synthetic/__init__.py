@@ -1,0 +1,1 @@
+"""Eight known curves of click probability: bins against splines."""

@@ -1,0 +1,1 @@
+"""California housing, Adult, Higgs and Song year."""

@@ -1,0 +1,52 @@
+"""Results of benchmarks: what `--save` writes, and that the README shows it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("_shared", "readme"))
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """The modules `readme` and `_shared`; the scripts find them beside themselves."""
+    monkeypatch.syspath_prepend(FOLDER)
+    import _shared
+    import readme
+
+    yield readme, _shared
+    for name in ("readme", "_shared"):
+        del sys.modules[name]
+
+
+def test_the_readme_is_up_to_date(benchmarks):
+    readme, _ = benchmarks
+    text = (FOLDER / "README.md").read_text()
+    assert readme.render(text) == text, "run python benchmarks/readme.py"
+    assert sorted(readme.SECTION.findall(text)) == SCRIPTS
+
+
+def test_saved_results_are_shown_with_their_origin(benchmarks, tmp_path):
+    readme, shared = benchmarks
+    figures = {"splinefm": {"fit_s": 0.5}, "sklearn": {"fit_s": 5123.4}, "rows": 1_000_000}
+    shared.save("encode", {"figures": figures, "ratios": {"fit_vs_sklearn": 12.345}}, True, tmp_path)
+    saved = json.loads((tmp_path / "encode.json").read_text())
+    assert saved["quick"] and saved["commit"] and saved["machine"]["cores"] >= 1 and "numpy" in saved["versions"]
+    text = readme.render(
+        "before\n<!-- encode -->\nold\n<!-- end encode -->\n<!-- rank -->\n<!-- end rank -->", tmp_path
+    )
+    assert "old" not in text and text.startswith("before\n")
+    assert "| `fit_vs_sklearn` | 12.3 | 10 |" in text
+    assert "| splinefm | 0.5 |" in text and "| sklearn | 5,123 |" in text and "| rows | 1,000,000 |" in text
+    assert saved["commit"] in text and "`python benchmarks/rank.py --save`" in text
+    assert readme.render(text, tmp_path) == text
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_results_say_what_they_were_measured_on(path):
+    result = json.loads(path.read_text())
+    assert result["benchmark"] == path.stem and path.stem in SCRIPTS
+    assert {"date", "commit", "machine", "versions", "quick", "figures", "ratios"} <= result.keys()
