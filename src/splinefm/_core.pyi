@@ -210,7 +210,7 @@ class RowScorer:
     def __init__(self, encoder: RowEncoder, model: str, k: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: float, link: str, center: float, scale: float) -> None: ...
 
     def score(self, row: object, columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool) -> float:
-        """The score of a row, or the prediction that it stands for."""
+        """The score of a row, or its prediction."""
 
     def many(self, rows: list[Any], columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
         """Scores of a list of rows, written to `out`."""

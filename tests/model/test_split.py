@@ -32,7 +32,7 @@ def test_every_item_meets_every_context_as_in_the_formula(case, items):
     split = Split(model, params, layout, items)
     context = split.context_side(split.part(slots, split.context))
     item = split.item_side(split.part(slots, items))
-    scores = split.bias + context.own[:, None] + item.own + context.vectors @ item.vectors.T
+    scores = split.bias + context.scores[:, None] + item.scores + context.vectors @ item.vectors.T
     assert item.vectors.shape == context.vectors.shape == (len(slots), split.length)
     for i in (3, 17):
         mixed = slots[np.arange(len(slots))]
@@ -69,7 +69,7 @@ def test_a_side_without_fields_has_no_vector():
     split = Split(model, random_params(model, layout), layout, tuple(range(5)))
     context = split.context_side(split.part(slots, ()))
     assert context.vectors.shape == (30, 0)
-    assert not context.own.any()
+    assert not context.scores.any()
 
 
 def test_no_rows_are_no_vectors():

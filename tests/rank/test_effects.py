@@ -135,10 +135,10 @@ class TestBothForms:
             return
         query, part = split.context_side(split.part(slots, split.context)).vectors, split.part(slots, own)
         total = np.zeros((20, 20))
-        for f, q in zip(own, split.row_queries(query), strict=True):
+        for f, q in zip(own, split.feature_queries(query), strict=True):
             first, last = split.layout.feature_ptr[f : f + 2]
             weights = dense(part, split.layout.n_features)[:, first:last]
-            total += q @ fitted.params["factors"][first:last, split.row_columns(f)].T @ weights.T
+            total += q @ fitted.params["factors"][first:last, split.feature_columns(f)].T @ weights.T
         np.testing.assert_allclose(total, query @ split.item_side(part).vectors.T, atol=1e-5)
 
 

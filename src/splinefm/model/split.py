@@ -20,10 +20,10 @@ from splinefm.model.towers import Towers
 
 
 class Side(NamedTuple):
-    """One side of a split: vectors of shape (n, length), and the linear part and interactions of the side alone."""
+    """One side of a split: vectors of shape (n, length), and scores of the side alone: linear part and interactions."""
 
     vectors: FloatArray
-    own: FloatArray
+    scores: FloatArray
 
 
 class _Units(NamedTuple):
@@ -39,7 +39,7 @@ class _Units(NamedTuple):
 class Split:
     """A model whose fields are divided into those of a context and those of an item.
 
-    The score of a context with an item is `bias + context.own + item.own + context.vectors · item.vectors`.
+    The score of a context with an item is `bias + context.scores + item.scores + context.vectors · item.vectors`.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Split:
     >>> split = Split(fitted.model, fitted.params, fitted.encoder.layout, items=(1,))
     >>> slots = fitted.encoder.encode(table)
     >>> context, item = split.context_side(split.part(slots, (0,))), split.item_side(split.part(slots, (1,)))
-    >>> scores = split.bias + context.own + item.own + (context.vectors * item.vectors).sum(axis=1)
+    >>> scores = split.bias + context.scores + item.scores + (context.vectors * item.vectors).sum(axis=1)
     >>> bool(np.allclose(scores, fitted.scores(table), atol=1e-5))
     True
     """
@@ -124,11 +124,11 @@ class Split:
         """Whether an item's vector is a weighted sum over its features; not if it has products of several units."""
         return self.model.pairwise or min(self.model.order - 1, len(self._item_units.unit_field)) <= 1
 
-    def row_columns(self, field: int) -> npt.NDArray[np.intp]:
+    def feature_columns(self, field: int) -> npt.NDArray[np.intp]:
         """Columns of the factors of an item's field that meet a context."""
         return np.zeros(0, np.intp) if self._towers is None else self._towers.item_columns(field)
 
-    def row_queries(self, vectors: FloatArray) -> list[FloatArray]:
+    def feature_queries(self, vectors: FloatArray) -> list[FloatArray]:
         """For each field of an item, what multiplies the numbers of its features: see `Towers.item_queries`."""
         if self._towers is None:
             return [np.zeros((len(vectors), 0))] * len(self.items)

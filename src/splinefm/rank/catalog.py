@@ -180,9 +180,9 @@ class Catalog:
         for at in range(0, len(slots), BLOCK):
             block = slots[at : at + BLOCK]
             side = self.split.item_side(block)
-            check_finite(side.vectors, side.own, "an item", self.store.dtype)
+            check_finite(side.vectors, side.scores, "an item", self.store.dtype)
             parts.append(self.store.pack(block, side.vectors))
-            offsets.append(side.own.astype(np.float32))
+            offsets.append(side.scores.astype(np.float32))
             maxima.update(self.meter.measure(side, parts[-1]))
         return _Block(self.store.join(parts), np.concatenate(offsets), maxima)
 

@@ -43,7 +43,7 @@ def effects_pay(split: Split, n_items: int | None) -> bool:
     n, reads, lookups = max(n_items or 0, _LEAST_ITEMS), 0, 0
     for f in split.items:
         layout = split.layout.fields[f]
-        reads += min(layout.n_features, n * sum(layout.widths)) * len(split.row_columns(f))
+        reads += min(layout.n_features, n * sum(layout.widths)) * len(split.feature_columns(f))
         lookups += n * sum(layout.widths)
     return split.is_linear and reads + _LOOKUP * lookups < n * split.length
 
@@ -144,7 +144,7 @@ class EffectStore(Store):
     def _table(self, f: int, item: Field) -> FeatureTable:
         first, factors = int(self.split.layout.feature_ptr[f]), self.split.params["factors"]
         is_compact = set(item.layout.widths) == {1}
-        return FeatureTable(factors, first, item.layout.n_features, self.split.row_columns(f), is_compact)
+        return FeatureTable(factors, first, item.layout.n_features, self.split.feature_columns(f), is_compact)
 
     @property
     def numbers_per_item(self) -> int:
@@ -230,7 +230,7 @@ class EffectStore(Store):
         queries = queries if n == 1 else queries[np.arange(TOGETHER) % n]
         first = self._first_effects()
         out = np.empty((first[-1], len(queries)), np.float32)
-        parts = self.split.row_queries(queries.astype(np.float64))
+        parts = self.split.feature_queries(queries.astype(np.float64))
         for table, part, at in zip(self.tables, parts, first, strict=False):
             TopK.effects_of(table.panels.values, table.n_padded, part.astype(np.float32), out[at:])
         return out

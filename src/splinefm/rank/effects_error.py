@@ -25,29 +25,29 @@ class EffectMeter(Meter):
 
     @cached_property
     def _probes(self) -> list[FloatArray]:
-        return self.split.row_queries(self.probes)
+        return self.split.feature_queries(self.probes)
 
     @cached_property
     def _reaches(self) -> list[FloatArray]:
         """Upper bounds of the numbers that a feature is multiplied with."""
-        return [part[0] for part in self.largest.row_queries(self.reach[None])]
+        return [part[0] for part in self.largest.feature_queries(self.reach[None])]
 
     def measure(self, items: Side, packed: Slots) -> Maxima:  # type: ignore[override]  # each form has its own
         """Measure items with exact vectors and offsets; offsets are stored in float32."""
-        rounded = items.own.astype(np.float32)
-        scores, sizes = np.repeat(rounded[:, None], len(self.probes), axis=1), np.abs(items.own)
+        rounded = items.scores.astype(np.float32)
+        scores, sizes = np.repeat(rounded[:, None], len(self.probes), axis=1), np.abs(items.scores)
         for i, f in enumerate(self.split.items):
             features, weight = _features_of(packed, i)
             known, index = np.unique(features, return_inverse=True)
             index = index.reshape(features.shape)
-            numbers = self.split.params["factors"][known][:, self.split.row_columns(f)]
+            numbers = self.split.params["factors"][known][:, self.split.feature_columns(f)]
             effects = numbers @ self._probes[i].T.astype(np.float32)
             reach = np.abs(numbers) @ self._reaches[i]
             for j in range(features.shape[1]):
                 scores += weight[:, j, None] * effects[index[:, j]]
                 sizes += np.abs(weight[:, j]) * reach[index[:, j]]
-        gap = items.vectors @ self.probes.T + items.own[:, None] - scores
-        nothing, parts = np.zeros(0), (rounded - items.own, sizes, gap.ravel())
+        gap = items.vectors @ self.probes.T + items.scores[:, None] - scores
+        nothing, parts = np.zeros(0), (rounded - items.scores, sizes, gap.ravel())
         return Maxima(nothing, nothing, *(float(largest_sizes(part)) for part in parts))
 
     @property

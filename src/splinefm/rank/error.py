@@ -109,7 +109,7 @@ class Meter:
 
     def measure(self, items: Side, packed: Packed) -> Maxima:
         """Measure items with exact vectors and offsets; offsets are stored in float32."""
-        (exact, offset), stored, rounded = items, packed.decoded, items.own.astype(np.float32)
+        (exact, offset), stored, rounded = items, packed.decoded, items.scores.astype(np.float32)
         scores = stored.astype(np.float32) @ self.probes.astype(np.float32).T + rounded[:, None]
         gap = exact @ self.probes.T + offset[:, None] - scores
         of_offsets = (largest_sizes(part) for part in (rounded - offset, offset, gap.ravel()))

@@ -236,7 +236,7 @@ class ItemIndex:
         """Vectors of encoded contexts, and the constants that they add to all scores."""
         sides = [self._split.context_side(slots[at : at + BLOCK]) for at in range(0, len(slots), BLOCK)]
         vectors = np.concatenate([np.zeros((0, self.length)), *(side.vectors for side in sides)])
-        constants = np.concatenate([np.zeros(0), *(side.own for side in sides)]) + self._split.bias
+        constants = np.concatenate([np.zeros(0), *(side.scores for side in sides)]) + self._split.bias
         check_finite(vectors, constants, "a context")
         return vectors.astype(np.float32), constants.astype(np.float32)
 

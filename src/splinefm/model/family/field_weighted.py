@@ -43,6 +43,7 @@ class FwFM(OneVector):
 
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
         """All ones: training starts from an FM."""
+        # DIFFERS: the authors' code draws the weights from N(0, 1).
         return {"field_weights": np.ones((n_fields, n_fields), np.float32)}
 
     def between(self, params: Params, f: Any, e: Any) -> FloatArray:

@@ -25,5 +25,6 @@ def unit_sums(table: npt.NDArray[np.floating], slots: Slots) -> FloatArray:
 def formula_scores(model: Model, params: Params, slots: Slots) -> FloatArray:
     """The score of every row by the formula, in float64: what every engine is tested against."""
     P = unit_sums(params["factors"], slots)
+    # DIFFERS: the linear part of the authors' FwFM is a dense vector on all field vectors, not a weight per feature.
     linear = unit_sums(params["linear"], slots).sum(axis=1)
     return np.asarray(params["bias"][0] + linear + model.interaction(P, params, slots.layout.unit_field))

@@ -68,6 +68,8 @@ def init_params(model: Model, layout: SlotLayout, rng: np.random.Generator, scal
     n_fields = len(layout.fields)
     scale *= np.sqrt(pace_of(n_fields))
     width = model.width(n_fields)
+    # DIFFERS: the authors' code draws the vectors of an FM from U(0, 1 / √k), all positive, so that scores of many
+    # fields start far from zero; and those of an FwFM from N(0, 0.01²).
     factors = rng.standard_normal((layout.n_features, width), np.float32)
     factors *= np.float32(scale / np.sqrt(model.part_size(n_fields)))
     for f, size in enumerate(model.vector_sizes(n_fields)):
