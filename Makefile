@@ -1,4 +1,4 @@
-# Two commands do everything on a machine with Python and make: `make demo` and `make test`.
+# On a machine with Python and make, two commands do everything: `make demo` and `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 JOBS ?= 2
 comma := ,
 
-# The compiler of the machine, or that of the `ziglang` package where there is none.
+# The machine's compiler or, if there is none, that of the `ziglang` package.
 COMPILER := $(shell command -v c++ || command -v g++ || command -v clang++)
 ifeq ($(COMPILER),)
 ZIG := $(VENV)/.zig
@@ -17,39 +17,49 @@ CONFIGURE = $(BIN)/cmake -G Ninja -S . --log-level=WARNING $(TOOLCHAIN) \
   -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-isa test-paper check format stub native wheel sanitize clean paper-quick
+.PHONY: help demo test test-isa test-paper check coverage docs format stub native wheel sanitize clean paper-quick
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: native  ## set up, then bins against splines on built-in data: a table, a picture, a model
+demo: native  ## set up, then compare bins and splines on built-in data: a table, a plot, a model
 	$(BIN)/splinefm demo --out build/demo
 
-# Bytecode is kept whatever the environment says: else each process that a test starts would compile the package.
-# Each of the two processes has a core: threads of BLAS would wait for each other.
-test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then all tests of the package (TORCH=1: also against torch; THOROUGH=1: many examples)
+# Keep bytecode whatever the environment says: otherwise each process that a test starts compiles the package.
+# Each of the two processes has one core: BLAS threads would wait for each other.
+test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then run all tests of the package (TORCH=1: also against torch; THOROUGH=1: more examples)
 	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
 
-test-paper: native $(VENV)/.test  ## tests of the experiments in paper/
+test-paper: native $(VENV)/.test  ## test the experiments in paper/
 	$(BIN)/python -m pytest --numprocesses 2 tests/paper
 
-# Ninja finds out by itself what has changed under cpp/; if nothing has, this takes a tenth of a second.
+# Ninja detects what changed under cpp/; if nothing did, this takes a tenth of a second.
 native: build/native/build.ninja  ## build the module from cpp/ into src/splinefm
 	@$(BIN)/cmake --build build/native --parallel $(JOBS) -- --quiet
 
-check: $(VENV)/.test build/check/build.ninja  ## format, lint, types, warnings of the compiler
+check: $(VENV)/.test build/check/build.ninja  ## format, lint, types, spelling, compiler warnings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/codespell $$(git ls-files)
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'cpp/*.?pp')
 	$(BIN)/cmake --build build/check --parallel $(JOBS) -- --quiet
+
+# Nothing is fetched: fonts are the system's, and search works from disk.
+docs: $(VENV)/.docs  ## build the documentation into build/docs; open build/docs/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo build/docs/index.html
+
+coverage: native $(VENV)/.test  ## run the tests and report the coverage of the Python code
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal --ignore tests/paper \
+	  --cov --cov-report=term --cov-report=html:build/coverage
 
 format: $(VENV)/.test  ## let ruff and clang-format rewrite the files
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $$(git ls-files 'cpp/*.?pp')
 
-stub: native $(VENV)/.test  ## write the types of the module, src/splinefm/_core.pyi
+stub: native $(VENV)/.test  ## write the types of the compiled module to src/splinefm/_core.pyi
 	$(BIN)/python -m nanobind.stubgen --quiet --module splinefm._core --pattern-file cpp/bindings/stub.patterns --output-file src/splinefm/_core.pyi
 
 wheel: $(VENV)/.ready  ## build a wheel into dist/
@@ -57,7 +67,7 @@ wheel: $(VENV)/.ready  ## build a wheel into dist/
 	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 	@ls -l dist
 
-test-isa: native $(VENV)/.test  ## tests of all kernels on each instruction set that the machine has
+test-isa: native $(VENV)/.test  ## test the kernels on each instruction set that the machine has
 	for isa in $$(PYTHONPATH=src $(BIN)/python -c 'from splinefm import _core; print(*_core.isas)'); do \
 	  echo "SPLINEFM_ISA=$$isa"; \
 	  SPLINEFM_ISA=$$isa $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal $(KERNEL_TESTS) || exit 1; \
@@ -65,15 +75,15 @@ test-isa: native $(VENV)/.test  ## tests of all kernels on each instruction set 
 
 KERNEL_TESTS := tests/native tests/model tests/serve/test_scorer.py tests/explain/test_explain.py tests/rank
 
-sanitize: sanitize-address sanitize-thread  ## tests of the loops on modules with sanitizers (needs GCC and its sanitizers)
+sanitize: sanitize-address sanitize-thread  ## test the loops with sanitizers (needs GCC and its sanitizers)
 
 sanitize-%: native $(VENV)/.test
-	$(if $(wildcard $(call runtime,$*)),$(call sanitized,$*),@echo "sanitize-$*: skipped, lib$(call letter,$*)san.so is not there (compiler: $(or $(COMPILER),none))")
+	$(if $(wildcard $(call runtime,$*)),$(call sanitized,$*),@echo "sanitize-$*: skipped, lib$(call letter,$*)san.so not found (compiler: $(or $(COMPILER),none))")
 
 letter = $(if $(filter address,$1),a,t)
 runtime = $(if $(COMPILER),$(shell $(COMPILER) -print-file-name=lib$(call letter,$1)san.so))
 
-# Threads do the same on every instruction set: the slowest is enough for them.
+# Threads behave the same on every instruction set: testing the slowest is enough.
 define sanitized
 	$(CONFIGURE) -B build/$1 -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS=-O1 \
 	  -DSPLINEFM_SANITIZE=$(if $(filter address,$1),address$(comma)undefined,$1) \
@@ -88,10 +98,10 @@ define sanitized
 	$(if $(filter address,$1),SPLINEFM_ISA=baseline $(call on_sanitized,$1,$(SANITIZED_baseline)))
 endef
 
-# The package is copied beside the module, and found before that in src/. Python itself is not sanitized, hence LD_PRELOAD.
-# A finding ends the process; what it has to say goes to files, since tests keep the standard error of children to themselves.
-# That of undefined behavior knows no files: hence --capture=sys.
-# Threads of OpenBLAS would look like races to the thread sanitizer, which does not see how they wait for each other.
+# The package is copied next to the module and found before the one in src/. Python itself is not sanitized, hence
+# LD_PRELOAD. A finding ends the process; its report goes to a file, because tests capture the standard error of their
+# children. The sanitizer for undefined behavior cannot write files: hence --capture=sys.
+# OpenBLAS threads would look like races to the thread sanitizer, which does not see how they synchronize.
 on_sanitized = OPENBLAS_NUM_THREADS=1 PYTHONPATH=$(abspath build/$1/package) SPLINEFM_SANITIZED=$1 \
   ASAN_OPTIONS=detect_leaks=0:log_path=$(abspath build/$1/reports)/a UBSAN_OPTIONS=print_stacktrace=1 \
   TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:log_path=$(abspath build/$1/reports)/t:suppressions=$(abspath cpp/thread.suppressions) \
@@ -99,7 +109,7 @@ on_sanitized = OPENBLAS_NUM_THREADS=1 PYTHONPATH=$(abspath build/$1/package) SPL
   $(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys --numprocesses $(JOBS) --dist worksteal $2; \
   status=$$?; if cat build/$1/reports/* 2>/dev/null; then exit 1; fi; exit $$status
 
-# Left out: a test whose time is that of the shap package, and, with threads, one that runs those of torch.
+# Left out: a test that is slow because of the shap package and, with threads, one that runs the threads of torch.
 SANITIZED_address := $(KERNEL_TESTS) tests/encode/test_loops.py tests/encode/fields/test_fields.py tests/encode/transforms/test_sketch.py \
   tests/encode/test_encoder.py --deselect tests/explain/test_explain.py::test_shapley_values_equal_those_of_the_shap_package
 SANITIZED_baseline := tests/model/test_engine.py tests/native/test_engine_border.py tests/native/test_explain_terms.py
@@ -107,20 +117,20 @@ SANITIZED_thread := tests/native tests/model/test_engine.py tests/serve/test_sco
   tests/rank/test_index.py tests/encode/test_encoder.py -k 'native or test_engine or thread or TestEveryModel' \
   --deselect tests/model/test_engine.py::TestCpuEngine::test_a_whole_gradient_is_that_of_automatic_differentiation
 
-paper-quick: native $(VENV)/.test  ## every experiment of paper/ on reduced settings (DATA=folder: read data there, else download)
+paper-quick: native $(VENV)/.test  ## run every experiment of paper/ with reduced settings (DATA=folder: read data there instead of downloading)
 	for name in synthetic tabular criteo ab; do \
 	  $(BIN)/python -m paper.$$name.run --quick $(if $(DATA),--data $(DATA)) || exit 1; \
 	done
 
-clean:  ## remove the environment, the module and caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the environment, the compiled module and caches
+	rm -rf $(VENV) build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f src/splinefm/_core*.so
 
-# A stamp per stage: a later stage adds packages to the same environment.
+# One stamp per stage: a later stage adds packages to the same environment.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# The package itself is read from src/: a line in a .pth file, which PYTHONPATH overrides.
+# The package itself is read from src/ through a .pth file, which PYTHONPATH overrides.
 $(VENV)/.ready: $(VENV)/bin/python pyproject.toml constraints.txt
 	SPLINEFM_FROM_SRC=1 SPLINEFM_ZIG= $(PIP) '.[plots,build]'
 	echo "$(abspath src)" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/splinefm-src.pth"
@@ -132,6 +142,10 @@ $(VENV)/.zig: $(VENV)/.ready
 
 $(VENV)/.test: $(VENV)/.ready
 	SPLINEFM_FROM_SRC=1 SPLINEFM_ZIG= $(PIP) '.[all,dev]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.ready
+	SPLINEFM_FROM_SRC=1 SPLINEFM_ZIG= $(PIP) '.[docs]'
 	touch $@
 
 $(VENV)/.torch: $(VENV)/.test

@@ -27,7 +27,7 @@ import pyarrow as pa
 from _shared import Result, california_housing, finish, make_parser, say
 
 import splinefm as sf
-from splinefm.cli.commands.demo import click_data
+from splinefm.cli.actions.demo import click_data
 from splinefm.learn.metrics import logloss, rmse
 
 BINS = 200

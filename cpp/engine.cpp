@@ -38,28 +38,28 @@ bool all_inside(const Shape& shape, const Data& data, std::int64_t first, std::i
     return wrong == 0;
 }
 
-const char* const WRONG_START = "start has table rows outside of the field of their window";
+const char* const WRONG_START = "start has features outside of the field of their window";
 
 }  // namespace
 
-OwnShape::OwnShape(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers row_ptr)
+OwnShape::OwnShape(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers feature_ptr)
     : weight_ptr(std::move(weight_ptr)), window_unit(std::move(window_unit)), unit_field(std::move(unit_field)),
-      window_ptr(std::move(window_ptr)), row_ptr(std::move(row_ptr)) {
+      window_ptr(std::move(window_ptr)), feature_ptr(std::move(feature_ptr)) {
     unit_ptr = check_windows(this->weight_ptr, this->window_unit, this->unit_field);
-    need(ascending(this->window_ptr) && ascending(this->row_ptr),
-         "window_ptr and row_ptr must begin at 0 and must not fall");
-    need(this->row_ptr.size() >= 2 && this->window_ptr.size() == this->row_ptr.size(),
-         "window_ptr and row_ptr must have a number more than there are fields");
+    need(ascending(this->window_ptr) && ascending(this->feature_ptr),
+         "window_ptr and feature_ptr must begin at 0 and must not fall");
+    need(this->feature_ptr.size() >= 2 && this->window_ptr.size() == this->feature_ptr.size(),
+         "window_ptr and feature_ptr must have a number more than there are fields");
     need(this->window_ptr.back() == n_windows(), "window_ptr must cover all windows");
     for (std::int64_t f = 0; f < n_fields(); ++f) {
         need(this->window_ptr[f] < this->window_ptr[f + 1], "every field needs a window");
         for (std::int32_t w = this->window_ptr[f]; w < this->window_ptr[f + 1]; ++w) {
             const std::int32_t width = this->weight_ptr[w + 1] - this->weight_ptr[w];
             need(this->unit_field[this->window_unit[w]] == f, "unit_field does not fit to the windows of the fields");
-            need(width >= 1 && width <= this->row_ptr[f + 1] - this->row_ptr[f],
+            need(width >= 1 && width <= this->feature_ptr[f + 1] - this->feature_ptr[f],
                  "a window is empty or longer than its field");
-            lowest.push_back(this->row_ptr[f]);
-            highest.push_back(this->row_ptr[f + 1] - width);
+            lowest.push_back(this->feature_ptr[f]);
+            highest.push_back(this->feature_ptr[f + 1] - width);
         }
     }
 }
@@ -71,7 +71,7 @@ Shape OwnShape::view(Model model, std::int64_t k, std::int64_t order, std::int64
     shape.unit_field = unit_field.data();
     shape.unit_ptr = unit_ptr.data();
     shape.window_ptr = window_ptr.data();
-    shape.row_ptr = row_ptr.data();
+    shape.feature_ptr = feature_ptr.data();
     shape.lowest = lowest.data();
     shape.highest = highest.data();
     shape.n_fields = n_fields();
@@ -88,7 +88,7 @@ Shape OwnShape::view(Model model, std::int64_t k, std::int64_t order, std::int64
 std::int64_t OwnShape::near_rows() const {
     std::int64_t most = 0;
     for (std::int64_t f = 0; f < n_fields(); ++f) {
-        const std::int64_t rows = row_ptr[f + 1] - row_ptr[f];
+        const std::int64_t rows = feature_ptr[f + 1] - feature_ptr[f];
         for (std::int32_t w = window_ptr[f]; w < window_ptr[f + 1]; ++w) {
             if (rows <= NEAR && weight_ptr[w + 1] - weight_ptr[w] == 4) most = std::max(most, rows);
         }
@@ -153,13 +153,13 @@ void Groups::check(const OwnShape& layout) const {
              std::is_sorted(group_ptr.begin(), group_ptr.end()) && group_ptr.back() == static_cast<std::int64_t>(n),
          "group_ptr does not fit to the fields");
     for (std::int64_t f = 0; f < shape.n_fields; ++f) {
-        std::int64_t row = shape.row_ptr[f];
+        std::int64_t row = shape.feature_ptr[f];
         for (std::int64_t group = group_ptr[f]; group < group_ptr[f + 1]; ++group) {
             need(begin[group] == row && end[group] >= row, "groups must lie end to end");
             need(order[group] >= 1 && order[group] <= 3, "the order of differences must be from 1 to 3");
             row = end[group];
         }
-        need(row == shape.row_ptr[f + 1], "groups must cover every field");
+        need(row == shape.feature_ptr[f + 1], "groups must cover every field");
     }
 }
 
@@ -213,8 +213,8 @@ Engine::Engine(std::shared_ptr<const OwnShape> own_layout, const Settings& own_s
     none.group_ptr.push_back(0);
     for (std::int64_t f = 0; f < shape.n_fields; ++f) {
         none.group_ptr.push_back(f + 1);
-        none.begin.push_back(shape.row_ptr[f]);
-        none.end.push_back(shape.row_ptr[f + 1]);
+        none.begin.push_back(shape.feature_ptr[f]);
+        none.end.push_back(shape.feature_ptr[f + 1]);
         for (auto* values : {&none.l2, &none.l2_linear, &none.smoothness}) values->push_back(0.0f);
         none.order.push_back(1);
         none.signs.insert(none.signs.end(), 4, 0.0f);
@@ -238,7 +238,7 @@ void Engine::make_touch() {
     const std::int64_t shares = is_ffm ? memory.work.n_shards : 1;  // each shard has places of its own
     std::vector<std::int64_t> places{0};
     for (std::int64_t f = 0; f < shape.n_fields; ++f) {
-        const std::int64_t n_rows = shape.row_ptr[f + 1] - shape.row_ptr[f];
+        const std::int64_t n_rows = shape.feature_ptr[f + 1] - shape.feature_ptr[f];
         std::int64_t room = std::min(n_rows * shares, settings.batch_size * layout->weights_of(f));
         const auto first = groups.smoothness.begin() + groups.group_ptr[f];
         const auto last = groups.smoothness.begin() + groups.group_ptr[f + 1];
@@ -249,7 +249,7 @@ void Engine::make_touch() {
     }
     if (places == ptr) return;
     need(places.back() <= std::numeric_limits<std::int32_t>::max(),
-         "a batch can touch too many table rows: it is too large");
+         "a batch can touch too many features: it is too large");
     ptr = std::move(places);
     const std::int64_t n = ptr.back();
     slot = Buffer<std::int32_t>(layout->n_rows());

@@ -2,7 +2,7 @@
 //
 // A batch goes through two phases, each cut into parts that threads take one by one:
 // 1. by rows, a tile at a time: the unit vectors P, score, loss and its slope, and the derivatives D of the score;
-// 2. by fields: slope · D is added to the gradients of the table rows of a field, and touched rows are updated.
+// 2. by fields: slope · D is added to the gradients of the features of a field, and touched rows are updated.
 // An FFM has no D: it adds up its gradients in the first phase, before which each has got a place: see kernels/ffm.hpp.
 //
 // Rows of a field belong to no other field, so that phase 2 needs no locks, and every sum has one order: the result
@@ -24,22 +24,22 @@ namespace splinefm {
 class OwnShape {
 public:
     using Numbers = std::vector<std::int32_t>;
-    OwnShape(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers row_ptr);
+    OwnShape(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers feature_ptr);
 
     // With vectors of k numbers, k times the number of fields in an FFM.
     Shape view(Model model, std::int64_t k, std::int64_t order, std::int64_t tile) const;
-    std::int64_t n_rows() const { return row_ptr.back(); }
-    std::int64_t n_fields() const { return static_cast<std::int64_t>(row_ptr.size()) - 1; }
+    std::int64_t n_rows() const { return feature_ptr.back(); }
+    std::int64_t n_fields() const { return static_cast<std::int64_t>(feature_ptr.size()) - 1; }
     std::int64_t n_units() const { return static_cast<std::int64_t>(unit_field.size()); }
     std::int64_t n_windows() const { return static_cast<std::int64_t>(window_unit.size()); }
     std::int64_t n_weights() const { return weight_ptr.back(); }
     // Weights of a row of data in field f.
     std::int64_t weights_of(std::int64_t f) const { return weight_ptr[window_ptr[f + 1]] - weight_ptr[window_ptr[f]]; }
-    // Most table rows of a field with splines that is summed near by.
+    // Most features of a field with splines that is summed near by.
     std::int64_t near_rows() const;
 
 private:
-    Numbers weight_ptr, window_unit, unit_field, unit_ptr, window_ptr, row_ptr, lowest, highest;
+    Numbers weight_ptr, window_unit, unit_field, unit_ptr, window_ptr, feature_ptr, lowest, highest;
 };
 
 // Numbers in D for a row, and in the gradients between fields.
@@ -60,7 +60,7 @@ private:
     Buffer<float> P, Z, A, vectors, linear, weight;
 };
 
-// Penalties on groups of table rows, checked against a layout.
+// Penalties on groups of features, checked against a layout.
 struct Groups {
     std::vector<std::int64_t> group_ptr, begin, end;
     std::vector<float> l2, l2_linear, smoothness;

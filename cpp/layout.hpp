@@ -1,6 +1,6 @@
 // Fields, units, windows, and rows of slots: how the loops see what crosses from data to model.
 //
-// Window w of row i owns table rows start[i, w] + j with weights weight[i, weight_ptr[w] + j]. All windows of a unit
+// Window w of row i owns features start[i, w] + j with weights weight[i, weight_ptr[w] + j]. All windows of a unit
 // are summed into one vector p_u, and the field of a unit says which parameters between fields apply. Views of arrays
 // that someone else owns; copy them by value into loops, a reference is read again and again.
 #pragma once
@@ -11,10 +11,10 @@ namespace splinefm {
 
 struct Layout {
     int n_fields, n_units, n_windows, n_weights;
-    const std::int32_t* row_ptr;     // field f owns table rows row_ptr[f] to row_ptr[f + 1] - 1
-    const std::int32_t* unit_field;  // the field of each unit
-    const std::int32_t* unit_ptr;    // unit u is the sum of windows unit_ptr[u] to unit_ptr[u + 1] - 1
-    const std::int32_t* weight_ptr;  // window w owns weights weight_ptr[w] to weight_ptr[w + 1] - 1
+    const std::int32_t* feature_ptr;  // field f owns features feature_ptr[f] to feature_ptr[f + 1] - 1
+    const std::int32_t* unit_field;   // the field of each unit
+    const std::int32_t* unit_ptr;     // unit u is the sum of windows unit_ptr[u] to unit_ptr[u + 1] - 1
+    const std::int32_t* weight_ptr;   // window w owns weights weight_ptr[w] to weight_ptr[w + 1] - 1
 };
 
 struct Slots {

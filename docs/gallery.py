@@ -1,4 +1,4 @@
-"""Make the pictures of docs/plots.md again: run its code in docs/images.
+"""Redraw the plots of the documentation: run the code of its pages in docs/images.
 
 python docs/gallery.py
 """
@@ -11,17 +11,19 @@ from pathlib import Path
 import matplotlib
 
 DOCS = Path(__file__).parent
+PAGES = ["plots.md", "concepts/why-splines.md"]
 
 
 def main() -> None:
     begin = time.perf_counter()
-    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / "plots.md").read_text(), flags=re.MULTILINE | re.DOTALL)
     os.chdir(DOCS / "images")
-    names: dict[str, object] = {}
     with matplotlib.rc_context({"savefig.dpi": 90}):
-        for block in blocks:
-            exec(compile(block, "docs/plots.md", "exec"), names)
-    for path in sorted(Path().glob("plots-*.png")):
+        for page in PAGES:
+            blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+            names: dict[str, object] = {}
+            for block in blocks:
+                exec(compile(block, f"docs/{page}", "exec"), names)
+    for path in sorted([*Path().glob("plots-*.png"), *Path().glob("concepts-*.png")]):
         print(f"{path}: {path.stat().st_size / 1024:.0f} KB")
     print(f"{time.perf_counter() - begin:.0f} s")
 

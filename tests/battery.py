@@ -459,7 +459,7 @@ class EngineBattery:
             for seed in range(4):
                 engine.step(slots, *make_targets("logistic", len(slots), seed))
             for params in (engine.params(), engine.params(averaged=True)):
-                for f, k in enumerate(model.sizes(5)):
+                for f, k in enumerate(model.vector_sizes(5)):
                     assert not params["factors"][layout.feature_ptr[f] : layout.feature_ptr[f + 1], k:].any()
                     assert (
                         not params["field_matrices"][f, :, k:].any() and not params["field_matrices"][:, f, :, k:].any()

@@ -57,7 +57,7 @@ def random_params(model, layout, seed=0, *, scale=0.8, spread=0.4, dtype=np.floa
         if name != "factors":
             params[name] = (values + rng.normal(0.0, spread, values.shape)).astype(dtype)
     if isinstance(model, sf.FmFM):
-        sizes = np.array(model.sizes(len(layout.fields)))
+        sizes = np.array(model.vector_sizes(len(layout.fields)))
         used = np.arange(sizes.max()) < sizes[:, None]
         params["field_matrices"] *= used[:, None, :, None] & used[None, :, None, :]
     return params

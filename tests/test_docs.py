@@ -1,15 +1,30 @@
-"""Every Python block of the README and the guide runs, page by page."""
+"""The documentation: its code runs, its links lead somewhere, its prose is wrapped, and no public name is missing."""
 
+import importlib
+import importlib.util
 import re
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+import splinefm as sf
+
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+# Those that have no code to run are checked for links and width alone.
+OTHERS = [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
+LINK = re.compile(r"\[([^\]\[]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+FENCE = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def name_of(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -18,12 +33,117 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), names)
 
 
-def test_links_inside_the_project_lead_somewhere():
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def anchors_of(page):
+    """Anchors of the headings of a page, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES + OTHERS, ids=name_of)
+def test_links_inside_the_project_lead_somewhere(page):
+    for _, target, anchor in LINK.findall(page.read_text()):
+        path = page.parent / target
+        if target.startswith("reference/"):
+            continue  # pages that docs/hooks.py makes
+        assert path.exists(), f"{page.name} links to {target}"
+        if anchor and path.suffix == ".md":
+            assert anchor[1:] in anchors_of(path), f"{page.name} links to {target}{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES + OTHERS, ids=name_of)
+def test_prose_is_wrapped_at_100_characters(page):
+    prose = FENCE.sub("", page.read_text()).splitlines()
+    long = [line for line in prose if len(line) > 100 and not line.startswith(("|", "!["))]
+    assert long == []
 
 
 def test_the_changelog_has_an_entry_for_what_is_coming():
-    unreleased = (ROOT / "CHANGELOG.md").read_text().split("## Unreleased")[1].split("\n## ")[0]
+    version = sf.__version__.split(".dev")[0]
+    unreleased = (ROOT / "CHANGELOG.md").read_text().split(f"\n## {version} (unreleased)\n")[1].split("\n## ")[0]
     assert re.search(r"^- \S", unreleased, flags=re.MULTILINE)
+
+
+def test_decisions_are_numbered_records_of_at_most_twelve_lines():
+    text = (DOCS / "decisions.md").read_text()
+    records = [part.split("\n## ")[0] for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]]
+    assert [record.split(".")[0] for record in records] == [str(i + 1) for i in range(len(records))]
+    for record in records:
+        title, *lines = [line for line in record.splitlines() if line.strip()]
+        assert len(lines) <= 12, title
+        assert lines[0].startswith("- **Context.** "), title
+        assert any(line.startswith("- **Decision.** ") for line in lines), title
+
+
+# The reference
+
+
+@pytest.fixture(scope="module")
+def site():
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("griffe")
+    spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_has_every_public_name_once_with_a_line(site):
+    names = [name for group in site.REFERENCE.values() for name in group.split()]
+    plots = [f"plots.{name}" for name in importlib.import_module("splinefm.plots").__all__]
+    assert sorted(names) == sorted([*sf.__all__, *plots])
+    table = site.reference_pages()["reference/index.md"]
+    for name in names:
+        assert re.search(
+            rf"^\| \[`sf\.{re.escape(name)}`\]\(\S+\) \| \S.* \| \[source\]\(\S+\) \|$", table, flags=re.MULTILINE
+        ), name
+
+
+def test_the_navigation_has_every_page(site):
+    yaml = pytest.importorskip("yaml")
+    sections = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    found = []
+    for section in sections:
+        for entry in section.values():
+            found += [entry] if isinstance(entry, str) else [page for item in entry for page in item.values()]
+    pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
+    assert sorted(found) == sorted([*pages, *site.OUTSIDE, *site.reference_pages()])
+
+
+def public_objects():
+    return [f"{value.__module__}.{value.__qualname__}" for value in (getattr(sf, name) for name in sf.__all__)]
+
+
+def test_docstrings_of_public_names_are_valid():
+    validate = pytest.importorskip("numpydoc.validate").validate
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["numpydoc_validation"]
+    left_out = set(settings["checks"]) - {"all"}
+    errors = [(name, *error) for name in public_objects() for error in validate(name)["errors"]]
+    assert [error for error in errors if error[1] not in left_out] == []
+
+
+# The walk through the package
+
+ARCHITECTURE = DOCS / "architecture.md"
+DEFINED = r"^\s*(def|class|struct|void|using)\s+{}\b"
+
+
+def test_names_of_the_walk_are_defined_where_it_says():
+    found = [(name, target) for name, target, _ in LINK.findall(ARCHITECTURE.read_text()) if "/src/" in f"/{target}"]
+    found += [(name, target) for name, target, _ in LINK.findall(ARCHITECTURE.read_text()) if "/cpp/" in target]
+    assert len(found) > 20
+    for name, target in found:
+        last = name.strip("`").split(".")[-1]
+        code = (ARCHITECTURE.parent / target).read_text()
+        assert re.search(DEFINED.format(re.escape(last)), code, flags=re.MULTILINE), f"{name} is not in {target}"
+
+
+def test_no_path_of_the_walk_goes_back():
+    order = {"encode": 0, "model": 1, "learn": 2}
+    sections = re.split(r"^## ", ARCHITECTURE.read_text(), flags=re.MULTILINE)[1:]
+    paths = [re.findall(r"^\d\. .*?(?=^\d\. |\n\n|\Z)", part, flags=re.MULTILINE | re.DOTALL) for part in sections]
+    paths = [path for path in paths if path]
+    assert len(paths) == 5
+    for path in paths:
+        folders = [re.search(r"src/splinefm/(\w+)/", target) for step in path for _, target, _ in LINK.findall(step)]
+        ranks = [order.get(folder[1], 3) for folder in folders if folder]
+        assert all(one <= next for one, next in pairwise(ranks)), path

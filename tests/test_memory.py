@@ -8,8 +8,8 @@ import pytest
 
 import splinefm as sf
 from splinefm import _memory as room
+from splinefm._checks import check_count
 from splinefm._memory import check_memory, free_memory
-from splinefm.encode.bases.splines import check_count
 from splinefm.encode.slots import FieldLayout, SlotLayout
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import check_model_memory, init_params

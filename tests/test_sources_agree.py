@@ -1,4 +1,4 @@
-"""A row has one score, whatever the source that it is read from."""
+"""A row has the same score, whatever source it is read from."""
 
 import datetime as dt
 
@@ -15,7 +15,7 @@ N = 400
 
 
 def make_frame(seed: int = 0) -> pd.DataFrame:
-    """Columns that other sources spell otherwise: codes with gaps, truth values, times, days, and a number."""
+    """Columns that other sources write in another way: codes with gaps, booleans, times, days, and a number."""
     rng = np.random.default_rng(seed)
     hours = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 24 * 800, N), unit="h")
     frame = pd.DataFrame(
@@ -58,7 +58,7 @@ SOURCES = {
     "all text": lambda frame, folder: (
         frame.astype(object).where(frame.notna(), None).map(lambda value: None if value is None else str(value))
     ),
-    "numbers for truth": lambda frame, folder: frame.assign(
+    "numbers for booleans": lambda frame, folder: frame.assign(
         flag=frame["flag"].astype(int), code=frame["code"].astype("Int64")
     ),
 }
@@ -92,7 +92,11 @@ def test_the_model_knows_what_its_names_spell(fitted):
 ROWS = {
     "typed": lambda row: row,
     "text": lambda row: {name: None if value is None else str(value) for name, value in row.items()},
-    "whole": lambda row: {**row, "flag": int(row["flag"]), "code": None if row["code"] is None else int(row["code"])},
+    "integers": lambda row: {
+        **row,
+        "flag": int(row["flag"]),
+        "code": None if row["code"] is None else int(row["code"]),
+    },
     "iso": lambda row: {**row, "seen_at": row["seen_at"].isoformat(), "day": row["day"].date()},
     "datetime": lambda row: {**row, "seen_at": row["seen_at"].to_pydatetime(), "day": row["day"].to_pydatetime()},
     "seconds": lambda row: {**row, "seen_at": row["seen_at"].timestamp()},

@@ -3,7 +3,7 @@
 import pytest
 
 from splinefm._wording import for_reader, in_bytes, on_command_line, setting, visible
-from splinefm.encode.tables.open import missing_column_message, nearest_names
+from splinefm.encode.tables.names import missing_column_message, nearest_names
 
 
 def test_control_characters_are_written_out():

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "bindings/arrays.hpp"
+#include "model_names.hpp"
 
 namespace splinefm::bindings {
 namespace {
@@ -30,10 +31,6 @@ Kind chosen(const std::array<const char*, N>& names, const std::string& name, co
         all += (i ? ", " : "") + std::string(names[i]);
     }
     throw nb::value_error((std::string(what) + " must be one of " + all + ", got '" + name + "'").c_str());
-}
-
-Model model_of(const std::string& name) {
-    return chosen<Model>(std::array{"fm", "fwfm", "low_rank", "fmfm", "ffm", "higher"}, name, "model");
 }
 
 Loss loss_of(const std::string& name) {
@@ -65,10 +62,10 @@ struct KeptEngine {
 
 std::shared_ptr<OwnShape> make_shape(In<std::int32_t> weight_ptr, In<std::int32_t> window_unit,
                                      In<std::int32_t> unit_field, In<std::int32_t> window_ptr,
-                                     In<std::int32_t> row_ptr) {
+                                     In<std::int32_t> feature_ptr) {
     return std::make_shared<OwnShape>(copy_of(weight_ptr, "weight_ptr"), copy_of(window_unit, "window_unit"),
                                       copy_of(unit_field, "unit_field"), copy_of(window_ptr, "window_ptr"),
-                                      copy_of(row_ptr, "row_ptr"));
+                                      copy_of(feature_ptr, "feature_ptr"));
 }
 
 void make_engine(KeptEngine* self, std::shared_ptr<OwnShape> shape, const std::string& model, std::int64_t k,
@@ -87,7 +84,7 @@ void make_engine(KeptEngine* self, std::shared_ptr<OwnShape> shape, const std::s
     bias.check("bias", 1, adam, false);
     linear.check("linear", n_rows, adam, averaged);
     factors.check("factors", n_rows * view.width, adam, averaged);
-    need(!averaged || static_cast<std::int64_t>(last.size()) == n_rows, "last must have a number for every table row");
+    need(!averaged || static_cast<std::int64_t>(last.size()) == n_rows, "last must have a number for every feature");
     need(static_cast<std::int64_t>(R.size()) >= copied_weights(settings.model, view) &&
              static_cast<std::int64_t>(M.size()) >= copied_matrices(settings.model, view),
          "R or M is too short");
@@ -202,7 +199,7 @@ Array<float> scores(const OwnShape& shape, const std::string& model, std::int64_
 void bind_engine(nb::module_& module) {
     nb::class_<OwnShape>(module, "Shape", "A layout as the loops read it; see splinefm.encode.slots.Layout.")
         .def(nb::new_(&make_shape), nb::arg("weight_ptr").noconvert(), nb::arg("window_unit").noconvert(),
-             nb::arg("unit_field").noconvert(), nb::arg("window_ptr").noconvert(), nb::arg("row_ptr").noconvert());
+             nb::arg("unit_field").noconvert(), nb::arg("window_ptr").noconvert(), nb::arg("feature_ptr").noconvert());
     nb::class_<Parameter>(module, "Parameter", "Some parameters and the optimizer's memory of them; nothing is copied.")
         .def(nb::init<Out<float>, Out<float>, Out<float>, Out<float>>(), nb::arg("values").noconvert(),
              nb::arg("m").noconvert(), nb::arg("v").noconvert(), nb::arg("average").noconvert());
@@ -220,7 +217,7 @@ void bind_engine(nb::module_& module) {
         .def("set_penalty", &set_penalty, nb::arg("group_ptr").noconvert(), nb::arg("begin").noconvert(),
              nb::arg("end").noconvert(), nb::arg("l2").noconvert(), nb::arg("l2_linear").noconvert(),
              nb::arg("smoothness").noconvert(), nb::arg("order").noconvert(), nb::arg("signs").noconvert(),
-             nb::arg("periodic").noconvert(), "Penalties on groups of table rows, which lie end to end.")
+             nb::arg("periodic").noconvert(), "Penalties on groups of features, which lie end to end.")
         .def_prop_ro("number", [](const KeptEngine& self) { return self.engine->number(); }, "Steps so far.");
     module.attr("NEAR") = NEAR;
     module.def("score", &scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("order"), nb::arg("tile"),

@@ -37,7 +37,7 @@ void add(EncoderOwner& self, RowField field, bool plain = true) {
 
 void add_number(EncoderOwner& self, std::int64_t first, Numbers signs, Numbers bounds, bool missing, bool apart,
                 bool plain, Numbers knots, Numbers values, int powers) {
-    check(first >= 0 && first <= MOST, "first must be a table row");
+    check(first >= 0 && first <= MOST, "first must be a feature");
     check(signs.size() == bounds.size(), "signs and bounds must have the same length");
     NumberField field{.first = first, .rules = {}, .has_missing = missing, .apart = apart, .pieces = {}, .windows = {}};
     const std::vector<double> kinds = copy(signs, "signs"), limits = copy(bounds, "bounds");
@@ -91,9 +91,9 @@ Names make_names(EncoderOwner& self, In<std::int64_t> offsets, In<std::uint8_t> 
     bool sound = at[0] >= 0 && at[n] <= static_cast<std::int64_t>(text.size());
     for (std::int64_t i = 0; i < n; ++i) sound &= at[i] <= at[i + 1];
     check(sound, "offsets must not decrease, and lie between 0 and the length of text");
-    check(first >= 0 && first + n <= MOST, "first must be a table row");
+    check(first >= 0 && first + n <= MOST, "first must be a feature");
     check(unseen >= ASK && unseen <= MOST && missing >= ASK && missing <= MOST && missing != NO_ROW,
-          "unseen and missing must be table rows, or negative numbers that stand for none");
+          "unseen and missing must be features, or negative numbers that stand for none");
     self.offsets.push_back(offsets);
     self.texts.push_back(text);
     const char* const bytes = reinterpret_cast<const char*>(text.data());
@@ -142,7 +142,7 @@ void bind_row_encoder(nb::module_& module) {
     const auto edges = nb::arg("edges").noconvert(), coefficients = nb::arg("coefficients").noconvert();
     nb::class_<EncoderOwner>(
         module, "RowEncoder",
-        "Raw values of one row -> table rows and weights. Fields are added in the order of the "
+        "Raw values of one row -> features and weights. Fields are added in the order of the "
         "model. Rows are mappings; `columns` and `readers` have an item per field: where its value "
         "is, and a function that is asked about values and names that are not known here.")
         .def(nb::init<>())
@@ -152,12 +152,12 @@ void bind_row_encoder(nb::module_& module) {
         .def("add_window", &add_window, nb::arg("segments"), edges, coefficients, nb::arg("start"), nb::arg("moves"),
              nb::arg("around"), "A window of the basis of the field that was added last.")
         .def("add_names", &add_names, offsets, text, nb::arg("first"), nb::arg("unseen"), nb::arg("missing"),
-             "A field of one name; its reader returns a table row, or -1. Rows may be -1 for none, -2 to ask.")
+             "A field of one name; its reader returns a feature, or -1. Rows may be -1 for none, -2 to ask.")
         .def("add_lists", &add_lists, offsets, text, nb::arg("first"), nb::arg("unseen"), nb::arg("missing"),
              nb::arg("length"), nb::arg("averages"), nb::arg("apart"),
-             "A field of lists of names; its reader returns table rows and weights.")
+             "A field of lists of names; its reader returns features and weights.")
         .def("add_given", &add_given, nb::arg("length"), nb::arg("apart"),
-             "A field whose reader returns table rows and weights of every value.")
+             "A field whose reader returns features and weights of every value.")
         .def("encode", &encode, nb::arg("row"), nb::arg("columns"), nb::arg("readers"),
              "Table rows and weights of terms; where the terms of units end, after a zero; fields of units.");
 }

@@ -57,7 +57,7 @@ private:
 
     std::int64_t checked(int f, std::int64_t row) const {
         if (row < NO_ROW || row >= n_rows)
-            throw nb::index_error(("a reader of field " + std::to_string(f) + " gave table row " + std::to_string(row) +
+            throw nb::index_error(("a reader of field " + std::to_string(f) + " gave feature " + std::to_string(row) +
                                    ", there are " + std::to_string(n_rows))
                                       .c_str());
         return row;

@@ -4,11 +4,13 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
 
 #include "bindings/row_reader.hpp"
+#include "model_names.hpp"
 
 namespace splinefm::bindings {
 namespace {
@@ -22,10 +24,11 @@ struct Room {
     std::vector<float> vectors;
 };
 
-int place(const std::string& name, std::initializer_list<const char*> names, const char* what) {
-    const auto* const at = std::find(names.begin(), names.end(), name);
-    if (at == names.end()) throw nb::value_error(("unknown " + std::string(what) + " '" + name + "'").c_str());
-    return static_cast<int>(at - names.begin());
+Link link_of(const std::string& name) {
+    const std::array names{"score", "logistic", "squared", "poisson"};  // in the order of the enumerators
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) throw nb::value_error(("unknown link '" + name + "'").c_str());
+    return static_cast<Link>(found - names.begin());
 }
 
 class ScorerOwner {
@@ -35,7 +38,7 @@ public:
                 double center, double scale)
         : encoder(encoder), factors(factors), linear(linear), between(between),
           scorer({
-              .model = static_cast<RowModel>(place(model, {"fm", "fwfm", "fmfm", "ffm", "higher"}, "model")),
+              .model = scored_as(model_of(model)),
               .k = k,
               .width = static_cast<std::int64_t>(factors.shape(1)),
               .order = order,
@@ -45,7 +48,7 @@ public:
               .linear = numbers(linear, "linear"),
               .between = numbers(between, "between"),
               .bias = bias,
-              .link = static_cast<Link>(place(link, {"score", "logistic", "squared", "poisson"}, "link")),
+              .link = link_of(link),
               .center = center,
               .scale = scale,
           }) {
@@ -117,16 +120,14 @@ private:
     void check() const {
         const RowParams& p = scorer.params;
         const auto fail = [](const std::string& message) { throw nb::value_error(message.c_str()); };
-        const bool is_ffm = p.model == RowModel::ffm;
+        const bool is_ffm = p.model == Model::ffm;
         if (p.k < 4 || p.k > 1 << 16 || (p.k != 4 && p.k % 8)) fail("k must be 4 or a multiple of 8");
         if (p.order < 2 || p.order > 1 << 16) fail("order must be at least 2");
         if (p.width != (is_ffm ? p.k * p.n_fields : p.k)) fail("factors must have k numbers per row (FFM: per field)");
         if (static_cast<std::int64_t>(linear.size()) != p.n_rows) fail("linear must have a number per row of factors");
-        if (encoder->encoder.end_row() > p.n_rows) fail("factors must have all table rows of the fields");
+        if (encoder->encoder.end_row() > p.n_rows) fail("factors must have all features of the fields");
         const std::int64_t pairs = p.n_fields * p.n_fields;
-        const std::int64_t asked = p.model == RowModel::fwfm   ? pairs
-                                   : p.model == RowModel::fmfm ? pairs * p.k * p.k
-                                                               : 0;
+        const std::int64_t asked = p.model == Model::fwfm ? pairs : p.model == Model::fmfm ? pairs * p.k * p.k : 0;
         if (static_cast<std::int64_t>(between.size()) < asked)
             fail("between must have a number (FmFM: a matrix) for every pair of fields");
     }

@@ -1,4 +1,4 @@
-// TopK: search through a catalog of vectors or of table rows.
+// TopK: search through a catalog of vectors or of features.
 #include "rank/top_k.hpp"
 
 #include <nanobind/stl/pair.h>
@@ -105,7 +105,7 @@ void effects_of(const In3<float>& panels, std::int64_t n_rows, const In2<float>&
                            .scales = nullptr,
                            .offsets = nullptr,
                            .n_rows = n_rows};
-    demand(extent(queries, 1) == rows.length, "queries must be as long as table rows");
+    demand(extent(queries, 1) == rows.length, "queries must be as long as features");
     demand(extent(out, 0) >= n_rows && out.shape(1) == queries.shape(0), "out must be of shape (rows, queries)");
     const float* query = numbers(queries, "queries");
     float* written = numbers(out, "out");
@@ -121,7 +121,7 @@ template <class Number> void bind_vectors(nb::class_<Catalog>& top_k, const char
 }  // namespace
 
 void bind_top_k(nb::module_& module) {
-    nb::class_<Catalog> top_k(module, "TopK", "The best items of a catalog in panels, which is vectors or table rows.");
+    nb::class_<Catalog> top_k(module, "TopK", "The best items of a catalog in panels, which is vectors or features.");
     bind_vectors<float>(top_k, "Panels of vectors, shape (panels, length, columns).");
     bind_vectors<std::uint16_t>(top_k, "Of float16, as their bits.");
     bind_vectors<std::int8_t>(top_k, "Of int8, with a scale for each item.");
@@ -136,7 +136,7 @@ void bind_top_k(nb::module_& module) {
              "For each query scores and rows from the k-th best score up, in no order.")
         .def_static("effects_of", &effects_of, nb::arg("panels").noconvert(), nb::arg("n_rows"),
                     nb::arg("queries").noconvert(), nb::arg("out").noconvert(),
-                    "out[row, q] = queries[q] · the numbers of a table row.");
+                    "out[row, q] = queries[q] · the numbers of a feature.");
     module.attr("TOGETHER") = TOGETHER;
 }
 

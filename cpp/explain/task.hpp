@@ -11,19 +11,18 @@
 #include <cstdint>
 
 #include "layout.hpp"
+#include "model.hpp"
 
 namespace splinefm::explain {
-
-enum class Model { fm, fwfm, fmfm, ffm };
 
 struct Task {
     Model model;
     Layout layout;
     const std::int32_t* first_unit;  // field f owns units first_unit[f] to first_unit[f + 1] - 1
     std::int64_t k, stride;          // numbers of a vector, and with the zeros that the loops want behind them
-    std::int64_t width;              // numbers of a table row: k, times the number of fields in an FFM
-    const float* factors;            // (table rows, width)
-    const float* linear;             // (table rows)
+    std::int64_t width;              // numbers of a feature: k, times the number of fields in an FFM
+    const float* factors;            // (features, width)
+    const float* linear;             // (features)
     const float* center;             // (fields, width): m
     const float* slope;              // (fields, parts, stride): h; an FFM has a part for every field, others have one
     const float* inside;             // (fields): r of M_ff = r I; an FmFM has it in `between`

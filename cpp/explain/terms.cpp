@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "dispatch.hpp"
+#include "model_names.hpp"
 #include "windows.hpp"
 
 namespace splinefm::explain {
@@ -14,14 +15,6 @@ constexpr std::int64_t BLOCK = 256;  // rows that a thread takes at a time; an F
 
 void need(bool holds, const char* problem) {
     if (!holds) throw std::invalid_argument(problem);
-}
-
-Model model_of(const std::string& name) {
-    if (name == "fm") return Model::fm;
-    if (name == "fwfm") return Model::fwfm;
-    if (name == "fmfm") return Model::fmfm;
-    if (name == "ffm") return Model::ffm;
-    throw std::invalid_argument("model must be 'fm', 'fwfm', 'fmfm' or 'ffm', got '" + name + "'");
 }
 
 // Rows of k numbers with zeros behind them.
@@ -35,7 +28,8 @@ std::vector<float> padded(std::span<const float> numbers, std::int64_t k, std::i
 }  // namespace
 
 Terms::Terms(const Source& source, int threads) : team(threads) {
-    task.model = model_of(source.model);
+    task.model = scored_as(model_of(source.model));
+    need(task.model != Model::higher, "products of more than two units have no such terms");
     need(source.k >= 1, "k must be at least 1");
     read_layout(source);
     read_parameters(source);
@@ -70,7 +64,7 @@ void Terms::read_parameters(const Source& source) {
              source.width == (task.model == Model::ffm ? n_fields * k : k),
          "factors do not have the width of the model");
     task.width = source.width;
-    need(static_cast<std::int64_t>(source.linear.size()) == source.n_rows, "linear must have a number per table row");
+    need(static_cast<std::int64_t>(source.linear.size()) == source.n_rows, "linear must have a number per feature");
     const auto size = static_cast<std::size_t>(n_fields * task.width);
     need(source.center.size() == size && source.slope.size() == size,
          "center and slope must have a vector for every field");
@@ -141,7 +135,7 @@ void Terms::run(Loop loop, const Task& todo) {
                 outside = true;
         }
     });
-    if (outside) throw std::out_of_range("start has table rows that are not there");
+    if (outside) throw std::out_of_range("start has features that are not there");
 }
 
 bool Terms::inside(const Slots& rows, std::int64_t first, std::int64_t last) const {

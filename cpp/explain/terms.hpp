@@ -12,12 +12,12 @@ namespace splinefm::explain {
 
 // What the terms are made of; see Task. Numbers are kept by whoever made it for as long as the terms live.
 struct Source {
-    std::string model;  // "fm", "fwfm", "fmfm" or "ffm"
+    std::string model;  // a name of `model_of`, but not of a HigherOrderFM
     std::int64_t k;
     std::span<const std::int32_t> weight_ptr, window_unit, unit_field;
     std::int64_t n_rows, width;      // shape of `factors`
-    const float* factors;            // (table rows, width)
-    std::span<const float> linear;   // (table rows)
+    const float* factors;            // (features, width)
+    std::span<const float> linear;   // (features)
     std::span<const float> between;  // FwFM: (fields, fields), FmFM: (fields, fields, k, k); those with f <= e are read
     std::span<const float> center, slope;  // (fields, width)
 };
@@ -49,7 +49,7 @@ private:
     Loops loops{};
     Team team;
     std::vector<std::int32_t> weight_ptr, unit_field, unit_ptr, first_unit;
-    std::vector<std::int32_t> highest;  // the last table row at which each window may begin
+    std::vector<std::int32_t> highest;  // the last feature at which each window may begin
     std::vector<float> slope, inside_weights, between;
 };
 

@@ -6,7 +6,7 @@
 
 namespace splinefm::SPLINEFM_ISA::explain {
 
-using splinefm::explain::Model;
+using splinefm::Model;
 using splinefm::explain::Task;
 using Index = std::int64_t;
 

@@ -2,24 +2,25 @@
 // a bundle owns what it points to. Kernels copy bundles by value into loops: references would be read again and again.
 //
 // Letters: P unit vectors, T table of vectors, L linear weights, R weights and M matrices between fields, D derivatives
-// of the score by the unit vectors. The vector of table row r starts at r · width in T. The width is k; in an FFM it is
+// of the score by the unit vectors. The vector of feature r starts at r · width in T. The width is k; in an FFM it is
 // k for every field. k is a multiple of the piece that a kernel works on: see `table.hpp`.
 #pragma once
 
 #include <cstdint>
 
+#include "model.hpp"
+
 namespace splinefm {
 
-constexpr int NEAR = 2048;  // table rows of a field whose gradients are summed in `Sums`
+constexpr int NEAR = 2048;  // features of a field whose gradients are summed in `Sums`
 constexpr int SUMS = 8;     // parts in which the gradients of shards are summed
 
-enum class Model { fm, fwfm, low_rank, fmfm, ffm, higher };
 enum class Loss { logistic, squared, poisson };
 
 // The layout; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u. Window w of a row of data starts at a table
 // row from `lowest[w]` to `highest[w]`.
 struct Shape {
-    const std::int32_t *weight_ptr, *window_unit, *unit_field, *unit_ptr, *window_ptr, *row_ptr;
+    const std::int32_t *weight_ptr, *window_unit, *unit_field, *unit_ptr, *window_ptr, *feature_ptr;
     const std::int32_t *lowest, *highest;
     std::int64_t n_fields, n_units, n_windows, n_weights;
     std::int64_t k, width, order, tile;
@@ -60,7 +61,7 @@ struct Work {
     std::int64_t room, n_between, n_shards, shard, block;
 };
 
-// Gradients of the table rows of a field with splines, and how much weight they got: see `scatter.hpp`.
+// Gradients of the features of a field with splines, and how much weight they got: see `scatter.hpp`.
 struct Sums {
     float *vectors, *linear, *weight;
 };
@@ -72,7 +73,7 @@ struct Scratch {
     Sums sums;
 };
 
-// The table rows that a batch touches, field by field, and their gradients. `rows[place]` from place `ptr[field]` on;
+// The features that a batch touches, field by field, and their gradients. `rows[place]` from place `ptr[field]` on;
 // `slot[row]` is the place of a row, the last one if it has several. In an FM `own` times its vector is still to be
 // subtracted from the gradient of a row; elsewhere `own` is zero. `place` and `before` are for an FFM: see `ffm.hpp`.
 struct Touch {
@@ -83,7 +84,7 @@ struct Touch {
     std::int64_t* n_places;  // 16 per field: a cache line, since threads write to them all the time
 };
 
-// Groups of table rows with penalties of their own; `signs` has the four coefficients of Δ^order per group.
+// Groups of features with penalties of their own; `signs` has the four coefficients of Δ^order per group.
 struct Penalty {
     const std::int64_t *group_ptr, *begin, *end;
     const float *l2, *l2_linear, *smoothness;

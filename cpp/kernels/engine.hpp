@@ -17,7 +17,7 @@ struct ModelKernels {
     void (*give_places)(const Memory&, const Block&, std::int64_t field);
     // Losses, slopes and derivatives of the rows of a shard.
     void (*shard)(const Memory&, const Block&, std::int64_t part, const Scratch&);
-    // Gradients of the table rows of a field, and their step at the end of a batch.
+    // Gradients of the features of a field, and their step at the end of a batch.
     void (*field)(const Memory&, const Block&, std::int64_t field, const Scratch&);
     // The step of the parameters between a field and those not before it.
     void (*between)(const Memory&, const Step&, std::int64_t field);

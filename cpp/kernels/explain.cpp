@@ -197,7 +197,7 @@ template <int K, int LENGTH> struct Rows : Vectors<K, LENGTH> {
         case Model::fm: return dot(task, mine, theirs);
         case Model::fwfm: return task.between[f * task.four + e] * dot(task, mine, theirs);
         case Model::fmfm: return dot(task, mine, matrix(task, f, e), theirs);
-        case Model::ffm: break;
+        default: break;  // an FFM
         }
         return dot(task, Z + (f * n_fields + e) * length, Z + (e * n_fields + f) * length);
     }

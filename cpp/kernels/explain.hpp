@@ -6,6 +6,6 @@
 namespace splinefm::SPLINEFM_ISA::explain {
 
 // Those for a model and vectors of k numbers.
-splinefm::explain::Loops loops(splinefm::explain::Model model, std::int64_t k);
+splinefm::explain::Loops loops(splinefm::Model model, std::int64_t k);
 
 }  // namespace splinefm::SPLINEFM_ISA::explain

@@ -3,7 +3,7 @@
 // S[f] is the sum of the unit vectors of field f, and S[f, e] what of it is meant for field e. The score of a row is
 // Σ_{f<e} S[f, e]' S[e, f], and the derivative by p_u[e] of a unit of field f is S[e, f], less p_u[f] if e = f.
 //
-// Every weight of a batch has a *place*, where the gradient of its table row is added up. A table row that several
+// Every weight of a batch has a *place*, where the gradient of its feature is added up. A feature that several
 // shards touch has a place for each of them, the next one pointing to the one before: so no two threads write to the
 // same memory, and the order of sums does not depend on threads.
 #pragma once
@@ -61,7 +61,7 @@ inline bool is_only(const Shape& shape, Index u) {
 }
 
 template <int K, bool FIXED> struct FFM {
-    // S = the sum of four neighboring table rows times their weights, as those of a cubic spline.
+    // S = the sum of four neighboring features times their weights, as those of a cubic spline.
     static void set_four(const float* T, Index width, Four x, float* S) {
         for (Index c = 0; c < width; c += K) store<K>(S + c, sum_four<K>(x, T + c, width));
     }
@@ -229,7 +229,7 @@ template <int K, bool FIXED> struct FFM {
         }
     }
 
-    // The gradients of all table rows of row i.
+    // The gradients of all features of row i.
     static void add_gradients(const Shape& shape, const Columns columns, const Touch touch, Index i, float slope,
                               const Scratch& scratch) {
         const Index k = length<K, FIXED>(shape), n_fields = shape.n_fields, width = n_fields * k;
@@ -291,7 +291,7 @@ template <int K, bool FIXED> struct FFM {
         }
     }
 
-    // The gradients of the places of a table row are added up to that of the last one, then the step.
+    // The gradients of the places of a feature are added up to that of the last one, then the step.
     static void field(const Memory& memory, const Block& block, Index field, const Scratch&) {
         const Touch touch = memory.touch;
         const Index width = memory.shape.n_fields * length<K, FIXED>(memory.shape), first = touch.ptr[field];

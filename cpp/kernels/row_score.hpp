@@ -164,11 +164,12 @@ template <int K, class Part> inline float by_parts(Part part, const RowUnits& ro
 template <int K, bool FIXED> float score_row(const RowUnits& row) {
     const std::int64_t k = FIXED ? K : row.k;
     switch (row.model) {
-    case RowModel::fm: return by_parts<K>(fm_part<K>, row, k);
-    case RowModel::fwfm: return by_parts<K>(fwfm_part<K>, row, k);
-    case RowModel::fmfm: return fmfm<K>(row, k);
-    case RowModel::ffm: return ffm<K>(row, k);
-    case RowModel::higher: return by_parts<K>(higher_part<K>, row, k);
+    case Model::fm: return by_parts<K>(fm_part<K>, row, k);
+    case Model::fwfm: return by_parts<K>(fwfm_part<K>, row, k);
+    case Model::fmfm: return fmfm<K>(row, k);
+    case Model::ffm: return ffm<K>(row, k);
+    case Model::higher: return by_parts<K>(higher_part<K>, row, k);
+    case Model::low_rank: break;  // is an FwFM: see `scored_as`
     }
     return 0.0f;
 }

@@ -1,15 +1,17 @@
-// From the derivatives of rows to the gradients of the table rows of a field.
+// From the derivatives of rows to the gradients of the features of a field.
 //
-// A spline touches four neighboring table rows, and few different ones: what rows of data add to them is summed near
-// by, in `Sums`, before the table rows get a place.
+// A spline touches four neighboring features, and few different ones: what rows of data add to them is summed near
+// by, in `Sums`, before the features get a place.
 #pragma once
 
 #include "kernels/update.hpp"
 
 namespace splinefm::SPLINEFM_ISA {
 
-// Whether a field has few enough table rows to be summed near by.
-inline bool is_near(const Shape& shape, Index field) { return shape.row_ptr[field + 1] - shape.row_ptr[field] <= NEAR; }
+// Whether a field has few enough features to be summed near by.
+inline bool is_near(const Shape& shape, Index field) {
+    return shape.feature_ptr[field + 1] - shape.feature_ptr[field] <= NEAR;
+}
 
 template <int K> [[gnu::always_inline]] inline void add_to(float* to, float x, Vec<K> a) {
     store<K>(to, x * a + load<K>(to));
@@ -31,10 +33,10 @@ inline void add_linear_four(const Sums& sums, Index row, Four x, float slope) {
     store<4>(sums.weight + row, abs(four) + load<4>(sums.weight + row));
 }
 
-// Add the sums of a field to the gradients of its table rows, and clear them.
+// Add the sums of a field to the gradients of its features, and clear them.
 template <int K>
 inline void place_sums(const Shape& shape, Index k, Index field, const Sums& sums, const Touch& touch) {
-    const Index first = shape.row_ptr[field], n = shape.row_ptr[field + 1] - first;
+    const Index first = shape.feature_ptr[field], n = shape.feature_ptr[field + 1] - first;
     for (Index row = 0; row < n; ++row) {
         if (!(sums.weight[row] <= 0.0f)) {
             const Index place = place_of<K>(touch, k, field, first + row);
@@ -51,7 +53,7 @@ inline void place_sums(const Shape& shape, Index k, Index field, const Sums& sum
 }
 
 // Add rows of a unit with one weight, as that of a category, of an FM. Its p_u is x v, where v is the vector of one
-// table row. Σ x slope (s - x v) is Σ x slope s - (Σ x² slope) v: v need not be read for every row of data, since the
+// feature. Σ x slope (s - x v) is Σ x slope s - (Σ x² slope) v: v need not be read for every row of data, since the
 // update has it at hand.
 template <int K> inline void add_categories(const Shape& shape, Index k, const Columns columns, const float* slopes,
                                             const float* D, Index n, Index field, Index w, Index j, const Touch touch) {
@@ -75,7 +77,7 @@ template <int K, bool FIXED, class Derivative>
 [[gnu::always_inline]] inline void scatter_windows(const Shape& shape, const Columns columns, const float* slopes,
                                                    Index n, Index field, Index w, const Touch touch, const Sums sums,
                                                    bool& summed, Derivative derivative) {
-    const Index k = length<K, FIXED>(shape), base = shape.row_ptr[field], u = shape.window_unit[w];
+    const Index k = length<K, FIXED>(shape), base = shape.feature_ptr[field], u = shape.window_unit[w];
     const Index j = shape.weight_ptr[w], end = shape.weight_ptr[w + 1];
     if (end - j == 4 && is_near(shape, field)) {
         for (Index i = 0; i < n; ++i) {

@@ -17,7 +17,7 @@ struct Kernels {
 
     const EngineKernels* engine;  // training and scoring
     // Terms of explanations, for vectors of k numbers.
-    explain::Loops (*explain)(explain::Model model, std::int64_t k);
+    explain::Loops (*explain)(Model model, std::int64_t k);
     const RankKernels* rank;  // search through a catalog
     // The interactions of one row, see row_score.hpp.
     float (*score_row)(const RowUnits& row);

@@ -44,7 +44,7 @@ template <int K, bool FIXED> [[gnu::always_inline]] inline Index length(const Sh
     return shape.unit_ptr[u + 1] == w + 1 && (n_weights == 1 || n_weights == 4) ? n_weights : 0;
 }
 
-// The first table row of window w of row i.
+// The first feature of window w of row i.
 [[gnu::always_inline]] inline Index start_of(const Shape& shape, const Columns& columns, Index i, Index w) {
     return columns.start[column(i, w, shape.n_windows)];
 }
@@ -82,7 +82,7 @@ template <int K> [[gnu::always_inline]] inline Vec<K> sum_four(Four x, const flo
     return (x.x0 * L[0] + x.x2 * L[2]) + (x.x1 * L[1] + x.x3 * L[3]);
 }
 
-// Ask for the table row of a category of a row that comes up soon.
+// Ask for the feature of a category of a row that comes up soon.
 [[gnu::always_inline]] inline void fetch_category(const Shape& shape, const Weights& weights, const Columns& columns,
                                                   Index i, Index end, Index w, Index k) {
     if (i + AHEAD < end) {

@@ -49,7 +49,7 @@ inline void update_flat(const Dense& dense, Index first, Index n, const Step& st
     }
 }
 
-// The place of a table row; a new one has gradient zero.
+// The place of a feature; a new one has gradient zero.
 template <int K> [[gnu::always_inline]] inline Index place_of(const Touch& touch, Index width, Index field, Index row) {
     Index place = touch.slot[row];
     if (place < 0) {
@@ -109,7 +109,7 @@ template <int K> inline void smooth(const Memory& memory, Index width, Index fie
     }
 }
 
-// Ask for a table row, the optimizer's memory of it, and its place.
+// Ask for a feature, the optimizer's memory of it, and its place.
 [[gnu::always_inline]] inline void fetch_table_row(const Memory& memory, Index width, Index row, bool adam) {
     fetch_row(memory.weights.T + row * width, width);
     fetch_row(memory.vectors.v + row * width, width);
@@ -126,7 +126,7 @@ inline Index group_of(const Penalty& penalty, Index row, Index group, Index fiel
     return group;
 }
 
-// One step on a table row, whose gradient is at `place`.
+// One step on a feature, whose gradient is at `place`.
 template <int K> [[gnu::always_inline]] inline void update_row(const Memory& memory, Index width, Index row,
                                                                Index place, Index group, const Step& step) {
     const Touch& touch = memory.touch;

@@ -11,7 +11,7 @@
 namespace splinefm {
 
 inline constexpr int STEP = 64;     // rows that are compared at a time
-inline constexpr int TOGETHER = 8;  // queries whose effects of a table row are neighbors
+inline constexpr int TOGETHER = 8;  // queries whose effects of a feature are neighbors
 
 // How vectors are stored. Halves are their bits; int8 numbers have a scale per item.
 enum class Storage { float32, float16, int8 };
@@ -26,7 +26,7 @@ struct VectorItems {
     std::int64_t n_rows;   // rows that may be in use
 };
 
-// Of the table rows that items have: effects from `first` on, the largest place, how many weights, and the line of the
+// Of the features that items have: effects from `first` on, the largest place, how many weights, and the line of the
 // first of them (-1: one weight, which is 1).
 struct Window {
     std::int64_t first, last, width, place;

@@ -13,7 +13,7 @@ inline constexpr std::int64_t VECTOR_TILE = 1024;
 inline constexpr std::int64_t EFFECT_TILE = 512;  // as many as the first cache has room for
 
 // Over items of one form. A request is what items are compared with: queries one after the other, (n, length), or the
-// effects of all table rows, (rows, 1) for one query and (rows, TOGETHER) for several.
+// effects of all features, (rows, 1) for one query and (rows, TOGETHER) for several.
 template <class Items> struct Searches {
     void (*one)(const Items& items, Visit visit, const float* request, float constant, const Filter& only, Best& best,
                 float* workspace) noexcept;

@@ -1,4 +1,4 @@
-// Sums of the effects of items' table rows: out = Σ_windows Σ_j weight_j effects[first + start + j].
+// Sums of the effects of items' features: out = Σ_windows Σ_j weight_j effects[first + start + j].
 //
 // The starts in a panel's line are read one after the other, and the effects of a field, which have no order, lie close
 // together in a cache. Starts are cut off at the end of the effects, whatever a file says.
@@ -11,7 +11,7 @@
 
 namespace splinefm::SPLINEFM_ISA {
 
-// Where the effect of a window's first table row is, from that of the window.
+// Where the effect of a window's first feature is, from that of the window.
 inline std::uint32_t cut(std::int32_t start, std::uint32_t last) {
     const auto at = static_cast<std::uint32_t>(start);
     return at < last ? at : last;

@@ -197,7 +197,7 @@ std::vector<Found> TopK::search(const float* requests, std::int64_t rows, std::i
 
 void row_effects(const VectorItems& rows, const float* queries, std::int64_t n, float* out) {
     check_panels(rows);
-    demand(rows.storage == Storage::float32, "table rows must be float32");
+    demand(rows.storage == Storage::float32, "features must be float32");
     std::vector<float> products(widest(rows));
     kernels().rank->row_effects(rows, queries, n, out, products.data());
 }

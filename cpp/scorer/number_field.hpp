@@ -12,7 +12,7 @@
 
 namespace splinefm {
 
-// A value that a field has a table row for: x == bound, x < bound, and so on.
+// A value that a field has a feature for: x == bound, x < bound, and so on.
 struct Rule {
     enum Sign { equal, below, at_most, above, at_least };
     Sign sign;
@@ -46,7 +46,7 @@ struct Window {
 };
 
 struct NumberField {
-    std::int64_t first;  // its first table row
+    std::int64_t first;  // its first feature
     std::vector<Rule> rules;
     bool has_missing;  // a row for missing values
     bool apart;        // a unit per term

@@ -2,7 +2,7 @@
 //
 // Whoever has the values goes through the fields and asks each for its terms: numbers of `NumberField`, rows of names
 // of `Names`. Where the answer is ASK, more must be known about a value than that it is this text (other spellings,
-// hashes, an error), and table rows are given instead. Nothing is allocated while a row is encoded.
+// hashes, an error), and features are given instead. Nothing is allocated while a row is encoded.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace splinefm {
 
-// Instead of a table row: none, which is the zero vector; and that whoever has the value must say.
+// Instead of a feature: none, which is the zero vector; and that whoever has the value must say.
 inline constexpr std::int64_t NO_ROW = -1, ASK = -2;
 
-// Names that have table rows, the first of them row `first`.
+// Names that have features, the first of them row `first`.
 struct Names {
     StringTable table;
     std::int64_t size, first, unseen;  // the row of unseen names, NO_ROW or ASK
@@ -60,7 +60,7 @@ public:
     // Fields of one name each, whose rows are found first.
     const std::vector<int>& categories() const { return category_fields; }
     std::int64_t most_terms() const { return n_terms; }
-    // Beyond the last table row that the fields have by themselves.
+    // Beyond the last feature that the fields have by themselves.
     std::int64_t end_row() const { return n_rows; }
 
 private:

@@ -9,7 +9,7 @@ namespace splinefm {
 
 std::int64_t RowScorer::room(std::int64_t most_terms) const {
     const std::int64_t n = params.n_fields;
-    const std::int64_t vectors = params.model == RowModel::ffm ? most_terms * n + n : most_terms;
+    const std::int64_t vectors = params.model == Model::ffm ? most_terms * n + n : most_terms;
     return params.k * std::max(vectors, params.order + 1);
 }
 

@@ -12,7 +12,7 @@ enum class Link { none, logistic, squared, poisson };
 
 // Parameters that someone else owns.
 struct RowParams {
-    RowModel model;
+    Model model;
     std::int64_t k, width, order, n_fields, n_rows;
     const float *factors, *linear, *between;
     double bias;
@@ -27,7 +27,7 @@ public:
     // How many numbers a kernel writes to while it scores a row of so many terms.
     std::int64_t room(std::int64_t most_terms) const;
 
-    // Ask for the parameters of a table row, so that memory has some time to answer.
+    // Ask for the parameters of a feature, so that memory has some time to answer.
     void fetch(std::int64_t row) const {
         __builtin_prefetch(params.linear + row);
         for (std::int64_t c = 0; c < params.width; c += 16) __builtin_prefetch(params.factors + row * params.width + c);

@@ -3,17 +3,17 @@
 
 #include <cstdint>
 
+#include "model.hpp"
+
 namespace splinefm {
 
-enum class RowModel { fm, fwfm, fmfm, ffm, higher };
-
 struct RowUnits {
-    RowModel model;
+    Model model;
     std::int64_t k;      // numbers of a vector (FFM: for each field): 4, or a multiple of 8
     std::int64_t width;  // numbers of a row of factors: k, in an FFM n_fields k
     std::int64_t order;  // of a model of higher order
     std::int64_t n_fields, n_units;
-    const float* factors;        // (table rows, width)
+    const float* factors;        // (features, width)
     const float* between;        // weights of pairs of fields, or matrices by their second field
     const std::int32_t* rows;    // of terms
     const float* weights;        // of terms

@@ -1,7 +1,7 @@
-// A row on its way from values to a score: terms, which are table rows with weights, and units, runs of terms whose
+// A row on its way from values to a score: terms, which are features with weights, and units, runs of terms whose
 // vectors are summed.
 //
-// Term t is table row rows[t] with weights[t]; unit u has terms ends[u] to ends[u + 1] - 1 and belongs to field
+// Term t is feature rows[t] with weights[t]; unit u has terms ends[u] to ends[u + 1] - 1 and belongs to field
 // owners[u]. Units come in the order of their fields, and each has a term.
 #pragma once
 

@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from splinefm import plots as plots
-    from splinefm.encode.bases.kinds import Bins as Bins
-    from splinefm.encode.bases.kinds import CustomBasis as CustomBasis
-    from splinefm.encode.bases.kinds import Fourier as Fourier
-    from splinefm.encode.bases.kinds import Polynomial as Polynomial
-    from splinefm.encode.bases.kinds import Powers as Powers
+    from splinefm.encode.bases.bins import Bins as Bins
+    from splinefm.encode.bases.functions import CustomBasis as CustomBasis
+    from splinefm.encode.bases.functions import Fourier as Fourier
+    from splinefm.encode.bases.functions import Polynomial as Polynomial
+    from splinefm.encode.bases.functions import Powers as Powers
     from splinefm.encode.bases.splines import BSpline as BSpline
     from splinefm.encode.bases.splines import MultiResolution as MultiResolution
-    from splinefm.encode.bases.starvation import BasisStarvation as BasisStarvation
     from splinefm.encode.drift import DriftWarning as DriftWarning
     from splinefm.encode.encoder import Encoder as Encoder
     from splinefm.encode.encoder import EncoderStatistics as EncoderStatistics
     from splinefm.encode.encoder import fit_encoder as fit_encoder
     from splinefm.encode.fields.categorical import Categorical as Categorical
-    from splinefm.encode.fields.categorical import MultiValued as MultiValued
+    from splinefm.encode.fields.multivalued import MultiValued as MultiValued
     from splinefm.encode.fields.numerical import Numerical as Numerical
     from splinefm.encode.fields.timestamps import Timestamp as Timestamp
     from splinefm.encode.inference import infer_schema as infer_schema
     from splinefm.encode.schema import Schema as Schema
     from splinefm.encode.slots import SlotLayout as SlotLayout
     from splinefm.encode.slots import Slots as Slots
+    from splinefm.encode.starvation import BasisStarvation as BasisStarvation
     from splinefm.encode.tables.open import open_table as open_table
+    from splinefm.encode.transforms.bestfit import BestFitCDF as BestFitCDF
     from splinefm.encode.transforms.choice import choose_transform as choose_transform
-    from splinefm.encode.transforms.kinds import ArcsinhSquare as ArcsinhSquare
-    from splinefm.encode.transforms.kinds import BestFitCDF as BestFitCDF
-    from splinefm.encode.transforms.kinds import CustomTransform as CustomTransform
-    from splinefm.encode.transforms.kinds import Log as Log
-    from splinefm.encode.transforms.kinds import MinMax as MinMax
-    from splinefm.encode.transforms.kinds import Quantile as Quantile
+    from splinefm.encode.transforms.quantile import Quantile as Quantile
+    from splinefm.encode.transforms.scaling import ArcsinhSquare as ArcsinhSquare
+    from splinefm.encode.transforms.scaling import Log as Log
+    from splinefm.encode.transforms.scaling import MinMax as MinMax
+    from splinefm.encode.transforms.transform import CustomTransform as CustomTransform
     from splinefm.explain.background import Background as Background
     from splinefm.explain.decomposition import Decomposition as Decomposition
     from splinefm.explain.decomposition import decompose as decompose
@@ -53,12 +53,13 @@ if TYPE_CHECKING:
     from splinefm.export.discretize import discretize as discretize
     from splinefm.export.libffm import export_libffm as export_libffm
     from splinefm.export.libffm import export_libffm_rows as export_libffm_rows
+    from splinefm.export.onnx.inputs import onnx_inputs as onnx_inputs
     from splinefm.export.onnx.model import export_onnx as export_onnx
-    from splinefm.export.onnx.model import onnx_inputs as onnx_inputs
     from splinefm.export.tables import export_tables as export_tables
-    from splinefm.learn.container import ModelFileError as ModelFileError
-    from splinefm.learn.estimators import SplineFMClassifier as SplineFMClassifier
-    from splinefm.learn.estimators import SplineFMRegressor as SplineFMRegressor
+    from splinefm.learn.estimators.classifier import SplineFMClassifier as SplineFMClassifier
+    from splinefm.learn.estimators.regressor import SplineFMRegressor as SplineFMRegressor
+    from splinefm.learn.files.container import ModelFileError as ModelFileError
+    from splinefm.learn.files.modelfile import load as load
     from splinefm.learn.fitted import Fitted as Fitted
     from splinefm.learn.fitting import fit_model as fit_model
     from splinefm.learn.incremental import Learner as Learner
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
     from splinefm.learn.metrics import normalized_entropy as normalized_entropy
     from splinefm.learn.metrics import r2 as r2
     from splinefm.learn.metrics import rmse as rmse
-    from splinefm.learn.modelfile import load as load
     from splinefm.learn.training import Diverged as Diverged
     from splinefm.learn.training import Epoch as Epoch
     from splinefm.learn.training import Training as Training
@@ -100,8 +100,10 @@ __version__ = "0.1.0.dev0"
 
 _HOME = {
     "encode.transforms.choice": "choose_transform",
-    "encode.bases.kinds": "Bins CustomBasis Fourier Polynomial Powers",
-    "encode.fields.categorical": "Categorical MultiValued",
+    "encode.bases.bins": "Bins",
+    "encode.bases.functions": "CustomBasis Fourier Polynomial Powers",
+    "encode.fields.categorical": "Categorical",
+    "encode.fields.multivalued": "MultiValued",
     "encode.drift": "DriftWarning",
     "encode.encoder": "Encoder EncoderStatistics fit_encoder",
     "encode.inference": "infer_schema",
@@ -109,18 +111,22 @@ _HOME = {
     "encode.schema": "Schema",
     "encode.slots": "SlotLayout Slots",
     "encode.bases.splines": "BSpline MultiResolution",
-    "encode.bases.starvation": "BasisStarvation",
+    "encode.starvation": "BasisStarvation",
     "encode.tables.open": "open_table",
     "encode.fields.timestamps": "Timestamp",
-    "encode.transforms.kinds": "ArcsinhSquare BestFitCDF CustomTransform Log MinMax Quantile",
-    "learn.container": "ModelFileError",
-    "learn.estimators": "SplineFMClassifier SplineFMRegressor",
+    "encode.transforms.bestfit": "BestFitCDF",
+    "encode.transforms.quantile": "Quantile",
+    "encode.transforms.scaling": "ArcsinhSquare Log MinMax",
+    "encode.transforms.transform": "CustomTransform",
+    "learn.files.container": "ModelFileError",
+    "learn.estimators.classifier": "SplineFMClassifier",
+    "learn.estimators.regressor": "SplineFMRegressor",
     "learn.fitted": "Fitted",
     "learn.fitting": "fit_model",
     "learn.incremental": "Learner",
     "learn.losses": "Loss",
     "learn.metrics": "GroupCalibration auc calibration_by calibration_error logloss mae normalized_entropy r2 rmse",
-    "learn.modelfile": "load",
+    "learn.files.modelfile": "load",
     "learn.tuning.study": "StudySummary TrialSummary",
     "learn.training": "Diverged Epoch Training",
     "learn.tuning.search": "Tuned tune",
@@ -132,7 +138,8 @@ _HOME = {
     "explain.dependence": "ice_curves partial_dependence",
     "export.discretize": "DiscretizationReport discretization_error discretize",
     "export.libffm": "export_libffm export_libffm_rows",
-    "export.onnx.model": "export_onnx onnx_inputs",
+    "export.onnx.model": "export_onnx",
+    "export.onnx.inputs": "onnx_inputs",
     "export.tables": "export_tables",
     "explain.importance": "Importance importance",
     "rank.index": "ItemIndex",

@@ -1,4 +1,4 @@
-"""The demo, small, and the pictures."""
+"""The demo, small, and the plots."""
 
 import json
 import sys
@@ -8,11 +8,12 @@ import pyarrow.csv
 import pytest
 
 import splinefm as sf
-from splinefm.cli.commands import demo as module
-from splinefm.cli.commands.demo import SEGMENTS, click_data, run_demo
-from splinefm.cli.printing import print_demo
+from splinefm.cli.actions import demo as module
+from splinefm.cli.actions.demo import SEGMENTS, click_data, run_demo
+from splinefm.cli.commands.demo import print_demo
 from splinefm.learn.metrics import logloss
-from splinefm.plots.figures import COLORS, lines, make_panels
+from splinefm.plots.figures import COLORS, make_panels
+from splinefm.plots.views import lines
 
 SMALL = {
     "train_rows": 2000,
@@ -36,7 +37,7 @@ def test_the_data_follow_the_curves_of_the_paper():
     assert SEGMENTS[7].probability(np.array([30.0, 39.6])) == pytest.approx([0.1119, 0.0877], abs=5e-5)
 
 
-def test_the_demo_leaves_picture_model_and_data(tmp_path, capsys):
+def test_the_demo_leaves_plot_model_and_data(tmp_path, capsys):
     result = run_demo(tmp_path / "new" / "folder", **SMALL)
     assert [arm["name"] for arm in result["arms"]] == ["5 bins", "12 bins", "120 bins", "cubic splines"]
     assert result["reloaded_rows"] == 1000
@@ -76,17 +77,17 @@ def test_the_command_prints_table_and_next_steps(run, monkeypatch, tmp_path):
     assert "file" in run("demo", "--out", "file", code=1).stderr
 
 
-def test_without_matplotlib_everything_but_the_picture(tmp_path, monkeypatch, capsys):
+def test_without_matplotlib_everything_but_the_plot(tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "splinefm.plots.figures")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
     result = run_demo(tmp_path, **SMALL, verbose=False)
-    assert result["files"]["picture"] is None and sf.load(result["files"]["model"])
+    assert result["files"]["plot"] is None and sf.load(result["files"]["model"])
     print_demo(result)
     assert "pip install 'splinefm[plots]'" in capsys.readouterr().out
 
 
-def test_the_picture_has_the_learned_curve_over_the_true_one_in_every_panel(tmp_path, monkeypatch):
+def test_the_plot_has_the_learned_curve_over_the_true_one_in_every_panel(tmp_path, monkeypatch):
     import splinefm.plots.figures as plots
 
     drawn = []

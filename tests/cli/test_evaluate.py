@@ -68,7 +68,10 @@ def test_groups_are_in_the_order_of_numbers_and_missing_ones_are_last(run, model
 
 
 def test_many_groups_are_cut_for_people_only(run, model, data):
-    assert "The 30 heaviest of 300 values" in run("evaluate", model, data, "--target", "click", "--by", "id").stdout
+    assert (
+        "The 30 values with the most weight of 300"
+        in run("evaluate", model, data, "--target", "click", "--by", "id").stdout
+    )
     found = json.loads(run("evaluate", model, data, "--target", "click", "--by", "id", "--json").stdout)
     assert len(found["groups"]) == 300
 
@@ -93,7 +96,7 @@ def test_one_class_has_no_auc(run, model, table, write, tmp_path):
     write(table.set_column(4, "click", pa.array(["no"] * 300)), tmp_path / "d.csv")
     found = json.loads(run("evaluate", model, "d.csv", "--target", "click", "--json").stdout)
     assert found["auc"] is found["normalized_entropy"] is found["calibration_error"] is None and found["logloss"] > 0
-    assert "AUC needs targets of both kinds" in run("evaluate", model, "d.csv", "--target", "click").stdout
+    assert "AUC needs targets of both classes" in run("evaluate", model, "d.csv", "--target", "click").stdout
 
 
 @pytest.mark.parametrize(
@@ -103,15 +106,15 @@ def test_one_class_has_no_auc(run, model, table, write, tmp_path):
         (["model.sfm", "none.csv"], "no file or folder 'none.csv'"),
         (["model.sfm", "data.csv"], "which column is the target?"),
         (["model.sfm", "fields.csv"], "the data have no target"),
-        (["model.sfm", "-"], "say --target"),
+        (["model.sfm", "-"], "add --target"),
         (["model.sfm", "data.csv", "--target", "clic"], "nearest: 'click'"),
         (["model.sfm", "data.csv", "--target", "click", "--by", "town"], "no column 'town'"),
         (["model.sfm", "data.csv", "--target", "click", "--weight", "wait"], "no column 'wait'"),
-        (["model.sfm", "data.csv", "--target", "click", "--weight", "amount"], "must be numbers of at least 0"),
+        (["model.sfm", "data.csv", "--target", "click", "--weight", "amount"], "must be finite and at least 0"),
         (["model.sfm", "data.csv", "--target", "city"], "'no' or 'yes'"),
         (["model.sfm", "holes.csv", "--target", "click"], "missing"),
         (["model.sfm", "header.csv", "--target", "click"], "no rows"),
-        (["model.sfm", "weightless.csv", "--target", "click", "--weight", "w"], "'w' is 0 throughout"),
+        (["model.sfm", "weightless.csv", "--target", "click", "--weight", "w"], "'w' is always 0"),
         (["model.sfm", "lists.parquet", "--target", "click", "--by", "lists"], "holds lists"),
     ],
 )

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
-from splinefm.cli.commands import fit as module
+from splinefm.cli.actions import fit as module
 from splinefm.encode.tables.open import open_table
 
 # Kernels are compiled for each model and k: one is enough here.
@@ -117,7 +117,7 @@ def test_models_and_sizes(monkeypatch):
 
 
 def test_every_model_of_the_command_line_exists():
-    from splinefm.cli.options import ModelName
+    from splinefm.cli.fit_options import ModelName
 
     assert set(module._MODELS) == set(ModelName)
 

@@ -52,7 +52,7 @@ def test_penalties_by_field_and_no_validation(run, table, tmp_path):
     [
         ("none.sfm", "no file 'none.sfm'"),
         (".", "is a folder"),
-        ("short.sfm", "cut short"),
+        ("short.sfm", "truncated"),
         ("foreign.sfm", "not a model file"),
         ("flipped.sfm", "damaged"),
     ],

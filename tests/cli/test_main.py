@@ -40,6 +40,11 @@ def test_version(run):
     assert run("--version").stdout == f"splinefm {sf.__version__}\n"
 
 
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "splinefm", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"splinefm {sf.__version__}\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

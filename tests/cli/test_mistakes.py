@@ -17,9 +17,9 @@ import splinefm as sf
 from splinefm import _memory as room
 from splinefm.cli import destinations
 from splinefm.cli import main as cli
-from splinefm.cli.commands import fit, predict, view_output
+from splinefm.cli.actions import fit, predict, view_output
 from splinefm.cli.failures import BUG
-from splinefm.learn import container, modelfile
+from splinefm.learn.files import container, modelfile
 
 FIT = ("--model", "fm", "--k", "2", "--epochs", "1", "--threads", "1", "-q")
 HEAD = "id,price,city,click\n"
@@ -160,7 +160,7 @@ def test_no_command_line_ends_in_a_traceback(place):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["rank", "model.sfm", "good.csv", "--context", "{}", "--ids", "price"], "must be whole numbers or text"),
+        (["rank", "model.sfm", "good.csv", "--context", "{}", "--ids", "price"], "must be integers or text"),
         (
             ["fit", "good.csv", "--target", "click", "--out", "n.sfm", *FIT, "--k", "100000000"],
             "of memory, ",
@@ -298,7 +298,7 @@ def no_work(monkeypatch):
 
     commands = ("fit.choose_loss", "tune.choose_loss", "discretize.discretize", "view_output.make_view")
     for name in (
-        *(f"cli.commands.{name}" for name in (*commands, "demo.click_data")),
+        *(f"cli.actions.{name}" for name in (*commands, "demo.click_data")),
         "report.explanation.make_explanation",
     ):
         monkeypatch.setattr(f"splinefm.{name}", work)
@@ -352,14 +352,14 @@ def full_disk(place, monkeypatch):
 def test_a_model_that_finds_its_disk_full_is_saved_elsewhere(full_disk, run, command):
     told = run(*LONG[command], "full/m.sfm", code=1).stderr
     (saved,) = (full_disk / "temporary").rglob("m.sfm")
-    assert f"cannot write 'full/m.sfm' (No space left on device); the model is saved to '{saved}' instead" in told
+    assert f"cannot write 'full/m.sfm' (No space left on device); saved the model to '{saved}' instead" in told
     assert sf.load(saved).encoder.n_rows and not list((full_disk / "full").iterdir())
 
 
 def test_where_nothing_can_be_written_both_reasons_are_told(full_disk, run, monkeypatch):
     monkeypatch.setattr(destinations.tempfile, "tempdir", str(full_disk / "gone"))
     told = run(*LONG["fit"], "full/m.sfm", code=1).stderr
-    assert "No space left" in told and "No such file" in told and "it is lost" in told
+    assert "No space left" in told and "No such file" in told and "the model is lost" in told
 
 
 # What data say to a terminal
@@ -414,9 +414,10 @@ def test_predictions_on_a_terminal_are_text(hostile, run, monkeypatch):
 
 
 def test_the_help_of_view_knows_the_limit_of_each():
+    from splinefm.cli.commands.view import Each
     from splinefm.cli.segments import MOST_EACH
 
-    assert MOST_EACH == 12 and "twelve" in cli.opt.Each.__metadata__[0].help
+    assert MOST_EACH == 12 and "12 most frequent" in Each.__metadata__[0].help
 
 
 def test_a_view_that_cannot_be_drawn_is_found_before_the_work(place, run, monkeypatch):

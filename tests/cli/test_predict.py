@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
-from splinefm.cli.commands import predict as module
+from splinefm.cli.actions import predict as module
 
 
 def read(path):
@@ -109,7 +109,7 @@ def test_parquet_columns_of_any_type_are_copied(run, model, table, write, tmp_pa
         (["model.sfm", "data.csv", "--out", "nowhere/out.csv"], "there is no folder"),
         (["model.sfm", "data.csv", "--out", "data.csv"], "would replace the input 'data.csv'"),
         (["model.sfm", "data.csv", "--out", "model.sfm", "--format", "csv"], "would replace the input"),
-        (["model.sfm", "named.csv", "--id", "probability"], "rename that column"),
+        (["model.sfm", "named.csv", "--id", "probability"], "rename yours"),
     ],
 )
 def test_bad_input_is_a_message(run, model, table, write, tmp_path, arguments, message):

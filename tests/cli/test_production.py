@@ -41,7 +41,7 @@ def test_discretize_with_an_error_and_data_measures(run, model, fitted, table, w
         (["--bins", "price=5", "--max-error", "0.1"], 2, "--bins or --max-error"),
         (["--bins", "price=5", "--field", "price"], 2, "--field"),
         (["--bins", "price=many"], 1, "price=200"),
-        (["--bins", "5", "--bins", "price=7"], 1, "not both"),
+        (["--bins", "5", "--bins", "price=7"], 1, "give either one number for all fields or FIELD=N for each"),
         (["--bins", "city=5"], 1, "city"),
         (["--bins", "prize=5"], 1, "price"),
         (["--max-error", "-1"], 2, "--max-error"),
@@ -142,7 +142,7 @@ def test_rank_takes_files_lists_and_the_standard_input(run, model, items, tmp_pa
         ('{"city": ', [], "not JSON"),
         ("missing.json", [], "missing.json"),
         ('{"city": "Rome"}', ["--ids", "name"], "--ids"),
-        ('{"city": "Rome"}', ["--exclude", "x"], "whole numbers"),
+        ('{"city": "Rome"}', ["--exclude", "x"], "integers"),
     ],
 )
 def test_rank_refuses(run, model, items, context, options, message):

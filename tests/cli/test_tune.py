@@ -1,4 +1,4 @@
-"""`splinefm tune`: from a file to a model file with its study, and a picture of it."""
+"""`splinefm tune`: from a file to a model file with its study, and a plot of it."""
 
 import json
 import sys
@@ -66,7 +66,7 @@ def test_the_same_command_goes_on(run, data):
     tune(run, data, "--trials", "2", "--quiet", "--storage", "study.journal")
     assert [trial.number for trial in sf.load("new.sfm").study.trials] == [0, 1]
     refused = tune(run, data, "--trials", "2", "--storage", "study.journal", "--validation", "0.3", code=1)
-    assert "the study 'click-FM' is of another task: validation rows was" in refused.stderr
+    assert "the study 'click-FM' belongs to another task: validation rows was" in refused.stderr
 
 
 def test_numbers_weights_metric_and_no_pruning(run, data, make_table, write, tmp_path):

@@ -11,7 +11,7 @@ import pyarrow.csv
 import pytest
 
 import splinefm as sf
-from splinefm.cli.commands import view
+from splinefm.cli.actions import view
 from splinefm.cli.segments import parse_segments
 from splinefm.encode.tables.open import open_table
 from splinefm.report import samples
@@ -160,8 +160,10 @@ def test_each_says_what_it_leaves_out(run, fitted, tmp_path):
     result = run("view", "m.sfm", "--along", "x", "--each", "c", "--json")
     # By count, though the vocabulary was given the other way round.
     assert [view["segment"]["c"] for view in json.loads(result.stdout)["views"]] == names[:2:-1]
-    assert "3 of the 15 categories of 'c' are left out, the 12 most frequent are shown" in result.stderr
-    assert "choose others by --segment c=VALUE" in result.stderr
+    assert (
+        "showing the 12 most frequent of 15 categories of 'c'; to choose others, repeat --segment c=VALUE"
+        in result.stderr
+    )
     assert not run("view", "m.sfm", "--along", "x", "--each", "c", "--json", "--quiet").stderr
 
 
@@ -279,7 +281,7 @@ def test_a_large_table_is_sampled(run, rich_model, monkeypatch):
 @pytest.mark.parametrize(
     ("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
 )
-def test_pictures(run, rich_model, tmp_path, suffix, start):
+def test_plots(run, rich_model, tmp_path, suffix, start):
     out = tmp_path / f"curve.{suffix}"
     result = run("view", rich_model, "--along", "recency", "--each", "city", "--data", "rich.parquet", "--out", out)
     assert out.read_bytes().startswith(start) and str(out) in result.stdout
@@ -287,8 +289,8 @@ def test_pictures(run, rich_model, tmp_path, suffix, start):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_the_picture_shows_the_curve(rich_model, run, monkeypatch, rich, rich_table):
-    from splinefm.cli.commands import view_output
+def test_the_plot_shows_the_curve(rich_model, run, monkeypatch, rich, rich_table):
+    from splinefm.cli.actions import view_output
 
     drawn = []
     real = view_output.draw
@@ -312,10 +314,10 @@ def test_the_picture_shows_the_curve(rich_model, run, monkeypatch, rich, rich_ta
 
 
 @pytest.mark.parametrize("along", [["city"], ["city", "age"], ["recency", "age"], ["tags", "city"]])
-def test_pictures_of_bars_and_surfaces(run, rich_model, tmp_path, along):
+def test_plots_of_bars_and_surfaces(run, rich_model, tmp_path, along):
     arguments = [part for name in along for part in ("--along", name)]
-    run("view", rich_model, *arguments, "--data", "rich.parquet", "--out", "picture.png")
-    assert (tmp_path / "picture.png").stat().st_size > 5000
+    run("view", rich_model, *arguments, "--data", "rich.parquet", "--out", "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 5000
 
 
 def test_values_as_csv(run, rich_model, tmp_path):
@@ -350,7 +352,7 @@ def test_values_as_json(run, model, tmp_path):
     assert found.pop("file") == "values.json" and json.loads((tmp_path / "values.json").read_text()) == found
 
 
-def test_pictures_without_matplotlib(run, model, tmp_path, monkeypatch):
+def test_plots_without_matplotlib(run, model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "splinefm.plots.figures", None)
     for name in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.setitem(sys.modules, name, None)
@@ -403,7 +405,7 @@ def test_wrong_usage_exits_with_2(run, model, arguments):
         (["--along", "price", "--segment", "town=Rome"], "no field 'town' in the model"),
         (["--along", "price", "--segment", "=Rome"], "no field '' in the model"),
         (["--along", "price", "--segment", "city=Rom"], "no category 'Rom'; nearest: 'Rome'. It has"),
-        (["--along", "city", "--segment", "price=cheap"], "'price' is numerical, but 'cheap' is no number"),
+        (["--along", "city", "--segment", "price=cheap"], "'price' is numerical, but 'cheap' is not a number"),
         (["--along", "city", "--segment", "price=inf"], "column 'price' holds inf"),
         (["--along", "price", "--segment", "price=1"], "'price' varies (--along price)"),
         (["--along", "price", "--segment", "city=Rome", "--segment", "city=Rome"], "is given twice"),
@@ -449,7 +451,7 @@ def test_a_model_that_does_not_know_its_means_needs_data(run, rich_model, rich, 
 
 def test_too_many_segments(run, rich_model):
     ages = [part for age in range(25) for part in ("--segment", f"age={age}")]
-    assert "makes 25 segments, at most 24" in run("view", rich_model, "--along", "recency", *ages, code=1).stderr
+    assert "got 25 segments, but at most 24" in run("view", rich_model, "--along", "recency", *ages, code=1).stderr
 
 
 def _fit_small(**settings):
@@ -466,14 +468,14 @@ def _fit_small(**settings):
 def test_a_field_without_missing_values_says_so():
     strict = _fit_small(missing="error")
     for option in ("z=", "c=", "tags="):
-        with pytest.raises(ValueError, match="has no missing values in this model"):
+        with pytest.raises(ValueError, match="cannot be missing in this model"):
             parse_segments(strict, ["x"], [option])
 
 
 def test_a_hashed_category_need_not_be_known():
     chosen = parse_segments(_fit_small(unseen="hash"), ["x"], ["c=Bonn", "tags=a|Bonn"])
     assert chosen.rows == [{"c": "Bonn", "tags": ["a", "Bonn"]}] and len(chosen.remarks) == 2
-    assert "shares a row" in chosen.remarks[0]
+    assert "shares a feature" in chosen.remarks[0]
 
 
 # Samples

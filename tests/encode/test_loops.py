@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from splinefm._core import Interpolation, StringTable, probe_hash, summarize_sorted
 from splinefm.encode.fields.vocabulary import Vocabulary, _count
 from splinefm.encode.tables.columns import text_buffers
-from splinefm.encode.transforms.kinds import Quantile
+from splinefm.encode.transforms.quantile import Quantile
 
 words = st.lists(st.text(max_size=12), max_size=30)
 

@@ -138,7 +138,7 @@ class TestEveryModel:
         found = sf.importance(fitted, many, table)
         monkeypatch.setattr(terms, "BLOCK_BYTES", 1 << 12)
         monkeypatch.setattr(importance, "EFFECT_ROWS", 100)
-        monkeypatch.setattr("splinefm.view.algebra._ROOM", 8)
+        monkeypatch.setattr("splinefm.model.means._BLOCK_SIZE", 8)
         np.testing.assert_allclose(
             curves, sf.ice_curves(fitted, many, "x", [0.1, None], threads=2), rtol=1e-9, atol=1e-12
         )
@@ -257,12 +257,12 @@ def small(table):
 
 class TestBadInput:
     def test_unknown_fields(self, small, table):
-        with pytest.raises(ValueError, match=r"no column 'kinds' among the fields; nearest: 'kind'"):
+        with pytest.raises(ValueError, match=r"no field 'kinds' in the model; nearest: 'kind'"):
             sf.partial_dependence(small, "kinds", ["u"], table)
-        with pytest.raises(ValueError, match=r"no column 'y' among the fields"):
+        with pytest.raises(ValueError, match=r"no field 'y' in the model"):
             sf.ice_curves(small, table, "y", [1.0])
         parts = sf.decompose(small, table, table)
-        with pytest.raises(ValueError, match=r"no column 'w' among the fields"):
+        with pytest.raises(ValueError, match=r"no field 'w' in the model"):
             parts.pair("x", "w")
         with pytest.raises(ValueError, match=r"two different fields, got 'x' twice"):
             parts.pair("x", "x")

@@ -327,11 +327,11 @@ def test_other_losses_only_as_raw_scores(tmp_path):
 
 
 def test_bad_arguments(tmp_path):
-    with pytest.raises(TypeError, match=r"a sf.Fitted is needed, got str"):
+    with pytest.raises(TypeError, match=r"fitted must be a sf.Fitted, got str"):
         sf.export_libffm("model.sfm", tmp_path / "model.ffm")
-    with pytest.raises(TypeError, match=r"a sf.Fitted is needed, got dict"):
+    with pytest.raises(TypeError, match=r"fitted must be a sf.Fitted, got dict"):
         sf.export_libffm_rows({}, TABLE, tmp_path / "rows.txt")
-    with pytest.raises(ValueError, match='format must be "text" or "binary", got \'json\''):
+    with pytest.raises(ValueError, match="format must be one of 'text', 'binary', got 'json'"):
         sf.export_libffm(example(), tmp_path / "model.ffm", format="json")
     with pytest.raises(IsADirectoryError, match="is a folder; add a file name"):
         sf.export_libffm(example(), tmp_path)

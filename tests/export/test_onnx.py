@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.encode.transforms.families import FAMILIES
 from splinefm.export.onnx import graph as onnx_graph
+from splinefm.export.onnx.bases import graph_windows
 from splinefm.export.onnx.graph import Graph
-from splinefm.export.onnx.numbers import count_up_to, pieces_of, to_unit, windows
+from splinefm.export.onnx.pieces import count_up_to, pieces_of
+from splinefm.export.onnx.transforms import to_unit
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
 from support import all_models, examples, random_fitted
@@ -254,7 +256,7 @@ def test_weights_of_any_spline_are_those_of_the_basis(inner, degree, periodic, u
     values = np.random.default_rng(0).normal(size=basis.sizes[0]).astype(np.float32)  # of the functions
 
     def spline(g, x):
-        (window,) = windows(g, item, x)
+        (window,) = graph_windows(g, item, x)
         places = g("Add", g("Unsqueeze", window.start, np.array([1])), np.arange(window.width)[None])
         weighted = g("Mul", g("Gather", values[window.functions], places), window.weight)
         return g("ReduceSum", weighted, np.array([1]), keepdims=0)
@@ -527,7 +529,7 @@ def test_hashed_categories_cannot_be_exported(field, tmp_path):
 
 
 def test_bad_arguments(tmp_path):
-    with pytest.raises(TypeError, match=r"a sf.Fitted is needed, got dict; an estimator has one in fitted_"):
+    with pytest.raises(TypeError, match=r"fitted must be a sf.Fitted, got dict; an estimator has one in fitted_"):
         sf.export_onnx({}, tmp_path / "model.onnx")
     with pytest.raises(IsADirectoryError, match=r"is a folder; add a file name, such as 'model.onnx'"):
         sf.export_onnx(example(), tmp_path)

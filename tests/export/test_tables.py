@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 import splinefm as sf
+from splinefm.encode.transforms.pieces import raw_edges
 from splinefm.export import tables as module
-from splinefm.export.tables import raw_edges
 from splinefm.learn.losses import Loss
 from support import all_models, examples, random_fitted
 

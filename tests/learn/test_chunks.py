@@ -15,7 +15,7 @@ import splinefm as sf
 from splinefm.encode.tables import files as files_module
 from splinefm.encode.tables import open as table_module
 from splinefm.learn import chunks as module
-from splinefm.learn.chunks import Sample, Source, ahead, draw_lots, prepare_chunks, take_survey
+from splinefm.learn.chunks import Source, ValidationSample, ahead, prepare_chunks, row_randoms, scan_table
 from splinefm.learn.losses import Loss
 
 ROWS = 4000
@@ -124,7 +124,7 @@ def test_few_validation_rows_are_spread_and_the_others_are_trained_on(tmp_path, 
 
 def test_a_large_validation_table_is_sampled(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_VALIDATION_ROWS", 200)
-    sample = module.sample_rows(Source(SCHEMA, "y", None, parquet_folder(sorted_by_target(), tmp_path)), TRAINING)
+    sample = module.sample_validation(Source(SCHEMA, "y", None, parquet_folder(sorted_by_target(), tmp_path)), TRAINING)
     rows = np.concatenate([batch["y"].to_numpy() for _, batch in sample.parts])
     assert 80 <= len(rows) <= 200 and np.bincount((rows * 4 // ROWS).astype(int), minlength=4).min() >= 10
 
@@ -153,7 +153,7 @@ def test_center_and_scale_are_those_of_the_whole_table(tmp_path):
     weight[:1000] = 0.0
     folder = parquet_folder(data.append_column("w", pa.array(weight)), tmp_path)
     source = Source(SCHEMA, "y", "w", folder)
-    survey = take_survey(source, Loss("squared"), 0.1, TRAINING)
+    survey = scan_table(source, Loss("squared"), 0.1, TRAINING)
     loss = survey.fit_loss(Loss("squared"))
     y = data["y"].to_numpy()
     center = np.average(y, weights=weight)
@@ -164,7 +164,7 @@ def test_center_and_scale_are_those_of_the_whole_table(tmp_path):
 
 def test_the_start_is_the_rate_of_the_whole_table(tmp_path):
     data = sorted_by_target().set_column(2, "y", pa.array((np.arange(ROWS) >= 3000).astype(float)))
-    survey = take_survey(Source(SCHEMA, "y", None, parquet_folder(data, tmp_path)), Loss("logistic"), 0.1, TRAINING)
+    survey = scan_table(Source(SCHEMA, "y", None, parquet_folder(data, tmp_path)), Loss("logistic"), 0.1, TRAINING)
     assert survey.start(survey.fit_loss(Loss("logistic"))) == pytest.approx(np.log(1 / 3))
 
 
@@ -185,18 +185,18 @@ def test_a_sorted_folder_is_learned(tmp_path, monkeypatch):
 def test_a_bad_target_at_the_end_is_an_error_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr("splinefm.learn.fitting.train", lambda *_: pytest.fail("training began"))
     data = sorted_by_target().set_column(2, "y", pa.array([0.0] * (ROWS - 1) + [7.0]))
-    with pytest.raises(ValueError, match="a logistic target lies between 0 and 1, got 7"):
+    with pytest.raises(ValueError, match="a logistic target must lie between 0 and 1, got 7"):
         sf.fit_model(parquet_folder(data, tmp_path), "y", schema=SCHEMA, training=TRAINING)
 
 
 def test_weights_of_zero_leave_nothing_to_learn():
     data = sorted_by_target(100).append_column("w", pa.array(np.zeros(100)))
-    with pytest.raises(ValueError, match="the sample weights of all rows are 0"):
+    with pytest.raises(ValueError, match="all sample weights are 0"):
         sf.fit_model(data, "y", schema=SCHEMA, sample_weight="w", loss="squared", training=TRAINING)
 
 
 def test_validation_rows_without_weight_choose_nothing():
-    weight = (draw_lots(0, np.arange(100)) >= 0.1).astype(float)
+    weight = (row_randoms(0, np.arange(100)) >= 0.1).astype(float)
     data = sorted_by_target(100).append_column("w", pa.array(weight))
     training = sf.Training(seed=0, threads=1, epochs=1)
     fitted = sf.fit_model(data, "y", schema=SCHEMA, sample_weight="w", loss="squared", training=training)
@@ -204,7 +204,7 @@ def test_validation_rows_without_weight_choose_nothing():
 
 
 def test_a_table_may_be_too_small_to_hold_rows_out():
-    row = next(number for number in range(1000) if draw_lots(number, np.array([0]))[0] < 0.5)
+    row = next(number for number in range(1000) if row_randoms(number, np.array([0]))[0] < 0.5)
     training = sf.Training(seed=row, threads=1)
     with pytest.raises(ValueError, match="all 1 rows are held out for validation; pass validation=0"):
         sf.fit_model(sorted_by_target(1), "y", schema=SCHEMA, loss="squared", validation=0.5, training=training)
@@ -212,23 +212,23 @@ def test_a_table_may_be_too_small_to_hold_rows_out():
 
 def test_lots_are_uniform_and_independent_of_the_seed():
     numbers = np.arange(100_000)
-    first, other = draw_lots(0, numbers), draw_lots(1, numbers)
+    first, other = row_randoms(0, numbers), row_randoms(1, numbers)
     assert first.min() >= 0 and first.max() < 1
     assert np.abs(np.bincount((first * 20).astype(int), minlength=20) / 5000 - 1).max() < 0.06
     for a, b in ((first[1:], first[:-1]), (first, other), (first, numbers)):
         assert abs(np.corrcoef(a, b)[0, 1]) < 0.015
-    np.testing.assert_array_equal(draw_lots(0, numbers[::-7]), first[::-7])
+    np.testing.assert_array_equal(row_randoms(0, numbers[::-7]), first[::-7])
 
 
 def test_rows_held_back_do_not_follow_from_the_generator_of_the_data():
     x = np.random.default_rng(0).random(2000)
-    held_out = Sample(0.1, 0, 1000)
+    held_out = ValidationSample(0.1, 0, 1000)
     held_out.add(0, pa.RecordBatch.from_pydict({"x": x}))
     assert 0.4 < held_out.parts[0][1]["x"].to_numpy().mean() < 0.6
 
 
 def test_a_sample_does_not_depend_on_how_the_table_is_cut():
-    whole, parts = Sample(0.9, 1, 300), Sample(0.9, 1, 300)
+    whole, parts = ValidationSample(0.9, 1, 300), ValidationSample(0.9, 1, 300)
     batch = pa.RecordBatch.from_pydict({"a": np.arange(3000)})
     whole.add(0, batch)
     for at in range(0, 3000, 70):
@@ -242,7 +242,7 @@ def test_a_sample_does_not_depend_on_how_the_table_is_cut():
 def test_a_sample_keeps_no_dictionaries():
     names = pa.array([f"name {i}" for i in range(10_000)])
     codes = pa.DictionaryArray.from_arrays(pa.array(np.arange(100, dtype=np.int32)), names)
-    sample = Sample(0.5, 0, 1000)
+    sample = ValidationSample(0.5, 0, 1000)
     sample.add(0, pa.RecordBatch.from_arrays([codes], names=["c"]))
     ((_, batch),) = sample.parts
     assert batch.nbytes < 5000

@@ -59,7 +59,7 @@ class TestRandomState:
 
     @pytest.mark.parametrize("value", [-1, 1.5, "one", True])
     def test_others_are_refused(self, value):
-        with pytest.raises(ValueError, match=f"random_state must be a whole number of at least 0, got {value!r}"):
+        with pytest.raises(ValueError, match=f"random_state must be an integer of at least 0, got {value!r}"):
             classifier(random_state=value).fit(TABLE, CLICK)
 
     def test_a_search_uses_one_number_for_all_trials(self):
@@ -98,7 +98,7 @@ class TestModelSettings:
         assert model.set_params() == model
         with pytest.raises(ValueError, match="FM has no setting 'rank'; it has k"):
             sf.FM().set_params(rank=2)
-        with pytest.raises(ValueError, match="k must be a whole number of at least 1, got 0"):
+        with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
             sf.FM().set_params(k=0)
 
     def test_estimators_have_those_of_their_model(self):
@@ -200,7 +200,7 @@ class TestClassWeight:
     @pytest.mark.parametrize(
         ("weight", "message"),
         [
-            ("equal", "class_weight must be None, \"balanced\" or numbers by label, got 'equal'"),
+            ("equal", "class_weight must be None, \"balanced\" or a mapping from labels to numbers, got 'equal'"),
             ({"yes": 2.0}, "class_weight has the label 'yes'; the classes are False and True"),
             ({True: -1.0}, "class_weight of True must be a number of at least 0, got -1.0"),
             ({True: "2"}, "class_weight of True must be a number"),
@@ -215,7 +215,7 @@ class TestClassWeight:
             classifier(class_weight=weight).fit(TABLE.assign(y=CLICK), target="y")
 
     def test_it_is_for_labels(self):
-        with pytest.raises(ValueError, match="class_weight is for the logistic loss, and the loss is squared"):
+        with pytest.raises(ValueError, match="class_weight requires the logistic loss, got squared"):
             sf.fit_model({"x": [1.0, 2.0] * 9, "y": [1.0, 2.0] * 9}, "y", loss="squared", class_weight="balanced")
         one = classifier(class_weight="balanced")
         with pytest.raises(ValueError, match='class_weight="balanced" needs rows of both classes'):
@@ -316,7 +316,7 @@ class TestFiles:
         again = sf.SplineFMRegressor.load(str(tmp_path / "m.sfm"), mmap=True)
         np.testing.assert_array_equal(again.predict(TABLE), model.predict(TABLE))
         assert again.loss == loss and again.n_jobs == -1
-        with pytest.raises(AttributeError, match=r"a model file has not; use sf\.importance"):
+        with pytest.raises(AttributeError, match=r"a model file contains none; use sf\.importance"):
             _ = again.feature_importances_
 
     def test_columns_of_an_array(self, tmp_path):
@@ -337,9 +337,9 @@ class TestFiles:
     def test_the_other_kind_is_refused(self, tmp_path):
         classifier().fit(TABLE, CLICK).save(tmp_path / "c.sfm")
         regressor().fit(TABLE, TABLE["x"]).save(tmp_path / "r.sfm")
-        with pytest.raises(ValueError, match=r"c\.sfm' holds a model of the logistic loss.*SplineFMClassifier\.load"):
+        with pytest.raises(ValueError, match=r"c\.sfm' holds a model with the logistic loss.*SplineFMClassifier\.load"):
             sf.SplineFMRegressor.load(tmp_path / "c.sfm")
-        with pytest.raises(ValueError, match=r"r\.sfm' holds a model of the squared loss.*SplineFMRegressor\.load"):
+        with pytest.raises(ValueError, match=r"r\.sfm' holds a model with the squared loss.*SplineFMRegressor\.load"):
             sf.SplineFMClassifier.load(tmp_path / "r.sfm")
         with pytest.raises(NotFittedError):
             classifier().save(tmp_path / "n.sfm")

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
+from splinefm.learn.penalties import make_groups
 
 TRAINING = sf.Training(epochs=5, threads=1, l2=1e-4, smoothness=3e-4)
 # The lengths of tests/model/test_engine.py: every length is compiled anew.
@@ -30,7 +31,7 @@ def test_new_categories_get_rows_and_old_rows_stay(model):
     learner = sf.Learner(fitted, TRAINING)
     before = fitted.scores(old)
     extended = fitted.encoder.extend(new)
-    learner.engine.grow(extended.layout, sf.learn.training.make_groups(extended, TRAINING), np.random.default_rng(0))
+    learner.engine.grow(extended.layout, make_groups(extended, TRAINING), np.random.default_rng(0))
     learner.encoder = extended
     np.testing.assert_allclose(learner.fitted().scores(old), before, atol=1e-6)
     grown = [
@@ -71,7 +72,7 @@ def test_penalties_by_field_are_those_of_updates():
     first, last = fitted.encoder.layout.feature_ptr[1:3]
     sizes = [np.abs(learner.fitted().params["factors"][first:last]).sum() for learner in (strong, weak)]
     assert sizes[0] < 0.95 * sizes[1]
-    with pytest.raises(ValueError, match=r"l2 is given for 'd', which is no field\. Fields: 'x', 'c', 'tags'"):
+    with pytest.raises(ValueError, match=r"l2 is given for 'd', which is not a field\. Fields: 'x', 'c', 'tags'"):
         sf.Learner(fitted, sf.Training(l2={"d": 1.0}))
 
 
@@ -100,7 +101,7 @@ def test_rare_new_categories_stay_rare():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"c": ["a"], "click": [2]}, "a logistic target lies between 0 and 1"),
+        ({"c": ["a"], "click": [2]}, "a logistic target must lie between 0 and 1"),
         ({"c": ["a"]}, "no column 'click'"),
         ({"click": [1]}, "no column 'c'"),
         ({"c": ["a", "b"], "click": [1, 1], "w": [1.0, -1.0]}, "weights in column 'w' must be"),

@@ -34,9 +34,9 @@ def test_classes_are_found_and_sorted(parts, classes):
     ("values", "message"),
     [
         (["a", "b", "c"], "'t' has more than two classes.*OneVsRest"),
-        ([1, 2, 3], "lies between 0 and 1 or has two values.*squared"),
-        (["a", None], "one class only .'a'."),
-        (pa.array([None, None], pa.string()), "no value at all"),
+        ([1, 2, 3], "must lie between 0 and 1 or have two values.*squared"),
+        (["a", None], "only one class .'a'."),
+        (pa.array([None, None], pa.string()), "no values"),
     ],
 )
 def test_other_than_two_labels_are_refused(values, message):
@@ -89,9 +89,7 @@ def test_truth_values_in_words_are_truth_values(classes):
 
 
 def test_a_number_that_is_text_is_told_as_a_target():
-    with pytest.raises(
-        ValueError, match=r"the target 't' should hold numbers, or true and false, but is text.*'maybe'"
-    ):
+    with pytest.raises(ValueError, match=r"the target 't' must hold numbers or booleans, but is text.*'maybe'"):
         as_targets(pa.array([None, "maybe", "true"]), "t", None)
 
 
@@ -104,7 +102,7 @@ def test_labels_are_not_cut_to_whole_numbers(kind):
 
 
 def test_other_kinds_of_columns_are_refused_in_plain_words():
-    with pytest.raises(ValueError, match="the target 't' was a number or a truth value before, now it is date32"):
+    with pytest.raises(ValueError, match="the target 't' was a number or a boolean before, now it is date32"):
         as_targets(pa.array([1], pa.date32()), "t", (False, True))
     with pytest.raises(ValueError, match="the target 't' was False or True before, now it is string"):
         as_targets(pa.array(["yes"]), "t", (False, True))

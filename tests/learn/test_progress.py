@@ -106,7 +106,7 @@ def test_a_stop_says_of_which_run(capsys):
 
 def test_a_callback_that_stops_is_told(capsys):
     sf.fit_model(waves(), "y", loss="squared", training=TRAINING, verbose=True, callbacks=[lambda epoch: True])
-    assert capsys.readouterr().err.splitlines()[-1] == "first run stopped by a callback; the best epoch is kept"
+    assert capsys.readouterr().err.splitlines()[-1] == "first run stopped by a callback; keeping the best epoch"
 
 
 def test_the_time_left_does_not_count_the_start(stream, clock):
@@ -133,7 +133,7 @@ def test_ctrl_c_is_confirmed(capsys):
             raise KeyboardInterrupt
 
     sf.fit_model(waves(), "y", loss="squared", training=TRAINING, verbose=True, callbacks=[stop])
-    assert capsys.readouterr().err.splitlines()[-1] == "stopped by Ctrl-C; the best epoch is kept"
+    assert capsys.readouterr().err.splitlines()[-1] == "stopped by Ctrl-C; keeping the best epoch"
 
 
 def test_an_epoch_leaves_a_line_with_the_time_that_is_left(stream, clock):

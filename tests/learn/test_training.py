@@ -9,13 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
-from splinefm.cli.commands.demo import click_data
-from splinefm.learn import chunks, fitting
+from splinefm.cli.actions.demo import click_data
+from splinefm.learn import chunks, fitting, loop
+from splinefm.learn import penalties as penalties_module
 from splinefm.learn import training as training_module
+from splinefm.learn.loop import make_engine
 from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import logloss, rmse
+from splinefm.learn.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.progress import SILENT
-from splinefm.learn.training import AdaptivePenalties, Diverged, make_engine, make_groups
+from splinefm.learn.training import Diverged
 
 MODELS = [
     sf.FM(k=4),
@@ -218,7 +221,7 @@ def test_a_diverging_epoch_is_not_finished():
 
     chunk = training_module.Chunk(None, np.zeros(3), np.ones(3))
     batches = [(chunk, np.arange(3))] * 3
-    loss, _, rows, _ = training_module._pass(Engine(), batches, Loss("squared"), lambda seen: 0.1, SILENT)
+    loss, _, rows, _ = loop._pass(Engine(), batches, Loss("squared"), lambda seen: 0.1, SILENT)
     assert np.isnan(loss) and rows == 6
 
 
@@ -367,7 +370,7 @@ def test_penalties_follow_the_length_of_vectors_and_the_noise():
         penalties.adapt(factors, 0.1)
         # k = 2, and as many times the length as vectors have parts.
         assert engine.penalty.l2[0] == pytest.approx(0.1 * 0.5 / (3.0 * np.sqrt(2) * parts))
-        assert engine.penalty.l2[-1] == pytest.approx(0.1 * 0.5 / training_module.SHORTEST)
+        assert engine.penalty.l2[-1] == pytest.approx(0.1 * 0.5 / penalties_module.MIN_LENGTH)
         assert max(engine.penalty.smoothness) == pytest.approx(0.1 * 0.25)
         assert factors.shape[1] == 2 * parts
         penalties.adapt(factors, 0.1)  # from the same units again
@@ -421,7 +424,7 @@ def test_ctrl_c_keeps_what_there_is(monkeypatch, at):
 
 def test_a_wrong_field_name_is_told_before_the_table_is_read(monkeypatch):
     monkeypatch.setattr(fitting, "prepare_chunks", lambda *_: pytest.fail("the table is read"))
-    with pytest.raises(ValueError, match="l2 is given for 'z', which is no field"):
+    with pytest.raises(ValueError, match="l2 is given for 'z', which is not a field"):
         sf.fit_model(waves(100), "y", loss="squared", training=sf.Training(l2={"z": 1.0}))
 
 
@@ -429,14 +432,17 @@ def test_a_wrong_field_name_is_told_before_the_table_is_read(monkeypatch):
     ("change", "message"),
     [
         ({"target": "z"}, "no column 'z'"),
-        ({"target": "group", "loss": "squared"}, "target 'group' should hold numbers"),
+        ({"target": "group", "loss": "squared"}, "target 'group' must hold numbers"),
         ({"loss": "hinge"}, "loss must be one of"),
-        ({"loss": "logistic"}, "a logistic target lies between 0 and 1"),
-        ({"loss": "poisson"}, "a Poisson target is not negative"),
+        ({"loss": "logistic"}, "a logistic target must lie between 0 and 1"),
+        ({"loss": "poisson"}, "a Poisson target must be at least 0"),
         ({"sample_weight": "w"}, "no column 'w'"),
         ({"sample_weight": "y"}, "weights in column 'y' must be"),
         ({"validation": 1.5}, "validation must be a share"),
-        ({"training": sf.Training(l2={"grp": 1.0})}, "l2 is given for 'grp', which is no field; nearest: 'group'. Fi"),
+        (
+            {"training": sf.Training(l2={"grp": 1.0})},
+            "l2 is given for 'grp', which is not a field; nearest: 'group'. Fi",
+        ),
         ({"training": sf.Training(smoothness={"y": 1.0})}, "smoothness is given for 'y', which .* Fields: 'x', 'gr"),
         ({"schema": sf.Schema([sf.Numerical("y")])}, "target 'y' is a field of the schema"),
         ({"schema": sf.Schema([sf.Numerical("xx")])}, "nearest: 'x'"),
@@ -454,13 +460,13 @@ def test_bad_input(change, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs must be a whole number of at least 1"),
-        ({"epochs": "3"}, "epochs must be a whole number of at least 1, got '3'"),
-        ({"epochs": 2.5}, "epochs must be a whole number"),
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
-        ({"patience": 0}, "patience must be a whole number of at least 1"),
-        ({"threads": 0}, "threads must be a whole number of at least 1"),
-        ({"seed": -1}, "seed must be a whole number of at least 0"),
+        ({"epochs": 0}, "epochs must be an integer of at least 1"),
+        ({"epochs": "3"}, "epochs must be an integer of at least 1, got '3'"),
+        ({"epochs": 2.5}, "epochs must be an integer"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1"),
+        ({"patience": 0}, "patience must be an integer of at least 1"),
+        ({"threads": 0}, "threads must be an integer of at least 1"),
+        ({"seed": -1}, "seed must be an integer of at least 0"),
         ({"learning_rate": -1.0}, "learning_rate must be at least 0"),
         ({"l2": float("nan")}, "l2 must be at least 0"),
         ({"l2": {"x": -1.0}}, "l2 of 'x' must be at least 0, got -1.0"),
@@ -469,7 +475,7 @@ def test_bad_input(change, message):
         ({"smoothness": [1.0, 2.0]}, "smoothness must be a number or a mapping"),
         ({"smoothness_order": 0}, "smoothness_order must be 1, 2 or 3, got 0"),
         ({"smoothness_order": 4}, "smoothness_order must be 1, 2 or 3, got 4"),
-        ({"warmup": 2.0}, "warmup is a share"),
+        ({"warmup": 2.0}, "warmup must be a share"),
     ],
 )
 def test_bad_settings(settings, message):

@@ -8,6 +8,7 @@ import pytest
 import splinefm as sf
 from splinefm.encode import inference
 from splinefm.encode.inference import MANY_COLUMNS
+from splinefm.learn.estimators.base import open_task
 from splinefm.learn.fitting import MOST_FIELDS_IN_PAIRS, default_model
 from splinefm.learn.tuning.trials import Experiment
 from splinefm.model.family import init_params, pace_of
@@ -49,7 +50,7 @@ def test_the_default_model_of_an_experiment_is_that_of_a_fit():
     table = wide_table(40)
     schema = sf.infer_schema(table, target="y")
     estimator = sf.SplineFMClassifier(schema=schema, epochs=1, n_jobs=1)
-    task = estimator._task(table, None, None, "y")
+    task = open_task(estimator, table, None, None, "y", None)
     assert Experiment(task, None, "loss").base.settings.model == sf.FM(k=16)
 
 

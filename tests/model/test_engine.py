@@ -1,5 +1,7 @@
 """The CPU engine: the battery of all engines, and what only it has: blocks, tiles, threads, its optimizer state."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,8 +20,8 @@ from battery import (
 from splinefm._core import NEAR
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import workspace
-from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FFM, FM
+from splinefm.model.cpu import BatchScorer, CpuEngine, predict_scores
+from splinefm.model.family import FFM, FM, formula_scores
 from splinefm.model.optimizers import Group, Optimizer
 from support import random_params
 
@@ -236,3 +238,15 @@ def test_the_size_of_a_batch_is_checked():
     for size in (0, 17):
         with pytest.raises(ValueError, match="from 1 to 16 rows"):
             engine.steps(slots, y, weight, np.arange(20), np.full(20, 0.1), batch_size=size)
+
+
+@each_model
+@pytest.mark.parametrize("k", [None, 5])  # 5 numbers are padded to 8
+def test_a_scorer_scores_batch_after_batch(model, k):
+    model = model if k is None else replace(model, k=k)
+    slots = make_slots("identity", 60)
+    params = random_params(model, slots.layout)
+    scorer = BatchScorer(model, params, slots.layout, threads=1)
+    for batch in (slots[:1], slots[:50], slots[50:], slots[:0], slots[:1]):
+        np.testing.assert_array_equal(scorer(batch), predict_scores(model, params, batch, 1))
+        np.testing.assert_allclose(scorer(batch), formula_scores(model, params, batch), rtol=1e-4, atol=1e-4)

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 import support
 from splinefm import BSpline
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
+from splinefm.model.family import (
+    FFM,
+    FM,
+    FmFM,
+    FwFM,
+    HigherOrderFM,
+    LowRankFwFM,
+    formula_scores,
+    init_params,
+    param_shapes,
+    unit_sums,
+)
 from support import examples
 
 LAYOUT = SlotLayout(
@@ -156,7 +167,7 @@ def test_interactions_are_the_sums_over_pairs_of_their_definition(model, seed):
     for i in range(3):
         for u, v in combinations(range(len(unit_field)), 2):
             expected[i] += P[i, u] @ matrix(model, params, unit_field[u], unit_field[v], width) @ P[i, v]
-        for t in range(3, getattr(model, "order", 2) + 1):
+        for t in range(3, model.order + 1):
             for units in combinations(range(len(unit_field)), t):
                 expected[i] += P[i, list(units)].prod(axis=0).sum()
     actual = model.interaction(P, params, unit_field)
@@ -179,6 +190,89 @@ def test_a_score_is_bias_plus_linear_plus_interaction_of_the_unit_vectors(model,
                 P[0, LAYOUT.window_unit[w]] += x * params["factors"][row]
         expected[i] += model.interaction(P, params, LAYOUT.unit_field)[0]
     np.testing.assert_allclose(formula_scores(model, params, slots), expected, rtol=1e-9, atol=1e-9)
+
+
+# What stands between two fields
+
+
+def weighted_product(x, M, y):
+    """x' M y, where M is a weight or a matrix."""
+    return M * (x @ y) if np.ndim(M) == 0 else x @ M @ y
+
+
+@examples(60)
+@given(model=models(4), seed=seeds)
+def test_a_score_is_a_sum_over_pairs_of_what_is_between_their_fields(model, seed):
+    rng = np.random.default_rng(seed)
+    params, slots = random_params(model, LAYOUT, rng), random_slots(LAYOUT, 3, rng)
+    P, fields = unit_sums(params["factors"], slots), LAYOUT.unit_field
+    expected = params["bias"][0] + unit_sums(params["linear"], slots).sum(axis=1)
+    for u, v in combinations(range(LAYOUT.n_units), 2):
+        f, e = fields[u], fields[v]
+        M = model.between(params, f, e)
+        pairs = zip(P[:, u, model.columns(e)], P[:, v, model.columns(f)], strict=True)
+        expected += [weighted_product(x, M, y) for x, y in pairs]
+    if not model.pairwise:
+        for t in range(3, model.order + 1):
+            for units in combinations(range(LAYOUT.n_units), t):
+                expected += P[:, list(units)].prod(axis=1).sum(axis=1)
+    np.testing.assert_allclose(formula_scores(model, params, slots), expected, rtol=1e-9, atol=1e-9)
+
+
+@examples(60)
+@given(model=models(4), seed=seeds)
+def test_what_is_between_many_fields_is_what_is_between_each_two(model, seed):
+    params = random_params(model, LAYOUT, np.random.default_rng(seed))
+    part, fields = model.part_size(4), np.arange(4)
+    every = model.between_all(params, 4)
+    assert every.shape in ((4, 4), (4, 4, part, part)) and every.dtype == np.float64
+    np.testing.assert_allclose(model.between(params, fields[:, None], fields), every, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(model.between_all(params, 4, np.float32), every, rtol=1e-4, atol=1e-4)
+    for f in range(4):
+        np.testing.assert_allclose(model.between(params, f, fields), every[f], rtol=1e-12, atol=1e-12)
+        for e in range(4):
+            M = model.between(params, f, e)
+            np.testing.assert_allclose(M, every[f, e], rtol=1e-12, atol=1e-12)
+            if f != e:
+                np.testing.assert_array_equal(model.between(params, e, f), M.T)
+
+
+@examples(60)
+@given(model=models(4), seed=seeds)
+def test_what_is_between_two_fields_is_the_matrix_of_the_definition(model, seed):
+    params = random_params(model, LAYOUT, np.random.default_rng(seed))
+    width = model.width(4)
+    for f in range(4):
+        for e in range(f, 4):
+            M, whole = model.between(params, f, e), np.zeros((width, width))
+            whole[model.columns(e), model.columns(f)] = M if M.ndim else M * np.eye(model.part_size(4))
+            np.testing.assert_allclose(whole, matrix(model, params, f, e, width), rtol=1e-12, atol=1e-12)
+
+
+@examples(60)
+@given(model=models(4), seed=seeds, f=st.integers(0, 2))
+def test_the_slope_of_a_field_is_what_its_vector_is_multiplied_with(model, seed, f):
+    rng = np.random.default_rng(seed)
+    params, unit_field = random_params(model, LAYOUT, rng), LAYOUT.unit_field  # fields 0 to 2 have one unit each
+    P = rng.normal(size=(3, LAYOUT.n_units, model.width(4)))
+    slope, x = model.slope(P, params, unit_field, f), P[:, f].copy()
+    with_field = model.interaction(P, params, unit_field)
+    P[:, f] = 0.0
+    np.testing.assert_allclose(
+        (slope * x).sum(axis=1), with_field - model.interaction(P, params, unit_field), rtol=1e-9, atol=1e-9
+    )
+    others = unit_field != f
+    np.testing.assert_allclose(model.slope(P[:, others], params, unit_field[others], f), slope, rtol=1e-12, atol=1e-12)
+
+
+@examples(30)
+@given(model=models(4), seed=seeds)
+def test_shapes_are_those_of_the_start_values(model, seed):
+    params = init_params(model, LAYOUT, np.random.default_rng(seed))
+    assert param_shapes(model, LAYOUT) == {name: values.shape for name, values in params.items()}
+    sizes, part = model.vector_sizes(4), model.part_size(4)
+    assert len(sizes) == 4 and max(sizes) == model.width(4) and model.width(4) % part == 0
+    assert all(len(range(model.width(4))[model.columns(e)]) == part for e in range(4))
 
 
 # Special cases
@@ -317,7 +411,7 @@ def test_shorter_vectors_of_a_field_are_padded_with_zeros():
 @pytest.mark.parametrize("kind", [FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM])
 @pytest.mark.parametrize("k", [0, -3, 1.5, True, "8", None])
 def test_a_length_that_is_no_positive_whole_number_is_refused(kind, k):
-    with pytest.raises(ValueError, match="k must be a whole number of at least 1, got"):
+    with pytest.raises(ValueError, match="k must be an integer of at least 1, got"):
         kind(k=k)
 
 
@@ -327,13 +421,13 @@ def test_a_length_may_be_a_whole_number_of_numpy(kind):
 
 
 def test_other_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="order must be a whole number of at least 2, got 1"):
+    with pytest.raises(ValueError, match="order must be an integer of at least 2, got 1"):
         HigherOrderFM(order=1)
-    with pytest.raises(ValueError, match=r"order must be a whole number of at least 2, got 2\.5"):
+    with pytest.raises(ValueError, match=r"order must be an integer of at least 2, got 2\.5"):
         HigherOrderFM(order=2.5)
-    with pytest.raises(ValueError, match="rank must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="rank must be an integer of at least 1, got 0"):
         LowRankFwFM(rank=0)
-    with pytest.raises(ValueError, match="k must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
         FmFM(k=(2, 0, 3))
     with pytest.raises(ValueError, match="k has 3 entries, the schema has 4 fields"):
         init_params(FmFM(k=(2, 3, 4)), LAYOUT, np.random.default_rng(0))

@@ -263,7 +263,8 @@ def test_no_rows():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"model": "svm"}, "model must be 'fm', 'fwfm', 'fmfm' or 'ffm', got 'svm'"),
+        ({"model": "svm"}, "model must be one of fm, fwfm, low_rank, fmfm, ffm, higher, got 'svm'"),
+        ({"model": "higher"}, "products of more than two units"),
         ({"k": 0}, "k must be at least 1"),
         ({"k": -4}, "k must be at least 1"),
         ({"k": 2**62}, "width of the model"),

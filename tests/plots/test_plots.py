@@ -204,7 +204,7 @@ def test_many_lines_are_thin_and_without_names():
     ax = sf.plots.curve(family(30))
     assert len(ax.get_lines()) == 30 and ax.get_legend() is None
     assert {line.get_linewidth() for line in ax.get_lines()} == {0.7}
-    with pytest.raises(ValueError, match="at most 14 lines with names can be told apart, got 30"):
+    with pytest.raises(ValueError, match="at most 14 lines with names fit one plot, got 30"):
         sf.plots.curve(family(30), names=range(30))
 
 
@@ -250,7 +250,7 @@ def test_special_and_missing_values_stand_beside_the_curve():
     assert list(bar.get_ydata()) == [min(scores), max(scores)] and mark.get_ydata()[0] == pytest.approx(np.mean(scores))
 
 
-def test_a_second_call_adds_to_the_picture():
+def test_a_second_call_adds_to_the_plot():
     ax = sf.plots.curve(view("x"), label="one", data=TABLE)
     low, high = ax.get_xlim()
     assert sf.plots.curve(view("x", fitted_of(special=("> 40",))), ax, label="two", data=TABLE) is ax
@@ -300,7 +300,7 @@ def test_axes_are_named_after_columns_and_what_is_shown():
     assert len(set(labels(ax.yaxis))) == len(labels(ax.yaxis)) > 3, "ticks that differ have names that differ"
 
 
-def test_steps_and_splines_in_one_picture():
+def test_steps_and_splines_in_one_plot():
     steps, spline = view("x", fitted_of(STEPS["bins"])), view("x")
     ax = sf.plots.steps(steps, spline, data=TABLE, link=True, names=("6 bins", "cubic"))
     for curve, line in zip((steps, spline), ax.get_lines(), strict=True):
@@ -649,7 +649,7 @@ def test_columns_before_and_after_their_transform():
 
 
 def every_plot():
-    """A picture of every function, on an axes that is given or not."""
+    """A plot of every function, on an axes that is given or not."""
     history, found = make_history([0.9, 0.5]), make_importance(4)
     return {
         "curve": lambda ax: sf.plots.curve(view("x"), ax, data=TABLE),
@@ -672,7 +672,7 @@ def test_plots_draw_on_the_given_axes_or_make_their_own(name):
     own = draw(None)
     assert isinstance(own, Axes) and own is not ax
     FigureCanvasAgg(own.figure).draw()
-    with pytest.raises(TypeError, match="ax must be an Axes of matplotlib, got str"):
+    with pytest.raises(TypeError, match="ax must be a matplotlib Axes, got str"):
         draw("ax")
 
 
@@ -806,7 +806,7 @@ NASTY_PICTURES = {
 
 
 @pytest.mark.parametrize("name", NASTY_PICTURES)
-def test_no_text_lies_on_another_or_leaves_the_picture(name):
+def test_no_text_lies_on_another_or_leaves_the_plot(name):
     figure = NASTY_PICTURES[name]().figure
     texts = drawn_texts(figure)
     assert len(texts) > 8
@@ -814,7 +814,7 @@ def test_no_text_lies_on_another_or_leaves_the_picture(name):
     corners_of_all = np.array([box for _, box in texts])
     low, high = corners_of_all.min(axis=1), corners_of_all.max(axis=1)
     for i, (text, box) in enumerate(texts):
-        assert (box > -1).all() and (box < [width + 1, height + 1]).all(), f"{text!r} leaves the picture"
+        assert (box > -1).all() and (box < [width + 1, height + 1]).all(), f"{text!r} leaves the plot"
         candidates = np.flatnonzero(((low <= high[i]) & (low[i] <= high)).all(axis=1))
         for other, corners_of_other in (texts[j] for j in candidates if j > i):
             assert overlap(box, corners_of_other) < 1.5, f"{text!r} lies on {other!r}"
@@ -831,10 +831,14 @@ def test_numbers_below_bars_do_not_run_together():
 
 
 BAD = {
-    "no curve": (lambda: sf.plots.curve(view("c")), TypeError, "curve must be a Curve or a list of them"),
+    "no curve": (lambda: sf.plots.curve(view("c")), TypeError, "curve must be a Curve or a list of curves"),
     "no curves": (lambda: sf.plots.curve([]), TypeError, "curve must be a Curve"),
     "numbers": (lambda: sf.plots.curve([1.0, 2.0]), TypeError, "curve must be a Curve"),
-    "families": (lambda: sf.plots.curve([family(2), view("x")]), ValueError, "a family of 2 curves cannot be one"),
+    "families": (
+        lambda: sf.plots.curve([family(2), view("x")]),
+        ValueError,
+        "got a family of 2 curves where one is needed",
+    ),
     "fields": (lambda: sf.plots.curve([view("x"), view("y")]), ValueError, "along the same field, got 'x', 'y'"),
     "names": (lambda: sf.plots.curve(family(3), names=["a"]), ValueError, "one name for each of the 3 lines"),
     "one string": (lambda: sf.plots.curve(family(3), names="abc"), ValueError, "one name for each"),
@@ -848,13 +852,13 @@ BAD = {
     "step families": (lambda: sf.plots.steps(family(2), view("x")), ValueError, "a family of 2 curves"),
     "step names": (lambda: sf.plots.steps(view("x"), view("x"), names=["a"]), ValueError, "the two curves"),
     "bars": (lambda: sf.plots.bars(view("x")), TypeError, "bars must be a Bars, made by fitted.segment"),
-    "most": (lambda: sf.plots.bars(view("c"), most=0), ValueError, "most must be a whole number of at least 1"),
+    "most": (lambda: sf.plots.bars(view("c"), most=0), ValueError, "most must be an integer of at least 1"),
     "bar names": (lambda: sf.plots.bars(view("c"), names=["a", "b"]), ValueError, "names must have one name"),
     "bar segments": (lambda: sf.plots.bars(family(9, "c")), ValueError, "at most 7 segments"),
     "surface": (lambda: sf.plots.surface(view("x")), TypeError, "surface must be a Surface"),
     "surface data": (lambda: sf.plots.surface(view(("x", "y")), data={"x": [1.0]}), ValueError, "no column 'y'"),
     "importance": (lambda: sf.plots.importance({"a": 1}), TypeError, "importance must be a Importance"),
-    "many": (lambda: sf.plots.importance(make_importance(3), most=1.5), ValueError, "most must be a whole number"),
+    "many": (lambda: sf.plots.importance(make_importance(3), most=1.5), ValueError, "most must be an integer"),
     "one field": (lambda: sf.plots.pairs(make_importance(1)), ValueError, "has no pairs of fields"),
     "one pair": (lambda: sf.plots.pairs(make_importance(4), most=1), ValueError, "at least 2, got 1"),
     "history": (lambda: sf.plots.history([1, 2]), TypeError, "history must be a Fitted, a fitted estimator or"),
@@ -864,12 +868,20 @@ BAD = {
     "labels": (lambda: sf.plots.calibration(["a"], [0.5]), ValueError, "y must be numbers; give classes as 0"),
     "nan": (lambda: sf.plots.calibration([1], [np.nan]), ValueError, "prediction must be finite numbers, got nan"),
     "empty": (lambda: sf.plots.calibration([], []), ValueError, "at least one row"),
-    "two axes": (lambda: sf.plots.calibration([1], [[0.2, 0.8]]), ValueError, r"one axis .* shape \(1, 2\)"),
+    "two axes": (
+        lambda: sf.plots.calibration([1], [[0.2, 0.8]]),
+        ValueError,
+        r"one-dimensional array .* shape \(1, 2\)",
+    ),
     "weights": (lambda: sf.plots.calibration([1], [0.5], sample_weight=[-1]), ValueError, "at least 0"),
     "no weight": (lambda: sf.plots.calibration([1], [0.5], sample_weight=[0]), ValueError, "not all 0"),
-    "bins": (lambda: sf.plots.calibration([1], [0.5], bins=True), ValueError, "bins must be a whole number"),
-    "which field": (lambda: sf.plots.basis(fitted_of()), ValueError, "name one of the numerical fields: 'x', 'y'"),
-    "category": (lambda: sf.plots.basis(fitted_of(), "c"), ValueError, "no numerical field 'c'; there are 'x'"),
+    "bins": (lambda: sf.plots.calibration([1], [0.5], bins=True), ValueError, "bins must be an integer"),
+    "which field": (
+        lambda: sf.plots.basis(fitted_of()),
+        ValueError,
+        "name must be one of the numerical fields: 'x', 'y'",
+    ),
+    "category": (lambda: sf.plots.basis(fitted_of(), "c"), ValueError, "no numerical field 'c'. Numerical fields: 'x'"),
     "no encoder": (lambda: sf.plots.basis("x"), TypeError, "must be an Encoder or a Numerical, got str"),
     "not fitted": (lambda: sf.plots.basis(sf.Numerical("x")), ValueError, "field 'x' is not fitted"),
     "source": (lambda: sf.plots.transformed("x", TABLE), TypeError, "source must be an Encoder"),
@@ -878,9 +890,9 @@ BAD = {
     "panels": (
         lambda: sf.plots.transformed(fitted_of(), TABLE, "x", axes=[Figure().subplots()]),
         ValueError,
-        "there are 2 panels to draw, but 1 axes",
+        "axes must have 2 elements, one per panel, got 1",
     ),
-    "all missing": (lambda: sf.plots.transformed(sf.MinMax(), [np.nan] * 3), ValueError, "nothing to draw"),
+    "all missing": (lambda: sf.plots.transformed(sf.MinMax(), [np.nan] * 3), ValueError, "nothing to plot"),
     "six curves": (lambda: sf.plots.lines([0], {str(i): [0] for i in range(6)}), ValueError, "at most 5 curves"),
 }
 

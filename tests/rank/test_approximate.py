@@ -85,10 +85,10 @@ class TestApproximate:
         ("options", "message"),
         [
             ({"method": "magic"}, "method must be one of"),
-            ({"clusters": 0}, "clusters must be a whole number"),
-            ({"probes": 0}, "probes must be a whole number"),
-            ({"effort": -1}, "effort must be a whole number"),
-            ({"neighbors": 1.5}, "neighbors must be a whole number"),
+            ({"clusters": 0}, "clusters must be an integer"),
+            ({"probes": 0}, "probes must be an integer"),
+            ({"effort": -1}, "effort must be an integer"),
+            ({"neighbors": 1.5}, "neighbors must be an integer"),
         ],
     )
     def test_bad_options(self, index, options, message):
@@ -97,9 +97,9 @@ class TestApproximate:
 
     def test_bad_searches(self, index):
         near = index.approximate()
-        with pytest.raises(ValueError, match="k must be a whole number"):
+        with pytest.raises(ValueError, match="k must be an integer"):
             near.top_k({"user": "a"}, 0)
-        with pytest.raises(ValueError, match="the context lacks 'user'"):
+        with pytest.raises(ValueError, match="the context has no 'user'"):
             near.top_k({}, 5)
         with pytest.raises(ValueError, match="contexts has no rows"):
             near.recall({"user": []}, 5)

@@ -294,7 +294,7 @@ class TestFiles:
                 sf.ItemIndex.load(tmp_path / "items.sfi", ffm, mmap=mmap)
 
     @pytest.mark.parametrize("place", [-1, 2**31 - 1, -(2**31), 50])
-    def test_places_outside_of_tables_are_cut_off(self, ffm, index, contexts, tmp_path, monkeypatch, place):
+    def test_indices_outside_of_tables_are_cut_off(self, ffm, index, contexts, tmp_path, monkeypatch, place):
         """Nothing verifies them: a kernel that followed them would read elsewhere."""
         shape = index._catalog.store.starts.values.shape
         forge(monkeypatch, "starts", lambda starts: np.full(shape, place, np.int32).view(np.uint8))

@@ -16,7 +16,7 @@ from splinefm.model.family import formula_scores
 from splinefm.rank import catalog as ranking_catalog
 from splinefm.rank import store as ranking_store
 from splinefm.rank.ids import Groups, Ids, read_keys
-from splinefm.rank.store import Vectors, pack
+from splinefm.rank.store import VectorStore, pack
 from support import mixed_schema, mixed_table, one_of_each, take_rows
 
 MODELS = one_of_each(6)
@@ -127,7 +127,7 @@ class TestEveryModel:
     @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
     def test_scores_are_within_the_stated_bound(self, fitted, model_form, items, contexts, dtype):
         if dtype != "float32" and model_form == "effects":
-            with pytest.raises(ValueError, match=r'is for dtype="float32", got .*; use form="vectors"'):
+            with pytest.raises(ValueError, match=r'needs dtype="float32", got .*; use form="vectors"'):
                 sf.ItemIndex(fitted, items, ids=IDS, dtype=dtype, form=model_form)
             return
         index = sf.ItemIndex(fitted, items, ids=IDS, dtype=dtype, form=model_form)
@@ -177,7 +177,7 @@ class TestOrder:
                 assert index.top_k(context, k)[0].tolist() == ids[best[:k]].tolist()
 
     def test_more_ties_than_a_search_keeps(self, fwfm, form, contexts):
-        n = 3 * ranking_store._SPARE + 17
+        n = 3 * ranking_store._LEAST_TIES + 17
         ids = np.random.default_rng(0).permutation(n)
         kinds = np.where(ids % 1000 == 5, "u", "v")
         index = sf.ItemIndex(fwfm, {"kind": kinds, "z": [0.5] * n, "words": [["a"]] * n}, ids=ids, form=form)
@@ -260,7 +260,7 @@ class TestSizes:
     def test_many_contexts_are_answered_in_several_passes(self, index, fwfm, items, contexts, monkeypatch):
         monkeypatch.setattr(ranking_store, "_BATCH", 4)
         ids, _ = index.top_k(contexts, 5, threads=2)
-        monkeypatch.setattr(ranking_store, "_ROOM", 1)
+        monkeypatch.setattr(ranking_store, "_MOST_CANDIDATES", 1)
         again, _ = index.top_k(contexts, 5)
         assert ids.tolist() == again.tolist() == [index.top_k(row_of(contexts, i), 5)[0].tolist() for i in range(12)]
 
@@ -397,26 +397,26 @@ class TestBadInput:
         ("change", "message"),
         [
             ({"fitted": "model"}, "must be a sf.Fitted, got str"),
-            ({"items": {"price": [1.0]}}, "none of the fields of the model, which are 'x', 'kind'"),
+            ({"items": {"price": [1.0]}}, "items must have at least one of the model's fields, 'x', 'kind'"),
             ({"items": 3}, "cannot read a table from int"),
             ({"ids": "nr"}, "ids: no column 'nr'"),
-            ({"ids": [1, 2]}, "ids has 2 values, items has 3 rows"),
-            ({"ids": [1, 2, 3, 4]}, "ids has 4 values, items has 3 rows"),
-            ({"ids": [1, None, 3]}, "ids: number 1 is missing"),
-            ({"ids": [1, 2, 1]}, "ids: 1 is there twice"),
-            ({"ids": ["a", "b", "b"]}, "ids: 'b' is there twice"),
-            ({"ids": [0.5, 1.0, 2.0]}, "whole numbers or text, not double"),
-            ({"ids": [1, "a", 2]}, "whole numbers or text, all of one kind"),
+            ({"ids": [1, 2]}, "ids has 2 values, but items has 3 rows"),
+            ({"ids": [1, 2, 3, 4]}, "ids has 4 values, but items has 3 rows"),
+            ({"ids": [1, None, 3]}, "ids: id number 1 is missing"),
+            ({"ids": [1, 2, 1]}, "ids: 1 occurs twice"),
+            ({"ids": ["a", "b", "b"]}, "ids: 'b' occurs twice"),
+            ({"ids": [0.5, 1.0, 2.0]}, "integers or text, not double"),
+            ({"ids": [1, "a", 2]}, "must be all integers or all text"),
             ({"ids": np.array([1, 2, 2**64 - 1], np.uint64)}, "below 2^63"),
             ({"ids": ["a", "b\0", "c"]}, "NUL"),
             ({"ids": 5}, "must be a list or an array of ids, got 5"),
-            ({"ids": None}, "the ids of the items are missing"),
+            ({"ids": None}, "ids must be the name of a column or an array, got None"),
             ({"groups": "shelf"}, "groups: no column 'shelf'"),
-            ({"groups": ["a"]}, "groups has 1 values, items has 3 rows"),
+            ({"groups": ["a"]}, "groups has 1 values, but items has 3 rows"),
             ({"groups": [["a"], ["b"], ["c"]]}, "'groups' holds lists"),
             ({"dtype": "float64"}, "dtype must be one of"),
             ({"form": "both"}, "form must be one of 'auto', 'vectors', 'effects', got 'both'"),
-            ({"form": "effects", "dtype": "int8"}, 'form="effects" is for dtype="float32", got \'int8\'; use form='),
+            ({"form": "effects", "dtype": "int8"}, 'form="effects" needs dtype="float32", got \'int8\'; use form='),
             ({"threads": 0}, "threads must be at least 1"),
             ({"items": {"kind": ["u"] * 3, "z": ["?"] * 3, "words": [["a"]] * 3}}, "column 'z' should hold numbers"),
         ],
@@ -431,28 +431,28 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"context": {"x": 1.0, "tags": []}}, "the context lacks 'user'"),
-            ({"context": {"x": 1.0}}, "the context lacks 'tags', 'user'"),
+            ({"context": {"x": 1.0, "tags": []}}, "the context has no 'user'"),
+            ({"context": {"x": 1.0}}, "the context has no 'tags', 'user'"),
             (
                 {"context": pa.table({"x": [1.0], "tags": [["a"]], "usr": ["1"]})},
                 "no column 'user' in the table; nearest",
             ),
             ({"context": {"x": "high", "tags": [], "user": "1"}}, "column 'x' should hold numbers"),
             ({"context": {"x": 1.0, "tags": "a", "user": "1"}}, "column 'tags' holds text, not lists"),
-            ({"context": {"x": 1.0, "tags": [], "user": ["1"]}}, "'user' has list ['1']"),
+            ({"context": {"x": 1.0, "tags": [], "user": ["1"]}}, "'user' is list ['1']"),
             ({"context": {"x": float("inf"), "tags": [], "user": "1"}}, "column 'x' holds inf"),
             ({"context": {"x": 1.0, "tags": [], "user": object()}}, "the value of 'user' in the context"),
             ({"context": {"x": [1.0, 2.0], "tags": [[]], "user": ["1", "2"]}}, "columns must have the same length"),
             ({"context": None}, "cannot read a table from NoneType"),
-            ({"k": 0}, "k must be a whole number of at least 1, got 0"),
-            ({"k": 2.5}, "k must be a whole number of at least 1, got 2.5"),
-            ({"k": True}, "k must be a whole number of at least 1, got True"),
-            ({"threads": 0}, "threads must be a whole number of at least 1"),
-            ({"allowed": ["a"]}, "allowed: the ids of the index are whole numbers, got 'a'"),
-            ({"excluded": [0.5]}, "excluded must be whole numbers or text"),
+            ({"k": 0}, "k must be an integer of at least 1, got 0"),
+            ({"k": 2.5}, "k must be an integer of at least 1, got 2.5"),
+            ({"k": True}, "k must be an integer of at least 1, got True"),
+            ({"threads": 0}, "threads must be an integer of at least 1"),
+            ({"allowed": ["a"]}, "allowed: the ids of the index are integers, got 'a'"),
+            ({"excluded": [0.5]}, "excluded must be integers or text"),
             ({"allowed": 7}, "allowed must be a list or an array of ids"),
             ({"allowed": "7"}, "allowed must be a list or an array of ids"),
-            ({"excluded": [1, None]}, "excluded: number 1 is missing"),
+            ({"excluded": [1, None]}, "excluded: id number 1 is missing"),
             ({"group": "d"}, "the index has no 'd'; its groups: 'a', 'b', 'c'"),
             ({"group": ["a", "d"]}, "the index has no 'd'"),
             ({"group": [["a"]]}, "group"),
@@ -492,20 +492,20 @@ class TestParts:
     def test_int8_keeps_vectors_of_zeros_and_of_any_size(self):
         vectors = np.array([[0.0, 0.0], [1e-30, -1e-30], [1e30, 3.0], [0.1, 0.2]])
         packed = pack(vectors, "int8")
-        np.testing.assert_allclose(packed.meaning, vectors, atol=0.6 * np.abs(vectors).max() / 127)
-        assert np.abs(packed.meaning - vectors)[3].max() <= 0.2 / 127 * 0.51
-        assert packed.meaning[0].tolist() == [0.0, 0.0]
+        np.testing.assert_allclose(packed.decoded, vectors, atol=0.6 * np.abs(vectors).max() / 127)
+        assert np.abs(packed.decoded - vectors)[3].max() <= 0.2 / 127 * 0.51
+        assert packed.decoded[0].tolist() == [0.0, 0.0]
 
     @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
     def test_a_store_that_grows_keeps_what_it_has(self, dtype):
         rng = np.random.default_rng(0)
-        store, rows, kept = Vectors(5, dtype), [], []
+        store, rows, kept = VectorStore(5, dtype), [], []
         for n in (1, 63, 2, 5000, 1, 9000):
             packed = pack(rng.normal(size=(n, 5)), dtype)
             rows.append(store.reserve(n))
             store.write(rows[-1], packed)
             store.publish(rows[-1], np.zeros(n, np.float32))
-            kept.append(packed.meaning)
+            kept.append(packed.decoded)
         np.testing.assert_allclose(store.vectors(np.concatenate(rows)), np.concatenate(kept), rtol=1e-6)
         assert store.capacity < 3 * 14067
 

@@ -17,14 +17,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.rows import pieces as scorer_pieces
 from splinefm.encode.rows.fields import compile_number
 from splinefm.encode.rows.readers import name_of
 from splinefm.encode.tables.columns import as_categories
+from splinefm.encode.tables.dates import Part
 from splinefm.encode.transforms.families import FAMILIES
+from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
-from splinefm.rank.tables import Part
 from support import one_of_each, random_fitted
 
 NAN = math.nan
@@ -288,7 +288,7 @@ class TestNumbers:
         rng = np.random.default_rng(1)
         values = rng.beta(2.0, 3.0, 500) if FAMILIES[family].support == "bounded" else rng.gamma(2.0, 3.0, 500)
         transform = sf.BestFitCDF(family=family).fit(values)
-        knots, cubics = scorer_pieces.transform_pieces(transform)
+        knots, cubics = transform_pieces(transform)
         x = np.concatenate([rng.choice(values, 500) * rng.uniform(0.5, 1.5, 500), knots, [-1e300, 1e300, 0.0]])
         inside = np.clip(x, knots[0], knots[-1])
         piece = np.clip(np.searchsorted(knots, inside, side="right") - 1, 0, len(cubics) - 1)
@@ -336,8 +336,10 @@ class TestNumbers:
     def test_compiled_code_that_disagrees_is_not_used(self, monkeypatch):
         field = sf.fit_encoder(sf.Schema([sf.Numerical("x", sf.MinMax(), sf.BSpline(4))]), {"x": [0.0, 1.0]}).fields[0]
         assert compile_number(field) is not None
-        knots, cubics = scorer_pieces.transform_pieces(field.transform)
-        monkeypatch.setattr("splinefm.encode.rows.fields.transform_pieces", lambda transform: (knots, cubics + 1e-4))
+        knots, cubics = transform_pieces(field.transform)
+        monkeypatch.setattr(
+            "splinefm.encode.fields.description.transform_pieces", lambda transform: (knots, cubics + 1e-4)
+        )
         assert compile_number(field) is None
 
 
@@ -491,7 +493,7 @@ class TestBadRows:
         assert plain.scorer()({**GOOD, "other": object()}) == plain.scorer()(GOOD)
 
     def test_a_scorer_is_made_from_a_model(self):
-        with pytest.raises(TypeError, match=r"made from a sf\.Fitted, got dict"):
+        with pytest.raises(TypeError, match=r"must be a sf\.Fitted, got dict"):
             sf.Scorer({})
 
 

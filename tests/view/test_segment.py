@@ -340,14 +340,14 @@ class TestSegments:
     def test_many_segments_are_worked_on_in_chunks(self, monkeypatch):
         fitted, table = fitted_of(), segment_rows(50)
         whole = sf.segments(fitted, table, "recency")
-        monkeypatch.setattr("splinefm.view.segment._ROOM", 7 * 5 * 4)
-        np.testing.assert_allclose(sf.segments(fitted, table, "recency").rows, whole.rows, atol=1e-12)
+        monkeypatch.setattr("splinefm.view.segment._BATCH_SIZE", 7 * 5 * 4)
+        np.testing.assert_allclose(sf.segments(fitted, table, "recency").effects, whole.effects, atol=1e-12)
         assert_scores(whole(4.0), fitted, {**table, "recency": [4.0] * 50})
 
     def test_slices_and_loops(self):
         curves = sf.segments(fitted_of(), segment_rows(4), "recency")
         assert len(curves[1:3]) == 2 and len(list(curves)) == 4
-        assert curves[2].rows is not None and isinstance(curves[2].intercept, float)
+        assert curves[2].effects is not None and isinstance(curves[2].intercept, float)
         assert curves(np.ones((2, 3))).shape == (4, 2, 3) and curves[0](1.0).shape == ()
 
     def test_shapes_of_surfaces_broadcast(self):
@@ -383,7 +383,7 @@ def test_the_kept_mean_of_many_values_is_within_the_error_of_their_summary():
     z = np.linspace(0.1, 5.0, 50)
     kept = fitted.segment({}, "x", rest="mean")(z)
     difference = np.abs(kept - fitted.segment({}, "x", rest="mean", background=table)(z)).max()
-    effects = fitted.segment({"x": 1.0}, "y").rows
+    effects = fitted.segment({"x": 1.0}, "y").effects
     assert 1e-9 < difference < 2 * statistics.fields[1].sketch.rank_error() * np.abs(effects).sum()
     assert difference < 1e-4
 

@@ -1,4 +1,4 @@
-"""Where results go: looked at before the work, and saved elsewhere if the place fails in the end."""
+"""Output files: checked before the work, and rescued if writing fails in the end."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import tempfile
 from pathlib import Path
 
 from splinefm.encode.schema import schema_path
-from splinefm.learn.container import check_writable
+from splinefm.learn.files.container import check_writable
+from splinefm.learn.files.modelfile import save
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.modelfile import save
 
 
 def check_schema_file(out: Path) -> None:
-    """Raise where a schema cannot be written."""
+    """Raise if a schema cannot be written to this path."""
     check_writable(schema_path(out))
 
 
 def save_model(fitted: Fitted, out: Path) -> None:
-    """Save a model; where that fails, such as on a full disk, in the temporary folder, and raise.
+    """Save a model. If that fails, as on a full disk, save it to the temporary folder and raise.
 
-    An hour of training must not be lost because of the place that was chosen for its result.
+    A failed write must not lose an hour of training.
     """
     try:
         save(fitted, out)
@@ -32,8 +32,8 @@ def _rescue(fitted: Fitted, name: str) -> str:
         path = Path(tempfile.mkdtemp(prefix="splinefm-")) / name
         save(fitted, path)
     except OSError as error:
-        return f"and the temporary folder does not take the model either ({_reason(error)}): it is lost"
-    return f"the model is saved to {str(path)!r} instead"
+        return f"the model is lost, since writing it to the temporary folder failed as well ({_reason(error)})"
+    return f"saved the model to {str(path)!r} instead"
 
 
 def _reason(error: OSError) -> str:

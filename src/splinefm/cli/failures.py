@@ -1,4 +1,4 @@
-"""What a command tells when something goes wrong, and how warnings are shown."""
+"""How commands report errors and warnings."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from contextlib import contextmanager
 
 from splinefm.cli.output import say
 
-DONE, MENDABLE, BUG = 0, 1, 3
-"""Exit codes: all is well; the user can mend it; the user cannot. (2 is wrong usage.)"""
+DONE, USER_ERROR, BUG = 0, 1, 3
+"""Exit codes: success; an error that the user can fix; a bug. (2 is wrong usage.)"""
 
 
-def mendable(error: BaseException) -> str | None:
-    """What to tell of an error that the user can mend; None for one that is a bug.
+def user_message(error: BaseException) -> str | None:
+    """The message of an error that the user can fix; None for a bug.
 
     Examples
     --------
-    >>> mendable(ValueError("no column 'x'"))
+    >>> user_message(ValueError("no column 'x'"))
     "no column 'x'"
-    >>> mendable(MemoryError())
-    'there is not enough memory for this; use fewer rows, columns or categories, or a smaller model'
-    >>> mendable(AttributeError("oops")) is None
+    >>> user_message(MemoryError())
+    'not enough memory; use fewer rows, columns or categories, or a smaller model'
+    >>> user_message(AttributeError("oops")) is None
     True
     """
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if isinstance(error, MemoryError):
         detail = f" ({text})" if text else ""
-        return f"there is not enough memory for this{detail}; use fewer rows, columns or categories, or a smaller model"
+        return f"not enough memory{detail}; use fewer rows, columns or categories, or a smaller model"
     if isinstance(error, ModuleNotFoundError):
         return None if (error.name or "splinefm").split(".")[0] == "splinefm" else text
-    if isinstance(error, ValueError | OSError) or _is_of_arrow(error):
+    if isinstance(error, ValueError | OSError) or _is_arrow_error(error):
         return text or type(error).__name__
     return None
 
 
-def tell(error: Exception) -> int:
-    """Tell an error on the standard error stream; the exit code."""
-    message = mendable(error)
+def report(error: Exception) -> int:
+    """Print an error to standard error and return the exit code."""
+    message = user_message(error)
     if message is not None:
         say(f"splinefm: {message}")
-        return MENDABLE
+        return USER_ERROR
     say("".join(traceback.format_exception(error)))
     version = sys.modules["splinefm"].__version__  # not imported: that is for users of the library
     system = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     say(
-        f"splinefm: this is a bug in splinefm {version} ({system}), not a mistake of yours; "
+        f"splinefm: this is a bug in splinefm {version} ({system}), not your mistake; "
         "please report it with the lines above and the command that you ran"
     )
     return BUG
@@ -56,13 +56,13 @@ def tell(error: Exception) -> int:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Warnings as lines for people, each once; what `python -W` and PYTHONWARNINGS say is obeyed."""
-    told: set[str] = set()
+    """Print each warning once, as one line; respect `python -W` and PYTHONWARNINGS."""
+    shown: set[str] = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         text = str(message)
-        if text not in told:
-            told.add(text)
+        if text not in shown:
+            shown.add(text)
             say(f"splinefm: warning: {text}")
 
     with warnings.catch_warnings():
@@ -72,7 +72,7 @@ def plain_warnings() -> Iterator[None]:
         yield
 
 
-def _is_of_arrow(error: BaseException) -> bool:
-    """Whether an error says that Arrow cannot do something with the data; help loads no Arrow."""
+def _is_arrow_error(error: BaseException) -> bool:
+    """Whether Arrow raised the error; does not import Arrow, which the help would have to wait for."""
     arrow = sys.modules.get("pyarrow")
     return arrow is not None and isinstance(error, arrow.ArrowException)

@@ -1,4 +1,4 @@
-"""What the commands print: tables for people, one JSON object for machines."""
+"""Printing: tables for people, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from splinefm._wording import visible
+from splinefm._wording import number, visible
 
 
 def print_json(value: object) -> None:
-    """One JSON object on the standard output; numbers that JSON does not have become null."""
+    """Print one JSON object; NaN and infinity become null."""
     print(json.dumps(_plain(value), allow_nan=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
-    """A table on the standard output; columns whose name begins with ">" are aligned to the right.
+    """Print a table; columns whose name begins with ">" are right-aligned.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     from rich.text import Text
 
     terminal = sys.stdout.isatty()
-    # Decided here: rich takes some environment variables for a terminal, and cuts lines at 80 characters in a pipe.
+    # Decided here: some environment variables make rich assume a terminal, and in a pipe it wraps at 80 characters.
     console = Console(force_terminal=terminal, width=None if terminal else 1000)
     heading = None if title is None else Text(visible(title))
     table = Table(box=box.SIMPLE, title=heading, title_justify="left", show_edge=False, pad_edge=False)
@@ -46,7 +46,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Names and values, one pair per line, on the standard output."""
+    """Print names and values, one pair per line."""
     facts = list(facts)
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
@@ -54,13 +54,44 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def print_lines(text: str) -> None:
-    """Lines on the standard output."""
+    """Print lines to standard output."""
     print(visible(text, lines=True))
 
 
 def say(text: str) -> None:
-    """A line for the reader on the standard error stream, which is not part of the result."""
+    """Print a line to standard error, for what is not part of the result."""
     print(visible(text, lines=True), file=sys.stderr, flush=True)
+
+
+def study_line(about: dict[str, Any]) -> str:
+    """Summarize a study in one line.
+
+    Examples
+    --------
+    >>> about = {"trials": 3, "metric": "RMSE", "value": 0.5, "start_value": 0.6, "best_trial": 2}
+    >>> study_line({**about, "params": {"k": 4}})
+    'trial 2 of 3 with RMSE 0.5 (0.6 before): k=4'
+    """
+    improved = about["best_trial"] > 0 and about["start_value"] is not None
+    before = f" ({number(about['start_value'])} before)" if improved else ""
+    settings = ", ".join(f"{name}={_short(value)}" for name, value in about["params"].items())
+    measured = f"{about['metric']} {number(about['value'])}"
+    return f"trial {about['best_trial']} of {about['trials']} with {measured}{before}: {settings}"
+
+
+def penalty_text(value: Any) -> str:
+    """A penalty of training: a number, one for each field, or none.
+
+    Examples
+    --------
+    >>> penalty_text(0.001), penalty_text({"price": 1.0}), penalty_text(None)
+    ('0.001', 'by field', 'none')
+    """
+    return "by field" if isinstance(value, dict) else "none" if value is None else f"{value:g}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Segments as they are written on the command line: country=US, several values of a field, one for each category."""
+"""Segments on the command line: country=US, several values of a field, or one segment per category."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from itertools import product
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.encode.tables.open import missing_column_message, nearest_hint, quoted
+from splinefm.encode.tables.names import missing_column_message, nearest_hint, quoted
 from splinefm.learn.fitted import Fitted
 from splinefm.view.values import BAR, Value, category_counts, text_of, vocabulary_names
 
 MOST_EACH, MOST_SEGMENTS = 12, 24
-_LOOKED_AT = 10_000  # categories among which similar names are looked for
+_SEARCHED = 10_000  # categories that are searched for similar names
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Values of fields, for one segment or several; all name the same fields.
+    """Values of fields for one or several segments; all have the same fields.
 
     Parameters
     ----------
     rows : list of dict
         The values of each segment.
     remarks : list of str
-        What the reader should know of them.
+        Remarks for the user.
     """
 
     rows: list[dict[str, Value]]
@@ -37,15 +38,15 @@ class Segments:
 
     @property
     def fields(self) -> list[str]:
-        """The fields that are named."""
+        """The fields of the segments."""
         return list(self.rows[0])
 
     @property
     def names(self) -> list[str]:
-        """What tells each segment from the others: "country=US"; of a single one, all that it says."""
+        """The values in which each segment differs from the others, such as "country=US"; all for a single segment."""
         first = self.rows[0]
-        told = [name for name in first if len(self.rows) == 1 or any(row[name] != first[name] for row in self.rows)]
-        return [", ".join(f"{name}={text_of(row[name])}" for name in told) for row in self.rows]
+        shown = [name for name in first if len(self.rows) == 1 or any(row[name] != first[name] for row in self.rows)]
+        return [", ".join(f"{name}={text_of(row[name])}" for name in shown) for row in self.rows]
 
     def columns(self, schema: Schema) -> dict[str, pa.Array]:
         """The segments as a table."""
@@ -55,19 +56,19 @@ class Segments:
 def parse_segments(
     fitted: Fitted, along: Sequence[str], given: Sequence[str] = (), each: str | None = None
 ) -> Segments:
-    """The segments that the options ask for: every combination of the values.
+    """The segments of the options: every combination of the values.
 
     Parameters
     ----------
     fitted : Fitted
         The model.
     along : sequence of str
-        The fields that vary, which must not be named.
+        The fields that vary, which must not have values.
     given : sequence of str
-        NAME=VALUE; several values of one field make several segments. "NAME=" is a missing value. A column of dates
-        may be named as well, with a date that tells all of its parts.
+        NAME=VALUE; several values of one field give several segments. "NAME=" is a missing value. NAME may also be a
+        column of dates, with a date as the value of all of its parts.
     each : str, optional
-        A field whose most frequent categories make a segment each.
+        A field whose most frequent categories give a segment each.
 
     Examples
     --------
@@ -86,25 +87,25 @@ def parse_segments(
         name, value = _read(text, schema, remarks)
         _check_free(f"--segment {text}", name, along)
         if value in values.setdefault(name, []):
-            raise ValueError(f"--segment {text} is given twice; leave one out")
+            raise ValueError(f"--segment {text} is given twice; remove one")
         values[name].append(value)
     if each is not None:
         if each in values:
-            raise ValueError(f"--each {each} and --segment {each}=... both choose values of {each!r}; leave one out")
+            raise ValueError(f"--each {each} and --segment {each}=... both choose values of {each!r}; remove one")
         values[each] = _most_frequent(fitted, each, along, remarks)
     rows = [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
     if len(rows) > MOST_SEGMENTS:
-        raise ValueError(f"that makes {len(rows)} segments, at most {MOST_SEGMENTS} are shown; give fewer values")
+        raise ValueError(f"got {len(rows)} segments, but at most {MOST_SEGMENTS} can be shown; give fewer values")
     return Segments(rows, remarks)
 
 
 def unknown_field(name: str, schema: Schema) -> str:
-    """What to tell about a field that the model does not have."""
+    """The message about a field that the model does not have."""
     return missing_column_message(name, schema.names, "field", "the model")
 
 
 def _read(text: str, schema: Schema, remarks: list[str]) -> tuple[str, Value]:
-    """Name and value; a name may hold "=" itself."""
+    """Name and value; the name itself may contain "="."""
     parts = text.split("=")
     for cut in range(1, len(parts)):
         name = "=".join(parts[:cut])
@@ -118,7 +119,7 @@ def _read(text: str, schema: Schema, remarks: list[str]) -> tuple[str, Value]:
 def _value(option: str, item: Field, text: str, remarks: list[str]) -> Value:
     if not text:
         if item.missing == "error":
-            raise ValueError(f"--segment {option}: {item.name!r} has no missing values in this model; give a value")
+            raise ValueError(f"--segment {option}: {item.name!r} cannot be missing in this model; give a value")
         return None
     if isinstance(item, Numerical):
         return (
@@ -147,7 +148,7 @@ def _is_number(text: str) -> bool:
 
 
 def _date(option: str, item: Numerical, text: str) -> Value:
-    """The date itself where it tells all parts of a column, otherwise the part."""
+    """The date itself if it is the value of a column, otherwise the part of the date that is the field."""
     try:
         number = replace(item, text="error").read(pa.array([text]))[0]
     except ValueError as error:
@@ -161,7 +162,7 @@ def _number(option: str, item: Numerical, text: str) -> float | None:
         number = float(text)
     except ValueError:
         raise ValueError(
-            f"--segment {option}: {item.name!r} is numerical, but {text!r} is no number; "
+            f"--segment {option}: {item.name!r} is numerical, but {text!r} is not a number; "
             f"write {item.name}=1.5, or {item.name}= for a missing value"
         ) from None
     return number if number == number else None
@@ -172,9 +173,9 @@ def _category(option: str, item: Categorical | MultiValued, text: str, remarks: 
     if pc.index(names, pa.scalar(text, pa.large_string())).as_py() >= 0:
         return text
     if item.unseen == "hash":
-        remarks.append(f"{text!r} is not in the vocabulary of {item.name!r}: it shares a row with other categories")
+        remarks.append(f"{text!r} is not in the vocabulary of {item.name!r}: it shares a feature with other categories")
         return text
-    known = names.slice(0, _LOOKED_AT).to_pylist()
+    known = names.slice(0, _SEARCHED).to_pylist()
     hint = nearest_hint(text, known)
     more = f", ... and {len(names) - 10:,} more" if len(names) > 10 else ""
     raise ValueError(
@@ -191,20 +192,19 @@ def _most_frequent(fitted: Fitted, name: str, along: Sequence[str], remarks: lis
     if isinstance(item, Numerical):
         raise ValueError(
             f"--each {name}: {name!r} is numerical and has no categories; "
-            f"choose values: --segment {name}=1 --segment {name}=2"
+            f"give values instead: --segment {name}=1 --segment {name}=2"
         )
     names, _ = category_counts(fitted, name, MOST_EACH)
     if not names:
         raise ValueError(f"--each {name}: {name!r} has no categories in this model")
-    if (in_all := len(vocabulary_names(item))) > MOST_EACH:
-        left_out = f"{in_all - MOST_EACH:,} of the {in_all:,} categories of {name!r} are left out"
+    if (total := len(vocabulary_names(item))) > MOST_EACH:
         remarks.append(
-            f"--each {name}: {left_out}, the {MOST_EACH} most frequent are shown; "
-            f"choose others by --segment {name}=VALUE, one for each"
+            f"--each {name}: showing the {MOST_EACH} most frequent of {total:,} categories of {name!r}; "
+            f"to choose others, repeat --segment {name}=VALUE"
         )
     return [[one] if isinstance(item, MultiValued) else one for one in names]
 
 
 def _check_free(option: str, name: str, along: Sequence[str]) -> None:
     if name in along:
-        raise ValueError(f"{option}: {name!r} varies (--along {name}); take it out of one of the two")
+        raise ValueError(f"{option}: {name!r} varies (--along {name}); remove one of the two")

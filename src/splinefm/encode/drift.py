@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import EXAMPLES, ORDINARY, Numerical
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import Categories, Lists, is_text

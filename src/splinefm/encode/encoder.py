@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from splinefm._memory import check_memory
-from splinefm.encode.bases.starvation import BasisStarvation
-from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics, MultiValuedStatistics
+from splinefm._parallel import count_threads, finish, in_order
+from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics
+from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
-from splinefm.encode.tables.open import Table, open_table
+from splinefm.encode.starvation import BasisStarvation
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.encode.transforms.sketch import FloatArray
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ FEW_ROWS = 10_000
 # What fitting a field takes: counts and weights of its features and copies of them; and for a summary of so many
 # values all their weights, which are a few arrays of float64.
 ROW_BYTES, WEIGHT_BYTES, POINTS = 48, 32, 4096
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 @dataclass(eq=False)
@@ -81,7 +78,7 @@ class EncoderStatistics:
         with ThreadPoolExecutor(count_threads(self.threads)) as pool:
             working: list[Future[None]] = []
             for chunk in source.chunks(self.schema.columns, CHUNK):  # read while the chunk before is worked on
-                _finish(working)
+                finish(working)
                 self.n_rows += chunk.num_rows
                 work = zip(self.fields, _by_field(self.schema, chunk), strict=True)
                 if chunk.num_rows < FEW_ROWS:
@@ -90,7 +87,7 @@ class EncoderStatistics:
                         statistics.update(column)
                 else:
                     working = [pool.submit(statistics.update, column) for statistics, column in work]
-            _finish(working)
+            finish(working)
 
     def merge(self, other: EncoderStatistics) -> None:
         """Add the rows of other statistics."""
@@ -291,7 +288,7 @@ class Encoder:
             item: Any = self.fields[f]
             first, last = layout.window_ptr[f], layout.window_ptr[f + 1]
             values = item.read(column)
-            start, weight = item.place(values)
+            start, weight = item.encode_values(values)
             if watch is not None:
                 watch.see(f, column, values, start, weight)
             np.add(start, layout.feature_ptr[f], out=slots.start[rows, first:last])
@@ -335,14 +332,7 @@ def _open(schema: Schema, table: object, target: str | None = None) -> Table:
 def _by_field(schema: Schema, batch: pa.RecordBatch) -> list[pa.Array]:
     """The column of each field, from a batch of the schema's columns."""
     columns = batch.columns
-    return [columns[place] for place in schema.places]
-
-
-def _finish(working: list[Future[None]]) -> None:
-    """Wait for all, then raise the first error if there is one."""
-    wait(working)
-    for future in working:
-        future.result()
+    return [columns[place] for place in schema.column_indices]
 
 
 def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray, FloatArray]:
@@ -391,40 +381,3 @@ def _numbered(blocks: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Record
     for block in blocks:
         yield at, block
         at += block.num_rows
-
-
-def count_threads(threads: int | None) -> int:
-    """The number of threads to use: as given, or the cores of this process, which a container may limit."""
-    if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
-    return threads
-
-
-def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None) -> Iterator[_Result]:
-    """function(item) for every item, in order, by several threads that do not run far ahead of the reader.
-
-    (`ThreadPoolExecutor.map` would first read all items, such as the chunks of a table larger than memory.)
-    """
-    n_threads = count_threads(threads)
-    if n_threads > 1:
-        items = iter(items)
-        first = list(islice(items, 2))
-        items = chain(first, items)
-        if len(first) < 2:  # starting a thread takes longer than a short table, and one item gains nothing by it
-            n_threads = 1
-    if n_threads == 1:
-        yield from map(function, items)
-        return
-    pool = ThreadPoolExecutor(n_threads)
-    try:
-        waiting: deque[Future[_Result]] = deque()
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > 2 * n_threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
 from splinefm.encode.fields.vocabulary import CategoryCounts
@@ -30,8 +31,9 @@ from splinefm.encode.tables.columns import (
     one_array,
 )
 from splinefm.encode.tables.dates import DAY, Part, find_format, look_like_dates, parse_times, to_seconds, to_times
+from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.numbers import Decimal, find_decimal, parse_numbers
-from splinefm.encode.tables.open import missing_column_message, open_table
+from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import find_values
 from splinefm.encode.transforms.choice import FEW_VALUES as SPREAD_BY_RANK
 

@@ -15,13 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from splinefm.encode.bases.kinds import BASES
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.bases.basis import BASES
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
 from splinefm.encode.fields.vocabulary import Vocabulary
-from splinefm.encode.tables.open import missing_column_message
-from splinefm.encode.transforms.kinds import TRANSFORMS
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.transforms.transform import TRANSFORMS
 
 Field = Numerical | Categorical | MultiValued
 _FIELD_KINDS: tuple[type, ...] = (Numerical, Categorical, MultiValued, Timestamp)
@@ -81,7 +82,7 @@ class Schema:
         return tuple(dict.fromkeys(item.column for item in self.fields))
 
     @cached_property
-    def places(self) -> tuple[int, ...]:
+    def column_indices(self) -> tuple[int, ...]:
         """For each field the place of its column among `columns`."""
         place = {name: i for i, name in enumerate(self.columns)}
         return tuple(place[item.column] for item in self.fields)

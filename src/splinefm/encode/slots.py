@@ -166,9 +166,7 @@ class Slots:
         """The encoding as a sparse matrix, shape (n, features), for models from elsewhere."""
         from scipy.sparse import csr_array
 
-        width = np.diff(self.layout.weight_ptr)
-        inside = np.arange(self.layout.n_weights, dtype=np.int32) - np.repeat(self.layout.weight_ptr[:-1], width)
-        columns = np.repeat(self.start, width, axis=1) + inside
+        columns = expand_windows(self.start, np.diff(self.layout.weight_ptr))
         row_ptr = np.arange(len(self) + 1) * self.layout.n_weights
         # A copy: the lines below rearrange the values in place.
         matrix = csr_array((self.weight.flatten(), columns.ravel(), row_ptr), shape=(len(self), self.layout.n_features))
@@ -196,3 +194,16 @@ def concatenate_slots(parts: Sequence[Slots]) -> Slots:
 def offsets(sizes: Iterable[int]) -> IntArray:
     """0, s0, s0 + s1, ..."""
     return np.concatenate([[0], np.cumsum(list(sizes), dtype=np.int64)]).astype(np.int32)
+
+
+def expand_windows(start: IntArray, widths: Sequence[int] | IntArray) -> IntArray:
+    """The feature of every weight: starts of windows repeated, plus the position inside the window.
+
+    Examples
+    --------
+    >>> expand_windows(np.array([[3, 8]], np.int32), (2, 1))
+    array([[3, 4, 8]], dtype=int32)
+    """
+    inside = np.concatenate([np.arange(width, dtype=np.int32) for width in widths])
+    features: IntArray = np.repeat(start, widths, axis=1) + inside
+    return features

@@ -1,4 +1,4 @@
-"""The background of explanations: the rows that a row is compared with, and what has to be known of them."""
+"""The background of explanations: statistics of the rows that a row is compared with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from splinefm.encode.slots import Slots
 from splinefm.explain.inputs import check_quadratic, encode_background
 from splinefm.explain.quadratic import size, toward
-from splinefm.explain.terms import field_terms, own_parts
+from splinefm.explain.terms import field_terms, inner_parts
 from splinefm.learn.fitted import Fitted
 from splinefm.model.means import mean_vector
 
@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Background:
-    """What explanations need to know of a background table; make it with `Background.of` to use it several times.
+    """Statistics of a background table; create it with `Background.of` to use it several times.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Background:
         Mean m_f of the vectors of each field.
     slope : array, shape (fields, width)
         h_f = Σ_{e≠f} M_fe m_e, the derivative of the mean score by the vector of a field.
-    own, terms : arrays, shape (fields,)
+    inner, terms : arrays, shape (fields,)
         Means of a_f, and of a_f + z_f' h_f + ½ Σ_e z_f' M_fe z_e with z_f = s_f - m_f.
     base : float
         Mean score.
@@ -50,13 +50,13 @@ class Background:
     n_rows: int
     center: FloatArray = field(repr=False)
     slope: FloatArray = field(repr=False)
-    own: FloatArray = field(repr=False)
+    inner: FloatArray = field(repr=False)
     terms: FloatArray = field(repr=False)
     base: float
 
     @staticmethod
     def of(fitted: Fitted, table: object, *, threads: int | None = None) -> Background:
-        """The background that a table is.
+        """Compute the background of a table.
 
         Parameters
         ----------
@@ -70,26 +70,26 @@ class Background:
         check_quadratic(fitted, "a background")
         slots = encode_background(fitted, table, threads)
         means = _field_means(fitted, slots)
-        # The kernels compute in float32: what is derived from the means must be derived from what they see.
+        # The kernels compute in float32, so everything must be derived from the rounded means.
         center = means.astype(np.float32).astype(np.float64)
         slope = np.stack([toward(fitted, center[None], f)[0] for f in range(len(center))])
-        own = own_parts(fitted, slots, threads).mean(axis=0)
+        inner = inner_parts(fitted, slots, threads).mean(axis=0)
         terms = field_terms(fitted, slots, center, slope, np.zeros(len(center)), threads).mean(axis=0)
         base = float(fitted.params["bias"][0]) + 0.5 * float((center * slope).sum()) + float(terms.sum())
-        return Background(fitted, len(slots), center, slope, own, terms, base)
+        return Background(fitted, len(slots), center, slope, inner, terms, base)
 
 
 def known_background(fitted: Fitted, background: object, threads: int | None) -> Background:
-    """The background that was given, or that the given table is."""
+    """The given background, or the background of the given table."""
     if not isinstance(background, Background):
         return Background.of(fitted, background, threads=threads)
     if background.fitted is not fitted:
-        raise ValueError("the background was made for another model; make it with sf.Background.of(fitted, table)")
+        raise ValueError("the background belongs to another model; create it with sf.Background.of(fitted, table)")
     return background
 
 
 def _field_means(fitted: Fitted, slots: Slots) -> FloatArray:
-    """m_f, from the mean weights of the features: a row of the table is read once."""
+    """m_f, from the mean weights of the features, so that every vector is read once."""
     layout, means = slots.layout, np.zeros(size(fitted))
     for f in range(len(means)):
         weights = np.zeros(layout.fields[f].n_features)
@@ -97,7 +97,7 @@ def _field_means(fitted: Fitted, slots: Slots) -> FloatArray:
             for j in range(layout.weight_ptr[w + 1] - layout.weight_ptr[w]):
                 weight = slots.weight[:, layout.weight_ptr[w] + j]
                 used = np.flatnonzero(weight)
-                row = slots.start[used, w] + j - layout.feature_ptr[f]
-                weights += np.bincount(row, weight[used], len(weights))
+                feature = slots.start[used, w] + j - layout.feature_ptr[f]
+                weights += np.bincount(feature, weight[used], len(weights))
         means[f] = mean_vector(fitted.params, int(fitted.encoder.layout.feature_ptr[f]), weights / len(slots))[0]
     return means

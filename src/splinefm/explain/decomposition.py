@@ -90,6 +90,6 @@ def decompose(fitted: Fitted, table: object, background: object, *, threads: int
     known = known_background(fitted, background, threads)
     slots = encode_rows(fitted, table, threads)
     n_fields = len(slots.layout.fields)
-    effects = field_effects(fitted, slots, known.center, known.slope, known.own, threads)
-    intercept = float(fitted.params["bias"][0]) + 0.5 * float((known.center * known.slope).sum()) + known.own.sum()
+    effects = field_effects(fitted, slots, known.center, known.slope, known.inner, threads)
+    intercept = float(fitted.params["bias"][0]) + 0.5 * float((known.center * known.slope).sum()) + known.inner.sum()
     return Decomposition(float(intercept), effects[:, :n_fields], effects[:, n_fields:], slots.layout.names)

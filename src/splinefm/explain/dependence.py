@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.fields.axis import as_column, place_on_axis
+from splinefm.encode.fields.axis import as_column, encode_on_axis
 from splinefm.encode.slots import Slots
 from splinefm.explain.background import known_background
 from splinefm.explain.inputs import encode_background, encode_rows, field_number
 from splinefm.explain.quadratic import size, toward
-from splinefm.explain.terms import field_vectors, own_parts
+from splinefm.explain.terms import field_vectors, inner_parts
 from splinefm.learn.fitted import Fitted
 from splinefm.model.cpu import predict_scores
-from splinefm.model.family import HigherOrderFM
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -47,7 +46,7 @@ def partial_dependence(
     Returns
     -------
     array, shape (values,)
-        Mean scores; a mean of probabilities is not a function of them.
+        Mean scores. The mean of probabilities is not a function of them.
 
     Examples
     --------
@@ -58,13 +57,15 @@ def partial_dependence(
     (3,)
     """
     f, slots = _encode_grid(fitted, field, grid)
-    if isinstance(fitted.model, HigherOrderFM):
+    if not fitted.model.pairwise:
         rows = encode_background(fitted, background, threads)
         return np.array([scores.mean() for scores in _scored(fitted, rows, f, slots, threads)])
     known = known_background(fitted, background, threads)
-    own, vectors = _alone(fitted, f, slots)
-    products = 2.0 * (known.terms[f] - known.own[f])  # mean of Σ_e z_f' M_fe z_e, which setting the field takes away
-    return np.asarray(known.base - known.own[f] - products + own + (vectors - known.center[f]) @ known.slope[f])
+    inner, vectors = _alone(fitted, f, slots)
+    products = 2.0 * (
+        known.terms[f] - known.inner[f]
+    )  # mean of Σ_e z_f' M_fe z_e, which vanishes when the field is set
+    return np.asarray(known.base - known.inner[f] - products + inner + (vectors - known.center[f]) @ known.slope[f])
 
 
 def ice_curves(
@@ -88,7 +89,7 @@ def ice_curves(
     Returns
     -------
     array, shape (n, values)
-        Scores; `fitted.loss.predict` makes predictions of them.
+        Scores; `fitted.loss.predict` converts them to predictions.
 
     Examples
     --------
@@ -100,25 +101,25 @@ def ice_curves(
     """
     f, values = _encode_grid(fitted, field, grid)
     slots = encode_rows(fitted, table, threads)
-    if isinstance(fitted.model, HigherOrderFM):
+    if not fitted.model.pairwise:
         scored = list(_scored(fitted, slots, f, values, threads))
         return np.stack(scored, axis=1) if scored else np.empty((len(slots), 0))
-    own, vectors = _alone(fitted, f, values)
-    # With the weights of the field at zero it adds nothing: the score of the rest.
+    inner, vectors = _alone(fitted, f, values)
+    # With weights of zero the field adds nothing: this is the score of the other fields.
     weight = slots.weight.copy()
     weight[:, _columns_of(slots, f)[1]] = 0.0
     rest = predict_scores(fitted.model, fitted.params, Slots(slots.start, weight, slots.layout), threads)
-    curves = rest[:, None] + own
+    curves = rest[:, None] + inner
     for rows, Z in field_vectors(fitted, slots, np.zeros(size(fitted)), threads):
         curves[rows] += toward(fitted, Z, f) @ vectors.T
     return curves
 
 
 def _encode_grid(fitted: Fitted, name: str, grid: Sequence[Any] | npt.NDArray[Any]) -> tuple[int, Slots]:
-    """The number of a field, and rows in which it has the values of the grid and all other fields weigh nothing."""
+    """The index of a field, and rows in which it has the values of the grid and the other fields have weight 0."""
     layout, encoder = fitted.encoder.layout, fitted.encoder
     f = field_number(layout.names, name)
-    start, weight = place_on_axis(encoder.fields[f], as_column(encoder.fields[f], grid)[0])
+    start, weight = encode_on_axis(encoder.fields[f], as_column(encoder.fields[f], grid)[0])
     first = np.repeat(layout.feature_ptr[:-1], np.diff(layout.window_ptr))
     slots = Slots(np.tile(first, (len(start), 1)), np.zeros((len(start), layout.n_weights), np.float32), layout)
     windows, weights = _columns_of(slots, f)
@@ -134,7 +135,7 @@ def _columns_of(slots: Slots, f: int) -> tuple[slice, slice]:
 
 
 def _scored(fitted: Fitted, slots: Slots, f: int, values: Slots, threads: int | None) -> Iterator[FloatArray]:
-    """Scores of all rows with field f set to each of the values: for models with no closed form."""
+    """Scores of all rows with field f set to each of the values, for models without a closed form."""
     start, weight = slots.start.copy(), slots.weight.copy()
     windows, weights = _columns_of(slots, f)
     for g in range(len(values)):
@@ -144,8 +145,8 @@ def _scored(fitted: Fitted, slots: Slots, f: int, values: Slots, threads: int | 
 
 
 def _alone(fitted: Fitted, f: int, values: Slots) -> tuple[FloatArray, FloatArray]:
-    """a_f and s_f of rows that have nothing but field f."""
+    """a_f and s_f of rows in which only field f has weight."""
     none = np.zeros(size(fitted))
     vectors = [Z[:, f].astype(np.float64) for _, Z in field_vectors(fitted, values, none, 1)]
-    own = own_parts(fitted, values, 1)[:, f]
-    return own, np.concatenate(vectors) if vectors else np.empty((0, none.shape[1]))
+    inner = inner_parts(fitted, values, 1)[:, f]
+    return inner, np.concatenate(vectors) if vectors else np.empty((0, none.shape[1]))

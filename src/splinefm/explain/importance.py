@@ -14,7 +14,7 @@ from splinefm.explain.terms import field_effects, field_terms
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
-# Rows whose effects are in memory at the same time where only their spread is asked for.
+# Rows whose effects are in memory at a time.
 EFFECT_ROWS = 4096
 
 
@@ -99,7 +99,7 @@ def importance(
     sums = np.zeros((2, n_fields * (n_fields + 1) // 2))
     for at in range(0, len(slots), EFFECT_ROWS):
         rows = slots[at : at + EFFECT_ROWS]
-        effects = field_effects(fitted, rows, known.center, known.slope, known.own, threads)
+        effects = field_effects(fitted, rows, known.center, known.slope, known.inner, threads)
         sums += effects.sum(axis=0), (effects**2).sum(axis=0)
     mean, square = sums / len(slots)
     spread = np.sqrt(np.maximum(square - mean**2, 0.0))
@@ -109,7 +109,7 @@ def importance(
 
 
 def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of text, the first column to the left."""
+    """A table of text, with the first column left-aligned."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = []
     for first, *others in (header, *rows):

@@ -1,33 +1,32 @@
-"""Checks of what explanations are asked for: the model, the rows and the names of fields."""
+"""Checks of the inputs of explanations: the model, the rows and the names of fields."""
 
 from __future__ import annotations
 
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import missing_column_message
+from splinefm.encode.tables.names import missing_column_message
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import HigherOrderFM
 
 
 def check_quadratic(fitted: Fitted, what: str) -> None:
-    """Raise for the model that has products of more than two fields."""
-    if isinstance(fitted.model, HigherOrderFM):
+    """Raise for models with products of more than two fields."""
+    if not fitted.model.pairwise:
         raise ValueError(
             f"{what}: not available for a HigherOrderFM, whose score has products of more than two fields; "
-            "partial_dependence and ice_curves are, and the other models have them all"
+            "use partial_dependence or ice_curves, or another model"
         )
 
 
 def encode_rows(fitted: Fitted, table: object, threads: int | None) -> Slots:
-    """The rows of a table as slots, which they may be already."""
+    """Encode a table; slots are returned as they are."""
     if not isinstance(table, Slots):
         return fitted.encoder.encode(table, threads=threads)
     if table.layout != fitted.encoder.layout:
-        raise ValueError("these slots were made by another encoder; pass the table, or fitted.encoder.encode(table)")
+        raise ValueError("these slots come from another encoder; pass the table, or fitted.encoder.encode(table)")
     return table
 
 
 def encode_background(fitted: Fitted, table: object, threads: int | None) -> Slots:
-    """The same for a background, which has at least one row."""
+    """Encode a background, which must have at least one row."""
     slots = encode_rows(fitted, table, threads)
     if not len(slots):
         raise ValueError("the background has no rows; it needs at least one to compare with")
@@ -35,7 +34,7 @@ def encode_background(fitted: Fitted, table: object, threads: int | None) -> Slo
 
 
 def field_number(names: tuple[str, ...], name: str) -> int:
-    """The place of a field."""
+    """The index of a field."""
     if name not in names:
-        raise ValueError(missing_column_message(name, names).replace("in the table", "among the fields"))
+        raise ValueError(missing_column_message(name, names, "field", "the model"))
     return names.index(name)

@@ -17,7 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ShapleyValues:
-    """What each field adds to the score of each row, compared with the background.
+    """The contribution of each field to the score of each row, compared with the background.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ def shapley_values(fitted: Fitted, table: object, background: object, *, threads
     """Exact interventional Shapley values of the score, with the fields as players.
 
     A coalition's worth is the mean score over the rows of the background, with the coalition's fields set to the values
-    of the explained row. For every pair of fields the closed form is half of what the pair changes, for each; averaged
-    over the background it only needs means, so that a row costs one to two times as much as its prediction.
+    of the explained row. In closed form, each field of a pair gets half of what the pair changes. The average over the
+    background needs only means, so a row costs one to two times as much as its prediction.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""The terms of the score for every row, by the compiled loops: with threads, and no more memory than the result needs.
+"""The terms of the score for every row, computed by the compiled loops in parallel and without large copies.
 
-The names are those of `splinefm.explain`: a_f is what a field adds on its own, z_f its vector less its mean.
+a_f is the linear part of field f and the products of its units with each other; z_f is its vector less its mean.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._core import ExplainTerms
-from splinefm.encode.encoder import count_threads
+from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.explain.quadratic import between_fields, size
+from splinefm.explain.quadratic import size
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import FFM, FM, FmFM
 
 FloatArray = npt.NDArray[np.float64]
 # Memory for the fields' vectors of a block of rows.
 BLOCK_BYTES = 1 << 24
-# Rows per call of the loops, a few tenths of a second: between two of them Ctrl-C is noticed.
+# Rows per call of the loops, a few tenths of a second: Python notices Ctrl-C between two calls.
 CALL_ROWS = 1 << 16
 
 
-def own_parts(fitted: Fitted, slots: Slots, threads: int | None) -> FloatArray:
+def inner_parts(fitted: Fitted, slots: Slots, threads: int | None) -> FloatArray:
     """a_f of all rows, shape (n, fields)."""
     none = np.zeros(size(fitted))
     terms = _terms(fitted, slots.layout, none, none, threads)
@@ -72,16 +71,14 @@ def field_vectors(
 def _terms(
     fitted: Fitted, layout: SlotLayout, center: FloatArray, slope: FloatArray, threads: int | None
 ) -> ExplainTerms:
-    """The loops, with parameters as they read them; nothing large is copied."""
-    model, params = fitted.model, fitted.params
+    """The compiled loops with their parameters; large arrays are not copied."""
+    model, params, n_fields = fitted.model, fitted.params, size(fitted)[0]
     between: npt.NDArray[Any] = np.zeros(0)
-    if isinstance(model, FmFM):
-        between = params["field_matrices"]
-    elif not isinstance(model, FM | FFM):
-        between = between_fields(fitted)
+    if model.field_shapes(n_fields):
+        between = model.between_all(params, n_fields)
     return ExplainTerms(
-        {FM: "fm", FmFM: "fmfm", FFM: "ffm"}.get(type(model), "fwfm"),
-        model.k if isinstance(model, FFM) else size(fitted)[1],
+        model.kind,
+        model.part_size(n_fields),
         layout.weight_ptr,
         layout.window_unit,
         layout.unit_field,
@@ -99,10 +96,10 @@ def _blocks(n: int, most: int) -> Iterator[slice]:
 
 
 def _arrays(slots: Slots, rows: slice) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Rows that may be every second one of some others, say, one after the other."""
+    """Slots of some rows as contiguous arrays."""
     return _plain(slots.start[rows], np.int32), _plain(slots.weight[rows], np.float32)
 
 
 def _plain(values: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
-    """As the loops want arrays; those of another type, order or alignment are copied."""
+    """The array as the loops need it; copied if its type, order or alignment differs."""
     return np.require(values, dtype, ["C", "A"])

@@ -12,15 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._wording import for_reader
-from splinefm.encode.bases.curves import pieces
-from splinefm.encode.bases.kinds import Bins
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.fields.numerical import ORDINARY, spread
+from splinefm.encode.fields.curves import pieces
+from splinefm.encode.fields.numerical import ORDINARY
 from splinefm.encode.schema import Schema
-from splinefm.encode.tables.open import missing_column_message, open_table
-from splinefm.encode.transforms.kinds import BestFitCDF, CustomTransform
+from splinefm.encode.slots import expand_windows
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.sketch import QuantileSketch
+from splinefm.encode.transforms.transform import CustomTransform
 from splinefm.export.field_paths import is_steps
 from splinefm.export.score_bounds import Ruler, make_hulls
 from splinefm.learn.fitted import Fitted
@@ -132,7 +135,7 @@ def training_rows(fitted: Fitted, f: int) -> tuple[FloatArray, FloatArray] | Non
     basis = levels[finest]
     breaks, _ = pieces(replace(item, basis=basis))
     start, _ = basis((breaks[:-1] + breaks[1:]) / 2)
-    active = spread(start, basis.widths)
+    active = expand_windows(start, basis.widths)
     row_ptr = np.arange(len(active) + 1) * active.shape[1]
     sees = csr_array((np.ones(active.size), active.ravel(), row_ptr), shape=(len(active), basis.sizes[0]))
     # A little is added to the diagonal, because periodic splines do not always determine the rows.

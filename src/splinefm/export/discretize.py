@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._wording import setting
-from splinefm.encode.bases.kinds import Bins
+from splinefm._checks import check_choice, check_fitted, check_positive, is_integer
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.open import missing_column_message, open_table
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
 from splinefm.export.bin_edges import MOST_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
 from splinefm.export.field_paths import FieldPath, field_features, is_steps
 from splinefm.export.score_bounds import Ruler, make_hulls
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import HigherOrderFM
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -77,13 +77,12 @@ def discretize(
     >>> bool(abs(fine.scores(table) - fitted.scores(table)).max() < 1e-3)
     True
     """
-    _check_fitted(fitted)
-    if spacing not in ("u", "uniform", "geometric", "quantile"):
-        raise ValueError(f'spacing must be "u", "uniform", "geometric" or "quantile", got {spacing!r}')
+    check_fitted(fitted)
+    check_choice("spacing", spacing, ("u", "uniform", "geometric", "quantile"))
     if max_error is not None:
         if edges or isinstance(fields, Mapping | int | np.integer) or spacing != "u":
             raise ValueError("max_error chooses the bins: give it without numbers of bins, edges and spacing")
-        return _replaced(fitted, adaptive_bins(fitted, _chosen(fitted, fields), _positive("max_error", max_error)))
+        return _replaced(fitted, adaptive_bins(fitted, _chosen(fitted, fields), check_positive("max_error", max_error)))
     counts = _counts(fitted, fields)
     for name in edges or {}:
         _check_numerical(fitted, name)
@@ -173,8 +172,8 @@ def discretization_error(fitted: Fitted, binned: Fitted, data: object = None) ->
     >>> report.n_rows, report.max_error <= report.bound
     (200, True)
     """
-    _check_fitted(fitted)
-    _check_fitted(binned)
+    check_fitted(fitted)
+    check_fitted(binned, "binned")
     drifts = {f: _drift(fitted, binned, f) for f in _changed_fields(fitted, binned)}
     hulls = make_hulls(fitted, drifts)
     found, certified = [], True
@@ -211,18 +210,13 @@ def _measure(fitted: Fitted, binned: Fitted, data: object) -> tuple[int, float, 
 # Which fields, and how they are told
 
 
-def _check_fitted(fitted: object) -> None:
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"a sf.Fitted is needed, got {type(fitted).__name__}; an estimator has one in fitted_")
-
-
 def _check_numerical(fitted: Fitted, name: str) -> None:
     schema = fitted.encoder.schema
     if name not in schema.names:
         raise ValueError(missing_column_message(name, schema.names, place="the model"))
     if not isinstance(schema[name], Numerical):
         raise ValueError(f"{name!r} is a {type(schema[name]).__name__} field: it has a row per category and no bins")
-    if isinstance(fitted.model, HigherOrderFM) and max(schema[name].layout.units) > 0:
+    if not fitted.model.pairwise and max(schema[name].layout.units) > 0:
         raise ValueError(
             f'{name!r} has reduction="identity": products of three and more of its vectors are no function of one '
             'vector, so that there are no bins for it; fit with reduction="sum"'
@@ -242,23 +236,17 @@ def _chosen(fitted: Fitted, fields: str | Sequence[str] | None) -> list[str]:
 
 
 def _counts(fitted: Fitted, fields: object) -> dict[str, int]:
-    if isinstance(fields, int | np.integer) and not isinstance(fields, bool):
-        fields = dict.fromkeys(_numerical_names(fitted), int(fields))
+    if is_integer(fields):
+        fields = dict.fromkeys(_numerical_names(fitted), int(fields))  # type: ignore[call-overload]  # an integer
     if fields is None:
         return {}
     if not isinstance(fields, Mapping):
         raise ValueError(f'how many bins? Give numbers, such as {{"name": 200}}, or max_error=1e-3; got {fields!r}')
     for name, count in fields.items():
         _check_numerical(fitted, name)
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MOST_BINS:
+        if not is_integer(count) or not 1 <= count <= MOST_BINS:
             raise ValueError(f"the number of bins of {name!r} must be from 1 to {MOST_BINS:,}, got {count!r}")
     return {name: int(count) for name, count in fields.items()}
-
-
-def _positive(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < math.inf:
-        raise ValueError(f"{setting(name)} must be a positive number, got {value!r}")
-    return float(value)
 
 
 def _changed_fields(fitted: Fitted, binned: Fitted) -> list[int]:

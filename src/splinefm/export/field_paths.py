@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.curves import pieces
-from splinefm.encode.bases.kinds import Basis, Bins, Fourier, Polynomial
+from splinefm.encode.bases.basis import Basis, step_cuts
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Fourier, Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.numerical import spread
+from splinefm.encode.fields.curves import pieces
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
+from splinefm.encode.slots import expand_windows
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,8 +29,7 @@ _ROOM = 1 << 22  # numbers in arrays of intermediate results
 
 def is_steps(item: Field) -> bool:
     """Whether a field has one feature per interval already."""
-    basis = getattr(item, "basis", None)
-    return isinstance(basis, Bins) or (isinstance(basis, BSpline | Polynomial) and basis.degree == 0)
+    return isinstance(item, Numerical) and step_cuts(item.basis) is not None
 
 
 def blocks(n: int, room: int) -> Iterator[slice]:
@@ -79,7 +81,7 @@ class FieldPath:
         from scipy.sparse import csr_array
 
         start, weight = self.item.basis(u)
-        rows = spread(start, self.item.basis.widths)
+        rows = expand_windows(start, self.item.basis.widths)
         row_ptr = np.arange(len(u) + 1) * rows.shape[1]
         return csr_array((weight.ravel(), rows.ravel(), row_ptr), shape=(len(u), len(self.rows)))
 

@@ -28,19 +28,22 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_choice, check_fitted
 from splinefm._wording import as_bins, for_reader
-from splinefm.encode.bases.kinds import BASES
+from splinefm.encode.bases.basis import BASES
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import CHUNK
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.description import bin_edges
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import missing_column_message, open_table
-from splinefm.encode.transforms.kinds import TRANSFORMS
-from splinefm.export.tables import raw_edges
-from splinefm.learn.container import check_destination, replacing
+from splinefm.encode.slots import Slots, expand_windows
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.transforms.transform import TRANSFORMS
+from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
-from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+from splinefm.model.family import through
 
 Array = npt.NDArray[Any]
 Format = Literal["text", "binary"]
@@ -88,8 +91,7 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
     ['n 6', 'm 3', 'k 2', 'normalization 0']
     """
     _check(fitted, raw)
-    if format not in ("text", "binary"):
-        raise ValueError(f'format must be "text" or "binary", got {format!r}')
+    check_choice("format", format, ("text", "binary"))
     target = _check_path(path)
     with replacing(target) as file:
         (_write_text if format == "text" else _write_binary)(file, fitted)
@@ -149,8 +151,8 @@ def export_libffm_rows(
 def _size(fitted: Fitted) -> tuple[int, int, int]:
     """Features, fields and length of the vectors of the libffm model."""
     layout = fitted.encoder.layout
-    width = fitted.params["factors"].shape[1]
-    return layout.n_features + 2, len(layout.fields) + 2, fitted.model.k if isinstance(fitted.model, FFM) else width
+    n_fields = len(layout.fields)
+    return layout.n_features + 2, n_fields + 2, fitted.model.part_size(n_fields)
 
 
 def _vectors(fitted: Fitted) -> Iterator[Array]:
@@ -173,42 +175,28 @@ def _block(fitted: Fitted, f: int, rows: slice, shape: tuple[int, int]) -> Array
     own = _own_weight(fitted, f)
     vectors = np.zeros((len(factors), m, k), np.float32)
     vectors[:, m - 2, 0] = fitted.params["linear"][rows]
-    if isinstance(fitted.model, FFM):
-        vectors[:, : m - 2] = factors.reshape(len(factors), m - 2, k)
-        if not own:
-            vectors[:, f] = 0.0
-        return vectors
     with np.errstate(all="ignore"):  # what is not finite is told later
         for e in range(m - 2):
-            vectors[:, e] = factors if e < f else own * factors if e == f else _turned(fitted, f, e, factors)
-    return vectors
-
-
-def _turned(fitted: Fitted, f: int, e: int, vectors: Array) -> Array:
-    """M_fe' v for f < e."""
-    model, params = fitted.model, fitted.params
-    if isinstance(model, FwFM):
-        return np.asarray(params["field_weights"][f, e] * vectors)
-    if isinstance(model, LowRankFwFM):
-        U = params["field_factors"].astype(np.float64)
-        return np.asarray(float(U[:, f] @ (params["field_scales"] * U[:, e])) * vectors)
-    if isinstance(model, FmFM):
-        return np.asarray(vectors.astype(np.float64) @ params["field_matrices"][f, e])
+            part = factors[:, fitted.model.columns(e)]
+            if e > f:  # M_fe' v; the vectors of field e meet it as they are
+                part = through(part, fitted.model.between(fitted.params, f, e))
+            vectors[:, e] = own * part if e == f else part
     return vectors
 
 
 def _own_weight(fitted: Fitted, f: int) -> np.float32:
     """What the vectors of a field are multiplied with where they meet each other: 0 if they do not."""
-    item, model, params = fitted.encoder.fields[f], fitted.model, fitted.params
-    if max(item.layout.units) == 0 or isinstance(model, LowRankFwFM):
+    item = fitted.encoder.fields[f]
+    if max(item.layout.units) == 0:
         return np.float32(0.0)
     way_out = f'fit with reduction="sum", or use {_onnx()}'
     if isinstance(item, Numerical):
         way_out = f"bins have no such pairs: export what {as_bins(item.name)} makes"
     problem = f'field {item.name!r} has reduction="identity", and libffm has no counterpart of the'
-    if isinstance(model, FmFM):
+    between = fitted.model.between(fitted.params, f, f)
+    if between.ndim:
         raise ValueError(f"{problem} matrix between two of its vectors; {way_out}")
-    weight = float(params["field_weights"][f, f]) if isinstance(model, FwFM) else 1.0
+    weight = float(between)
     if weight < 0:
         raise ValueError(f"{problem} negative weight ({weight:g}) between two of its vectors; {way_out}")
     return np.float32(math.sqrt(weight))
@@ -266,8 +254,7 @@ def _labels(fitted: Fitted, column: Any, name: str) -> list[str]:
 def _lines(labels: list[str], slots: Slots) -> Iterator[str]:
     layout = slots.layout
     width = np.diff(layout.weight_ptr)
-    inside = np.arange(layout.n_weights, dtype=np.int32) - np.repeat(layout.weight_ptr[:-1], width)
-    features = np.repeat(slots.start, width, axis=1) + inside
+    features = expand_windows(slots.start, width)
     fields = np.repeat(layout.unit_field[layout.window_unit], width).tolist()
     m, n = len(layout.fields), layout.n_features
     constant = f"{m}:{n}:1 {m + 1}:{n + 1}:1\n"
@@ -317,16 +304,13 @@ def _describe(item: Any) -> dict[str, Any]:
         tokens = special + ["missing"] * (item.missing == "token")
         part = {"part": item.part} if item.part is not None else {}
         own: dict[str, Any] = {"kind": "numerical", **part, "tokens": tokens, "missing": item.missing}
-        cuts = getattr(item.basis, "cuts", None)
-        if cuts is None:
+        if type(item.basis) is not Bins:
             parts = {"basis": _settings(item.basis), "transform": _settings(item.transform)}
             return {**own, "functions": sum(item.basis.sizes), **parts}
-        edges = raw_edges(item.transform, np.array(cuts, np.float64)).tolist()  # type: ignore[arg-type]  # fitted
+        edges = bin_edges(item).tolist()
         # JSON has no infinities; bins beyond them hold no number.
         return {**own, "edges": [edge if math.isfinite(edge) else str(edge) for edge in edges]}
-    tokens = ["missing"] * (item.missing == "token")
-    tokens += ["rare"] * (item.unseen == "rare")
-    tokens += [f"bucket {i}" for i in range(item.buckets)] if item.unseen == "hash" else []
+    tokens = [token.name for token in item.elements.tokens()]
     described: dict[str, Any] = {
         "kind": "categorical",
         "tokens": tokens,
@@ -347,16 +331,13 @@ def _settings(part: Any) -> object:
 # Checks
 
 
-def _check(fitted: object, raw: bool) -> None:
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"a sf.Fitted is needed, got {type(fitted).__name__}; an estimator has one in fitted_")
+def _check(fitted: Fitted, raw: bool) -> None:
+    check_fitted(fitted)
     model = fitted.model
-    if isinstance(model, HigherOrderFM) and model.order > 2:
+    if model.order > 2:
         raise ValueError(
             f"libffm has products of two fields only, {model!r} has products of up to {model.order}; use {_onnx()}"
         )
-    if not isinstance(model, FM | FwFM | LowRankFwFM | FmFM | FFM | HigherOrderFM):
-        raise ValueError(f"libffm has no counterpart of {model!r}")
     for f in range(len(fitted.encoder.fields)):
         _own_weight(fitted, f)
     n = _size(fitted)[0]

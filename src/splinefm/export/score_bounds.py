@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.kinds import Bins
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.export.field_paths import FieldPath, blocks, is_steps
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import FFM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+from splinefm.model.family import through
 
 FloatArray = npt.NDArray[np.float64]
 _MOST_POINTS = 1024  # points of a hull that are kept; the shortest go into one ball
@@ -106,7 +106,7 @@ class _Gauge:
         self.parts = [_part(f, hull) for hull in others]
         width = fitted.params["factors"].shape[1]
         self.low, self.high = np.zeros(width), np.zeros(width)
-        if isinstance(fitted.model, HigherOrderFM):
+        if not fitted.model.pairwise:
             boxes = [box for hull in others for box in hull.unit_boxes()]
             self.low, self.high = _range_of_products(boxes, fitted.model.order - 1, width)
 
@@ -172,7 +172,7 @@ class _Hull:
         for block in blocks(len(self.vectors), self.vectors.shape[1]):
             yield _turn(self.fitted, f, self.e, self.vectors[block]) * self.scale[block, None]
         if self.zero:
-            yield np.zeros((1, self.fitted.model.k if isinstance(self.fitted.model, FFM) else self.vectors.shape[1]))
+            yield np.zeros((1, self.fitted.model.part_size(len(self.fitted.encoder.fields))))
 
     def radius(self, f: int) -> float:
         """How far vectors may be outside of the hull, because they were rounded or the curve is no polynomial."""
@@ -221,26 +221,14 @@ def _part(f: int, hull: _Hull) -> _Part:
         center = sum(part.sum(axis=0) for part in rest) / (~kept).sum()
         ball = center, max(float(np.linalg.norm(part - center, axis=1).max()) for part in rest if len(part))
     together = np.concatenate(points)
-    k = together.shape[1]
-    columns = slice(hull.e * k, (hull.e + 1) * k) if isinstance(hull.fitted.model, FFM) else slice(None)
-    return _Part(columns, np.ascontiguousarray(together.T), ball, hull.radius(f))
+    return _Part(hull.fitted.model.columns(hull.e), np.ascontiguousarray(together.T), ball, hull.radius(f))
 
 
 def _turn(fitted: Fitted, f: int, e: int, vectors: Any) -> FloatArray:
     """M_fe x for vectors x of field e."""
-    model, params = fitted.model, fitted.params
-    if isinstance(model, FFM):
-        return np.asarray(vectors[:, f * model.k : (f + 1) * model.k], np.float64)
-    wide = np.asarray(vectors, np.float64)
-    if isinstance(model, FmFM):
-        M = params["field_matrices"]
-        return np.asarray(wide @ (M[f, e].T if f < e else M[e, f]).astype(np.float64))
-    if isinstance(model, FwFM):
-        return wide * float(params["field_weights"][min(f, e), max(f, e)])
-    if isinstance(model, LowRankFwFM):
-        U = params["field_factors"].astype(np.float64)
-        return wide * float(U[:, f] @ (params["field_scales"] * U[:, e]))
-    return wide
+    model = fitted.model
+    wide = np.asarray(vectors[:, model.columns(f)], np.float64)
+    return through(wide, model.between(fitted.params, e, f))  # x' M_ef = (M_fe x)'
 
 
 def _range_of_products(

@@ -23,17 +23,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_choice, check_fitted
 from splinefm._wording import as_bins
-from splinefm.encode.bases.curves import pieces
-from splinefm.encode.bases.kinds import Bins, Polynomial
-from splinefm.encode.bases.splines import BSpline
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.bases.basis import step_cuts
+from splinefm.encode.fields.description import bin_edges
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.open import quoted
-from splinefm.encode.transforms.kinds import Transform
-from splinefm.learn.container import sync_folder
+from splinefm.encode.fields.special import Comparison
+from splinefm.encode.tables.names import quoted
+from splinefm.learn.files.container import sync_folder
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import FFM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 
 FloatArray = npt.NDArray[np.float64]
 Format = Literal["parquet", "csv"]
@@ -79,10 +78,8 @@ def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: For
     ...     sorted(path.name for path in written.iterdir())
     ['field-0-x.parquet', 'field-1-c.parquet', 'manifest.json']
     """
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"a sf.Fitted is needed, got {type(fitted).__name__}; an estimator has one in fitted_")
-    if format not in ("parquet", "csv"):
-        raise ValueError(f'format must be "parquet" or "csv", got {format!r}')
+    check_fitted(fitted)
+    check_choice("format", format, ("parquet", "csv"))
     _check_steps(fitted)
     target = _check_folder(Path(folder))
     with _replacing_folder(target) as place:
@@ -108,12 +105,12 @@ def _manifest(
     fitted: Fitted, fields: list[dict[str, Any]], files: dict[str, dict[str, Any]], interactions: str | None
 ) -> dict[str, Any]:
     model, loss = fitted.model, fitted.loss
-    settings = {"order": model.order} if isinstance(model, HigherOrderFM) else {}
+    settings = {} if model.pairwise else {"order": model.order}
     return {
         "format": FORMAT,
         "version": VERSION,
         "written_by": f"splinefm {sys.modules['splinefm'].__version__}",
-        "model": {"kind": type(model).__name__, "k": _vector_part(fitted), **settings},
+        "model": {"kind": type(model).__name__, "k": model.part_size(len(fitted.encoder.fields)), **settings},
         "vector_length": int(fitted.params["factors"].shape[1]),
         "bias": float(fitted.params["bias"][0]),
         "loss": {
@@ -129,11 +126,6 @@ def _manifest(
     }
 
 
-def _vector_part(fitted: Fitted) -> int:
-    """Numbers of a vector that meet those of one other field."""
-    return fitted.model.k if isinstance(fitted.model, FFM) else int(fitted.params["factors"].shape[1])
-
-
 def _plain(label: object) -> object:
     """A label as JSON knows it."""
     value = label.item() if isinstance(label, np.generic) else label
@@ -144,7 +136,7 @@ def _describe(item: Any) -> dict[str, Any]:
     """What a reader of the field's file must know."""
     if isinstance(item, Numerical):
         part = {} if item.part is None else {"part": item.part, "zone": item.zone or "UTC"}
-        return {"kind": "numerical", **part, "missing": item.missing, "special": [_rule(rule) for rule in item.special]}
+        return {"kind": "numerical", **part, "missing": item.missing, "special": [_rule(rule) for rule in item.rules]}
     described = {"missing": item.missing, "unseen": item.unseen, "values": item.values}
     if item.unseen == "hash":
         described["buckets"] = item.buckets
@@ -154,16 +146,10 @@ def _describe(item: Any) -> dict[str, Any]:
     return {"kind": "multi-valued", **described, **lists}
 
 
-def _rule(rule: float | str) -> dict[str, Any]:
+def _rule(rule: Comparison) -> dict[str, Any]:
     """A special value as a comparison; infinite numbers are text, because JSON has none."""
-    sign, number = "==", rule
-    if rule == "negative":
-        sign, number = "<", 0.0
-    elif isinstance(rule, str):
-        sign = re.match(r"[<>=]+", rule).group()  # type: ignore[union-attr]  # the field has checked it
-        number = rule.removeprefix(sign)
-    value = float(number)
-    return {"compare": sign, "value": value if np.isfinite(value) else str(value)}
+    sign, number = rule
+    return {"compare": sign, "value": number if np.isfinite(number) else str(number)}
 
 
 # The tables
@@ -176,20 +162,14 @@ def _blocks_of_field(fitted: Fitted, f: int) -> Iterator[pa.Table]:
         return
     names = item.vocabulary.names
     first, last = fitted.encoder.layout.feature_ptr[f : f + 2].tolist()
-    tokens, buckets = _category_tokens(item)
-    yield _category_table(fitted, first, tokens, pa.nulls(len(tokens), pa.large_string()), buckets)
+    tokens = item.elements.tokens()
+    buckets = [token.bucket for token in tokens] if item.unseen == "hash" else None
+    none = pa.nulls(len(tokens), pa.large_string())
+    yield _category_table(fitted, first, [token.kind for token in tokens], none, buckets)
     for at in range(0, len(names), _BLOCK):
         value = names.slice(at, _BLOCK)
         unknown: list[int | None] | None = None if buckets is None else [None] * len(value)
         yield _category_table(fitted, last - len(names) + at, ["category"] * len(value), value, unknown)
-
-
-def _category_tokens(item: Any) -> tuple[list[str], list[int | None] | None]:
-    """What the rows before the categories stand for, and the numbers of hash buckets."""
-    tokens = ["missing"] * (item.missing == "token")
-    if item.unseen == "hash":
-        return tokens + ["bucket"] * item.buckets, [None] * len(tokens) + list(range(item.buckets))
-    return tokens + ["rare"] * (item.unseen == "rare"), None
 
 
 def _category_table(
@@ -201,10 +181,9 @@ def _category_table(
     return _table(fitted, first + np.arange(len(kinds)), keys)
 
 
-def _numerical_table(fitted: Fitted, f: int, item: Any) -> pa.Table:
+def _numerical_table(fitted: Fitted, f: int, item: Numerical) -> pa.Table:
     """Special values and missing ones, then intervals `low <= z < high`; intervals that hold no number are left out."""
-    cuts = np.array(item.basis.cuts) if isinstance(item.basis, Bins) else pieces(item)[0][1:-1]
-    edges = raw_edges(item.transform, cuts)
+    edges = bin_edges(item)
     low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
     used = np.flatnonzero(low < high)
     kinds = ["special"] * len(item.special) + ["missing"] * (item.missing == "token")
@@ -227,93 +206,26 @@ def _table(fitted: Fitted, rows: npt.NDArray[np.integer], keys: dict[str, Any]) 
 
 def _interactions(fitted: Fitted) -> pa.Table | None:
     """What stands between the vectors of two fields; only `first` <= `second` is used. None: nothing."""
-    model, params = fitted.model, fitted.params
     n = len(fitted.encoder.fields)
-    first, second = np.triu_indices(n)
-    if isinstance(model, FmFM):
-        matrices = params["field_matrices"][first, second]
-        pair, i, j = (axis.ravel() for axis in np.indices(matrices.shape))
-        return pa.table({"first": first[pair], "second": second[pair], "i": i, "j": j, "weight": matrices.ravel()})
-    if isinstance(model, FwFM):
-        weights = params["field_weights"].astype(np.float64)
-    elif isinstance(model, LowRankFwFM):
-        U = params["field_factors"].astype(np.float64)
-        weights = U.T @ (params["field_scales"][:, None] * U)
-        np.fill_diagonal(weights, 0.0)
-    else:
+    if not fitted.model.field_shapes(n):
         return None
-    return pa.table({"first": first, "second": second, "weight": weights[first, second]})
-
-
-# Intervals in raw units
+    first, second = np.triu_indices(n)
+    weights = fitted.model.between(fitted.params, first, second)
+    if weights.ndim == 1:
+        return pa.table({"first": first, "second": second, "weight": weights})
+    pair, i, j = (axis.ravel() for axis in np.indices(weights.shape))
+    numbers = weights.ravel().astype(np.float32)
+    return pa.table({"first": first[pair], "second": second[pair], "i": i, "j": j, "weight": numbers})
 
 
 def _check_steps(fitted: Fitted) -> None:
-    smooth = []
-    for item in fitted.encoder.fields:
-        basis = getattr(item, "basis", None)
-        steps = isinstance(basis, Bins) or (isinstance(basis, BSpline | Polynomial) and basis.degree == 0)
-        if isinstance(item, Numerical) and not steps:
-            smooth.append(item.name)
+    numerical = [item for item in fitted.encoder.fields if isinstance(item, Numerical)]
+    smooth = [item.name for item in numerical if step_cuts(item.basis) is None]
     if smooth:
         raise ValueError(
             f"tables hold bins, and {quoted(smooth)} {'has' if len(smooth) == 1 else 'have'} another basis; "
             f"use {as_bins(smooth[0])} first"
         )
-
-
-def raw_edges(transform: Transform, cuts: FloatArray) -> FloatArray:
-    """For each border in u the smallest number that the transform takes to it or beyond; infinite if there is none.
-
-    Found by bisection of the floating-point numbers themselves, so that `z >= edge` says the same as
-    `transform(z) >= cut` for every z, on and beside an edge too, if the transform is monotone to the last bit. The
-    CDFs of some families are not: there, a number within a few units in its last place of an edge may differ.
-
-    Examples
-    --------
-    >>> from splinefm import MinMax
-    >>> raw_edges(MinMax(0.0, 10.0), np.array([0.0, 0.25, 2.0]))
-    array([-inf,  2.5,  inf])
-    """
-    with np.errstate(all="ignore"):
-        guess = np.clip(np.nan_to_num(np.asarray(transform.inverse(np.clip(cuts, 0.0, 1.0)))), -_LARGEST, _LARGEST)
-        low, high = _bracket(transform, cuts, _to_key(guess))
-        while True:
-            middle = low + (high - low) // np.uint64(2)
-            if (middle == low).all():
-                break
-            above = transform(_from_key(middle)) >= cuts
-            low, high = np.where(above, low, middle), np.where(above, middle, high)
-        edges = _from_key(high)
-        edges = np.where(transform(edges) >= cuts, edges, np.inf)
-        return np.where(transform(np.full(len(cuts), -_LARGEST)) >= cuts, -np.inf, edges) + 0.0  # no negative zero
-
-
-def _bracket(transform: Transform, cuts: FloatArray, key: Any) -> tuple[Any, Any]:
-    """Keys of numbers below and at or above each border, found by steps of double size from a guess."""
-    ends = _to_key(np.array([-_LARGEST, _LARGEST]))
-    low, high = key.copy(), key.copy()
-    for power in range(64):
-        step = np.uint64(1) << np.uint64(power)
-        below, above = transform(_from_key(low)) < cuts, transform(_from_key(high)) >= cuts
-        if (below | (low == ends[0])).all() and (above | (high == ends[1])).all():
-            break
-        low = np.where(below, low, np.where(low - ends[0] > step, low - step, ends[0]))
-        high = np.where(above, high, np.where(ends[1] - high > step, high + step, ends[1]))
-    return low, high
-
-
-_SIGN = np.uint64(1 << 63)
-
-
-def _to_key(x: FloatArray) -> npt.NDArray[np.uint64]:
-    """Whole numbers in the order of the floating-point numbers."""
-    bits = np.ascontiguousarray(x, np.float64).view(np.uint64)
-    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
-
-
-def _from_key(key: npt.NDArray[np.uint64]) -> FloatArray:
-    return np.where(key & _SIGN, key ^ _SIGN, ~key).view(np.float64)
 
 
 # Files

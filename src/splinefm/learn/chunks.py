@@ -1,4 +1,4 @@
-"""Chunks: the rows of a table as training takes them, in memory or read anew for every epoch."""
+"""Chunks: the rows of a table for training, kept in memory or read again for every epoch."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.encode.tables.columns import as_numbers
-from splinefm.encode.tables.open import Table, missing_column_message, open_table
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.labels import (
     BALANCED,
     Classes,
     ClassWeight,
     as_targets,
+    as_weights,
     balanced_weights,
     class_weights,
     find_classes,
@@ -33,22 +35,22 @@ from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.training import Chunk, FloatArray, Training, seeded
 
-# Rows per chunk of a table that is trained on from disk, and the most that are held back for validation; fewer where
-# the encoded rows are so wide that they would take more memory than this.
+# Rows per chunk of a table that is streamed, and the most validation rows. If the encoded rows are wide, the limit in
+# bytes counts.
 STREAM_ROWS, STREAM_BYTES = 131_072, 1 << 26
 MOST_VALIDATION_ROWS, VALIDATION_BYTES = 200_000, 1 << 27
 # Encoded tables up to this size stay in memory from one epoch to the next.
 MEMORY_BYTES = 1 << 30
 
-# Of a sample of encoded rows, where rows are wide.
-SAMPLE_BYTES, FEWEST_SAMPLED = 1 << 24, 50
+# Limits of a sample of encoded rows.
+SAMPLE_BYTES, MIN_SAMPLED = 1 << 24, 50
 
 _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table with the names of its target and weights."""
+    """A table with its schema and the names of its target and weight columns."""
 
     schema: Schema
     target: str
@@ -58,7 +60,7 @@ class Source:
     class_weights: tuple[float, float] | None = None
 
     def with_classes(self) -> Source:
-        """The same for a classifier: the labels of the target are looked up, if it is not numbers from 0 to 1."""
+        """Return a copy with the labels of the target, unless it holds numbers between 0 and 1."""
         table = open_table(self.table, types=self.schema.column_types())
         if self.target not in table.names:
             raise ValueError(missing_column_message(self.target, table.names))
@@ -66,7 +68,7 @@ class Source:
         return replace(self, classes=find_classes(columns, self.target))
 
     def find_class_weights(self, given: ClassWeight) -> tuple[float, float] | None:
-        """What the rows of both classes count; for "balanced" targets and weights are read."""
+        """Return the weights of both classes; "balanced" reads the targets and sample weights."""
         if given is None:
             return None
         if given != BALANCED:
@@ -75,13 +77,13 @@ class Source:
         totals = np.zeros(2)
         for batch in self.opened.chunks(names, STREAM_ROWS):
             y, weight = self.targets(batch)
-            known = np.isfinite(y)  # a missing target is an error soon
+            known = np.isfinite(y)  # the scan reports missing targets
             totals += weight[known] @ (1.0 - y[known]), weight[known] @ y[known]
         return balanced_weights(*totals.tolist())
 
     @cached_property
     def opened(self) -> Table:
-        """The table, its text files read with the types of the schema."""
+        """The table, with text files read by the types of the schema."""
         target = {str: pa.string(), bool: pa.bool_()}.get(
             type(self.classes[0]) if self.classes else float, pa.float64()
         )
@@ -94,25 +96,22 @@ class Source:
 
     @property
     def names(self) -> list[str]:
-        """The columns of the fields, the target and the weights."""
+        """The columns of the fields, the target and the sample weights."""
         return [*self.schema.columns, self.target, *([self.sample_weight] if self.sample_weight else [])]
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Record batches in the order of the table."""
+        """Yield record batches in table order."""
         return self.opened.chunks(self.names, rows)
 
     def targets(self, batch: pa.RecordBatch) -> tuple[FloatArray, FloatArray]:
-        """Targets, and weights of the rows."""
+        """Return the targets and sample weights of a batch."""
         y = as_targets(batch.column(self.target), self.target, self.classes)
         if self.sample_weight is None:
             return self._weigh(y, np.ones(len(y)))
-        weight = as_numbers(batch.column(self.sample_weight), self.sample_weight)
-        if not (np.isfinite(weight).all() and (weight >= 0).all()):
-            raise ValueError(f"the weights in column {self.sample_weight!r} must be numbers of at least 0")
-        return self._weigh(y, weight)
+        return self._weigh(y, as_weights(batch.column(self.sample_weight), self.sample_weight))
 
     def _weigh(self, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Targets and weights by class: a share y is y rows of the second class and 1 - y of the first."""
+        """Apply the class weights; a share y counts as y rows of the second class and 1 - y rows of the first."""
         if self.class_weights is None:
             return y, weight
         first, second = self.class_weights[0] * (1.0 - y), self.class_weights[1] * y
@@ -120,7 +119,7 @@ class Source:
         return np.divide(second, both, out=y.copy(), where=both > 0.0), weight * both
 
     def encode(self, batch: pa.RecordBatch, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk:
-        """Slots, standardized targets and weights of a batch."""
+        """Return the slots, standardized targets and sample weights of a batch."""
         y, weight = self.targets(batch)
         loss.check(y)
         slots = encoder.encode(batch, threads=threads)
@@ -128,20 +127,20 @@ class Source:
 
 
 @dataclass
-class Sample:
-    """A share of a table's rows, at most `most` of them, spread over the whole table.
+class ValidationSample:
+    """A random share of a table's rows, at most `most` of them, spread over the whole table.
 
-    A row is in if its lot, which depends on the seed and its number in the table alone, is below the share. Where that
-    makes too many rows, the share is halved. So the rows are the same whatever the order in which they are read.
+    A row is included if its random number, which depends only on the seed and the row number, is below the share. If
+    there are too many rows, the share is halved. The sample therefore does not depend on the order of reading.
 
     Parameters
     ----------
     share : float
-        The share of rows to draw; it may become less.
+        The share of rows to draw; it can decrease.
     seed : int
-        Draws the lots.
+        Seed of the random numbers.
     most : int
-        Most rows to draw.
+        The most rows to draw.
     """
 
     share: float
@@ -151,47 +150,47 @@ class Sample:
     parts: list[tuple[FloatArray, pa.RecordBatch]] = field(default_factory=list)
 
     def has(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Whether rows are in the sample."""
-        return draw_lots(self.seed, numbers) < self.share
+        """Return whether rows are in the sample."""
+        return row_randoms(self.seed, numbers) < self.share
 
     def add(self, first: int, batch: pa.RecordBatch) -> None:
-        """Keep the rows of a batch that are in; `first` is the number of its first row."""
+        """Keep the rows of a batch that are in the sample; `first` is the number of its first row."""
         if self.share == 0.0:
             return
-        lots = draw_lots(self.seed, np.arange(first, first + batch.num_rows))
-        lots, batch = _below(self.share, lots, batch)
-        self.parts.append((lots, _plain(batch)))
-        self.n_rows += len(lots)
+        randoms = row_randoms(self.seed, np.arange(first, first + batch.num_rows))
+        randoms, batch = _below(self.share, randoms, batch)
+        self.parts.append((randoms, _without_dictionaries(batch)))
+        self.n_rows += len(randoms)
         self.limit(self.most)
 
     def limit(self, most: int) -> None:
-        """Lower the share until there are at most so many rows."""
+        """Halve the share until there are at most this many rows."""
         while self.n_rows > most:
             self.share /= 2
             self.parts = [_below(self.share, *part) for part in self.parts]
-            self.n_rows = sum(len(lots) for lots, _ in self.parts)
+            self.n_rows = sum(len(randoms) for randoms, _ in self.parts)
 
     def encode(self, source: Source, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk | None:
-        """The rows, encoded (None where they have no weight); the table's own rows are let go of."""
+        """Return the encoded rows, or None if their weights are all 0, and release the raw rows."""
         parts, self.parts = self.parts, []
-        chunks = [source.encode(batch, encoder, loss, threads) for lots, batch in parts if len(lots)]
+        chunks = [source.encode(batch, encoder, loss, threads) for randoms, batch in parts if len(randoms)]
         if not any(chunk.sample_weight.any() for chunk in chunks):
             return None
         slots, y, weight = zip(*chunks, strict=True)
         return Chunk(concatenate_slots(slots), np.concatenate(y), np.concatenate(weight))
 
 
-def sample_rows(source: Source, training: Training) -> Sample:
-    """The rows of a table for validation; of a large one a sample."""
-    sample, first = Sample(1.0, training.seed, MOST_VALIDATION_ROWS), 0
+def sample_validation(source: Source, training: Training) -> ValidationSample:
+    """Return the rows of a validation table, or a sample of a large one."""
+    sample, first = ValidationSample(1.0, training.seed, MOST_VALIDATION_ROWS), 0
     for batch in ahead(source.batches(CHUNK)):
         sample.add(first, batch)
         first += batch.num_rows
     return sample
 
 
-def draw_lots(seed: int, numbers: npt.NDArray[np.int64]) -> FloatArray:
-    """A number in [0, 1) for each row number: SplitMix64, which any row can be asked of without those before it."""
+def row_randoms(seed: int, numbers: npt.NDArray[np.int64]) -> FloatArray:
+    """Return a random number in [0, 1) for each row number: SplitMix64, which needs no state from previous rows."""
     z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z += seeded(seed).integers(2**64, dtype=np.uint64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -200,39 +199,39 @@ def draw_lots(seed: int, numbers: npt.NDArray[np.int64]) -> FloatArray:
     return np.asarray((z >> np.uint64(11)) * 2.0**-53)
 
 
-def _below(share: float, lots: FloatArray, batch: pa.RecordBatch) -> tuple[FloatArray, pa.RecordBatch]:
-    chosen = lots < share
-    return lots[chosen], batch.filter(to_arrow(chosen))
+def _below(share: float, randoms: FloatArray, batch: pa.RecordBatch) -> tuple[FloatArray, pa.RecordBatch]:
+    chosen = randoms < share
+    return randoms[chosen], batch.filter(to_arrow(chosen))
 
 
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Dictionaries decoded: a few rows would keep a whole dictionary in memory."""
+def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Decode dictionaries: a few rows would keep a whole dictionary in memory."""
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 @dataclass
-class Survey:
-    """What the first pass over a table finds out.
+class TableScan:
+    """The results of the first pass over a table.
 
     Attributes
     ----------
     statistics : EncoderStatistics
-        For the encoder.
-    held_out : Sample
-        The rows that validate.
+        What the encoder is fitted to.
+    held_out : ValidationSample
+        The validation rows.
     weight, mean, squares : float
-        Of the target: sum of weights, mean, and weighted sum of squared deviations from it.
+        Of the target: sum of weights, mean, and weighted sum of squared deviations from the mean.
     """
 
     statistics: EncoderStatistics
-    held_out: Sample
+    held_out: ValidationSample
     weight: float = 0.0
     mean: float = 0.0
     squares: float = 0.0
 
     def add(self, batch: pa.RecordBatch, y: FloatArray, weight: FloatArray) -> None:
-        """The next rows of the table."""
+        """Add the next rows of the table."""
         self.held_out.add(self.statistics.n_rows, batch)
         self.statistics.update(batch)
         total = float(weight.sum())
@@ -244,11 +243,11 @@ class Survey:
             self.weight += total
 
     def fit_loss(self, loss: Loss) -> Loss:
-        """The loss with center and scale of the target filled in."""
+        """Return the loss with the center and scale of the target."""
         if self.weight == 0.0:
-            raise ValueError("the sample weights of all rows are 0; there is nothing to learn from")
+            raise ValueError("all sample weights are 0; at least one row must have a positive weight")
         spread = np.sqrt(self.squares / self.weight)
-        # Two targets with the mean and the spread of all.
+        # Two targets with the mean and standard deviation of all.
         return loss.fit(self.mean + spread * np.array([-1.0, 1.0]), np.ones(2)) if loss.name == "squared" else loss
 
     def start(self, loss: Loss) -> float:
@@ -256,46 +255,44 @@ class Survey:
         return loss.start(loss.standardize(np.array([self.mean])), np.ones(1))
 
 
-def take_survey(source: Source, loss: Loss, share: float, training: Training, progress: Progress = SILENT) -> Survey:
-    """Read a table once; a target or weight that is not allowed is an error before anything is trained."""
-    survey = Survey(
-        EncoderStatistics(source.schema, training.threads), Sample(share, training.seed, MOST_VALIDATION_ROWS)
-    )
+def scan_table(source: Source, loss: Loss, share: float, training: Training, progress: Progress = SILENT) -> TableScan:
+    """Read a table once; invalid targets and weights raise an error before training begins."""
+    held_out = ValidationSample(share, training.seed, MOST_VALIDATION_ROWS)
+    scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out)
     progress.begin("reading the table", source.opened.n_rows)
     for batch in ahead(source.batches(CHUNK)):
         y, weight = source.targets(batch)
         loss.check(y)
-        survey.add(batch, y, weight)
+        scan.add(batch, y, weight)
         progress.advance(batch.num_rows)
-    return survey
+    return scan
 
 
 def prepare_chunks(
     source: Source, loss: Loss, validation: float | object, training: Training, progress: Progress = SILENT
 ) -> Chunks:
-    """Everything that training needs of a table; `validation` is a share of its rows or another table."""
+    """Return everything that training needs from a table; `validation` is a share of its rows or another table."""
     share = float(validation) if isinstance(validation, float | int) else 0.0
     if not 0.0 <= share < 1.0:
-        raise ValueError(f"validation must be a share from 0 to below 1, or a table; got {share}")
+        raise ValueError(f"validation must be a share of at least 0 and below 1, or a table; got {share}")
     given = None if isinstance(validation, float | int) else replace(source, table=validation)
-    survey = take_survey(source, loss, share, training, progress)
+    scan = scan_table(source, loss, share, training, progress)
     progress.begin("fitting the encoder")
-    encoder, loss = survey.statistics.encoder(), survey.fit_loss(loss)
-    held_out = survey.held_out
-    validating = held_out if given is None else sample_rows(given, training)
-    validating.limit(VALIDATION_BYTES // _bytes_per_row(encoder.layout))
-    chunks = Chunks(source, encoder, loss, training, held_out, survey.start(loss))
-    chunks.validation = validating.encode(given or source, encoder, loss, training.threads)
+    encoder, loss = scan.statistics.encoder(), scan.fit_loss(loss)
+    sample = scan.held_out if given is None else sample_validation(given, training)
+    sample.limit(VALIDATION_BYTES // _bytes_per_row(encoder.layout))
+    chunks = Chunks(source, encoder, loss, training, scan.held_out, scan.start(loss))
+    chunks.validation = sample.encode(given or source, encoder, loss, training.threads)
     if chunks.n_rows * _bytes_per_row(encoder.layout) <= MEMORY_BYTES:
         chunks.keep(progress)
     return chunks
 
 
 class Chunks:
-    """The training rows of every epoch: in memory if they are small enough, otherwise read and encoded anew.
+    """The training rows of every epoch: kept in memory if small enough, otherwise read and encoded again.
 
-    What is read anew comes in another order in every epoch, each chunk mixed from several places of the table; while
-    a chunk is trained on, the next one is made.
+    Streamed rows come in another order in every epoch, and each chunk mixes several parts of the table. The next chunk
+    is prepared while the current one is trained on.
 
     Attributes
     ----------
@@ -306,13 +303,19 @@ class Chunks:
     validation : Chunk or None
         The rows that choose the best epoch.
     n_rows : int
-        Rows to train on.
+        Number of training rows.
     kept : Chunk or None
-        They, if they are in memory.
+        The training rows, if they are in memory.
     """
 
     def __init__(
-        self, source: Source, encoder: Encoder, loss: Loss, training: Training, held_out: Sample, start: float
+        self,
+        source: Source,
+        encoder: Encoder,
+        loss: Loss,
+        training: Training,
+        held_out: ValidationSample,
+        start: float,
     ) -> None:
         self.source, self.encoder, self.loss, self.training = source, encoder, loss, training
         self.held_out, self.start = held_out, start
@@ -327,7 +330,7 @@ class Chunks:
         self.kept: Chunk | None = None
 
     def keep(self, progress: Progress = SILENT) -> None:
-        """Encode all rows, in the order of the table, and keep them."""
+        """Encode all rows in table order and keep them in memory."""
         progress.begin("encoding", self.n_rows)
         chunk = Chunk(empty_slots(self.n_rows, self.encoder.layout), np.empty(self.n_rows), np.empty(self.n_rows))
         at = first = 0
@@ -341,11 +344,11 @@ class Chunks:
         self.kept = chunk
 
     def epoch(self, number: int) -> Iterable[Chunk]:
-        """The chunks of an epoch."""
+        """Return the chunks of an epoch."""
         return [self.kept] if self.kept is not None else ahead(self._read(number))
 
     def whole(self) -> Chunk | None:
-        """Training and validation rows together, if they are parts of one table and in memory."""
+        """Return training and validation rows together, if they come from one table and are in memory."""
         if self.kept is None or self.validation is None or not self.held_out.n_rows:
             return None
         slots = concatenate_slots([self.kept.slots, self.validation.slots])
@@ -353,15 +356,15 @@ class Chunks:
         return Chunk(slots, y, weight)
 
     def sample(self, most: int) -> Slots:
-        """A copy of some of the encoded rows, spread over the table where they are in memory."""
-        own = self.kept or self.validation or next(iter(self.epoch(0)))
-        most = min(most, max(FEWEST_SAMPLED, SAMPLE_BYTES // _bytes_per_row(self.encoder.layout)))
-        return own.slots[np.arange(0, len(own.slots), -(-len(own.slots) // most))]
+        """Return a copy of some encoded rows, spread over the table if they are in memory."""
+        chunk = self.kept or self.validation or next(iter(self.epoch(0)))
+        most = min(most, max(MIN_SAMPLED, SAMPLE_BYTES // _bytes_per_row(self.encoder.layout)))
+        return chunk.slots[np.arange(0, len(chunk.slots), -(-len(chunk.slots) // most))]
 
     def _read(self, number: int) -> Iterator[Chunk]:
         rng = seeded(self.training.seed, number)
         batches = self.source.opened.shuffled(self.source.names, self.rows_per_chunk, rng=rng)
-        # A loop here would hold on to a batch until the next one has been read.
+        # A loop would keep a batch in memory until the next one has been read.
         return filter(lambda chunk: len(chunk.y) > 0, starmap(self._encode, batches))
 
     def _encode(self, numbers: npt.NDArray[np.int64], batch: pa.RecordBatch) -> Chunk:
@@ -372,12 +375,12 @@ class Chunks:
 
 
 def _bytes_per_row(layout: SlotLayout) -> int:
-    """Of a chunk: slots, target and weight."""
+    """Return the size of a row in a chunk: slots, target and sample weight."""
     return 4 * (layout.n_windows + layout.n_weights) + 16
 
 
 def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
-    """The items; a thread makes the next one while the reader works on the present one."""
+    """Yield the items, and prefetch the next one in a thread."""
     iterator = iter(items)
     with ThreadPoolExecutor(1) as pool:
         upcoming = pool.submit(next, iterator, None)

@@ -1,4 +1,4 @@
-"""`splinefm info`: what is inside a model file."""
+"""Descriptions of a model file, for `splinefm info`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
+from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.losses import Loss
-from splinefm.learn.modelfile import load
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """Everything that `info` tells, as lists, dicts, strings and numbers; vectors are not read."""
+    """Return everything that `info` shows as lists, dicts, strings and numbers, without reading the vectors."""
     fitted = load(path, mmap=True)
     number, version = _file_format(path)
     return {
@@ -43,7 +43,7 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 
 def describe_fields(fitted: Fitted) -> list[dict[str, Any]]:
-    """A dict for each field: what it is made of, and how many rows of the model's tables it owns."""
+    """Return a dict for each field: its settings, and the number of its features."""
     encoder = fitted.encoder
     return [
         {
@@ -58,21 +58,20 @@ def describe_fields(fitted: Fitted) -> list[dict[str, Any]]:
 
 
 def describe_validation(fitted: Fitted) -> dict[str, Any]:
-    """The epochs of training, and the best of them with its validation loss as people know it."""
+    """Return the number of epochs, and the best one with its validation metric."""
     best = best_epoch(fitted.history)
     measured = best is not None and not math.isnan(best.validation_loss)
-    name, value = validation_metric(fitted.loss, best.validation_loss) if best is not None and measured else ("", None)
     return {
         "epochs": len(fitted.history),
         "best_epoch": best.epoch if best is not None else None,
-        "metric": name or None,
-        "value": value,
+        "metric": fitted.loss.metric_name if measured else None,
+        "value": fitted.loss.metric(best.validation_loss) if best is not None and measured else None,
         "seconds": fitted.history[-1].seconds if fitted.history else None,
     }
 
 
 def describe_study(study: StudySummary) -> dict[str, Any]:
-    """A study as lists, dicts, strings and numbers."""
+    """Return a study as lists, dicts, strings and numbers."""
     best, first = study.best_trial, study.trials[0]
     return {
         "name": study.name,
@@ -88,28 +87,15 @@ def describe_study(study: StudySummary) -> dict[str, Any]:
 
 
 def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
-    """The epoch whose parameters were kept: the best by validation loss, or the last."""
+    """Return the epoch whose parameters were kept: the best by validation loss, or the last."""
     measured = [epoch for epoch in history if not math.isnan(epoch.validation_loss)]
     if measured:
         return min(measured, key=lambda epoch: epoch.validation_loss)
     return history[-1] if history else None
 
 
-def validation_metric(loss: Loss, value: float) -> tuple[str, float]:
-    """A validation loss as people know it: the squared loss becomes an error in the unit of the target.
-
-    Examples
-    --------
-    >>> validation_metric(Loss("squared", scale=10.0), 0.5)
-    ('RMSE', 10.0)
-    """
-    if loss.name == "squared":
-        return "RMSE", loss.scale * math.sqrt(2.0 * value)
-    return ("logloss" if loss.name == "logistic" else "loss"), value
-
-
 def predicted_thing(fitted: Fitted) -> str:
-    """What a prediction is, in words."""
+    """Say what a prediction is."""
     if fitted.loss.name == "logistic":
         return "probability of " + (repr(fitted.classes[1]) if fitted.classes is not None else "1")
     return "rate (expected count)" if fitted.loss.name == "poisson" else "mean of the target"
@@ -136,7 +122,7 @@ def _describe_training(fitted: Fitted) -> dict[str, Any]:
 
 
 def _file_format(path: Path) -> tuple[int, str]:
-    """Number of the format and the version that wrote a file, which has been found sound."""
+    """Return the number of the format and the version that wrote a file, which has been loaded before."""
     with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     description = json.loads(header["__metadata__"]["splinefm"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -17,36 +18,37 @@ from splinefm.learn.labels import Classes
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch, Training
 from splinefm.learn.tuning.study import StudySummary
-from splinefm.model.cpu import predict_scores
+from splinefm.model.cpu import BatchScorer
 from splinefm.model.family import AnyModel, Params
 
 if TYPE_CHECKING:
     from splinefm.serve.scorer import Scorer
-    from splinefm.view.segment import Bars, Curve, Surface
+    from splinefm.view.curves import Bars, Curve
+    from splinefm.view.surfaces import Surface
 
 FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What training leaves: everything that is needed to score a table.
+    """A fitted model: everything that is needed to score a table.
 
     Parameters
     ----------
     encoder : Encoder
         Turns tables into slots.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
-        The formula.
+        The formula of the score.
     params : dict of arrays
-        Its parameters; they must not be changed.
+        The parameters of the model; do not modify them.
     loss : Loss
-        What was minimized; it says what a prediction is.
-    history : list of Epoch
+        The loss that was minimized; it defines what a prediction is.
+    history : tuple of Epoch
         One entry per epoch of training.
     training : Training
-        How it was trained, with the penalties that were chosen.
+        How the model was trained, including the penalties.
     study : StudySummary, optional
-        The search that found its settings, if `sf.tune` did.
+        The search that found the settings, if `sf.tune` fitted the model.
 
     Examples
     --------
@@ -67,35 +69,76 @@ class Fitted:
 
     @property
     def classes(self) -> Classes | None:
-        """The labels that a logistic target of 0 and of 1 had in the table; None where it was numbers."""
+        """The labels that the logistic targets 0 and 1 had in the table; None if they were numbers."""
         return self.loss.classes
 
     def scores(
         self, table: object, *, threads: int | None = None, watch: bool | Watch = True
     ) -> npt.NDArray[np.float32]:
-        """Raw scores of all rows of a table, in its order; it is encoded in chunks, and need not fit in memory.
+        """Return the raw scores of all rows of a table, in order.
+
+        The table is encoded in chunks and does not have to fit in memory.
 
         Parameters
         ----------
         table : table, path or dataset
             Anything that `open_table` takes, or slots.
         threads : int, optional
-            All cores by default.
+            Number of threads; all cores by default.
         watch : bool
-            Warn (`DriftWarning`) if many values are unseen, out of range or missing that were not so in training.
+            Warn (`DriftWarning`) if many more values are unseen, out of range or missing than in training.
         """
         watching, warns = as_watch(watch, self.encoder)
         if isinstance(table, Slots):
-            return predict_scores(self.model, self.params, table, threads)
-        chunks = self.encoder.encode_chunks(table, threads=threads, watch=watching)
-        parts = [predict_scores(self.model, self.params, slots, threads) for slots in chunks]
+            return BatchScorer(self.model, self.params, table.layout, threads)(table)
+        scores = self.table_scorer(threads=threads, watch=watching)(table)
         if watching is not None and warns:
             watching.warn()
-        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+        return scores
+
+    def table_scorer(
+        self, *, threads: int | None = None, watch: Watch | None = None
+    ) -> Callable[[object], npt.NDArray[np.float32]]:
+        """Return a function that computes the scores of tables, for code that reads a table in chunks itself.
+
+        The parameters are prepared once for all tables.
+
+        Parameters
+        ----------
+        threads : int, optional
+            Number of threads; all cores by default.
+        watch : Watch, optional
+            Counts unusual values; call its `warn` at the end.
+
+        Examples
+        --------
+        >>> import splinefm as sf
+        >>> table = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+        >>> fitted = sf.fit_model(table, "click", training=sf.Training(epochs=2, threads=1))
+        >>> score = fitted.table_scorer(threads=1)
+        >>> [len(score(chunk)) for chunk in sf.open_table(table).chunks(["c"], rows=60)]
+        [60, 40]
+        """
+        score = BatchScorer(self.model, self.params, self.encoder.layout, threads)
+
+        def scores(table: object) -> npt.NDArray[np.float32]:
+            parts = [score(slots) for slots in self.encoder.encode_chunks(table, threads=threads, watch=watch)]
+            return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+        return scores
 
     def predict(self, table: object, *, threads: int | None = None, watch: bool | Watch = True) -> FloatArray:
-        """Predictions of all rows: probabilities (logistic), means (squared) or rates (Poisson); see `scores`."""
+        """Return predictions for all rows: probabilities (logistic), means (squared) or rates (Poisson).
+
+        Parameters
+        ----------
+        table, threads, watch
+            As in `scores`.
+        """
         return self.loss.predict(self.scores(table, threads=threads, watch=watch).astype(np.float64))
+
+    # The methods below import against the order of the folders: users look for views, scorers and exports on the model
+    # that they hold. The imports happen in the call, so that importing learn needs none of the later folders.
 
     def segment(
         self,
@@ -105,21 +148,158 @@ class Fitted:
         rest: Literal["error", "mean"] = "error",
         background: object = None,
     ) -> Curve | Bars | Surface:
-        """The score along one or two fields with the others fixed; see `splinefm.view.segment.segment`."""
-        # An import against the order of the folders: a door for users, who look for views on the model that they hold.
-        # It is taken when called, so that importing learn does not need use. The scorer below is the other one.
+        """Return the score along one or two fields with the others fixed; see `sf.segment`.
+
+        Parameters
+        ----------
+        values : mapping of str to value
+            The values of the fixed fields.
+        along : str or pair of str
+            The free field or fields.
+        rest, background
+            What to do about fields that are neither fixed nor free; see `sf.segment`.
+
+        Examples
+        --------
+        >>> import splinefm as sf
+        >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "c": ["a", "b"] * 100, "click": [0, 0, 1, 1] * 50}
+        >>> schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c")])
+        >>> fitted = sf.fit_model(table, "click", schema=schema, training=sf.Training(epochs=2, threads=1))
+        >>> curve = fitted.segment({"c": "a"}, along="x")
+        >>> bool(abs(curve(1.5) - fitted.scores({"x": [1.5], "c": ["a"]})[0]) < 1e-5)
+        True
+        """
         from splinefm.view.segment import segment
 
         return segment(self, values, along, rest=rest, background=background)
 
     def scorer(self) -> Scorer:
-        """A function of single rows, given as dicts, that takes microseconds; see `splinefm.serve.scorer.Scorer`."""
+        """Return a function that scores single rows, given as dicts, in microseconds; see `sf.Scorer`.
+
+        Examples
+        --------
+        >>> import splinefm as sf
+        >>> table = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+        >>> fitted = sf.fit_model(table, "click", training=sf.Training(epochs=2, threads=1))
+        >>> score = fitted.scorer()
+        >>> bool(abs(score({"c": "b"}) - fitted.scores({"c": ["b"]})[0]) < 1e-5)
+        True
+        """
         from splinefm.serve.scorer import Scorer
 
         return Scorer(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file, which `sf.load` reads; see `splinefm.learn.modelfile.save`."""
-        from splinefm.learn.modelfile import save
+        """Write the model to a file that `sf.load` reads.
+
+        The file contains no code. An existing file is replaced in one step, or not at all.
+
+        Parameters
+        ----------
+        path : path
+            The file, usually with the suffix ".sfm".
+
+        Raises
+        ------
+        ModelFileError
+            If the model has a custom transform or basis, or if its parameters contain NaN or infinity.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import splinefm as sf
+        >>> table = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+        >>> fitted = sf.fit_model(table, "click", training=sf.Training(epochs=2, threads=1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fitted.save(f"{folder}/model.sfm")
+        ...     again = sf.load(f"{folder}/model.sfm")
+        >>> bool((again.scores(table) == fitted.scores(table)).all())
+        True
+        """
+        from splinefm.learn.files.modelfile import save
 
         save(self, path)
+
+    def export_onnx(self, path: str | os.PathLike[str], *, opset: int = 17, integers: Collection[str] = ()) -> None:
+        """Write the model as an ONNX graph; see `sf.export_onnx`.
+
+        Parameters
+        ----------
+        path : path
+            The file, usually with the suffix ".onnx".
+        opset : int
+            Version of the ONNX operators, 17 or higher.
+        integers : names of fields
+            Categorical fields to read as int64 instead of strings.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import splinefm as sf
+        >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "click": [0, 0, 1, 1] * 50}
+        >>> fitted = sf.fit_model(table, "click", training=sf.Training(epochs=2, threads=1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fitted.export_onnx(f"{folder}/model.onnx")
+        ...     Path(f"{folder}/model.onnx").exists()
+        True
+        """
+        from splinefm.export.onnx.model import export_onnx
+
+        export_onnx(self, path, opset=opset, integers=integers)
+
+    def export_libffm(
+        self, path: str | os.PathLike[str], *, format: Literal["text", "binary"] = "text", raw: bool = False
+    ) -> None:
+        """Write the model as a libffm model file, with its features as JSON beside it; see `sf.export_libffm`.
+
+        Parameters
+        ----------
+        path : path
+            The file; the features are in path + ".json".
+        format : {"text", "binary"}
+            The text format of libffm up to 1.14 and its forks, or the binary format since 1.21.
+        raw : bool
+            Allow losses other than the logistic one. libffm turns every score into a probability;
+            systems that only read its files need not.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import splinefm as sf
+        >>> table = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+        >>> fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fitted.export_libffm(f"{folder}/model.ffm")
+        ...     Path(f"{folder}/model.ffm").read_text().splitlines()[:3]
+        ['n 6', 'm 3', 'k 2']
+        """
+        from splinefm.export.libffm import export_libffm
+
+        export_libffm(self, path, format=format, raw=raw)
+
+    def export_tables(self, folder: str | os.PathLike[str], *, format: Literal["parquet", "csv"] = "parquet") -> Path:
+        """Write the model as plain tables and a manifest, and return the folder; see `sf.export_tables`.
+
+        Parameters
+        ----------
+        folder : path
+            The folder to create; its parent must exist.
+        format : {"parquet", "csv"}
+            Format of the tables; the manifest is JSON.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import splinefm as sf
+        >>> table = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+        >>> fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written = fitted.export_tables(f"{folder}/tables")
+        ...     sorted(path.name for path in written.iterdir())
+        ['field-0-c.parquet', 'manifest.json']
+        """
+        from splinefm.export.tables import export_tables
+
+        return export_tables(self, folder, format=format)

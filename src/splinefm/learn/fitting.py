@@ -1,28 +1,74 @@
-"""From a table to a Fitted: schema, encoder, chunks, training."""
+"""From a table to a `Fitted`: schema, encoder, chunks, training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import ClassWeight
+from splinefm.learn.labels import Classes, ClassWeight
+from splinefm.learn.loop import train
 from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.penalties import make_groups
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.resolutions import choose_resolutions, free_columns, levels_of, with_resolutions
-from splinefm.learn.training import Callback, Chunk, Diverged, Epoch, Run, Trained, Training, make_groups, train
+from splinefm.learn.training import Callback, Chunk, Diverged, Epoch, Run, Trained, Training
+from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.family import FM, AnyModel, FwFM, Params
 
-# The time of an FwFM grows with the pairs of fields; with more fields than these the other model is the default. See
-# docs/decisions.md.
+# The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model.
+# See docs/decisions.md.
 DEFAULT_MODEL, DEFAULT_OF_MANY, MOST_FIELDS_IN_PAIRS = FwFM(k=16), FM(k=16), 256
-# Tables that are trained on a second time, and what that must gain with more basis functions than before.
+# The most rows of a table that is trained on a second time, and the relative gain in validation loss that justifies
+# more basis functions than before.
 MOST_ROWS, MARGIN = 200_000, 0.002
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to fit, and to what; tables are open.
+
+    Parameters
+    ----------
+    table : Table
+        The table to learn from.
+    target : str
+        Its target column.
+    sample_weight : str, optional
+        Its column of weights.
+    schema : Schema
+        The fields.
+    loss : {"logistic", "squared", "poisson"}
+        The loss to minimize.
+    validation : float or Table
+        The validation rows: a share of the table, or another table.
+    training : Training
+        How to train.
+    class_weight : "balanced" or mapping of labels to numbers, optional
+        See `fit_model`.
+    labels : pair of labels, optional
+        What the targets 0 and 1 stand for, if the caller has replaced labels by numbers.
+    """
+
+    table: Table
+    target: str
+    sample_weight: str | None
+    schema: Schema
+    loss: LossName
+    validation: float | Table
+    training: Training
+    class_weight: ClassWeight = None
+    labels: Classes | None = None
+
+    def source(self, schema: Schema | None = None) -> Source:
+        """Return the table with its columns, for this or another schema."""
+        return Source(schema or self.schema, self.target, self.sample_weight, self.table)
 
 
 def fit_model(
@@ -39,36 +85,44 @@ def fit_model(
     callbacks: Sequence[Callback] = (),
     verbose: bool = False,
 ) -> Fitted:
-    """Fit a model to a table; one that does not fit in memory is read and encoded anew for every epoch.
+    """Fit a model to a table.
+
+    A table that does not fit in memory is read and encoded again for every epoch.
 
     Parameters
     ----------
     table : table, path or dataset
         Anything that `open_table` takes and that can be read more than once.
     target : str
-        The column to predict: numbers; for the logistic loss two labels of any kind, or numbers from 0 to 1.
+        The column to predict. It holds numbers; for the logistic loss, two labels of any kind or numbers between 0
+        and 1.
     schema : Schema, optional
         The fields; inferred from the table by default.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        `default_model` of the number of fields by default: FwFM(k=16), for more than 256 fields FM(k=16).
+        By default, FwFM(k=16), or FM(k=16) for more than 256 fields.
     loss : {"logistic", "squared", "poisson"}
-        What is minimized.
+        The loss to minimize.
     sample_weight : str, optional
-        A column of weights, such as impressions where the target is the share of clicks.
+        A column of weights, such as impressions if the target is the share of clicks.
     validation : float or table
-        The share of rows (0: none) or the table that chooses the best epoch. At most 200,000 rows are used, or 128 MiB
-        of encoded ones, spread over the whole table; the rows that a share does not take are trained on.
+        The rows that choose the best epoch: a share of the table (0 for none), or another table. At most 200,000
+        rows or 128 MiB of encoded rows are used, spread over the whole table. Training uses all other rows.
     training : Training, optional
         How to train.
     class_weight : "balanced" or mapping of labels to numbers, optional
-        For the logistic loss: what the rows of a class count, in training and validation, on top of their weights. A
-        class that is not named counts 1. "balanced" makes both count the same in all. The target may be shares: then
-        0 and 1 are the labels.
+        Weights of the two classes under the logistic loss, in training and validation, multiplied by the sample
+        weights. A class that is not named has weight 1. "balanced" gives both classes the same total weight. If the
+        target is a share, the labels are 0 and 1.
     callbacks : list of callable, optional
-        Each is called with the `Epoch` after every epoch, in all runs. One that returns True ends the fit: the best
-        epoch so far is the model, and no other run begins.
+        Functions that are called with an `Epoch` after every epoch of every run. If one returns True, the fit stops:
+        the best epoch so far becomes the model, and no further run begins.
     verbose : bool
-        Tell the progress on the standard error stream: a live line on a terminal, plain lines elsewhere.
+        Report progress on standard error: a live line on a terminal, plain lines elsewhere.
+
+    Returns
+    -------
+    Fitted
+        The fitted model.
 
     Examples
     --------
@@ -78,44 +132,52 @@ def fit_model(
     >>> len(fitted.history)
     2
     """
-    return fit_chunks(
-        table, target, schema, model, loss, sample_weight, validation, training, class_weight, callbacks, verbose
-    )[0]
-
-
-def fit_chunks(
-    table: object,
-    target: str,
-    schema: Schema | None,
-    model: AnyModel | None,
-    loss: LossName,
-    sample_weight: str | None,
-    validation: float | object,
-    training: Training | None,
-    class_weight: ClassWeight,
-    callbacks: Sequence[Callback],
-    verbose: bool,
-) -> tuple[Fitted, Chunks]:
-    """What `fit_model` does, with the encoded rows that the model was fitted to."""
-    training, callbacks = training or Training(), check_callbacks(callbacks)
-    table = open_table(table)  # once: a DataFrame with thousands of columns takes a second to convert
+    called = check_callbacks(callbacks)
+    opened = open_table(table)
     with make_progress(verbose) as progress:
-        progress.begin("looking at the columns")
-        schema = schema or infer_schema(table, target=target).without(sample_weight)
-        training = training.with_penalties(schema.names)
-        source = Source(schema, target, sample_weight, table)
-        chunks = make_chunks(source, loss, validation, training, progress, class_weight)
-        chosen = model or default_model(len(schema))
-        if model is None and len(schema) > MOST_FIELDS_IN_PAIRS:
-            progress.say(f"model: {describe_default(len(schema))}")
-        trained = train_part(chosen, chunks, training, callbacks, progress)
-        chunks, trained = select_resolutions(chosen, chunks, trained, training, validation, callbacks, progress)
-        params, history = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
-    return Fitted(chunks.encoder, chosen, params, chunks.loss, tuple(history), training), chunks
+        progress.begin("inspecting the columns")
+        schema = schema or infer_schema(opened, target=target).without(sample_weight)
+        task = Task(
+            opened,
+            target,
+            sample_weight,
+            schema,
+            loss,
+            open_validation(validation),
+            training or Training(),
+            class_weight,
+        )
+        return fit_task(task, model, called, progress)[0]
+
+
+def open_validation(validation: float | object) -> float | Table:
+    """Return a share of rows as it is, and anything else as an open table."""
+    return validation if isinstance(validation, float | int) else open_table(validation)
+
+
+def fit_task(
+    task: Task,
+    model: AnyModel | None,
+    callbacks: Sequence[Callback],
+    progress: Progress,
+    study: StudySummary | None = None,
+) -> tuple[Fitted, Chunks]:
+    """Fit a model; return it with the encoded rows that it was fitted to."""
+    n_fields = len(task.schema)
+    training = task.training.with_penalties(task.schema.names)
+    chunks = make_chunks(task.source(), task.loss, task.validation, training, progress, task.class_weight)
+    chosen = model or default_model(n_fields)
+    if model is None and n_fields > MOST_FIELDS_IN_PAIRS:
+        progress.say(f"model: {describe_default(n_fields)}")
+    trained = train_part(chosen, chunks, training, callbacks, progress)
+    chunks, trained = select_resolutions(chosen, chunks, trained, training, task.validation, callbacks, progress)
+    params, history = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
+    loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
+    return Fitted(chunks.encoder, chosen, params, loss, tuple(history), training, study), chunks
 
 
 def check_callbacks(callbacks: object) -> Sequence[Callback]:
-    """The callbacks, if that is what they are."""
+    """Return the callbacks as a sequence; raise an error for anything else."""
     given: Any = callbacks
     if given is None:
         return ()
@@ -125,7 +187,7 @@ def check_callbacks(callbacks: object) -> Sequence[Callback]:
 
 
 def default_model(n_fields: int) -> AnyModel:
-    """The model where none is given: FwFM(k=16), for more than 256 fields FM(k=16).
+    """Return the default model: FwFM(k=16), or FM(k=16) for more than 256 fields.
 
     Examples
     --------
@@ -136,7 +198,7 @@ def default_model(n_fields: int) -> AnyModel:
 
 
 def describe_default(n_fields: int) -> str:
-    """The default model, and why it is not the usual one where it is not."""
+    """Describe the default model, and say why it differs from the usual one if it does."""
     if n_fields <= MOST_FIELDS_IN_PAIRS:
         return str(DEFAULT_MODEL)
     pairs = f"each of the {n_fields * (n_fields - 1) // 2:,} pairs of {n_fields:,} fields"
@@ -151,9 +213,9 @@ def make_chunks(
     progress: Progress = SILENT,
     class_weight: ClassWeight = None,
 ) -> Chunks:
-    """Everything that training needs of a table, for a loss by its name."""
+    """Return everything that training needs from a table."""
     if loss != "logistic" and class_weight is not None:
-        raise ValueError(f"class_weight is for the logistic loss, and the loss is {loss}; use sample_weight")
+        raise ValueError(f"class_weight requires the logistic loss, got {loss}; use sample_weight")
     source = source.with_classes() if loss == "logistic" else source
     weights = source.find_class_weights(class_weight)
     source = replace(source, class_weights=weights)
@@ -170,7 +232,7 @@ def train_part(
     progress: Progress = SILENT,
     run: Run = "first",
 ) -> Trained:
-    """Train on the rows that are not held out, and choose the best epoch by those that are."""
+    """Train on the training rows, and choose the best epoch on the validation rows."""
     options = {"validation": chunks.validation, "callbacks": callbacks, "progress": progress, "run": run}
     return _run(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
 
@@ -184,10 +246,10 @@ def select_resolutions(
     callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
 ) -> tuple[Chunks, Trained]:
-    """Train once more with resolutions by column, as the first run suggests them; what is better of the two.
+    """Train again with the resolutions by column that the first run suggests, and return the better of the two.
 
-    Nothing is done where no resolutions were inferred, where there is no validation part, and for large tables: there
-    the time of a second run is long, and many rows bear fine resolutions anyway.
+    Returns the first run if no resolutions were inferred, without validation rows, and for large tables: a second run
+    on them takes long, and with many rows fine resolutions do no harm.
     """
     source, names = chunks.source, free_columns(chunks.source.schema)
     is_small = chunks.kept is not None and chunks.n_rows <= MOST_ROWS
@@ -200,7 +262,7 @@ def select_resolutions(
         return chunks, first
     with progress.within("resolutions by column"):
         try:
-            # Classes and their weights are those of the first run.
+            # The loss has the classes and class weights of the first run.
             other = prepare_chunks(replace(source, schema=schema), chunks.loss, validation, training, progress)
             second = train_part(model, other, training, callbacks, progress, "by column")
         except (KeyboardInterrupt, Diverged) as error:
@@ -213,7 +275,7 @@ def select_resolutions(
 
 
 def best_epoch(trained: Trained) -> Epoch:
-    """The epoch whose parameters were kept."""
+    """Return the epoch whose parameters were kept."""
     return min(trained.history, key=lambda epoch: epoch.validation_loss)
 
 
@@ -225,7 +287,7 @@ def _refit_on_all(
     callbacks: Sequence[Callback],
     progress: Progress,
 ) -> tuple[Params, list[Epoch]]:
-    """Train on all rows, if that is wanted and possible."""
+    """Train on all rows, if requested and possible."""
     if first.interrupted or not training.refit_on_all or (whole := chunks.whole()) is None:
         return first.params, first.history
     every = [whole]

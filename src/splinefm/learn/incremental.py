@@ -1,4 +1,4 @@
-"""Learner: a fitted model that goes on learning from new data."""
+"""Learner: updates a fitted model with new data."""
 
 from __future__ import annotations
 
@@ -8,36 +8,29 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.schema import Schema
 from splinefm.learn.chunks import STREAM_ROWS, Source, ahead
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.training import (
-    AdaptivePenalties,
-    Diverged,
-    Training,
-    divergence_advice,
-    in_groups,
-    make_groups,
-    seeded,
-    train_on,
-)
+from splinefm.learn.loop import in_groups, train_on
+from splinefm.learn.penalties import AdaptivePenalties, make_groups
+from splinefm.learn.training import Diverged, Training, divergence_advice, seeded
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.optimizers import Optimizer
 
-# New data refine a model that is already good: smaller steps than those that found it.
-SLOWER = 0.1
+# New data refine a model that is already good, so updates take smaller steps than the fit.
+UPDATE_RATE = 0.1
 
 
 class Learner:
-    """Updates a model with new data, hour by hour, without fitting it anew.
+    """Updates a model with new data, for example every hour, without refitting it.
 
-    The optimizer's state is kept from update to update. Categories that are frequent enough in the new data get rows of
-    their own; transforms and bases stay as they are.
+    The optimizer keeps its state between updates. New categories that are frequent enough get features; transforms and
+    bases do not change.
 
     Parameters
     ----------
     fitted : Fitted
-        Where to start; it is not changed.
+        The model to start from; it is not modified.
     training : Training, optional
-        Penalties, optimizer, batch size and seed, by default those of the fit; the learning rate of updates is a tenth
-        of its learning rate.
+        Penalties, optimizer, batch size and seed; those of the fit by default. Updates use a tenth of its
+        learning rate.
 
     Examples
     --------
@@ -61,22 +54,25 @@ class Learner:
             fitted.params,
             self.loss.name,
             Optimizer(
-                self.training.optimizer, SLOWER * self.training.for_fields(len(self.encoder.fields)).learning_rate
+                self.training.optimizer, UPDATE_RATE * self.training.for_fields(len(self.encoder.fields)).learning_rate
             ),
             make_groups(self.encoder, self.training),
-            min(self.training.batch_size or 4096, STREAM_ROWS),  # there is never more to do at once
+            min(self.training.batch_size or 4096, STREAM_ROWS),  # chunks have no more rows than this
             self.training.threads,
         )
         self.penalties = AdaptivePenalties(self.engine)
-        if self.history:  # of a Poisson loss the floor is not known yet, and the noise is taken to be 1
+        if self.history:  # the floor of a Poisson loss is not known yet, so its noise is taken to be 1
             noise = self.loss.dispersion(self.history[-1].train_loss) if self.loss.name == "squared" else 1.0
             self.penalties.adapt(fitted.params["factors"], noise)
 
     def update(self, table: object, target: str, *, sample_weight: str | None = None) -> float:
-        """One pass over new data; returns the mean loss of its rows, each scored before the model learned from it."""
+        """Train for one pass over new data.
+
+        Returns the mean loss of its rows, each measured before the model learned from it.
+        """
         known = (self.loss.classes, self.loss.class_weights)
         source = Source(Schema(self.encoder.fields), target, sample_weight, table, *known)
-        self._meet(source)
+        self._prepare(source)
         batch_size = self.training.batch_size or self.training.rows_per_step(source.opened.n_rows or STREAM_ROWS)
         batch_size = min(batch_size, self.engine.batch_size)
         losses = floor = weights = 0.0
@@ -85,22 +81,22 @@ class Learner:
             order = self.rng.permutation(len(chunk.y))
             for rows in in_groups(order, batch_size, self.engine):
                 rates = np.full(-(-len(rows) // batch_size), self.engine.optimizer.learning_rate)
-                weight, loss, own_floor = train_on(self.engine, chunk, rows, rates, batch_size, self.loss)
-                losses, floor, weights = losses + loss, floor + own_floor, weights + weight
+                weight, loss, part_floor = train_on(self.engine, chunk, rows, rates, batch_size, self.loss)
+                losses, floor, weights = losses + loss, floor + part_floor, weights + weight
         if not np.isfinite(losses):
             advice = divergence_advice(self.training)
-            raise Diverged(f"the update diverged; go back to the last fitted model, and {advice}")
+            raise Diverged(f"the update diverged; return to the last fitted model, and {advice}")
         if weights > 0.0:
             self.penalties.adapt(self.engine.values["factors"], self.loss.dispersion((losses - floor) / weights))
         return losses / max(weights, 1e-300)
 
     def fitted(self) -> Fitted:
-        """The model as it is now."""
+        """Return the current model."""
         params = self.engine.params()
         return Fitted(self.encoder, self.model, params, self.loss, self.history, self.training, self.study)
 
-    def _meet(self, source: Source) -> None:
-        """Check targets and weights and give new categories their rows, before anything is learned."""
+    def _prepare(self, source: Source) -> None:
+        """Check targets and weights, and add features for new categories, before training begins."""
         for batch in source.batches(STREAM_ROWS):
             self.loss.check(source.targets(batch)[0])
         watch = Watch(self.encoder)
@@ -108,10 +104,10 @@ class Learner:
         watch.warn()
         if encoder.layout != self.encoder.layout:
             groups = make_groups(encoder, self.training)
-            now = self.engine.penalty
+            penalty = self.engine.penalty
             self.engine.grow(encoder.layout, groups, seeded(self.training.seed, self.engine.number))
             self.penalties = AdaptivePenalties(self.engine)
             self.engine.set_penalty(
-                self.engine.penalty._replace(l2=now.l2, l2_linear=now.l2_linear, smoothness=now.smoothness)
+                self.engine.penalty._replace(l2=penalty.l2, l2_linear=penalty.l2_linear, smoothness=penalty.smoothness)
             )
         self.encoder = encoder

@@ -1,4 +1,4 @@
-"""Two labels of any kind as the target of a classifier: 0 for the first, 1 for the second, in sorted order."""
+"""Targets and weights: the two labels of a classifier become 0 and 1, in sorted order."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from splinefm.encode.tables.columns import as_numbers, is_text
 
 Label = str | bool | int | float
 Classes = tuple[Label, Label]
-# What the rows of a class count: by label, or both classes the same in all.
+# Weights by label, "balanced" for the same total weight, or none.
 ClassWeight = str | Mapping[Label, float] | None
 BALANCED = "balanced"
 SHOWN = 5
 
 
 def find_classes(columns: Iterable[pa.Array], name: str) -> Classes | None:
-    """The two labels of a target column that comes in parts, or None if it holds numbers between 0 and 1.
+    """Return the two labels of a target column that comes in parts, or None for numbers between 0 and 1.
 
-    Numbers are judged by the first part: if they lie between 0 and 1 the rest is not looked at, since a share such as
-    clicks out of impressions is a target as well.
+    The first part decides for numbers: if they lie between 0 and 1, the rest is not read, since a share such as clicks
+    out of impressions is a valid target.
     """
     found: set[Label] = set()
     for number, column in enumerate(columns):
@@ -51,29 +51,27 @@ def _two(labels: Sequence[Label], name: str) -> Classes:
         return labels[0], labels[1]
     shown = ", ".join(map(repr, labels[:SHOWN]))
     if len(labels) < 2:
-        raise ValueError(
-            f"the target {name!r} has one class only ({shown or 'no value at all'}); a classifier needs two"
-        )
+        raise ValueError(f"the target {name!r} has only one class ({shown or 'no values'}); a classifier needs two")
     if not isinstance(labels[0], str):
         raise ValueError(
-            f"a logistic target lies between 0 and 1 or has two values, but {name!r} has more ({shown}, ...); "
-            f"{other_losses()}, for more than two classes {_one_each()}"
+            f"a logistic target must lie between 0 and 1 or have two values, but {name!r} has more ({shown}, ...); "
+            f"{other_losses()}; for more than two classes, {_one_model_per_class()}"
         )
-    raise ValueError(f"the target {name!r} has more than two classes ({shown}, ...); {_one_each()}")
+    raise ValueError(f"the target {name!r} has more than two classes ({shown}, ...); {_one_model_per_class()}")
 
 
-def _one_each() -> str:
+def _one_model_per_class() -> str:
     return for_reader(
         "fit one model per class, such as sklearn.multiclass.OneVsRestClassifier(SplineFMClassifier())",
-        "make a column of 0 and 1 for each class, and fit a model to each",
+        "add a column of 0 and 1 for each class, and fit a model to each",
     )
 
 
 def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDArray[np.float64]:
-    """Targets as numbers; a missing label is NaN, one that is neither of the classes an error."""
+    """Return targets as numbers; a missing label is NaN, and an unknown label raises an error."""
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     if classes is None or not isinstance(classes[0], str):
-        column = _truth(column)
+        column = _parse_booleans(column)
     if classes is None:
         return _numbers(column, name)
     if pa.types.is_null(column.type):
@@ -89,8 +87,8 @@ def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDAr
     return as_numbers(pc.if_else(known, second.cast(pa.float64()), pa.nulls(1, pa.float64())[0]), name)
 
 
-def _truth(column: pa.Array) -> pa.Array:
-    """Text that says true or false throughout, in any case, as truth values: so they are in a CSV file."""
+def _parse_booleans(column: pa.Array) -> pa.Array:
+    """Return text that is true or false throughout, in any case, as booleans: CSV files hold them as text."""
     if not is_text(column.type):
         return column
     lower = pc.utf8_lower(column)
@@ -106,15 +104,15 @@ def _numbers(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
             raise
         example = column.drop_null()[0].as_py()
         raise ValueError(
-            f"the target {name!r} should hold numbers, or true and false, but is text, such as {example!r}; give "
+            f"the target {name!r} must hold numbers or booleans, but is text such as {example!r}; pass "
             "numbers, or fit a classifier to two labels"
         ) from error
 
 
 def _equals(column: pa.Array, label: Label, name: str) -> pa.BooleanArray:
-    """Where a column has a label, by value: True is 1 and 1.0, and 1.5 is no whole number.
+    """Return where a column equals a label by value: True is 1 and 1.0, and 1.5 is not an integer.
 
-    Scalars are made without pandas; see `splinefm.encode.tables.arrow`.
+    Scalars are created without pandas; see `splinefm.encode.tables.arrow`.
     """
     kind = column.type
     if isinstance(label, str):
@@ -126,15 +124,23 @@ def _equals(column: pa.Array, label: Label, name: str) -> pa.BooleanArray:
     if pa.types.is_floating(kind):
         return pc.equal(column, to_arrow(np.array([label], kind.to_pandas_dtype()))[0])
     if not pa.types.is_integer(kind):
-        raise ValueError(f"the target {name!r} was a number or a truth value before, now it is {kind}")
+        raise ValueError(f"the target {name!r} was a number or a boolean before, now it is {kind}")
     dtype = np.dtype(kind.to_pandas_dtype())
     if label != math.floor(label) or not np.iinfo(dtype).min <= label <= np.iinfo(dtype).max:
         return pc.not_equal(column, column)  # nowhere, and missing where the column is
     return pc.equal(column, to_arrow(np.array([int(label)], dtype))[0])
 
 
+def as_weights(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
+    """Return a column of sample weights as numbers; a negative or missing weight raises an error."""
+    weight = as_numbers(column, name)
+    if not (np.isfinite(weight).all() and (weight >= 0).all()):
+        raise ValueError(f"the weights in column {name!r} must be finite and at least 0")
+    return weight
+
+
 def class_weights(given: ClassWeight, classes: Classes) -> tuple[float, float]:
-    """What the rows of both classes count, by their labels; 1 where none is given.
+    """Return the weights of both classes by their labels; 1 for a label that is not named.
 
     Examples
     --------
@@ -143,7 +149,7 @@ def class_weights(given: ClassWeight, classes: Classes) -> tuple[float, float]:
     """
     shown = f"{classes[0]!r} and {classes[1]!r}"
     if not isinstance(given, Mapping):
-        raise ValueError(f'class_weight must be None, "{BALANCED}" or numbers by label, got {given!r}')
+        raise ValueError(f'class_weight must be None, "{BALANCED}" or a mapping from labels to numbers, got {given!r}')
     for label, weight in given.items():
         if label not in classes:
             raise ValueError(f"class_weight has the label {label!r}; the classes are {shown}")
@@ -151,12 +157,12 @@ def class_weights(given: ClassWeight, classes: Classes) -> tuple[float, float]:
             raise ValueError(f"class_weight of {label!r} must be a number of at least 0, got {weight!r}")
     first, second = (float(given.get(label, 1.0)) for label in classes)
     if first == second == 0.0:
-        raise ValueError("class_weight is 0 for both classes; there is nothing to learn from")
+        raise ValueError("class_weight is 0 for both classes; at least one must be positive")
     return first, second
 
 
 def balanced_weights(first: float, second: float) -> tuple[float, float]:
-    """The weights with which two classes of so much weight count the same, and as much in all as before.
+    """Return the class weights that give two classes the same total weight and keep the overall weight.
 
     Examples
     --------
@@ -164,5 +170,5 @@ def balanced_weights(first: float, second: float) -> tuple[float, float]:
     (0.6666666666666666, 2.0)
     """
     if not (first > 0.0 and second > 0.0):
-        raise ValueError(f'class_weight="{BALANCED}" needs rows of both classes; give a number for each instead')
+        raise ValueError(f'class_weight="{BALANCED}" needs rows of both classes; pass a number for each instead')
     return (first + second) / (2.0 * first), (first + second) / (2.0 * second)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,19 +27,19 @@ class Loss:
     | squared | ½ (s - t)² with t = (y - center) / scale | center + scale s |
     | poisson | exp s - y s, with y ≥ 0 | rate exp s |
 
-    A logistic target may be a share, such as clicks out of impressions with the impressions as sample
-    weights: the rows need not be expanded.
+    A logistic target can be a share, such as clicks out of impressions with the impressions as sample weights. The rows
+    do not have to be expanded.
 
     Parameters
     ----------
     name : {"logistic", "squared", "poisson"}
-        Which loss.
+        The loss.
     center, scale : float
-        Of the target of the squared loss, so that scores are of size one in whatever unit the target is.
+        Center and scale of the target of the squared loss, so that scores have size one in any unit of the target.
     classes : pair of labels, optional
-        What a logistic target of 0 and of 1 is called in the table.
+        The labels that the logistic targets 0 and 1 have in the table.
     class_weights : pair of float, optional
-        What rows of both classes counted in training; probabilities are those of a table with so many times the rows.
+        Class weights in training. Probabilities are those of a table with this many times the rows of each class.
 
     Examples
     --------
@@ -57,21 +58,21 @@ class Loss:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.name!r}")
 
     def fit(self, y: FloatArray, weight: FloatArray) -> Loss:
-        """The loss with center and scale of the target filled in."""
+        """Return the loss with the center and scale of the target."""
         self.check(y)
         if self.name != "squared":
             return self
         center = float(np.average(y, weights=weight))
         spread = float(np.sqrt(np.average((y - center) ** 2, weights=weight)))
-        # The mean of equal numbers may differ from them by rounding: that is no spread.
+        # The mean of equal numbers can differ from them by rounding.
         return replace(self, center=center, scale=spread if spread > 1e-14 * abs(center) else 1.0)
 
     def standardize(self, y: FloatArray) -> FloatArray:
-        """The target as the model sees it."""
+        """Return the target as the model sees it."""
         return (y - self.center) / self.scale if self.name == "squared" else y
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
-        """Loss of each row, with a standardized target."""
+        """Return the loss of each row for standardized targets."""
         if self.name == "logistic":
             return np.asarray(np.logaddexp(0.0, score) - y * score)
         if self.name == "squared":
@@ -79,23 +80,23 @@ class Loss:
         return np.asarray(np.exp(np.minimum(score, 700.0)) - y * score)
 
     def slope(self, y: FloatArray, score: FloatArray) -> FloatArray:
-        """Derivative of the loss by the score: mean - y for all three."""
+        """Return the derivative of the loss with respect to the score: mean - y for all three."""
         return np.asarray(self.mean(score) - y)
 
     def predict(self, score: FloatArray) -> FloatArray:
-        """The prediction that a score stands for, in the unit of the target."""
+        """Return the predictions for scores, in the unit of the target."""
         return self.center + self.scale * self.mean(score)
 
     def mean(self, score: FloatArray) -> FloatArray:
-        """The expected standardized target."""
+        """Return the expected standardized target."""
         if self.name == "logistic":
-            # exp of a negative number only, so that nothing overflows.
+            # The argument of exp is never positive, so it cannot overflow.
             small = np.exp(-np.abs(score))
             return np.asarray(np.where(score >= 0, 1.0, small) / (1.0 + small))
         return np.exp(np.minimum(score, 700.0)) if self.name == "poisson" else np.asarray(score)
 
     def start(self, y: FloatArray, weight: FloatArray) -> float:
-        """The score of the best constant prediction: where training starts its bias."""
+        """Return the score of the best constant prediction, which is the initial bias."""
         mean = float(np.average(y, weights=weight))
         if self.name == "logistic":
             mean = min(max(mean, 1e-6), 1 - 1e-6)
@@ -103,22 +104,40 @@ class Loss:
         return float(np.log(max(mean, 1e-6))) if self.name == "poisson" else mean
 
     def floor(self, y: FloatArray, weight: FloatArray) -> float:
-        """The weighted sum of the losses of perfect predictions, without that of 0/1 targets."""
+        """Return the weighted sum of the losses of perfect predictions; 0 for the logistic loss."""
         if self.name != "poisson":
             return 0.0
         return float(weight @ (y - y * np.log(np.maximum(y, 1e-300))))
 
     def dispersion(self, excess: float) -> float:
-        """The noise behind a mean loss above the floor: residual variance, deviance per row, 1 for a logistic loss."""
+        """Return the noise, given the mean loss above the floor.
+
+        It is the residual variance (squared), the deviance per row (Poisson), or 1 (logistic).
+        """
         return 1.0 if self.name == "logistic" else 2.0 * max(excess, 1e-9)
 
+    @property
+    def metric_name(self) -> str:
+        """The name of the metric that a mean loss is reported as."""
+        return {"squared": "RMSE", "logistic": "logloss", "poisson": "loss"}[self.name]
+
+    def metric(self, mean_loss: float) -> float:
+        """Return a mean loss as it is reported: for the squared loss, an RMSE in the unit of the target.
+
+        Examples
+        --------
+        >>> Loss("squared", scale=10.0).metric(0.5)
+        10.0
+        """
+        return self.scale * math.sqrt(2.0 * mean_loss) if self.name == "squared" else mean_loss
+
     def check(self, y: FloatArray) -> None:
-        """Raise where a target is outside of what the loss allows."""
+        """Raise an error if a target is outside the range of the loss."""
         if not np.isfinite(y).all():
             raise ValueError("the target has missing or infinite values; drop those rows")
         if self.name == "logistic" and ((y < 0) | (y > 1)).any():
             raise ValueError(
-                f"a logistic target lies between 0 and 1, got {y[(y < 0) | (y > 1)][0]:g}; " + other_losses()
+                f"a logistic target must lie between 0 and 1, got {y[(y < 0) | (y > 1)][0]:g}; " + other_losses()
             )
         if self.name == "poisson" and (y < 0).any():
-            raise ValueError(f"a Poisson target is not negative, got {y[y < 0][0]:g}")
+            raise ValueError(f"a Poisson target must be at least 0, got {y[y < 0][0]:g}")

@@ -1,4 +1,4 @@
-"""Metrics of predictions, with sample weights; calibration overall and by groups."""
+"""Metrics of predictions with sample weights; calibration overall and by group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def logloss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Mean cross-entropy of probabilities p; y may be a share.
+    """Return the mean cross-entropy of probabilities p; y can be a share.
 
     Examples
     --------
@@ -26,7 +26,7 @@ def logloss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = N
 
 
 def normalized_entropy(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Log-loss divided by that of predicting the mean for all; below 1 is better than a constant.
+    """Return the log-loss divided by that of the mean target; below 1 is better than a constant.
 
     Examples
     --------
@@ -37,12 +37,12 @@ def normalized_entropy(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike
     _check_shares(target, prediction)
     constant = logloss(target, np.full(len(target), _mean(target, w)), w)
     if constant < 1e-12:
-        raise ValueError("normalized entropy needs targets of both kinds; all are the same")
+        raise ValueError("normalized entropy needs targets of both classes; all are the same")
     return logloss(target, prediction, w) / constant
 
 
 def auc(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Probability that a positive row is ranked above a negative one; ties count half.
+    """Return the probability that a positive row ranks above a negative one; ties count half.
 
     Examples
     --------
@@ -56,13 +56,13 @@ def auc(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None)
     negative = np.add.reduceat((w * (1.0 - target))[order], first)
     pairs = positive.sum() * negative.sum()
     if not pairs > 0:
-        raise ValueError("AUC needs targets of both kinds; all are the same")
+        raise ValueError("AUC needs targets of both classes; all are the same")
     below = np.cumsum(negative) - negative / 2.0
     return float((positive * below).sum() / pairs)
 
 
 def rmse(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Root of the mean squared error.
+    """Return the root mean squared error.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def rmse(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None
 
 
 def mae(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Mean absolute error.
+    """Return the mean absolute error.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def mae(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None)
 
 
 def r2(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Share of the variance that is explained.
+    """Return the share of variance explained.
 
     Examples
     --------
@@ -95,14 +95,14 @@ def r2(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) 
     """
     target, prediction, w = _arrays(y, p, weight)
     spread = _mean((target - _mean(target, w)) ** 2, w)
-    # The mean of equal numbers may differ from them by rounding.
+    # The mean of equal numbers can differ from them by rounding.
     if spread <= (1e-14 * np.abs(target).max()) ** 2:
         raise ValueError("R² needs targets that differ; all are the same")
     return 1.0 - _mean((target - prediction) ** 2, w) / spread
 
 
 def calibration_error(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Average prediction / average target - 1, the paper's online metric; 0 is perfect.
+    """Return average prediction / average target - 1, the paper's online metric; 0 is perfect.
 
     Examples
     --------
@@ -118,7 +118,22 @@ def calibration_error(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike 
 
 @dataclass(frozen=True)
 class GroupCalibration:
-    """Calibration of one group: its rows' weight, average prediction and target, and their ratio - 1."""
+    """Calibration of one group: total weight, average prediction, average target, and their ratio - 1.
+
+    Parameters
+    ----------
+    group : object
+        The value of the column.
+    weight : float
+        Total weight of the rows.
+    predicted, measured : float
+        Average prediction and average target.
+
+    Examples
+    --------
+    >>> GroupCalibration("a", 2.0, predicted=0.5, measured=0.4).error.__round__(6)
+    0.25
+    """
 
     group: object
     weight: float
@@ -127,14 +142,14 @@ class GroupCalibration:
 
     @property
     def error(self) -> float:
-        """Average prediction / average target - 1; NaN where the target is zero throughout."""
+        """Average prediction / average target - 1; NaN if the target is always 0."""
         return self.predicted / self.measured - 1.0 if self.measured else float("nan")
 
 
 def calibration_by(
     groups: Sequence[object], y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None
 ) -> list[GroupCalibration]:
-    """Calibration for every value of a column, such as the hour, in sorted order.
+    """Return the calibration for every value of a column, such as the hour, in sorted order.
 
     Examples
     --------
@@ -145,10 +160,10 @@ def calibration_by(
     values = np.asarray(groups).tolist()
     if len(values) != len(target):
         raise ValueError(f"groups and targets must have the same length, got {len(values)} and {len(target)}")
-    # Missing last; otherwise as the values compare, or as their text does where they cannot be compared.
+    # Missing values last; values that cannot be compared are sorted as text.
     names = sorted(dict.fromkeys(values), key=lambda value: (value is None, _sortable(value, values)))
-    place = {name: i for i, name in enumerate(names)}
-    code = np.array([place[value] for value in values])
+    index = {name: i for i, name in enumerate(names)}
+    code = np.array([index[value] for value in values])
     total = np.bincount(code, w, len(names))
     sums = np.bincount(code, w * prediction, len(names)), np.bincount(code, w * target, len(names))
     means = [np.divide(part, total, out=np.full(len(names), np.nan), where=total > 0).tolist() for part in sums]

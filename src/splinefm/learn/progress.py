@@ -1,4 +1,4 @@
-"""Progress: one line that says what a fit is doing and how far it is."""
+"""Progress: one line with the current stage of a fit and the remaining time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from splinefm.learn.training import Epoch
 
-# What is over sooner is not worth a line; a log gets a line for what is still going on after a while.
-WORTH_A_LINE, BETWEEN_LINES = 1.0, 30.0
+# Seconds until a stage is shown, and seconds between two lines of a log.
+SHOW_AFTER, LOG_INTERVAL = 1.0, 30.0
 
 
 @dataclass
 class _Stage:
-    """What is going on: rows done, of `rows` if known, with `later` more to come after this stage.
+    """A stage: rows done out of `rows`, if known, and `later` more rows after this stage.
 
-    A cold stage begins with what is done once, such as compiling: its pace is that of the rows after the first ones.
+    A cold stage begins with one-time work, so its speed is measured after the first rows.
     """
 
     what: str
@@ -58,7 +58,7 @@ class _Stage:
         return "  ".join([*parts, *self.left(now)])
 
     def left(self, now: float) -> list[str]:
-        """The time that the rest of this stage and what comes later will take at the present speed, if it is known."""
+        """Return the remaining time of this and later stages at the current speed, if known."""
         since, before = (self.warm_since, self.warm_from) if self.cold else (self.begun, 0)
         if self.rows is None or self.done <= before:
             return []
@@ -67,15 +67,15 @@ class _Stage:
 
 
 class Progress:
-    """Tells on one line what a fit is doing.
+    """Shows on one line what a fit is doing.
 
-    On a terminal the line is drawn four times a second and every epoch leaves a line behind. On other streams there are
-    plain lines: one per epoch, and one now and then for what takes long. Without a console nothing is told.
+    A terminal shows a live line, updated four times a second, and one permanent line per epoch. Other streams get plain
+    lines: one per epoch, and one every 30 seconds during long stages. Without a console, nothing is shown.
 
     Parameters
     ----------
     console : rich.console.Console, optional
-        Where to write.
+        The console to write to.
 
     Examples
     --------
@@ -83,8 +83,8 @@ class Progress:
     >>> with Progress(Console()) as progress:
     ...     progress.begin_epoch(1, 2, rows=100)
     ...     progress.advance(50)
-    ...     progress.say("half of it is done")
-    half of it is done
+    ...     progress.say("halfway there")
+    halfway there
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -108,49 +108,49 @@ class Progress:
             self._live = None
 
     def begin(self, what: str, rows: int | None = None) -> None:
-        """A new stage begins, of so many rows if that is known."""
-        self._begin(_Stage(what, rows, 0, time.perf_counter()), WORTH_A_LINE)
+        """Begin a stage, with its number of rows if known."""
+        self._begin(_Stage(what, rows, 0, time.perf_counter()), SHOW_AFTER)
 
     def begin_epoch(self, number: int, epochs: int, rows: int) -> None:
-        """An epoch begins, counted from 1, of so many rows."""
-        # Kernels are compiled or loaded in the first steps.
+        """Begin an epoch, counted from 1."""
+        # The first steps load code and fill caches.
         cold = number == 1
         stage = _Stage(f"epoch {number}/{epochs}", rows, (epochs - number) * rows, time.perf_counter(), cold)
-        self._begin(stage, WORTH_A_LINE if self._live is not None else BETWEEN_LINES)
+        self._begin(stage, SHOW_AFTER if self._live is not None else LOG_INTERVAL)
 
     def advance(self, rows: int, loss: float = math.nan) -> None:
-        """So many more rows are done; `loss` is the mean loss of the stage so far."""
+        """Add rows that are done; `loss` is the mean loss of the stage so far."""
         now = time.perf_counter()
         self.stage.advance(rows, loss, now)
         if self.console is not None and self._live is None and now >= self._due:
             self.say(self.stage.line(now))
 
     def end_epoch(self, epoch: Epoch, loss: Loss) -> None:
-        """The epoch is over, and this is what came out."""
+        """End an epoch with its measurements."""
         if self.console is None or self._outer:
             return
-        now, self._due = time.perf_counter(), math.inf  # the line moves again when something begins
+        now, self._due = time.perf_counter(), math.inf  # until the next stage begins
         parts = [self.stage.what, f"loss {epoch.train_loss:.5g}"]
-        parts += [] if math.isnan(epoch.validation_loss) else [f"validation {_metric(loss, epoch.validation_loss)}"]
+        parts += [] if math.isnan(epoch.validation_loss) else [_validation(loss, epoch.validation_loss)]
         parts += [f"{epoch.rows_per_second:,.0f} rows/s"]
         parts += self.stage.left(now) if self.stage.later else [f"{_clock(epoch.seconds)} in all"]
         self.say("  ".join(parts))
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         if self.console is not None:
             self.console.print(visible(text, lines=True), markup=False, highlight=False, soft_wrap=True)
         if self._live is not None:
-            self._live.refresh()  # printing repeats the moving line as it was
+            self._live.refresh()  # printing repeats the old live line
         else:
-            self._due = time.perf_counter() + BETWEEN_LINES
+            self._due = time.perf_counter() + LOG_INTERVAL
 
     @contextmanager
     def within(self, what: str) -> Iterator[None]:
-        """The stages inside are parts of a larger one, and their epochs leave no lines."""
+        """Make the stages inside parts of a larger one, without permanent lines for their epochs."""
         outer = self._outer
         if not outer:
-            self._due = time.perf_counter() + WORTH_A_LINE
+            self._due = time.perf_counter() + SHOW_AFTER
         self._outer = f"{outer}{what}, "
         try:
             yield
@@ -175,20 +175,17 @@ SILENT = Progress()
 
 
 def make_progress(verbose: bool) -> Progress:
-    """Progress on the standard error stream, or none."""
+    """Return progress on standard error, or silent progress."""
     if not verbose:
         return Progress()
     from rich.console import Console
 
-    # Decided here: rich takes some environment variables for a terminal.
+    # Decide here: rich treats some environment variables as a terminal.
     return Progress(Console(stderr=True, force_terminal=sys.stderr.isatty()))
 
 
-def _metric(loss: Loss, value: float) -> str:
-    """A validation loss as people know it: in the unit of the target where there is one."""
-    if loss.name == "squared":
-        return f"rmse {loss.scale * math.sqrt(2.0 * value):.5g}"
-    return f"{'logloss' if loss.name == 'logistic' else 'loss'} {value:.5g}"
+def _validation(loss: Loss, value: float) -> str:
+    return f"validation {loss.metric_name.lower()} {loss.metric(value):.5g}"
 
 
 def _clock(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""How fine the basis of each column needs to be, seen from a model that has several resolutions."""
+"""How fine the basis of each column has to be, judged by a model with several resolutions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from splinefm.model.family import AnyModel, Params
 FloatArray = npt.NDArray[np.float64]
 Resolutions = Mapping[str, tuple[int, ...]]
 
-# A resolution that does less is dropped, one that does so much gets a finer one: as parts of what the model explains,
-# or of `ERRORS` times its error, if that is less.
+# A resolution that contributes less than KEEP is dropped; the finest one gets a finer neighbor from REFINE on. The unit
+# is what the model explains, or ERRORS times its error if that is less.
 KEEP, REFINE, ERRORS = 0.001, 0.002, 5.0
 FINER, FINEST = 4, 2048
-# Scores of all validation rows are computed for each resolution of each column, and their time grows with the fields:
-# with more than 50 fields only so many rows are looked at that rows x columns x fields stays below this.
+# Every resolution of every column takes the scores of all validation rows, whose time grows with the number of fields.
+# With more than FEW_FIELDS fields, the number of rows is limited such that rows x columns x fields <= MOST_WORK.
 FEW_FIELDS, MOST_WORK, FEWEST_ROWS = 50, 50_000_000, 500
-_POINTS = 2048  # of a column at which splines are compared
+_POINTS = 2048  # grid on which splines are compared
 
 
 class Level(NamedTuple):
@@ -39,20 +39,19 @@ class Level(NamedTuple):
     column: str
     segments: int
     degree: int
-    rows: slice
+    features: slice
 
 
 def choose_resolutions(
     columns: list[list[Level]], model: AnyModel, params: Params, validation: Chunk, loss: Loss, start: float
 ) -> dict[str, tuple[int, ...]]:
-    """Resolutions by column, for a model to be trained anew.
+    """Return resolutions by column for the next model to train.
 
-    From the finest on, a resolution is taken out, and what coarser ones can express of it is given to the next. What
-    the loss on the validation rows grows by is what only this resolution can do: those that do little are left out. If
-    the finest one does much, there may be more to find with a finer one. Measured in parts of what the model explains
-    beyond the score `start`.
+    From the finest on, a resolution is removed, and the next one takes over what it can express. The increase of the
+    validation loss is the contribution of the removed resolution: those with a small one are dropped. If the finest
+    resolution contributes a lot, a finer one is added. Contributions are relative to what the model explains beyond
+    the constant score `start`.
     """
-
     validation = _some_rows(validation, len(columns))
 
     def mean_loss(score: FloatArray) -> float:
@@ -65,7 +64,7 @@ def choose_resolutions(
     weight = float(validation.sample_weight.sum())
     error = whole - loss.floor(validation.y, validation.sample_weight) / weight
     unit = min(mean_loss(np.full(len(validation.y), start)) - whole, ERRORS * error)
-    if unit <= 0.0:  # a model that explains nothing tells nothing
+    if unit <= 0.0:  # the model explains nothing
         return {}
     chosen: dict[str, tuple[int, ...]] = {}
     for levels in columns:
@@ -78,7 +77,7 @@ def choose_resolutions(
 
 
 def _some_rows(validation: Chunk, n_columns: int) -> Chunk:
-    """The validation rows, of a wide table some of them, spread over all."""
+    """Return the validation rows, or an evenly spaced part of them if the table is wide."""
     n_rows, n_fields = len(validation.y), len(validation.slots.layout.fields)
     most = max(FEWEST_ROWS, MOST_WORK // max(1, n_columns * n_fields))
     if n_fields <= FEW_FIELDS or n_rows <= most:
@@ -88,7 +87,7 @@ def _some_rows(validation: Chunk, n_columns: int) -> Chunk:
 
 
 def _choose(segments: list[int], growth: list[float]) -> tuple[int, ...]:
-    """Resolutions, from how much the loss grows without the finest one, the two finest ones, and so on."""
+    """Return resolutions, given the growth of the loss without the finest one, the two finest ones, and so on."""
     n_dropped = max((i + 1 for i, value in enumerate(growth) if value < KEEP), default=0)
     if n_dropped:
         return tuple(segments[: len(segments) - n_dropped])
@@ -97,23 +96,23 @@ def _choose(segments: list[int], growth: list[float]) -> tuple[int, ...]:
 
 
 def _merged(params: Params, fine: Level, coarse: Level) -> Params:
-    """The parameters without a resolution: the next one takes over what it can, by least squares over the column."""
+    """Return the parameters with a resolution merged into the next one by least squares."""
     changed = dict(params)
     projection = _projection(fine.segments, fine.degree, coarse.segments, coarse.degree)
     for name in ("factors", "linear"):
         values = params[name].copy()
-        values[coarse.rows] += (projection @ params[name][fine.rows].astype(np.float64)).astype(np.float32)
-        values[fine.rows] = 0.0
+        values[coarse.features] += (projection @ params[name][fine.features].astype(np.float64)).astype(np.float32)
+        values[fine.features] = 0.0
         changed[name] = values
     return changed
 
 
 @lru_cache(maxsize=16)  # columns have the same few resolutions
 def _projection(fine: int, fine_degree: int, coarse: int, coarse_degree: int) -> FloatArray:
-    """From the weights of a spline to those of the nearest one with fewer segments."""
+    """Return the matrix from the weights of a spline to those of the closest one with fewer segments."""
     u = (np.arange(_POINTS) + 0.5) / _POINTS
     design, wanted = _design(BSpline(coarse, coarse_degree), u), _design(BSpline(fine, fine_degree), u)
-    # Normal equations are sound, for B-splines are nearly orthogonal, and take a hundredth of the time of an SVD.
+    # B-splines are well conditioned, so normal equations are accurate; they take a hundredth of the time of an SVD.
     found = np.asarray(np.linalg.solve(design.T @ design, design.T @ wanted))
     found.flags.writeable = False
     return found
@@ -128,7 +127,7 @@ def _design(basis: BSpline, u: FloatArray) -> FloatArray:
 
 
 def free_columns(schema: Schema) -> list[str]:
-    """Columns whose resolutions were inferred, and not changed since."""
+    """Return the columns whose resolutions were inferred and not changed since."""
     return [item.name for item in schema if item.name in schema.reasons and _is_free(item)]
 
 
@@ -137,22 +136,20 @@ def _is_free(item: Field) -> bool:
 
 
 def levels_of(encoder: Encoder, names: list[str]) -> list[list[Level]]:
-    """The resolutions of some columns that have several."""
+    """Return the resolutions of columns that have several."""
     columns = []
     for item, layout, first in zip(encoder.fields, encoder.layout.fields, encoder.layout.feature_ptr, strict=False):
         if item.name in names and isinstance(item, Numerical) and isinstance(item.basis, MultiResolution):
-            ends = (
-                int(first) + layout.n_features - sum(item.basis.sizes) + np.cumsum(item.basis.sizes)
-            )  # behind the tokens
-            rows = [slice(int(end) - size, int(end)) for end, size in zip(ends, item.basis.sizes, strict=True)]
-            columns.append(
-                [Level(item.name, n, item.basis.degree, own) for n, own in zip(item.basis.segments, rows, strict=True)]
-            )
+            sizes, basis = item.basis.sizes, item.basis
+            ends = int(first) + layout.n_features - sum(sizes) + np.cumsum(sizes)  # the tokens come first
+            features = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)]
+            levels = zip(basis.segments, features, strict=True)
+            columns.append([Level(item.name, segments, basis.degree, part) for segments, part in levels])
     return columns
 
 
 def resolutions_of(encoder: Encoder, names: list[str]) -> dict[str, tuple[int, ...]]:
-    """The resolutions that some columns have."""
+    """Return the resolutions of these columns."""
     found = {}
     for item in encoder.fields:
         if item.name in names and isinstance(item, Numerical) and isinstance(item.basis, MultiResolution):
@@ -161,7 +158,7 @@ def resolutions_of(encoder: Encoder, names: list[str]) -> dict[str, tuple[int, .
 
 
 def with_resolutions(schema: Schema, resolutions: Resolutions) -> Schema:
-    """A schema whose columns have other resolutions.
+    """Return a schema with other resolutions.
 
     Examples
     --------
@@ -173,7 +170,7 @@ def with_resolutions(schema: Schema, resolutions: Resolutions) -> Schema:
 
 
 def with_bases(schema: Schema, encoder: Encoder) -> Schema:
-    """A schema with the bases that an encoder has."""
+    """Return a schema with the bases of an encoder."""
     bases = {item.name: item.basis for item in encoder.fields if isinstance(item, Numerical)}
     items = (replace(item, basis=bases[item.name]) if isinstance(item, Numerical) else item for item in schema)
     return Schema(tuple(items), schema.reasons)
@@ -182,5 +179,5 @@ def with_bases(schema: Schema, encoder: Encoder) -> Schema:
 def _changed(item: Field, resolutions: Resolutions) -> Field:
     if item.name not in resolutions or not isinstance(item, Numerical) or not isinstance(item.basis, MultiResolution):
         return item
-    # A single one stays a MultiResolution: what was learned with it was learned under the penalties of resolutions.
+    # A single resolution stays a MultiResolution, which has its own penalties.
     return replace(item, basis=replace(item.basis, segments=resolutions[item.name]))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm._core import Engine, Parameter, Shape, score
-from splinefm.encode.encoder import count_threads
+from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel, Params, check_model_memory, init_params
 from splinefm.model.optimizers import Group, Optimizer
@@ -34,7 +35,7 @@ from splinefm.model.workspace import (
 
 TABLES = ("factors", "linear")
 BETWEEN = ("field_weights", "field_matrices", "field_factors")
-# How much a call of the loops gets to do, in numbers of unit vectors and in rows: see `rows_at_once`.
+# Work per call of the loops, in coordinates of unit vectors and in rows: see `rows_at_once`.
 NUMBERS_AT_ONCE, LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 25, 1 << 13, 1 << 16
 
 
@@ -46,19 +47,19 @@ class CpuEngine:
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The model.
     layout : SlotLayout
-        Of the slots that it will see.
+        Layout of the slots to train on.
     params : dict of arrays
-        Start values; they are copied.
+        Initial parameters; the engine copies them.
     loss : {"logistic", "squared", "poisson"}
-        What is minimized.
+        Loss to minimize.
     optimizer : Optimizer
-        How.
+        Optimizer and its settings.
     groups : list of lists of Group, optional
-        For each field its groups of rows, end to end; no penalty by default.
+        Penalties: for each field, groups that cover its features in order. No penalty by default.
     batch_size : int
-        Most rows per step.
+        Largest number of rows per step.
     threads : int, optional
-        All cores by default. The result does not depend on it.
+        Number of threads; all cores by default. The result does not depend on it.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class CpuEngine:
     def _set(
         self, layout: SlotLayout, padded: Params, states: dict[str, State], groups: list[list[Group]], number: int
     ) -> None:
-        """Take parameters and the optimizer's memory of them, and make room for batches."""
+        """Set parameters and optimizer state, and allocate the workspace of batches."""
         self.layout, self._padded, self._states = layout, padded, states
         self.sizes = make_sizes(self.model, layout, self.batch_size)
         check_between_memory(self.model, layout, self.sizes)
@@ -123,7 +124,7 @@ class CpuEngine:
         return Parameter(self._padded[name].reshape(-1), state.m, state.v, state.average)
 
     def set_penalty(self, penalty: Penalty) -> None:
-        """Other penalties on the same groups of rows."""
+        """Change the penalties; the groups of features stay."""
         self.penalty = penalty
         self.core.set_penalty(*penalty)
 
@@ -134,39 +135,40 @@ class CpuEngine:
 
     @property
     def values(self) -> Params:
-        """The parameters as they are now; copies where the loops work on vectors with zeros at their ends."""
+        """The current parameters; copies if the loops work on padded vectors."""
         return {name: self.kind.cut(name, array) for name, array in self._padded.items()}
 
     @property
     def state(self) -> dict[str, State]:
-        """The optimizer's memory of the parameters, flat; copies like `values`."""
+        """The current optimizer state, flat; copies if the loops work on padded vectors."""
         return {name: self._cut_state(name) for name in self._states}
 
     def _cut_state(self, name: str) -> State:
-        own, shape = self._states[name], self._padded[name].shape
+        state, shape = self._states[name], self._padded[name].shape
         if self.kind.padded == self.kind.k:
-            return own
+            return state
         m, v, average = (
-            values if values.size == 1 else self.kind.cut(name, values.reshape(shape)).reshape(-1) for values in own[:3]
+            values if values.size == 1 else self.kind.cut(name, values.reshape(shape)).reshape(-1)
+            for values in state[:3]
         )
-        return State(m, v, average, own.last)
+        return State(m, v, average, state.last)
 
     @property
     def width(self) -> int:
-        """Numbers in the vector of a feature."""
+        """Length of a feature's vector."""
         return self.model.width(len(self.layout.fields))
 
     @property
     def rows_at_once(self) -> int:
-        """Rows that a call of `steps` should get: enough that calling does not matter, done within tenths of a second.
+        """Rows per call of `steps`: enough to make the overhead of calls negligible, done within tenths of a second.
 
-        It does not depend on the machine, since sums over what is done at once do not have the same bits as others.
+        The number does not depend on the machine, because it affects how sums round.
         """
         return min(max(NUMBERS_AT_ONCE // (self.layout.n_units * self.width), LEAST_AT_ONCE), MOST_AT_ONCE)
 
     def _make_states(self, padded: Params) -> dict[str, State]:
-        n_rows = len(padded["linear"])
-        states = {name: make_state(array, self.optimizer, n_rows) for name, array in padded.items()}
+        n_features = len(padded["linear"])
+        states = {name: make_state(array, self.optimizer, n_features) for name, array in padded.items()}
         states["linear"] = states["linear"]._replace(last=states["factors"].last)
         return states
 
@@ -178,7 +180,7 @@ class CpuEngine:
         rows: npt.NDArray[np.int64] | None = None,
         learning_rate: float | None = None,
     ) -> float:
-        """One optimizer step on a batch (`rows` of the slots); returns its mean loss before the step."""
+        """Take one optimizer step on a batch (`rows` of the slots); return its mean loss before the step."""
         rows = np.arange(len(slots)) if rows is None else rows
         if len(rows) > self.batch_size:
             raise ValueError(f"a batch has at most {self.batch_size} rows (batch_size), got {len(rows)}")
@@ -195,9 +197,9 @@ class CpuEngine:
         learning_rates: Float64,
         batch_size: int | None = None,
     ) -> Float64:
-        """A step on every batch of `batch_size` rows, one after another; there is a learning rate for each.
+        """Take a step on every batch of `batch_size` rows, in order, with one learning rate per batch.
 
-        Returns the mean loss of every batch before its step. A batch without weight has loss 0 and makes no step.
+        Returns the mean loss of every batch before its step. A batch without weight has loss 0 and takes no step.
         """
         return self.core.steps(
             np.ascontiguousarray(slots.start, np.int32),
@@ -210,12 +212,11 @@ class CpuEngine:
         )
 
     def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
-        """Scores of all rows, with the weights as they are now."""
-        copies = self._copies
-        return _score(self.model, self.kind, self._shape, self._padded, copies, slots, threads or self.threads)
+        """Scores of all rows with the current parameters."""
+        return _score(self.model, self.kind, self._shape, self._padded, self._copies, slots, threads or self.threads)
 
     def grow(self, layout: SlotLayout, groups: list[list[Group]], rng: np.random.Generator) -> None:
-        """Go on with a layout whose fields have more rows at their ends; the old rows keep values and state."""
+        """Continue with a layout that adds features at the ends of fields; existing features keep values and state."""
         pairs = zip(layout.feature_ptr[:-1], self.layout.fields, strict=True)
         kept = np.concatenate([first + np.arange(field.n_features) for first, field in pairs])
         fresh = init_params(self.model, layout, rng)
@@ -224,10 +225,10 @@ class CpuEngine:
             padded[name][kept if name in TABLES else slice(None)] = values
         states = self._make_states(padded)
         for name, state in states.items():
-            rows = kept if name in TABLES else slice(None)
-            for mine, old in zip(state[:3], self._states[name][:3], strict=True):
+            features = kept if name in TABLES else slice(None)
+            for new, old in zip(state[:3], self._states[name][:3], strict=True):
                 if old.size == self._padded[name].size:
-                    mine.reshape(padded[name].shape)[rows] = old.reshape(self._padded[name].shape)
+                    new.reshape(padded[name].shape)[features] = old.reshape(self._padded[name].shape)
         last = states["factors"].last
         if len(last) == len(padded["linear"]):
             last[:] = self.number
@@ -239,35 +240,83 @@ class CpuEngine:
         return predict_scores(self.model, params, slots, self.threads)
 
     def params(self, averaged: bool = False) -> Params:
-        """Copies of the parameters; averaged: the moving average of features instead of their last values."""
+        """Copies of the parameters; with `averaged`, the moving average of features instead of their last values."""
         values = {name: np.array(array) for name, array in self.values.items()}
         if averaged and self.optimizer.ema > 0.0 and self.number:
-            # While a row is not touched it does not change, and its average approaches it.
-            untouched = self.number - self._states["factors"].last
-            keep = (self.optimizer.ema**untouched).astype(np.float32)
+            # A feature does not change while it is inactive, and its average approaches it.
+            inactive = self.number - self._states["factors"].last
+            keep = (self.optimizer.ema**inactive).astype(np.float32)
             for name in TABLES:
                 average, array = self._cut_state(name).average.reshape(values[name].shape), values[name]
                 array += (keep if array.ndim == 1 else keep[:, None]) * (average - array)
         return values
 
 
+class BatchScorer:
+    """Scores slots of one layout, batch after batch; what does not depend on the rows is prepared once.
+
+    Parameters
+    ----------
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
+        The model.
+    params : dict of arrays
+        Its parameters; they must not change while the scorer is in use.
+    layout : SlotLayout
+        Layout of the slots.
+    threads : int, optional
+        Number of threads; all cores by default.
+
+    Examples
+    --------
+    >>> from splinefm.encode.slots import FieldLayout
+    >>> from splinefm.model.family import FM
+    >>> layout = SlotLayout((FieldLayout("c", 3, (1,), (0,)),))
+    >>> params = init_params(FM(k=2), layout, np.random.default_rng(0))
+    >>> scorer = BatchScorer(FM(k=2), params, layout, threads=1)
+    >>> scorer(Slots(np.array([[0], [2]], np.int32), np.ones((2, 1), np.float32), layout)).shape
+    (2,)
+    """
+
+    def __init__(self, model: AnyModel, params: Params, layout: SlotLayout, threads: int | None = None) -> None:
+        self._model, self._layout, self._threads = model, layout, count_threads(threads)
+        self._kind, self._shape = kind_of(model, len(layout.fields)), make_shape(layout)
+        self._params = {name: np.ascontiguousarray(array, np.float32) for name, array in params.items()}
+
+    @cached_property
+    def _padded(self) -> Params:
+        return self._pad(self._params)
+
+    @cached_property
+    def _copies(self) -> tuple[Float32, Float32]:
+        small = {name: self._kind.pad(name, array) for name, array in self._params.items() if name not in TABLES}
+        return make_copies(self._model, self._layout, small)
+
+    def _pad(self, params: Params) -> Params:
+        return {name: self._kind.pad(name, array) for name, array in params.items()}
+
+    def __call__(self, slots: Slots) -> npt.NDArray[np.float32]:
+        """Scores of all rows."""
+        layout, shape = self._layout, self._shape
+        few = 0 < 4 * len(slots) * layout.n_weights < layout.n_features
+        if self._kind.padded == self._kind.k or not few or "_padded" in vars(self):
+            return self._score(shape, self._padded, slots)
+        # Copying the features of a few rows is faster than padding a large table.
+        slots, params = _gathered(self._params, slots)
+        return self._score(make_shape(slots.layout), self._pad(params), slots)
+
+    def _score(self, shape: Shape, padded: Params, slots: Slots) -> npt.NDArray[np.float32]:
+        return _score(self._model, self._kind, shape, padded, self._copies, slots, self._threads)
+
+
 def predict_scores(
     model: AnyModel, params: Params, slots: Slots, threads: int | None = None
 ) -> npt.NDArray[np.float32]:
-    """Scores of all rows."""
-    layout, kind = slots.layout, kind_of(model, len(slots.layout.fields))
-    values = {name: np.ascontiguousarray(array, np.float32) for name, array in params.items()}
-    if kind.padded != kind.k:
-        if 0 < 4 * len(slots) * layout.n_weights < layout.n_features:  # a few rows of data need not copy a large table
-            slots, values = _gathered(values, slots)
-            layout = slots.layout
-        values = {name: kind.pad(name, array) for name, array in values.items()}
-    copies = make_copies(model, layout, values)
-    return _score(model, kind, make_shape(layout), values, copies, slots, count_threads(threads))
+    """Scores of all rows; use a `BatchScorer` for several batches."""
+    return BatchScorer(model, params, slots.layout, threads)(slots)
 
 
 def _gathered(params: Params, slots: Slots) -> tuple[Slots, Params]:
-    """The same rows with a table of their own, which has the features that they read and no others."""
+    """The same rows on a smaller table, which has only their active features."""
     layout, n = slots.layout, len(slots)
     width = np.diff(layout.weight_ptr)
     inside = np.arange(layout.n_weights, dtype=np.int32) - np.repeat(layout.weight_ptr[:-1], width)

@@ -8,14 +8,17 @@ import numpy.typing as npt
 from splinefm.model.family import Params
 
 FloatArray = npt.NDArray[np.float64]
-_ROOM = 1 << 21  # numbers of the table of vectors that become float64 at a time
+_BLOCK_SIZE = 1 << 21  # coordinates of vectors that are converted to float64 at a time
 
 
 def mean_vector(params: Params, first: int, share: FloatArray) -> tuple[FloatArray, float]:
-    """Mean vector and mean linear weight of a field from the mean weights of its features; reads those it needs."""
+    """Mean vector and mean linear weight of a field, from the mean weights of its features.
+
+    Only features with a weight are read.
+    """
     used = np.flatnonzero(share)
     vector = np.zeros(params["factors"].shape[1])
-    most = max(1, _ROOM // len(vector))
+    most = max(1, _BLOCK_SIZE // len(vector))
     for at in range(0, len(used), most):
         block = used[at : at + most]
         vector += share[block] @ params["factors"][first + block].astype(np.float64)

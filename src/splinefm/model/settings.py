@@ -7,10 +7,10 @@ from typing import Any, Self
 
 
 class WithSettings:
-    """What the models share: their settings can be read by name, and changed in a copy.
+    """Read the settings of a model by name, and change them in a copy.
 
-    Models are values: two of the same kind with the same settings are equal, and neither changes. So `set_params` gives
-    a new one, and an estimator puts it in the place of the old: `estimator.set_params(model__k=8)`.
+    Models are immutable values: two of the same class with the same settings are equal. So `set_params` returns a new
+    model, and an estimator replaces its model by that: `estimator.set_params(model__k=8)`.
 
     Examples
     --------
@@ -23,11 +23,11 @@ class WithSettings:
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings by name; `deep` is what scikit-learn passes and changes nothing."""
+        """The settings by name; `deep` is for scikit-learn and has no effect."""
         return {item.name: getattr(self, item.name) for item in _fields(self)}
 
     def set_params(self, **params: Any) -> Self:
-        """A copy with these settings; this model stays as it is."""
+        """A copy with other settings; this model does not change."""
         known = [item.name for item in _fields(self)]
         for name in params:
             if name not in known:
@@ -35,7 +35,7 @@ class WithSettings:
         return replace(self, **params)  # type: ignore[type-var]  # all models are dataclasses
 
     def __sklearn_clone__(self) -> Self:
-        # What never changes needs no copy.
+        # An immutable object needs no copy.
         return self
 
 

@@ -1,4 +1,4 @@
-"""How the CPU engine cuts batches, and parameters and penalties in the order in which the compiled loops read them."""
+"""How the CPU engine divides batches, and how the compiled loops read parameters and penalties."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from splinefm._core import Shape
 from splinefm._memory import check_memory
 from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+from splinefm.model.family import AnyModel
 from splinefm.model.optimizers import Group, Optimizer
 
 Float32: TypeAlias = npt.NDArray[np.float32]
 Float64: TypeAlias = npt.NDArray[np.float64]
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-# Rows of a block are cut into so many shards, whatever the number of threads: sums over rows are made per shard and
-# then over shards in order, so that their rounding does not depend on the threads.
+# A block of rows is divided into this many shards, whatever the number of threads: sums over rows are taken per shard
+# and then over shards in order, so that their rounding does not depend on the threads.
 SHARDS, MAX_SHARD = 16, 256
-FFM_SHARDS = 8  # each has gradients of its own
+FFM_SHARDS = 8  # each has its own gradients
 # Rows that the kernels score together: enough to reuse weights between fields, few enough to stay in the cache.
-TILES = {FM: 256, FmFM: 64}
+TILES = {"fm": 256}
 TILE = 64
 # D of a block of rows should stay in the cache until it is scattered.
 BLOCK_BYTES = 6 << 20
-# Below so many numbers in the unit vectors of a block, threads cost more than they bring.
+# With fewer numbers in the unit vectors of a block, threads cost more than they save.
 LARGE = 1 << 20
 LINE = 64  # bytes of a cache line
 LOSSES = ("logistic", "squared", "poisson")
 MAX_ORDER = 3
-KINDS = {FM: "fm", FwFM: "fwfm", LowRankFwFM: "low_rank", FmFM: "fmfm", FFM: "ffm", HigherOrderFM: "higher"}
 
 
 class Penalty(NamedTuple):
@@ -53,7 +52,7 @@ class Penalty(NamedTuple):
 
 
 class State(NamedTuple):
-    """The optimizer's memory of some parameters; `last` is when each feature was last touched."""
+    """The optimizer state of some parameters; `last` is the step in which each feature was last active."""
 
     m: Float32
     v: Float32
@@ -62,7 +61,7 @@ class State(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """How rows are cut: a tile is scored at once, a thread takes a shard, and a block's derivatives are kept."""
+    """How rows are divided: a tile is scored at once, a thread takes a shard, and a block's derivatives are kept."""
 
     tile: int
     shard: int
@@ -79,7 +78,7 @@ class Kind(NamedTuple):
     n_fields: int
 
     def pad(self, name: str, values: Float32) -> Float32:
-        """The parameters of this name with zeros up to `padded`; the very same array where none are needed."""
+        """Append zeros up to `padded` to the vectors of a parameter; return the same array if none are needed."""
         if self.padded == self.k or name not in ("factors", "field_matrices"):
             return values
         more = (0, self.padded - self.k)
@@ -88,7 +87,7 @@ class Kind(NamedTuple):
         return np.pad(values.reshape(-1, self.k), ((0, 0), more)).reshape(len(values), -1)
 
     def cut(self, name: str, values: Float32) -> Float32:
-        """The same without the zeros."""
+        """Remove the zeros that `pad` appends."""
         if self.padded == self.k or name not in ("factors", "field_matrices"):
             return values
         if name == "field_matrices":
@@ -98,13 +97,12 @@ class Kind(NamedTuple):
 
 def kind_of(model: AnyModel, n_fields: int) -> Kind:
     """The model as the compiled loops know it."""
-    k = model.width(n_fields) if isinstance(model, FmFM) else model.k
-    order = model.order if isinstance(model, HigherOrderFM) else 0
-    return Kind(KINDS[type(model)], k, padded_k(k), order, n_fields)
+    k = model.part_size(n_fields)
+    return Kind(model.kind, k, padded_k(k), 0 if model.pairwise else model.order, n_fields)
 
 
 def padded_k(k: int) -> int:
-    """Numbers that the compiled loops handle in place of k: 4, 16, or a multiple of 8.
+    """Padded vector length in the compiled loops: 4, 16, or a multiple of 8.
 
     Examples
     --------
@@ -118,31 +116,31 @@ def padded_k(k: int) -> int:
 
 def tile_of(model: AnyModel) -> int:
     """Rows that are scored together."""
-    return TILES.get(type(model), TILE)
+    return TILES.get(model.kind, TILE)
 
 
 def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int) -> Sizes:
-    """How the rows of a batch are cut."""
+    """How the rows of a batch are divided."""
     kind, tile, n_units = kind_of(model, len(layout.fields)), tile_of(model), layout.n_units
-    room = {"fm": kind.padded, "ffm": 0, "fmfm": lines(n_units * kind.padded)}
-    numbers = room.get(kind.name, -(-n_units // 4) * 4 * kind.padded)  # of D, for a row
-    block = max(tile, min(batch_size, BLOCK_BYTES // (4 * numbers))) if numbers else batch_size
-    most, longest = (FFM_SHARDS, block) if isinstance(model, FFM) else (SHARDS, MAX_SHARD)
+    strides = {"fm": kind.padded, "ffm": 0, "fmfm": lines(n_units * kind.padded)}
+    stride = strides.get(kind.name, -(-n_units // 4) * 4 * kind.padded)  # of D, for a row
+    block = max(tile, min(batch_size, BLOCK_BYTES // (4 * stride))) if stride else batch_size
+    # Two shards must not write to the same cache line, so a shard has at least 16 rows.
+    most, longest, least = (SHARDS, MAX_SHARD, max(tile, 16)) if stride else (FFM_SHARDS, block, 16)
     n_shards = most if block * n_units * model.width(len(layout.fields)) >= LARGE else 1
-    least = 16 if isinstance(model, FFM) else max(tile, 16)  # what two shards write must not share a cache line
     shard = -(-min(longest, -(-block // n_shards)) // least) * least
     return Sizes(tile, shard, -(-block // shard) * shard)
 
 
 def check_between_memory(model: AnyModel, layout: SlotLayout, sizes: Sizes) -> None:
-    """Raise where gradients between units, which every shard has of its own, would take more memory than there is."""
-    k, n_units, shards = kind_of(model, len(layout.fields)).padded, layout.n_units, sizes.block // sizes.shard
-    if isinstance(model, FmFM):
-        needed = (4 * shards + 64) * lines(n_units * k) ** 2  # and what `_panel_index` makes in between
-    elif isinstance(model, FwFM | LowRankFwFM):
-        needed = 4 * shards * n_units**2 * k
-    else:
+    """Raise if gradients between units, of which every shard has a copy, would take more memory than there is."""
+    n_fields, n_units, shards = len(layout.fields), layout.n_units, sizes.block // sizes.shard
+    k, shapes = kind_of(model, n_fields).padded, model.field_shapes(n_fields)
+    if not shapes:
         return
+    needed = 4 * shards * n_units**2 * k
+    if "field_matrices" in shapes:
+        needed = (4 * shards + 64) * lines(n_units * k) ** 2  # and the temporary arrays of `_panel_index`
     check_memory(needed, f"training {model} with {n_units:,} units of its fields", f"lower {setting('k')}")
 
 
@@ -153,20 +151,16 @@ def make_shape(layout: SlotLayout) -> Shape:
 
 
 def make_copies(model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32]) -> tuple[Float32, Float32]:
-    """R and M: parameters between fields as the loops read them, for every pair of units."""
-    R, M = np.zeros(0, np.float32), np.zeros(0, np.float32)
-    if isinstance(model, FwFM):
-        R = np.triu(params["field_weights"])
-        R = _by_fours(R + np.triu(R, 1).T, layout.unit_field)
-    elif isinstance(model, LowRankFwFM):
-        U = params["field_factors"]
-        with np.errstate(all="ignore"):  # a diverging run is told by its loss
-            R = U.T @ (params["field_scales"][:, None] * U)
-        np.fill_diagonal(R, 0.0)
-        R = _by_fours(R, layout.unit_field)
-    elif isinstance(model, FmFM):
-        M = _panels(params["field_matrices"], layout.unit_field)
-    return R, M
+    """R and M: the weights or the matrices between fields as the loops read them, for every pair of units."""
+    none = np.zeros(0, np.float32)
+    if "field_matrices" in params:
+        return none, _panels(params["field_matrices"], layout.unit_field)
+    n_fields = len(layout.fields)
+    if not model.field_shapes(n_fields):
+        return none, none
+    with np.errstate(all="ignore"):  # the loss tells of a run that diverges
+        R = model.between_all(dict(params), n_fields, np.float32)
+    return _by_fours(R, layout.unit_field), none
 
 
 def _panels(matrices: Float32, unit_field: npt.NDArray[np.int32]) -> Float32:
@@ -177,7 +171,7 @@ def _panels(matrices: Float32, unit_field: npt.NDArray[np.int32]) -> Float32:
 
 @functools.lru_cache(maxsize=16)
 def _panel_index(units: bytes, n_fields: int, k: int) -> Int64:
-    """Where each number of the panels is in the matrices, flat; behind their end is a zero."""
+    """Index of each number of the panels in the flat matrices, which a zero follows."""
     unit_field = np.frombuffer(units, np.int32)
     n = len(unit_field) * k
     unit, inside = np.divmod(np.arange(n), k)
@@ -205,20 +199,20 @@ def _by_fours(R: Float32, unit_field: npt.NDArray[np.int32]) -> Float32:
 
 
 def _strengths(values: list[float]) -> Float32:
-    """Penalties; those beyond float32 are infinite without a remark, since the run diverges and the error tells why."""
+    """Penalties in float32, where overflow is silent: the run diverges, and its error tells why."""
     with np.errstate(over="ignore"):
         return np.array(values, np.float32)
 
 
 def make_penalty(layout: SlotLayout, groups: list[list[Group]]) -> Penalty:
-    """Groups of rows as arrays; they must cover every field."""
-    for field, own in zip(layout.fields, groups, strict=True):
-        if sum(group.size for group in own) != field.n_features:
-            raise ValueError(f"the groups of field {field.name!r} do not cover its {field.n_features} rows")
-    flat = [group for own in groups for group in own]
+    """Groups of features as arrays; they must cover every field."""
+    for field, parts in zip(layout.fields, groups, strict=True):
+        if sum(group.size for group in parts) != field.n_features:
+            raise ValueError(f"the groups of field {field.name!r} do not cover its {field.n_features} features")
+    flat = [group for parts in groups for group in parts]
     end = np.cumsum([group.size for group in flat], dtype=np.int64)
     return Penalty(
-        group_ptr=np.concatenate([[0], np.cumsum([len(own) for own in groups])]).astype(np.int64),
+        group_ptr=np.concatenate([[0], np.cumsum([len(parts) for parts in groups])]).astype(np.int64),
         begin=end - np.array([group.size for group in flat], np.int64),
         end=end,
         l2=_strengths([group.l2 for group in flat]),
@@ -240,9 +234,9 @@ def _differences(order: int) -> list[float]:
 
 def aligned(n: int) -> Float32:
     """n float32 zeros that begin at a cache line: a vector of 16 is then one line instead of two."""
-    room = np.zeros(4 * n + LINE, np.uint8)
-    first = -room.ctypes.data % LINE
-    return room[first : first + 4 * n].view(np.float32)
+    memory = np.zeros(4 * n + LINE, np.uint8)
+    first = -memory.ctypes.data % LINE
+    return memory[first : first + 4 * n].view(np.float32)
 
 
 def aligned_copy(values: Float32) -> Float32:
@@ -252,13 +246,13 @@ def aligned_copy(values: Float32) -> Float32:
     return copy
 
 
-def make_state(values: Float32, optimizer: Optimizer, n_rows: int = 0) -> State:
-    """The optimizer's memory of some parameters; with `n_rows`, when each row was last touched."""
+def make_state(values: Float32, optimizer: Optimizer, n_features: int = 0) -> State:
+    """The initial optimizer state of some parameters."""
     none = np.zeros(1, np.float32)
     average = optimizer.ema > 0.0
     return State(
         m=aligned(values.size) if optimizer.name == "adamw" else none,
         v=aligned(values.size),
         average=aligned_copy(values.reshape(-1)) if average else none,
-        last=np.zeros(n_rows if average else 1, np.int64),
+        last=np.zeros(n_features if average else 1, np.int64),
     )

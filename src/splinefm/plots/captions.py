@@ -1,4 +1,4 @@
-"""Words on pictures: names that fit and are shown as they are, numbers, and what an axis shows."""
+"""Text of plots: names that fit, numbers, and labels of axes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCORES = {
 
 
 def caption(name: object, longest: int = LONGEST) -> str:
-    """A name on one line, shortened in the middle; a dollar sign is no formula.
+    """A name on one line, shortened in the middle; a dollar sign does not start a formula.
 
     Examples
     --------
@@ -30,9 +30,9 @@ def caption(name: object, longest: int = LONGEST) -> str:
 
 
 def captions(names: Iterable[object], longest: int = LONGEST) -> list[str]:
-    """Names that stand beside each other, each on one line, shortened so that they still differ.
+    """Names that are shown next to each other, each on one line, shortened so that they still differ.
 
-    Where leaving out the middle makes some alike, they are a little longer or cut elsewhere, or else numbered.
+    If shortening in the middle makes some of them equal, they are a little longer, cut elsewhere, or numbered.
 
     Examples
     --------
@@ -45,10 +45,10 @@ def captions(names: Iterable[object], longest: int = LONGEST) -> list[str]:
     different = list(dict.fromkeys(listed))
     lines = [_one_line(name) for name in different]
     texts = [_cut(line, longest, longest // 2) for line in lines]
-    for alike in _alike(texts):
-        others = set(texts) - {texts[i] for i in alike}
-        found = _told_apart([lines[i] for i in alike], longest, others)
-        for i, text in zip(alike, found, strict=True):
+    for equal in _equal_groups(texts):
+        others = set(texts) - {texts[i] for i in equal}
+        found = _distinct([lines[i] for i in equal], longest, others)
+        for i, text in zip(equal, found, strict=True):
             texts[i] = text
     shown = dict(zip(different, map(_escaped, texts), strict=True))
     return [shown[name] for name in listed]
@@ -59,22 +59,22 @@ def _one_line(name: object) -> str:
 
 
 def _cut(line: str, longest: int, head: int) -> str:
-    """A line without its middle where it is too long: the beginning, and as much of the end as fits."""
+    """A line without its middle if it is too long: the beginning, and as much of the end as fits."""
     if len(line) <= longest:
         return line
     return f"{line[:head]}…{line[len(line) - (longest - 1 - head) :]}"
 
 
-def _alike(texts: list[str]) -> list[list[int]]:
-    """Places of the texts that occur more than once, group by group."""
+def _equal_groups(texts: list[str]) -> list[list[int]]:
+    """Indices of the texts that occur more than once, group by group."""
     return [[i for i, other in enumerate(texts) if other == text] for text, n in Counter(texts).items() if n > 1]
 
 
-def _told_apart(lines: list[str], longest: int, others: set[str]) -> list[str]:
-    """Lines that would be alike, shortened otherwise."""
+def _distinct(lines: list[str], longest: int, others: set[str]) -> list[str]:
+    """Lines that would be equal, shortened in another way."""
     longer = longest + longest // 4
     cuts = [(length, head) for length in (longest, longer) for head in range(length)]
-    cuts.sort(key=lambda cut: (cut[0], abs(cut[1] - cut[0] // 2), -cut[1]))  # as near to the middle as can be
+    cuts.sort(key=lambda cut: (cut[0], abs(cut[1] - cut[0] // 2), -cut[1]))  # as close to the middle as possible
     for length, head in [(longer, longer // 2), *cuts]:
         texts = [_cut(line, length, head) for line in lines]
         if len(set(texts)) == len(lines) and not others.intersection(texts):
@@ -92,12 +92,12 @@ def _numbered(lines: list[str], longest: int, others: set[str]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Without formulas of matplotlib."""
+    """Escape matplotlib's formulas."""
     return text.replace("$", r"\$")
 
 
 def percent(value: float, digits: int = 2) -> str:
-    """A share as per cent, with at most so many digits after the point.
+    """A share in percent, with at most so many decimals.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def percent(value: float, digits: int = 2) -> str:
 
 
 def row_share(share: float) -> str:
-    """The share of rows that some value has, in a few characters.
+    """A share of rows, in a few characters.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def row_share(share: float) -> str:
 
 
 def shown(loss: Loss, link: bool) -> str:
-    """What an axis of scores or predictions shows.
+    """The label of an axis of scores or predictions.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def shown(loss: Loss, link: bool) -> str:
 
 
 def legend_name(name: object) -> str:
-    """A name in a legend, which leaves out what starts with an underscore.
+    """A name in a legend. Matplotlib would leave out one that starts with an underscore.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def _visible(text: str) -> str:
 
 
 def legend_names(names: Sequence[object] | None, n: int, what: str) -> list[str] | None:
-    """Names for a legend; raise unless there is one for each."""
+    """Names for a legend; raise unless there is one for each line."""
     if names is None:
         return None
     if isinstance(names, str) or not hasattr(names, "__len__") or len(names) != n:

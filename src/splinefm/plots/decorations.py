@@ -1,6 +1,6 @@
-"""Parts that pictures share: colors, axes of columns and of shares, strips beside and below, legends, numbers in cells.
+"""Parts that plots share: colors, axes of columns and of shares, strips beside and below, legends, numbers in cells.
 
-Functions take an `ax` of matplotlib, which is not imported here.
+Functions take a matplotlib `ax`; matplotlib is not imported here.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from splinefm.view.formats import number
 
 FloatArray = npt.NDArray[np.float64]
 
-# Colors of Okabe and Ito, which people with any color vision can tell apart, without the yellow that is lost on white.
+# The Okabe-Ito palette, which readers with any color vision can tell apart, without yellow, which is hard to see on
+# white.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 RED, GRAY, LIGHT = PALETTE[4], "#666666", "#C8C8C8"
-# Strips beside and below an axes, as parts of it.
+# Strips beside and below an axes, in axes coordinates.
 _GAP, _HEIGHT, _TOKEN_WIDTH = 0.03, 0.12, 0.05
 _CELL_WIDTH, _CELL_HEIGHT = 0.45, 0.2  # inches
 _LETTER_WIDTH, _LETTER_HEIGHT = 0.085, 0.15  # inches, of ten points
-_BESIDE = 4  # names from which on a legend stands beside the axes
+_BESIDE = 4  # with this many names or more, the legend is beside the axes
 
 
 def set_raw_axis(ax: Any, side: str, axis: RawAxis, name: str, keep: bool = False) -> None:
-    """Scale, limits, ticks and name of the axis of a column; `keep` those of what was drawn before."""
+    """Set scale, limits, ticks and name of a column's axis; `keep` extends those of what was drawn before."""
     low, high = axis.low, axis.high
     if keep:
         before = getattr(ax, f"get_{side}lim")()
@@ -41,23 +42,23 @@ def set_raw_axis(ax: Any, side: str, axis: RawAxis, name: str, keep: bool = Fals
 
 
 def axis_name(ax: Any, side: str, name: str) -> str:
-    """The name of a column, as long as there is room for it."""
+    """The name of a column, shortened to fit the axis."""
     return caption(name, int(np.clip(8 * inches(ax, side), 12, 60)))
 
 
 def inches(ax: Any, side: str) -> float:
-    """Width or height of an axes, as far as it is known before its figure is laid out."""
+    """Width or height of an axes, as known before the layout of its figure."""
     return float(getattr(ax.bbox, "width" if side == "x" else "height") / ax.figure.dpi)
 
 
-def tick_room(ax: Any, side: str) -> int:
-    """Number of ticks that there is room for."""
+def max_ticks(ax: Any, side: str) -> int:
+    """Number of ticks that fit."""
     return int(np.clip(inches(ax, side) / (0.7 if side == "x" else 0.35), 2, 7))
 
 
 def set_ticks(ax: Any, side: str, axis: RawAxis) -> None:
-    """Scale and ticks of the axis of a column."""
-    ticks = axis.ticks(tick_room(ax, side))
+    """Set scale and ticks of a column's axis."""
+    ticks = axis.ticks(max_ticks(ax, side))
     if axis.scale.kind != "linear":
         symlog = {"linthresh": axis.scale.threshold, "linscale": SYMLOG_WIDTH} if axis.scale.kind == "symlog" else {}
         getattr(ax, f"set_{side}scale")(axis.scale.kind, **symlog)
@@ -69,28 +70,28 @@ def set_ticks(ax: Any, side: str, axis: RawAxis) -> None:
 
 
 def _set_linear_ticks(ax: Any, side: str, low: float, high: float) -> None:
-    """Fewer ticks in a small picture, and thousands as 20k."""
+    """Fewer ticks in a small plot, and thousands as 20k."""
     if inches(ax, side) < 3.0:
-        ax.locator_params(axis=side, nbins=tick_room(ax, side))
+        ax.locator_params(axis=side, nbins=max_ticks(ax, side))
     size = max(abs(low), abs(high))
     if 1e4 <= size < 1e9 and high - low > 1e-3 * size:
-        getattr(ax, f"{side}axis").set_major_formatter(lambda value, place: number(round(value, 6)))
+        getattr(ax, f"{side}axis").set_major_formatter(lambda value, position: number(round(value, 6)))
 
 
 def set_values_axis(ax: Any, side: str, loss: Loss, link: bool) -> None:
-    """Name and ticks of the axis of scores or predictions."""
+    """Set name and ticks of the axis of scores or predictions."""
     getattr(ax, f"set_{side}label")(shown(loss, link))
     if side == "x":
-        ax.locator_params(axis="x", nbins=tick_room(ax, "x"))
+        ax.locator_params(axis="x", nbins=max_ticks(ax, "x"))
     if link and loss.name == "logistic":
         use_percent(getattr(ax, f"{side}axis"))
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def use_percent(side: Any, *, even: bool = True) -> None:
-    """Ticks in per cent, with the digits that their distance needs, or that each needs where it is not even."""
+    """Format ticks in percent, with the digits that their distance needs, or that each tick needs if not even."""
 
-    def write(value: float, place: object) -> str:
+    def write(value: float, position: object) -> str:
         if not even:
             return percent(value, 9)
         low, high = side.get_view_interval()
@@ -106,7 +107,7 @@ def find_strip(ax: Any, name: str) -> Any:
 
 
 def draw_strip(ax: Any, axis: RawAxis, values: FloatArray, weight: FloatArray | None = None) -> None:
-    """A histogram between the axes and its ticks."""
+    """Draw a histogram between the axes and its ticks."""
     if find_strip(ax, "rows") is not None or not len(values):
         return
     strip = ax.inset_axes([0, -_GAP - _HEIGHT, 1, _HEIGHT], sharex=ax, label="rows")
@@ -120,10 +121,10 @@ def draw_strip(ax: Any, axis: RawAxis, values: FloatArray, weight: FloatArray | 
 
 
 def token_strip(ax: Any, names: Sequence[str], share: Sequence[float] | None) -> tuple[Any, dict[str, int]]:
-    """A strip on the right of the axes with a place for each token, and the places."""
+    """The strip on the right of the axes, with a position for each token, and the positions."""
     strip = find_strip(ax, "tokens")
     if strip is None:
-        # Wide enough for a line of small letters each.
+        # Wide enough for a line of small letters per token.
         width = max(_TOKEN_WIDTH, 0.2 / inches(ax, "x")) * max(len(names), 1.5)
         strip = ax.inset_axes([1 + _GAP, 0, width, 1], sharey=ax, label="tokens")
         strip.splinefm_end = 1 + _GAP + width
@@ -136,11 +137,11 @@ def token_strip(ax: Any, names: Sequence[str], share: Sequence[float] | None) ->
     texts = [text + end for text, end in zip(captions(known, 14), known.values(), strict=True)]
     strip.set_xticks(range(len(known)), texts, rotation=90, fontsize="small", color=GRAY)
     strip.set_xlim(-0.6, len(known) - 0.4)
-    return strip, {name: place for place, name in enumerate(known)}
+    return strip, {name: position for position, name in enumerate(known)}
 
 
 def add_legend(ax: Any) -> None:
-    """A legend where something has a name: inside if there are few, beside the axes otherwise."""
+    """Add a legend if something has a name: inside for a few names, beside the axes otherwise."""
     handles, labels = ax.get_legend_handles_labels()
     if not labels:
         return
@@ -152,9 +153,9 @@ def add_legend(ax: Any) -> None:
     ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(right + 0.01, 1.0), frameon=False)
 
 
-def name_rows(ax: Any, places: npt.ArrayLike, names: Sequence[str]) -> None:
-    """Names of horizontal bars, the first on top, in letters small enough for their number."""
-    at = np.asarray(places, np.float64)
+def label_bars(ax: Any, positions: npt.ArrayLike, names: Sequence[str]) -> None:
+    """Label horizontal bars, the first on top, in a font size that fits their number."""
+    at = np.asarray(positions, np.float64)
     height = 72.0 * inches(ax, "y") / (np.ptp(at) + 1.2)
     ax.set_yticks(at, names, fontsize=float(np.clip(0.7 * height, 3.0, 10.0)))
     ax.set_ylim(at[-1] + 0.6, at[0] - 0.6)
@@ -162,19 +163,19 @@ def name_rows(ax: Any, places: npt.ArrayLike, names: Sequence[str]) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def name_columns(ax: Any, names: Sequence[str]) -> None:
-    """Names side by side below an axes: level where there is room, else turned, at last in small letters."""
-    room = inches(ax, "x") / max(len(names), 1)
+def label_columns(ax: Any, names: Sequence[str]) -> None:
+    """Label columns below an axes: horizontally if the names fit, else rotated, and in small letters if need be."""
+    width = inches(ax, "x") / max(len(names), 1)
     style: dict[str, Any] = {}
-    if _LETTER_WIDTH * (1 + max(map(len, names), default=0)) > room:
-        turned = room > 1.5 * _LETTER_HEIGHT
-        style = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if turned else {"rotation": 90}
-        style["fontsize"] = float(np.clip(10.0 * room / _LETTER_HEIGHT, 3.0, 10.0))
+    if _LETTER_WIDTH * (1 + max(map(len, names), default=0)) > width:
+        diagonal = width > 1.5 * _LETTER_HEIGHT
+        style = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if diagonal else {"rotation": 90}
+        style["fontsize"] = float(np.clip(10.0 * width / _LETTER_HEIGHT, 3.0, 10.0))
     ax.set_xticks(range(len(names)), names, **style)
 
 
 def write_cells(ax: Any, values: FloatArray, write: Callable[[float], str], *, dark_is_low: bool) -> None:
-    """The number of each cell of a table, in black or white, whichever can be read on its color, if there is room."""
+    """Write the number of each cell of a table, in black or white, whichever contrasts with its color, if it fits."""
     if inches(ax, "x") / values.shape[1] < _CELL_WIDTH or inches(ax, "y") / values.shape[0] < _CELL_HEIGHT:
         return
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
@@ -188,7 +189,7 @@ def write_cells(ax: Any, values: FloatArray, write: Callable[[float], str], *, d
 
 
 def percents(values: FloatArray) -> Callable[[float], str]:
-    """How to write shares next to each other as per cent, the largest with three digits or more.
+    """A formatter of shares in percent, the largest with at least three digits.
 
     Examples
     --------
@@ -201,7 +202,7 @@ def percents(values: FloatArray) -> Callable[[float], str]:
 
 
 def two_digits(values: FloatArray) -> Callable[[float], str]:
-    """How to write numbers next to each other, the largest with two digits or more."""
+    """A formatter of numbers, the largest with at least two digits."""
     size = float(np.nanmax(np.abs(values), initial=0.0))
     digits = int(np.clip(1 - np.floor(np.log10(size)), 0, 6)) if size > 0 else 2
     return lambda value: f"{value:.{digits}f}"

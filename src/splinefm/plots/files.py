@@ -1,54 +1,59 @@
-"""Pictures of matplotlib as bytes of a file, and as SVG inside of a page."""
+"""Plots as files, and as inline SVG of a page."""
 
 from __future__ import annotations
 
 import io
 import re
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 FORMATS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
-"""Formats of picture files by the ending of their names."""
+"""Formats of plots by the ending of the file name."""
 
 
 def import_plots() -> Any:
-    """The module of plots; without matplotlib an error that says how to get it."""
-    try:
-        from splinefm.plots import figures
-    except ImportError as error:
-        if error.name is not None and not error.name.startswith("matplotlib"):
-            raise
-        raise ValueError("pictures need matplotlib; to get it: pip install 'splinefm[plots]'") from error
-    return figures
+    """The package `splinefm.plots`; without matplotlib, an error that says how to install it."""
+    _import_figures()
+    return import_module("splinefm.plots")
 
 
 def make_axes(inches: tuple[float, float]) -> Any:
-    """The axes of a new figure of a size."""
-    figure, (ax,) = import_plots().make_panels(1, 1)
+    """The axes of a new figure of this size."""
+    figure, (ax,) = _import_figures().make_panels(1, 1)
     figure.set_size_inches(*inches)
     return ax
 
 
-def picture_bytes(ax: Any, path: Path) -> bytes:
-    """The figure of an `Axes` as a file whose kind the name tells."""
+def _import_figures() -> Any:
+    try:
+        return import_module("splinefm.plots.figures")
+    except ImportError as error:
+        if error.name is not None and not error.name.startswith("matplotlib"):
+            raise
+        raise ValueError("plots need matplotlib; to install it: pip install 'splinefm[plots]'") from error
+
+
+def plot_bytes(ax: Any, path: Path) -> bytes:
+    """The figure of an `Axes` as the content of a file, in the format that the file name says."""
     return _save(ax.figure, FORMATS[path.suffix.lower()], transparent=False)
 
 
 def inline_svg(ax: Any, title: str, prefix: str) -> str:
     """The figure of an `Axes` as an SVG element for a page.
 
-    It is as wide as there is room, up to the width of the figure. Its parts have names that begin with `prefix`, so
-    that pictures of one page do not take each other's.
+    It is as wide as the page allows, up to the width of the figure. All ids inside begin with `prefix`, so that plots
+    of one page do not share ids.
 
     Parameters
     ----------
     ax : Axes
         One of the axes of the figure.
     title : str
-        What the picture shows, for those who do not see it; escaped already.
+        A text alternative for the plot, already escaped.
     prefix : str
-        Begins all names inside.
+        Prefix of all ids inside.
     """
     text = _save(ax.figure, "svg", transparent=True).decode()
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
@@ -61,22 +66,22 @@ def inline_svg(ax: Any, title: str, prefix: str) -> str:
 
 
 def _save(figure: Any, kind: str, transparent: bool) -> bytes:
-    # Neither the date nor the version: the same model gives the same file.
-    nameless = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
-    nameless["pdf"] = {"CreationDate": None, "Creator": None, "Producer": None}
+    # No date and no version: the same model gives the same file.
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+    metadata["pdf"] = {"CreationDate": None, "Creator": None, "Producer": None}
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        # A name in letters that the font lacks is drawn as boxes; a warning for each letter helps nobody.
+        # Letters that the font lacks are drawn as boxes; a warning for each letter does not help.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        figure.savefig(buffer, format=kind, dpi=150, metadata=nameless[kind], transparent=transparent)
+        figure.savefig(buffer, format=kind, dpi=150, metadata=metadata[kind], transparent=transparent)
     return buffer.getvalue()
 
 
 def _renamed(svg: str, prefix: str) -> str:
-    """All names inside, and what refers to them, numbered in the order of their appearance."""
-    names = {name: f"{prefix}{i}" for i, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]*)"', svg)))}
+    """Number all ids inside, and the references to them, in order of appearance."""
+    ids = {name: f"{prefix}{i}" for i, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]*)"', svg)))}
 
     def renamed(found: re.Match[str]) -> str:
-        return found[1] + names.get(found[2], found[2]) + found[3]
+        return found[1] + ids.get(found[2], found[2]) + found[3]
 
     return re.sub(r'(\bid="|href="#|url\(#)([^")]*)(["\)])', renamed, svg)

@@ -1,4 +1,4 @@
-"""Approximate search through a catalog by faiss, an optional package: faster than reading all items, but not exact."""
+"""Approximate search of a catalog with faiss, an optional package: faster than reading all items, but not exact."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.fields.numerical import check_choice
-from splinefm.model.family import check_size
+from splinefm._checks import check_choice, check_size
 
 if TYPE_CHECKING:
     from splinefm.rank.index import ItemIndex
@@ -20,25 +19,25 @@ Float32 = npt.NDArray[np.float32]
 class ApproximateIndex:
     """A search that looks at a part of the catalog only; made by `ItemIndex.approximate`.
 
-    It finds the largest inner products of the query, with 1 and 0 behind it, and the vectors, with their offsets behind
-    them and a number that gives all of them one norm: then near items are items with similar scores, without which both
-    methods find little. It is a picture of the index at the time when it was made: later changes do not reach it.
+    It finds the largest inner products of the query, extended by 1 and 0, and the vectors, extended by their offset and
+    by a number that gives all of them the same norm. Neighbors then have similar scores, which both methods rely on.
+    It is a snapshot of the index: later changes to the index have no effect on it.
 
     Parameters
     ----------
     index : ItemIndex
         The exact index.
     method : {"clusters", "graph"}
-        Look through the clusters of items that are nearest to the query (an inverted file), or walk along a graph of
-        near items (HNSW), which takes longer to make.
+        Search the clusters of items that are nearest to the query (an inverted file), or traverse a graph of neighbors
+        (HNSW), which takes longer to build.
     clusters : int, optional
-        Number of clusters; four times the root of the number of items by default.
+        Number of clusters. By default four times the square root of the number of items.
     probes : int
-        Clusters that are looked through. More find more and take longer.
+        Number of clusters to search. More probes find more and take longer.
     neighbors : int
-        Neighbors of an item in the graph.
+        Number of neighbors of an item in the graph.
     effort : int
-        Items that a walk keeps in view. More find more and take longer.
+        Number of candidates that a traversal keeps. More candidates find more and take longer.
 
     Examples
     --------
@@ -46,8 +45,8 @@ class ApproximateIndex:
     >>> table = {"user": ["a", "b"] * 50, "ad": ["x", "y", "y", "z"] * 25, "click": [0, 1] * 50}
     >>> fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=sf.Training(epochs=1, threads=1))
     >>> index = sf.ItemIndex(fitted, {"ad": ["x", "y", "z"]}, ids=[1, 2, 3])
-    >>> near = index.approximate(method="graph")  # doctest: +SKIP
-    >>> near.recall({"user": ["a", "b"]}, k=2)  # doctest: +SKIP
+    >>> approximate = index.approximate(method="graph")  # doctest: +SKIP
+    >>> approximate.recall({"user": ["a", "b"]}, k=2)  # doctest: +SKIP
     1.0
     """
 
@@ -84,48 +83,47 @@ class ApproximateIndex:
         return len(self._ids)
 
     def top_k(self, context: object, k: int = 10) -> tuple[Array, Float32]:
-        """Ids and scores of good items for a context, best first; fewer than k where no more were seen.
+        """Find good items for a context, best first; fewer than k if no more were seen.
 
         Parameters
         ----------
         context : dict of values, or table
             As for `ItemIndex.top_k`.
         k : int
-            How many items. For a table of several rows, places that stay empty have the score -inf and the id of some
-            item.
+            Number of items. For a table with several rows, missing results have the score -inf and an arbitrary id.
         """
         check_size("k", k)
         queries, constants = self.exact.queries(self.exact.encode_context(context))
         ends = np.broadcast_to(np.array([1.0, 0.0], np.float32), (len(queries), 2))
-        scores, rows = self._search.search(np.hstack([queries, ends]), min(int(k), len(self)))
-        scores = np.where(rows >= 0, scores + constants[:, None], -np.inf).astype(np.float32)
-        order = np.lexsort((rows, -scores), axis=1)  # rows are ordered by id
-        rows, scores = np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        scores, found = self._search.search(np.hstack([queries, ends]), min(int(k), len(self)))
+        scores = np.where(found >= 0, scores + constants[:, None], -np.inf).astype(np.float32)
+        order = np.lexsort((found, -scores), axis=1)  # items are ordered by id
+        found, scores = np.take_along_axis(found, order, axis=1), np.take_along_axis(scores, order, axis=1)
         if len(queries) == 1:
             seen = scores[0] > -np.inf
-            return self._ids[rows[0, seen]], scores[0, seen]
-        return self._ids[rows], scores
+            return self._ids[found[0, seen]], scores[0, seen]
+        return self._ids[found], scores
 
     def recall(self, contexts: object, k: int = 10) -> float:
         """The share of the exact k best items that is found, over the contexts of a table.
 
-        An item with the same score as the k-th best is as good as it.
+        An item with the same score as the k-th best counts as found.
 
         Parameters
         ----------
         contexts : table
-            A row per context.
+            One row per context.
         k : int
-            How many items.
+            Number of items.
         """
         ids, scores = (np.atleast_2d(part) for part in self.exact.top_k(contexts, k))
         found, found_scores = (np.atleast_2d(part) for part in self.top_k(contexts, k))
         if not ids.size:
             raise ValueError("contexts has no rows; give at least one")
         right = 0
-        for best, last, near, near_scores in zip(ids, scores[:, -1], found, found_scores, strict=True):
-            right += int((np.isin(near, best) & (near_scores > -np.inf)).sum())
-            right += int((~np.isin(near, best) & (near_scores >= last)).sum())
+        for best, last, seen, seen_scores in zip(ids, scores[:, -1], found, found_scores, strict=True):
+            right += int((np.isin(seen, best) & (seen_scores > -np.inf)).sum())
+            right += int((~np.isin(seen, best) & (seen_scores >= last)).sum())
         return right / ids.size
 
 
@@ -139,7 +137,7 @@ def _inverted_file(faiss: Any, points: Float32, clusters: int | None, probes: in
     n_clusters = min(n, int(4 * np.sqrt(n)) if clusters is None else clusters)
     coarse = faiss.IndexFlatIP(length)
     search = faiss.IndexIVFFlat(coarse, length, n_clusters, faiss.METRIC_INNER_PRODUCT)
-    search.cp.min_points_per_centroid = 1  # small catalogs are no reason to warn
+    search.cp.min_points_per_centroid = 1  # do not warn about small catalogs
     search.train(points)
     search.nprobe = min(int(probes), n_clusters)
     return search
@@ -150,6 +148,6 @@ def _faiss() -> Any:
         import faiss  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
         raise ImportError(
-            "approximate search needs faiss: pip install 'splinefm[faiss]' (the exact search of ItemIndex does not)"
+            "approximate search needs faiss: pip install 'splinefm[faiss]'; the exact search of ItemIndex does not"
         ) from error
     return faiss

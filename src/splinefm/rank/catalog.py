@@ -1,4 +1,4 @@
-"""The items of an index: written, published, replaced and removed; a change is made as a whole or not at all."""
+"""The items of an index: written, published, replaced and removed. Every change is atomic."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._parallel import in_order
 from splinefm.encode.drift import Watch
-from splinefm.encode.encoder import in_order
-from splinefm.encode.tables.open import Table, missing_column_message
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.table import Table
 from splinefm.learn.fitted import Fitted
 from splinefm.model.split import Split
-from splinefm.rank.effects import Effects
+from splinefm.rank.effects import EffectStore
 from splinefm.rank.effects_error import EffectMeter
 from splinefm.rank.error import Maxima, Meter
 from splinefm.rank.ids import Groups, Ids, Keys, first_repeated, join_keys, read_groups, read_keys
-from splinefm.rank.store import Dtype, Float32, Form, Rows, Store, Vectors
-from splinefm.rank.tables import Part
+from splinefm.rank.store import Dtype, Float32, Form, Positions, Store, VectorStore
+from splinefm.rank.tables import FieldSubset
 
 Array = npt.NDArray[Any]
 
 _CHUNK = 8192  # items that are read and encoded at a time
-BLOCK = 1024  # items or contexts whose vectors are in memory in float64 at a time
+BLOCK = 1024  # items or contexts whose float64 vectors are in memory at a time
 
 
 class _Block(NamedTuple):
-    """Some items, ready to be written."""
+    """Some items, ready to write."""
 
     packed: Any
     offsets: Float32
@@ -38,29 +39,29 @@ class _Block(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """Items that are written but not published; groups are None where the index has none."""
+    """Items that are written but not published; groups are None if the index has none."""
 
-    rows: Rows
+    positions: Positions
     keys: Keys
     offsets: Float32
     groups: list[str | None] | None
 
 
 class Catalog:
-    """The items of an index by row: vectors or what stands for them, ids and groups.
+    """The items of an index by position: vectors or features, ids and groups.
 
     Parameters
     ----------
     fitted : Fitted
         The model.
-    own : tuple of int
+    item_fields : tuple of int
         Numbers of the fields of an item.
     form : {"vectors", "effects"}
         What is stored of an item.
     dtype : {"float32", "float16", "int8"}
-        How vectors are stored.
+        Storage type of vectors.
     id_column, group_column : str, optional
-        Columns of ids and groups, where a table does not say otherwise.
+        Default columns of ids and groups.
     has_groups : bool
         Whether items have groups.
     """
@@ -68,89 +69,91 @@ class Catalog:
     def __init__(
         self,
         fitted: Fitted,
-        own: tuple[int, ...],
+        item_fields: tuple[int, ...],
         form: Form,
         dtype: Dtype,
         id_column: str | None,
         group_column: str | None,
         has_groups: bool,
     ) -> None:
-        self.split = Split(fitted.model, fitted.params, fitted.encoder.layout, own)
-        self.part = Part(fitted, own)
+        self.split = Split(fitted.model, fitted.params, fitted.encoder.layout, item_fields)
+        self.item_subset = FieldSubset(fitted, item_fields)
         effects = form == "effects"
-        self.store: Store = Effects(self.split, self.part.items) if effects else Vectors(self.split.length, dtype)
+        self.store: Store = (
+            EffectStore(self.split, self.item_subset.fields) if effects else VectorStore(self.split.length, dtype)
+        )
         self.ids = Ids(self.store.used)
         self.groups = Groups()
         self.meter = (EffectMeter if effects else Meter).of(fitted, self.split)
         self.id_column, self.group_column, self.has_groups = id_column, group_column, has_groups
 
     def stage(self, source: Table, ids: object, groups: object, threads: int | None) -> Staged:
-        """Encode items chunk by chunk, and write them to rows that are not in use."""
+        """Encode items chunk by chunk, and write them to unused positions."""
         ids, groups = self._columns(source, ids, groups)
         keys: list[Keys] = []
         names: list[str | None] = []
-        rows: list[Rows] = [np.zeros(0, np.int64)]
+        positions: list[Positions] = [np.zeros(0, np.int64)]
         offsets: list[Float32] = [np.zeros(0, np.float32)]
-        watch = Watch(self.part.encoder)
+        watch = Watch(self.item_subset.encoder)
         try:
             with _one_blas_thread(source):
                 chunks = self._chunks(source, ids, groups, keys, names)
-                for block in in_order(partial(self._fold, watch), chunks, threads):
-                    rows.append(self.store.reserve(len(block.offsets)))
-                    self.store.write(rows[-1], block.packed)
+                for block in in_order(partial(self._encode, watch), chunks, threads):
+                    positions.append(self.store.reserve(len(block.offsets)))
+                    self.store.write(positions[-1], block.packed)
                     self.meter.maxima.update(block.maxima)
                     offsets.append(block.offsets)
             every_key = join_keys(keys) if isinstance(ids, str) else read_keys(ids, "ids")
             if groups is not None and not isinstance(groups, str):
                 names = read_groups(groups, "groups")
             staged = Staged(
-                np.concatenate(rows), every_key, np.concatenate(offsets), names if self.has_groups else None
+                np.concatenate(positions), every_key, np.concatenate(offsets), names if self.has_groups else None
             )
             _check_lengths(staged)
             watch.warn()
         except BaseException:
-            self.store.release(np.concatenate(rows))
+            self.store.release(np.concatenate(positions))
             raise
         return staged
 
     def commit(self, staged: Staged, *, replace: bool) -> None:
-        """Publish staged items in the place of those with the same ids, or without any; or release them and raise."""
+        """Publish staged items, replacing those with the same ids or adding new ones; on an error, release them."""
         try:
             old = self._replaced(staged.keys, replace)
         except BaseException:
-            self.store.release(staged.rows)
+            self.store.release(staged.positions)
             raise
         self.ids.erase(old)
         self.store.release(old)
-        self.ids.assign(staged.rows, staged.keys, self.store.capacity)
+        self.ids.assign(staged.positions, staged.keys, self.store.capacity)
         if staged.groups is not None:
-            self.groups.assign(staged.rows, staged.groups, self.store.capacity)
-        self.store.publish(staged.rows, staged.offsets)
+            self.groups.assign(staged.positions, staged.groups, self.store.capacity)
+        self.store.publish(staged.positions, staged.offsets)
 
     def remove(self, ids: object) -> None:
-        """Take items out."""
+        """Remove items."""
         keys = read_keys(ids, "ids")
-        rows = np.unique(self._present(keys))
-        self.ids.erase(rows)
-        self.store.release(rows)
+        positions = np.unique(self._present(keys))
+        self.ids.erase(positions)
+        self.store.release(positions)
 
-    def known_rows(self, ids: object, what: str) -> Rows:
-        """Rows of those ids that are there."""
+    def known_positions(self, ids: object, what: str) -> Positions:
+        """Positions of the given ids, without those that the index does not have."""
         keys = read_keys(ids, what)
         self.ids.check(keys, what)
-        rows = self.ids.find(keys)
-        return rows[rows >= 0]
+        positions = self.ids.find(keys)
+        return positions[positions >= 0]
 
     def _columns(self, source: Table, ids: object, groups: object) -> tuple[object, object]:
-        """The column or values of ids and groups, as given or as they were when the index was built."""
+        """The column or values of ids and groups, as given here or when the index was built."""
         ids = self.id_column if ids is None else ids
         groups = self.group_column if groups is None else groups
         if ids is None:
-            raise ValueError("the ids of the items are missing: ids= takes the name of their column, or an array")
+            raise ValueError("ids must be the name of a column or an array, got None")
         if groups is None and self.has_groups:
-            raise ValueError("the index has groups: give those of the items, too, as groups=")
+            raise ValueError("the index has groups; give those of the items as groups=")
         if groups is not None and not self.has_groups:
-            raise ValueError("the index was built without groups; build it anew with groups=")
+            raise ValueError("the index has no groups; rebuild it with groups=")
         for what, name in (("ids", ids), ("groups", groups)):
             if isinstance(name, str) and name not in source.names:
                 raise ValueError(f"{what}: {missing_column_message(name, source.names)}")
@@ -159,18 +162,18 @@ class Catalog:
     def _chunks(
         self, source: Table, ids: object, groups: object, keys: list[Keys], names: list[str | None]
     ) -> Iterator[pa.RecordBatch]:
-        """Chunks with the columns of the fields; ids and groups are put aside."""
+        """Chunks with the columns of the fields; ids and groups are appended to the lists."""
         extra = [name for name in (ids, groups) if isinstance(name, str)]
-        for chunk in source.chunks(list(dict.fromkeys([*self.part.columns, *extra])), _CHUNK):
+        for chunk in source.chunks(list(dict.fromkeys([*self.item_subset.columns, *extra])), _CHUNK):
             if isinstance(ids, str):
                 keys.append(read_keys(chunk.column(ids), f"ids, column {ids!r}"))
             if isinstance(groups, str):
                 names += read_groups(chunk.column(groups), f"groups, column {groups!r}")
-            yield chunk.select(list(self.part.columns))
+            yield chunk.select(list(self.item_subset.columns))
 
-    def _fold(self, watch: Watch, chunk: pa.RecordBatch) -> _Block:
-        """Some items as they are stored, and their offsets."""
-        slots = self.part.encode(chunk, watch)
+    def _encode(self, watch: Watch, chunk: pa.RecordBatch) -> _Block:
+        """Convert some items to their stored form and their offsets."""
+        slots = self.item_subset.encode(chunk, watch)
         parts: list[Any] = []
         offsets: list[Float32] = []
         maxima = Maxima.none(len(self.meter.maxima.size))
@@ -183,42 +186,44 @@ class Catalog:
             maxima.update(self.meter.measure(side, parts[-1]))
         return _Block(self.store.join(parts), np.concatenate(offsets), maxima)
 
-    def _replaced(self, keys: Keys, replace: bool) -> Rows:
-        """Rows whose place new items take; raise where one is there that should not be, or the other way round."""
+    def _replaced(self, keys: Keys, replace: bool) -> Positions:
+        """Positions that new items replace; raise for ids that must be new but exist, or the other way around."""
         self.ids.check(keys, "ids")
         repeated = first_repeated(keys)
         if repeated >= 0:
-            raise ValueError(f"ids: {keys.named(repeated)!r} is there twice; every item needs an id of its own")
+            raise ValueError(f"ids: {keys.named(repeated)!r} occurs twice; ids must be unique")
         if replace:
             return self._present(keys)
         known = np.flatnonzero(self.ids.find(keys) >= 0)
         if len(known):
-            raise ValueError(f"ids: the index has {keys.named(int(known[0]))!r} already; to replace items use update")
+            raise ValueError(f"ids: the index already has {keys.named(int(known[0]))!r}; use update to replace items")
         return np.zeros(0, np.int64)
 
-    def _present(self, keys: Keys) -> Rows:
-        """Rows of ids, all of which must be there."""
+    def _present(self, keys: Keys) -> Positions:
+        """Positions of ids, all of which must be in the index."""
         self.ids.check(keys, "ids")
-        rows = self.ids.find(keys)
-        absent = np.flatnonzero(rows < 0)
+        positions = self.ids.find(keys)
+        absent = np.flatnonzero(positions < 0)
         if len(absent):
             more = f" (and {len(absent) - 1:,} more)" if len(absent) > 1 else ""
-            raise ValueError(f"ids: {keys.named(int(absent[0]))!r}{more} is not in the index; to add items use add")
-        return rows
+            raise ValueError(f"ids: {keys.named(int(absent[0]))!r}{more} is not in the index; use add to add items")
+        return positions
 
 
-def check_finite(vectors: Array, own: Array, what: str, dtype: str = "float32") -> None:
-    """Raise where a number cannot be stored."""
+def check_finite(vectors: Array, offsets: Array, what: str, dtype: str = "float32") -> None:
+    """Raise if a number cannot be stored."""
     largest, limit = np.abs(vectors).max(initial=0.0), np.finfo(np.float32).max
-    if not (largest <= limit and np.abs(own).max(initial=0.0) <= limit):
-        raise ValueError(f"the vector of {what} is not finite: the parameters of the model are not sound; fit it anew")
+    if not (largest <= limit and np.abs(offsets).max(initial=0.0) <= limit):
+        raise ValueError(
+            f"the vector of {what} is not finite: the model's parameters contain NaN or infinity; refit it"
+        )
     if dtype == "float16" and largest > np.finfo(np.float16).max:
-        raise ValueError(f"the vector of {what} has the number {largest:.3g}, too large for float16; use float32")
+        raise ValueError(f"the vector of {what} contains {largest:.3g}, which is too large for float16; use float32")
 
 
 def _one_blas_thread(source: Table) -> AbstractContextManager[object]:
-    """Chunks are folded by several threads; if each product took several as well, they would wait for each other."""
-    if source.n_rows is not None and source.n_rows <= _CHUNK:  # one chunk, and looking for libraries takes a while
+    """Limit BLAS to one thread: several threads encode chunks, and threads inside each product would oversubscribe."""
+    if source.n_rows is not None and source.n_rows <= _CHUNK:  # one chunk; searching for libraries takes longer
         return nullcontext()
     try:
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
@@ -229,7 +234,7 @@ def _one_blas_thread(source: Table) -> AbstractContextManager[object]:
 
 def _check_lengths(staged: Staged) -> None:
     for what, values in (("ids", staged.keys), ("groups", staged.groups)):
-        if values is not None and len(values) != len(staged.rows):
+        if values is not None and len(values) != len(staged.positions):
             raise ValueError(
-                f"{what} has {len(values):,} values, items has {len(staged.rows):,} rows; give one for each item"
+                f"{what} has {len(values):,} values, but items has {len(staged.positions):,} rows; give one per item"
             )

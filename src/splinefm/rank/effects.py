@@ -1,11 +1,12 @@
-"""Items as the features that they have: what each row adds to a score is computed once for a context.
+"""Items stored as their features: the effect of each feature on the score is computed once per context.
 
-Where the vector of an item is a sum over its features, so is its product with the vector of a context:
+If the vector of an item is a sum over its features, so is its product with the vector of a context:
 
-    score(context, item) = constant(context) + offset(item) + Σ weight · effect(row), effect(row) = query · vector(row)
+    score(context, item) = constant(context) + offset(item) + Σ weight · effect(feature)
+    effect(feature) = query(context) · vector(feature)
 
-An item is then a number for each category and a few weights for each numerical field, however long vectors are, and a
-request computes the effects of all features that items have before it sums up those of each item.
+An item is then an integer per category and a few weights per numerical field, regardless of the length of vectors. A
+request first computes the effects of all features that items have, and then sums up those of each item.
 """
 
 from __future__ import annotations
@@ -14,114 +15,117 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._core import TOGETHER, TopK
-from splinefm.encode.bases.kinds import Bins
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
 from splinefm.model.split import Split
-from splinefm.rank.store import STEP, Array, Filter, Float32, FloatArray, Panels, Rows, Store
+from splinefm.rank.store import STEP, Array, Filter, Float32, FloatArray, Panels, Positions, Store
 
-# A looked-up effect takes as long as so many float32 numbers of vectors that are read one after the other.
+# The lookup of an effect takes as long as reading this many consecutive float32 numbers of vectors.
 _LOOKUP = 4
 # Small catalogs are fast in either form, but they may grow.
 _LEAST_ITEMS = 100_000
-_BLOCK = 1024  # items whose vectors are in memory in float64 at a time
+_BLOCK = 1024  # items whose float64 vectors are in memory at a time
 
 IntArray = npt.NDArray[np.int32]
+Features = npt.NDArray[np.int64]
 
 
 def effects_pay(split: Split, n_items: int | None) -> bool:
-    """Whether a request for the best of some items (None: of many) takes less time with effects than with vectors.
+    """Whether a request for the best of `n_items` (None: many) items is faster with effects than with vectors.
 
-    Either form reads memory from end to end, and that is its time. Vectors: `length` numbers an item. Effects: a few
-    numbers an item, which lead to as many effects in a cache, and before that the numbers of all features in use.
-    Every row may be in use, but not more of them than items have.
+    Both forms are bound by sequential memory reads. Vectors: `length` numbers per item. Effects: a few numbers per
+    item, each with a lookup of an effect in a cache, and before that the numbers of all features in use. All features
+    may be in use, but no more than items have.
     """
-    n, rows, lookups = max(n_items or 0, _LEAST_ITEMS), 0, 0
+    n, reads, lookups = max(n_items or 0, _LEAST_ITEMS), 0, 0
     for f in split.items:
         layout = split.layout.fields[f]
-        rows += min(layout.n_features, n * sum(layout.widths)) * len(split.row_columns(f))
+        reads += min(layout.n_features, n * sum(layout.widths)) * len(split.row_columns(f))
         lookups += n * sum(layout.widths)
-    return split.is_linear and rows + _LOOKUP * lookups < n * split.length
+    return split.is_linear and reads + _LOOKUP * lookups < n * split.length
 
 
-class Table:
-    """The rows of a field's table that items have, each with the numbers that meet a context.
+class FeatureTable:
+    """The features of a field that items have, each with the numbers that are multiplied with a context.
 
-    A field whose windows have one row each gets the rows that are in use only, and one in front of them that stands for
-    none. Windows of several rows need them in their order: their fields, which have few, keep all.
+    A field whose windows have width 1 gets a compact table: only the features in use, after a first one that stands for
+    none. Wider windows need their features in order: these fields, which have few features, keep all.
 
     Parameters
     ----------
-    factors : array of shape (rows, width)
-        Of all fields.
-    first, n_rows : int
-        Which of them are the field's.
+    factors : array of shape (features, width)
+        The vectors of all features of the model.
+    first, n_features : int
+        Which of them belong to the field.
     columns : array of int
-        The numbers of a row that meet a context.
+        The numbers of a vector that are multiplied with a context.
     is_compact : bool
-        Whether only the rows in use are kept.
+        Whether only the features in use are kept.
     """
 
-    def __init__(self, factors: Float32, first: int, n_rows: int, columns: Array, is_compact: bool) -> None:
-        self.factors, self.first, self.n_field_rows = factors, first, n_rows
+    def __init__(self, factors: Float32, first: int, n_features: int, columns: Array, is_compact: bool) -> None:
+        self.factors, self.first, self.n_field_features = factors, first, n_features
         self.columns, self.is_compact = columns, is_compact
         self.panels = Panels(len(columns), np.float32)
-        self.rows: Rows = np.zeros(0, np.int64)  # of the field, -1 for none
-        self._numbers: IntArray | None = None  # places in `rows` by row of the field, -1 where it is not in use
-        self._append(np.array([-1]) if is_compact else np.arange(n_rows))
+        self.features: Features = np.zeros(0, np.int64)  # numbers within the field, -1 for none
+        self._indices: IntArray | None = None  # index in `features` by feature of the field, -1 if not in use
+        self._append(np.array([-1]) if is_compact else np.arange(n_features))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.features)
 
     @property
-    def n_kernel_rows(self) -> int:
-        """Rows that kernels look at."""
+    def n_padded(self) -> int:
+        """Number of features that kernels read, a multiple of STEP."""
         return -(-len(self) // STEP) * STEP
 
-    def restore(self, rows: Rows, values: Float32) -> None:
-        """Take over rows in use and their numbers."""
-        self.rows, self.panels.values, self._numbers = rows, values, None
+    def restore(self, features: Features, values: Float32) -> None:
+        """Set the features in use and their numbers."""
+        self.features, self.panels.values, self._indices = features, values, None
 
-    def places(self, start: IntArray, weight: Float32) -> IntArray:
-        """Places of rows of the whole table, which are added where they are not in use yet."""
+    def find_or_add(self, start: IntArray, weight: Float32) -> IntArray:
+        """Indices of features of the model, which are added if they are not in use yet."""
         if not self.is_compact:
             return start - np.int32(self.first)
-        own = np.where(weight == 0.0, -1, start - self.first)
-        if self._numbers is None:
-            self._numbers = np.full(self.n_field_rows + 1, -1, np.int32)  # the last place is that of -1
-            self._numbers[self.rows] = np.arange(len(self))
-        places = self._numbers[own]
-        if (places < 0).any():
-            self._append(np.unique(own[places < 0]))
-            places = self._numbers[own]
-        return places
+        wanted = np.where(weight == 0.0, -1, start - self.first)
+        if self._indices is None:
+            self._indices = np.full(self.n_field_features + 1, -1, np.int32)  # the last element is that of -1
+            self._indices[self.features] = np.arange(len(self))
+        indices = self._indices[wanted]
+        if (indices < 0).any():
+            self._append(np.unique(wanted[indices < 0]))
+            indices = self._indices[wanted]
+        return indices
 
-    def starts(self, places: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-        """Rows of the whole table, and whether there is one."""
-        own = self.rows[places]
-        return (self.first + np.maximum(own, 0)).astype(np.int32), own >= 0
+    def starts(self, indices: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+        """Features of the model, and whether there is one."""
+        features = self.features[indices]
+        return (self.first + np.maximum(features, 0)).astype(np.int32), features >= 0
 
-    def _append(self, rows: Rows) -> None:
+    def _append(self, features: Features) -> None:
         n = len(self)
-        if n + len(rows) > self.panels.capacity:
-            self.panels.resize(max(n + len(rows), 2 * self.panels.capacity))
-        numbers = self.factors[self.first + np.maximum(rows, 0)][:, self.columns]
-        self.panels.write(np.arange(n, n + len(rows)), np.where(rows[:, None] < 0, np.float32(0.0), numbers))
-        self.rows = np.concatenate([self.rows, rows])
-        if self._numbers is not None:
-            self._numbers[rows] = np.arange(n, n + len(rows))
+        if n + len(features) > self.panels.capacity:
+            self.panels.resize(max(n + len(features), 2 * self.panels.capacity))
+        numbers = self.factors[self.first + np.maximum(features, 0)][:, self.columns]
+        values = np.where(features[:, None] < 0, np.float32(0.0), numbers)
+        self.panels.write(np.arange(n, n + len(features)), values)
+        self.features = np.concatenate([self.features, features])
+        if self._indices is not None:
+            self._indices[features] = np.arange(n, n + len(features))
 
 
-class Effects(Store):
-    """The features of each item, and the tables that they point into.
+class EffectStore(Store):
+    """Stores the features of each item, as indices into tables.
 
     Parameters
     ----------
     split : Split
-        The model; its `is_linear` must hold.
+        The model; `is_linear` must be true.
     fields : tuple of Field
-        Those of an item.
+        The fields of an item.
     """
 
     form = "effects"
@@ -130,28 +134,25 @@ class Effects(Store):
     def __init__(self, split: Split, fields: tuple[Field, ...]) -> None:
         self.split, self.layout = split, SlotLayout(tuple(item.layout for item in fields))
         self.tables = [self._table(f, item) for f, item in zip(split.items, fields, strict=True)]
-        # All weights of a field of categories are 1, or 0 where nothing stands: they need not be kept.
+        # All weights of a categorical field are 1, or 0 for none: they need not be stored.
         kept = [np.full(sum(item.layout.widths), _has_weights(item)) for item in fields]
         self.kept = np.flatnonzero(np.concatenate(kept))
         self.lists = [i for i, item in enumerate(fields) if isinstance(item, MultiValued)]
         self.starts, self.weights = Panels(self.layout.n_windows, np.int32), Panels(len(self.kept), np.float32)
         super().__init__(self.starts, self.weights)
 
-    def _table(self, f: int, item: Field) -> Table:
-        first, n_rows, factors = (
-            int(self.split.layout.feature_ptr[f]),
-            item.layout.n_features,
-            self.split.params["factors"],
-        )
-        return Table(factors, first, n_rows, self.split.row_columns(f), set(item.layout.widths) == {1})
+    def _table(self, f: int, item: Field) -> FeatureTable:
+        first, factors = int(self.split.layout.feature_ptr[f]), self.split.params["factors"]
+        is_compact = set(item.layout.widths) == {1}
+        return FeatureTable(factors, first, item.layout.n_features, self.split.row_columns(f), is_compact)
 
     @property
     def numbers_per_item(self) -> int:
-        """Starts and weights that an item has."""
+        """Number of starts and weights of an item."""
         return self.layout.n_windows + len(self.kept)
 
     def pack(self, slots: Slots, vectors: FloatArray) -> Slots:
-        """Slots as they are, but for the order inside lists: equal items must have equal scores."""
+        """Sort the elements of lists, so that equal items have equal scores."""
         start, weight = slots.start, slots.weight
         parts = self._parts()
         for _, windows, weights in (parts[i] for i in self.lists):
@@ -163,38 +164,38 @@ class Effects(Store):
         return slots
 
     def join(self, parts: list[Slots]) -> Slots:
-        """The items of several parts."""
+        """Concatenate items."""
         return concatenate_slots(parts)
 
-    def write(self, rows: Rows, packed: Slots) -> None:
-        """Put items into reserved rows, and what they point at into the tables."""
-        places = np.empty_like(packed.start)
+    def write(self, positions: Positions, packed: Slots) -> None:
+        """Write items to reserved positions, and their features to the tables."""
+        indices = np.empty_like(packed.start)
         for table, windows, weights in self._parts():
-            places[:, windows] = table.places(packed.start[:, windows], packed.weight[:, weights])
-        self.starts.write(rows, places)
-        self.weights.write(rows, packed.weight[:, self.kept])
+            indices[:, windows] = table.find_or_add(packed.start[:, windows], packed.weight[:, weights])
+        self.starts.write(positions, indices)
+        self.weights.write(positions, packed.weight[:, self.kept])
 
-    def vectors(self, rows: Rows) -> Float32:
-        """The vectors of rows, made anew."""
-        out = np.empty((len(rows), self.split.length), np.float32)
-        for at in range(0, len(rows), _BLOCK):
+    def vectors(self, positions: Positions) -> Float32:
+        """The vectors at positions, recomputed."""
+        out = np.empty((len(positions), self.split.length), np.float32)
+        for at in range(0, len(positions), _BLOCK):
             part = slice(at, at + _BLOCK)
-            out[part] = self.split.item_vectors(self._slots(rows[part]))
+            out[part] = self.split.item_vectors(self._slots(positions[part]))
         return out
 
-    def _slots(self, rows: Rows) -> Slots:
+    def _slots(self, positions: Positions) -> Slots:
         """The slots that were written."""
-        places, start = self.starts.read(rows), np.empty((len(rows), self.layout.n_windows), np.int32)
-        weight = np.ones((len(rows), self.layout.n_weights), np.float32)
-        weight[:, self.kept] = self.weights.read(rows)
+        indices, start = self.starts.read(positions), np.empty((len(positions), self.layout.n_windows), np.int32)
+        weight = np.ones((len(positions), self.layout.n_weights), np.float32)
+        weight[:, self.kept] = self.weights.read(positions)
         for table, windows, weights in self._parts():
-            start[:, windows], exists = table.starts(places[:, windows])
+            start[:, windows], exists = table.starts(indices[:, windows])
             if table.is_compact:
                 weight[:, weights] *= exists
         return Slots(start, weight, self.layout)
 
-    def _parts(self) -> list[tuple[Table, slice, slice]]:
-        """Tables with their windows and weights."""
+    def _parts(self) -> list[tuple[FeatureTable, slice, slice]]:
+        """Tables with their slices of windows and weights."""
         windows = self.layout.window_ptr
         weights = self.layout.weight_ptr[windows]
         return [
@@ -204,7 +205,7 @@ class Effects(Store):
 
     # Search
 
-    def _items(self) -> TopK:
+    def _kernel(self) -> TopK:
         layout, n_windows = self.layout, np.diff(self.layout.window_ptr)
         widths = np.diff(layout.weight_ptr)
         kept = np.zeros(layout.n_weights, bool)
@@ -217,28 +218,28 @@ class Effects(Store):
             np.where(kept[first_weights], (np.cumsum(kept) - kept)[first_weights], -1),
         ]
         plan = np.stack(windows, axis=1).astype(np.int64)
-        return TopK.effects(self.starts.values, self.weights.values, plan, self.offsets, self.n_kernel_rows)
+        return TopK.effects(self.starts.values, self.weights.values, plan, self.offsets, self.n_padded)
 
-    def _first_effects(self) -> Rows:
-        """Where the effects of each table begin."""
-        return np.cumsum([0, *(table.n_kernel_rows for table in self.tables)])
+    def _first_effects(self) -> npt.NDArray[np.int64]:
+        """Index of the first effect of each table."""
+        return np.cumsum([0, *(table.n_padded for table in self.tables)])
 
     def _requests(self, queries: Float32) -> Float32:
-        """Effects of the rows of all tables, end to end, shape (rows, queries); several queries are filled up."""
+        """Effects of the features of all tables, end to end, shape (features, queries); several queries are padded."""
         n = len(queries)
         queries = queries if n == 1 else queries[np.arange(TOGETHER) % n]
         first = self._first_effects()
         out = np.empty((first[-1], len(queries)), np.float32)
         parts = self.split.row_queries(queries.astype(np.float64))
         for table, part, at in zip(self.tables, parts, first, strict=False):
-            TopK.effects_of(table.panels.values, table.n_kernel_rows, part.astype(np.float32), out[at:])
+            TopK.effects_of(table.panels.values, table.n_padded, part.astype(np.float32), out[at:])
         return out
 
     def search(
-        self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Rows | None, threads: int
-    ) -> list[tuple[Float32, Rows]]:
+        self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Positions | None, threads: int
+    ) -> list[tuple[Float32, Positions]]:
         """See `Store`."""
-        few = len(queries) % TOGETHER  # a pass for many takes about as long as four for one
+        few = len(queries) % TOGETHER  # a pass for many queries takes about as long as four passes for one
         alone = len(queries) - few if 2 * few <= TOGETHER else len(queries)
         found = super().search(queries[:alone], constants[:alone], k, only, visit, threads)
         for q in range(alone, len(queries)):
@@ -250,7 +251,7 @@ class Effects(Store):
 
 
 def _has_weights(item: Field) -> bool:
-    """Whether weights of a field are other than 0 and 1."""
+    """Whether a field has weights other than 0 and 1."""
     if isinstance(item, MultiValued):
         return item.reduction == "mean"
     return not isinstance(item, Categorical) and not isinstance(item.basis, Bins)

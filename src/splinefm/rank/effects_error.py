@@ -1,4 +1,4 @@
-"""How far scores that are sums of effects can be, and are, from the exact ones."""
+"""The error of scores that are sums of effects: a bound and a measurement."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from splinefm.rank.error import MARGIN, ROUNDING, FloatArray, Maxima, Meter, Sco
 class EffectMeter(Meter):
     """Measures items that are stored as their features.
 
-    Rows and weights are stored as they are: apart from the own parts of items, only the arithmetic rounds. In the
-    maxima, `own_size` has the sizes of all that is summed up for an item, and nothing is there by number of a vector.
+    Features and weights are stored exactly: apart from the offsets of items, only the arithmetic rounds. In the maxima,
+    `offset_size` is the sum of the absolute values of all summands of an item, and the arrays by number of a vector are
+    empty.
     """
 
     def __post_init__(self) -> None:
@@ -28,41 +29,41 @@ class EffectMeter(Meter):
 
     @cached_property
     def _reaches(self) -> list[FloatArray]:
-        """What no number that a row meets can exceed."""
+        """Upper bounds of the numbers that a feature is multiplied with."""
         return [part[0] for part in self.largest.row_queries(self.reach[None])]
 
     def measure(self, items: Side, packed: Slots) -> Maxima:  # type: ignore[override]  # each form has its own
-        """Of items with exact vectors and own parts; own parts are stored in float32."""
+        """Measure items with exact vectors and offsets; offsets are stored in float32."""
         rounded = items.own.astype(np.float32)
         scores, sizes = np.repeat(rounded[:, None], len(self.probes), axis=1), np.abs(items.own)
         for i, f in enumerate(self.split.items):
-            rows, weight = _rows_of(packed, i)
-            known, place = np.unique(rows, return_inverse=True)
-            place = place.reshape(rows.shape)
+            features, weight = _features_of(packed, i)
+            known, index = np.unique(features, return_inverse=True)
+            index = index.reshape(features.shape)
             numbers = self.split.params["factors"][known][:, self.split.row_columns(f)]
             effects = numbers @ self._probes[i].T.astype(np.float32)
             reach = np.abs(numbers) @ self._reaches[i]
-            for j in range(rows.shape[1]):
-                scores += weight[:, j, None] * effects[place[:, j]]
-                sizes += np.abs(weight[:, j]) * reach[place[:, j]]
+            for j in range(features.shape[1]):
+                scores += weight[:, j, None] * effects[index[:, j]]
+                sizes += np.abs(weight[:, j]) * reach[index[:, j]]
         gap = items.vectors @ self.probes.T + items.own[:, None] - scores
         nothing, parts = np.zeros(0), (rounded - items.own, sizes, gap.ravel())
         return Maxima(nothing, nothing, *(float(largest_sizes(part)) for part in parts))
 
     @property
     def error(self) -> ScoreError:
-        """Of all items that were stored."""
+        """The error over all stored items."""
         m = self.maxima
-        # An effect is a sum of so many products, a score one of so many effects; each is rounded once with its factors,
-        # and then once with every addition.
+        # An effect is a sum of `longest` products, a score a sum of `n_weights` effects. Each summand is rounded once
+        # with its factors, and once more with every addition.
         longest = max((len(part) for part in self._reaches), default=0)
         n_weights = sum(sum(self.split.layout.fields[f].widths) for f in self.split.items)
         roundings = MARGIN * (longest + n_weights + 8) * ROUNDING
-        return ScoreError(float(m.own_shift + roundings * (m.own_size + self.own_reach)), float(m.measured))
+        return ScoreError(float(m.offset_shift + roundings * (m.offset_size + self.offset_reach)), float(m.measured))
 
 
-def _rows_of(slots: Slots, i: int) -> tuple[Any, Any]:
-    """Table rows and weights of field i."""
+def _features_of(slots: Slots, i: int) -> tuple[Any, Any]:
+    """Features and weights of field i."""
     windows = slice(*slots.layout.window_ptr[i : i + 2])
     weights = slice(slots.layout.weight_ptr[windows.start], slots.layout.weight_ptr[windows.stop])
     width = np.diff(slots.layout.weight_ptr)[windows]

@@ -1,19 +1,18 @@
-"""Files of item indices: the arrays and a description in JSON; reading one never runs code."""
+"""Files of item indices: the arrays and a description in JSON. Reading one never runs code."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.tables.open import quoted
-from splinefm.learn.container import (
+from splinefm.encode.tables.names import quoted
+from splinefm.learn.files.container import (
     DTYPES,
     Array,
     Damaged,
@@ -28,15 +27,14 @@ from splinefm.learn.container import (
 from splinefm.learn.fitted import Fitted
 from splinefm.model.split import Split
 from splinefm.rank.catalog import Catalog
-from splinefm.rank.effects import Effects
-from splinefm.rank.error import Maxima
+from splinefm.rank.effects import EffectStore
 from splinefm.rank.ids import Groups, Ids
-from splinefm.rank.store import PANEL_TYPES, STEP, WIDEST, Panels, Store, Vectors
+from splinefm.rank.store import PANEL_TYPES, STEP, WIDEST, Panels, Store, VectorStore
 
 FORMAT = 2
-"""Raised when older releases would misread a file. Format 1 had vectors only."""
+"""Incremented when older releases would misread a file. Format 1 had vectors only."""
 
-_CONTAINER, _ANY_CONTAINER = 1, 2**31  # models count the formats of their files on their own
+_CONTAINER, _ANY_CONTAINER = 1, 2**31  # the formats of model files are counted separately
 _PARTS = {
     "index",
     "index_format",
@@ -52,15 +50,23 @@ _PARTS = {
     "groups",
 }
 _MAPPED = ("panels", "scales", "starts", "weights", "offsets", "ids")
+# Names of the maxima in files, and as attributes.
+_MAXIMA = {
+    "shift": "shift",
+    "size": "size",
+    "own_shift": "offset_shift",
+    "own_size": "offset_size",
+    "measured": "measured",
+}
 
 
 def digest(fitted: Fitted) -> str:
-    """Of the model and all its parameters: what an index depends on."""
-    whole = hashlib.sha256(repr((fitted.model, fitted.encoder.schema.names)).encode())
+    """Digest of everything that an index depends on: the model and all its parameters."""
+    combined = hashlib.sha256(repr((fitted.model, fitted.encoder.schema.names)).encode())
     for name, values in sorted(fitted.params.items()):
-        whole.update(f"{name} {values.shape} ".encode())
-        whole.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
-    return whole.hexdigest()
+        combined.update(f"{name} {values.shape} ".encode())
+        combined.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+    return combined.hexdigest()
 
 
 def save(catalog: Catalog, fitted: Fitted, path: str | os.PathLike[str]) -> None:
@@ -70,25 +76,26 @@ def save(catalog: Catalog, fitted: Fitted, path: str | os.PathLike[str]) -> None
     n = store.n_panels * store.size
     text = [name.encode() for name in catalog.groups.names]
     tensors: dict[str, Array] = {
-        **(_effect_arrays(store) if isinstance(store, Effects) else _vector_arrays(cast(Vectors, store))),
+        **(_effect_arrays(store) if isinstance(store, EffectStore) else _vector_arrays(cast(VectorStore, store))),
         "offsets": store.offsets[:n],
         "ids": np.ascontiguousarray(_padded(ids.words, n)).view(np.int64),
         "codes": _padded(catalog.groups.codes, n, -1).astype(np.int64),
         "text": np.frombuffer(b"".join(text), np.uint8),
         "text_ends": np.cumsum([0, *map(len, text)], dtype=np.int64),
     }
-    for item in fields(Maxima):
-        tensors[f"maxima/{item.name}"] = np.atleast_1d(np.asarray(getattr(catalog.meter.maxima, item.name), np.float64))
+    for name, attribute in _MAXIMA.items():
+        values = np.asarray(getattr(catalog.meter.maxima, attribute), np.float64)
+        tensors[f"maxima/{name}"] = np.atleast_1d(values)
     description = {
         "index": digest(fitted),
         "index_format": FORMAT,
-        # Not imported: modules of the package import from its folders.
+        # Not imported: modules must not import the package itself.
         "written_by": str(sys.modules["splinefm"].__version__),
         "form": store.form,
         "dtype": store.dtype,
-        "items": list(catalog.part.names),
+        "items": list(catalog.item_subset.names),
         "context": [fitted.encoder.schema.names[f] for f in catalog.split.context],
-        "n_rows": store.n_rows,
+        "n_rows": store.n_positions,
         "ids": ids.kind,
         "id_column": catalog.id_column,
         "group_column": catalog.group_column,
@@ -98,22 +105,22 @@ def save(catalog: Catalog, fitted: Fitted, path: str | os.PathLike[str]) -> None
         write_container(file, _CONTAINER, str(description["written_by"]), description, tensors)
 
 
-def _vector_arrays(store: Vectors) -> dict[str, Array]:
-    lines = np.ascontiguousarray(store.panels.values[: store.n_panels])
+def _vector_arrays(store: VectorStore) -> dict[str, Array]:
+    panels = np.ascontiguousarray(store.panels.values[: store.n_panels])
     return {
-        "panels": lines if store.dtype == "float32" else lines.view(np.uint8),
+        "panels": panels if store.dtype == "float32" else panels.view(np.uint8),
         "scales": store.scales[: store.n_panels * store.size],
     }
 
 
-def _effect_arrays(store: Effects) -> dict[str, Array]:
+def _effect_arrays(store: EffectStore) -> dict[str, Array]:
     starts, weights = (np.ascontiguousarray(part.values[: store.n_panels]) for part in (store.starts, store.weights))
     arrays: dict[str, Array] = {"starts": starts.view(np.uint8), "weights": weights}
     for i, table in enumerate(store.tables):
-        if table.is_compact:  # others are a copy of what the model has
+        if table.is_compact:  # others are copies of the model's parameters
             n_panels = -(-len(table) // table.panels.size)
             arrays[_table_name(i)] = np.ascontiguousarray(table.panels.values[:n_panels])
-            arrays[f"table_rows/{i}"] = table.rows
+            arrays[f"table_rows/{i}"] = table.features
     return arrays
 
 
@@ -122,7 +129,7 @@ def _table_name(i: int) -> str:
 
 
 def _padded(values: npt.NDArray[Any], n: int, filler: int = 0) -> npt.NDArray[Any]:
-    """The first n rows, as many as there are and then filled up."""
+    """The first n values, padded if there are fewer."""
     missing = [(0, max(0, n - len(values))), *[(0, 0)] * (values.ndim - 1)]
     return np.pad(values[:n], missing, constant_values=filler)
 
@@ -133,10 +140,10 @@ def load(path: str | os.PathLike[str], fitted: Fitted, mmap: bool) -> Catalog:
     if path.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder; name the index file in it")
     if not path.exists():
-        raise FileNotFoundError(f"no file {str(path)!r}; an index file is what ItemIndex.save writes")
-    if not path.is_file():  # opening a pipe would wait for ever
-        raise ModelFileError(f"cannot load {str(path)!r}: it is no regular file; copy the index to one")
-    failed, again = f"cannot load {str(path)!r}", "copy it again, or save the index anew"
+        raise FileNotFoundError(f"no file {str(path)!r}; ItemIndex.save writes index files")
+    if not path.is_file():  # opening a pipe would block forever
+        raise ModelFileError(f"cannot load {str(path)!r}: it is not a regular file; copy the index to one")
+    failed, again = f"cannot load {str(path)!r}", "copy it again, or save the index again"
     with path.open("rb") as file:
         try:
             mapped = [*_MAPPED, *map(_table_name, range(len(fitted.encoder.fields)))] if mmap else []
@@ -147,18 +154,18 @@ def load(path: str | os.PathLike[str], fitted: Fitted, mmap: bool) -> Catalog:
         except Damaged as error:
             raise ModelFileError(f"{failed}: {error}; {again}") from error
         except Foreign as error:
-            reason = "it is not an index file of splinefm; such a file is what ItemIndex.save writes"
+            reason = "it is not an index file of splinefm; ItemIndex.save writes such files"
             raise ModelFileError(f"{failed}: {reason}") from error
         except ModelFileError as error:
             raise ModelFileError(f"{failed}: {error}") from error
-        except Exception as error:  # there is no end to what a made-up description can raise
+        except Exception as error:  # a forged description can raise anything
             raise ModelFileError(f"{failed}: it is damaged ({str(error)[:200]}); {again}") from error
 
 
 def _restore(description: dict[str, Any], tensors: dict[str, Array], fitted: Fitted) -> Catalog:
-    """Check everything and put it together."""
+    """Check everything and assemble the catalog."""
     if "index" not in description:
-        raise ModelFileError("it is a model, not an index; read it by sf.load, and make an index by sf.ItemIndex")
+        raise ModelFileError("it is a model, not an index; load it with sf.load and build an index with sf.ItemIndex")
     number: Any = description.get("index_format")
     demand(type(number) is int and number > 0, f"its format is {str(number)[:20]!r}")
     if number > FORMAT:
@@ -170,18 +177,18 @@ def _restore(description: dict[str, Any], tensors: dict[str, Array], fitted: Fit
         demand("form" not in description, "its format is 1, which has no form")
         description = {**description, "form": "vectors"}
     demand(description.keys() == _PARTS, f"it must hold {', '.join(sorted(_PARTS))}, but has {list(description)[:9]}")
-    own = _check_model(description, fitted)
+    item_fields = _check_model(description, fitted)
     dtype, n_rows, kind = description["dtype"], description["n_rows"], description["ids"]
     demand(dtype in PANEL_TYPES and kind in (None, "numbers", "text"), "its types are unknown")
     columns = [description[name] for name in ("id_column", "group_column")]
-    demand(all(isinstance(name, str | None) for name in columns), "a column is no text")
-    demand(isinstance(description["written_by"], str), "its version is no text")
+    demand(all(isinstance(name, str | None) for name in columns), "a column is not text")
+    demand(isinstance(description["written_by"], str), "its version is not text")
     demand(isinstance(description["groups"], bool), "groups must be true or false")
     form = description["form"]
     demand(form in ("vectors", "effects"), f"its form is {str(form)[:20]!r}")
-    split = Split(fitted.model, fitted.params, fitted.encoder.layout, own)
-    demand(form == "vectors" or (dtype == "float32" and split.is_linear), "its form does not go with its type or model")
-    catalog = Catalog(fitted, own, form, dtype, columns[0], columns[1], description["groups"])
+    split = Split(fitted.model, fitted.params, fitted.encoder.layout, item_fields)
+    demand(form == "vectors" or (dtype == "float32" and split.is_linear), "its form does not match its type or model")
+    catalog = Catalog(fitted, item_fields, form, dtype, columns[0], columns[1], description["groups"])
     _restore_store(catalog.store, tensors, n_rows)
     words = _take(tensors, "ids", "I64", 2)
     demand(len(words) == catalog.store.capacity and words.shape[1] > 0, "ids and vectors do not match")
@@ -196,60 +203,61 @@ def _check_model(description: dict[str, Any], fitted: Fitted) -> tuple[int, ...]
     """Numbers of the fields of an item."""
     names = fitted.encoder.schema.names
     for part in ("items", "context"):
-        demand(isinstance(description[part], list), f"its {part} are no list")
-        demand(all(isinstance(name, str) for name in description[part]), f"its {part} are no text")
+        demand(isinstance(description[part], list), f"its {part} is not a list")
+        demand(all(isinstance(name, str) for name in description[part]), f"its {part} has names that are not text")
     if sorted([*description["items"], *description["context"]]) != sorted(names):
         raise ModelFileError(
             f"it belongs to another model, with the fields {quoted([*description['items'], *description['context']])}; "
-            f"this one has {quoted(names)}; load the model that the index was made with, or make the index anew"
+            f"this one has {quoted(names)}; load the model that the index was built with, or rebuild the index"
         )
     if description["index"] != digest(fitted):
         raise ModelFileError(
             "it belongs to another model, with the same fields but other parameters; "
-            "load the model that the index was made with, or make the index anew"
+            "load the model that the index was built with, or rebuild the index"
         )
     return tuple(names.index(name) for name in description["items"])
 
 
 def _restore_store(store: Store, tensors: dict[str, Array], n_rows: Any) -> None:
-    if isinstance(store, Effects):
+    if isinstance(store, EffectStore):
         _restore_effects(store, tensors)
     else:
-        _restore_vectors(cast(Vectors, store), tensors)
+        _restore_vectors(cast(VectorStore, store), tensors)
     demand(type(n_rows) is int and 0 <= n_rows <= store.capacity, f"n_rows is {n_rows!r}")
-    store.n_rows, store.offsets = n_rows, _take(tensors, "offsets", "F32", 1)
+    store.n_positions, store.offsets = n_rows, _take(tensors, "offsets", "F32", 1)
     demand(len(store.offsets) == store.capacity, "offsets and vectors do not match")
     store.free = np.flatnonzero(~(store.offsets[:n_rows] > -np.inf))[::-1].tolist()
-    # The kernels look at some rows beyond the last.
-    demand(bool((store.offsets[n_rows:] == -np.inf).all()), "there are offsets beyond the last row")
+    # The kernels read some positions beyond the last.
+    demand(bool((store.offsets[n_rows:] == -np.inf).all()), "it has offsets beyond the last item")
 
 
-def _restore_vectors(store: Vectors, tensors: dict[str, Array]) -> None:
+def _restore_vectors(store: VectorStore, tensors: dict[str, Array]) -> None:
     plain = store.dtype == "float32"
     panels = _take(tensors, "panels", "F32" if plain else "U8", 3)
     if not plain:
-        demand(panels.shape[2] % PANEL_TYPES[store.dtype].itemsize == 0, "a panel is cut short")
+        demand(panels.shape[2] % PANEL_TYPES[store.dtype].itemsize == 0, "a panel is truncated")
         panels = panels.view(PANEL_TYPES[store.dtype])
     _restore_panels(store.panels, panels)
     store.scales = _take(tensors, "scales", "F32", 1)
     demand(len(store.scales) == (store.capacity if store.dtype == "int8" else 0), "scales and vectors do not match")
 
 
-def _restore_effects(store: Effects, tensors: dict[str, Array]) -> None:
+def _restore_effects(store: EffectStore, tensors: dict[str, Array]) -> None:
     starts = _take(tensors, "starts", "U8", 3)
-    demand(starts.shape[2] % store.starts.values.itemsize == 0, "a panel is cut short")
-    # What the places point at is up to the kernels, which let none point elsewhere.
+    demand(starts.shape[2] % store.starts.values.itemsize == 0, "a panel is truncated")
+    # The kernels check the bounds of the indices.
     _restore_panels(store.starts, starts.view(store.starts.values.dtype))
     _restore_panels(store.weights, _take(tensors, "weights", "F32", 3))
-    demand(store.weights.values[:, 0:0].shape == store.starts.values[:, 0:0].shape, "places and weights do not match")
+    demand(store.weights.values[:, 0:0].shape == store.starts.values[:, 0:0].shape, "indices and weights do not match")
     for i, table in enumerate(store.tables):
         if table.is_compact:
-            values, rows = _take(tensors, _table_name(i), "F32", 3), _take(tensors, f"table_rows/{i}", "I64", 1)
-            inside = len(rows) > 0 and rows[0] == -1 and bool(((rows[1:] >= 0) & (rows[1:] < table.n_field_rows)).all())
-            demand(inside and len(np.unique(rows)) == len(rows), f"table {i} has rows that the model does not")
+            values, features = _take(tensors, _table_name(i), "F32", 3), _take(tensors, f"table_rows/{i}", "I64", 1)
+            known = (features[1:] >= 0) & (features[1:] < table.n_field_features)
+            valid = len(features) > 0 and features[0] == -1 and bool(known.all())
+            demand(valid and len(np.unique(features)) == len(features), f"table {i} has features unknown to the model")
             _restore_panels(table.panels, values)
-            demand(len(rows) <= table.panels.capacity, f"table {i} is cut short")
-            table.restore(rows, values)
+            demand(len(features) <= table.panels.capacity, f"table {i} is truncated")
+            table.restore(features, values)
 
 
 def _restore_panels(panels: Panels, values: Array) -> None:
@@ -266,18 +274,18 @@ def _restore_groups(tensors: dict[str, Array], capacity: int) -> Groups:
     demand(len(codes) == capacity, "groups and vectors do not match")
     demand(len(ends) > 0 and ends[0] == 0 and ends[-1] == len(text) and bool((np.diff(ends) >= 0).all()), "its groups")
     names = [text[a:b].tobytes().decode() for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
-    demand(len(set(names)) == len(names), "a group is there twice")
+    demand(len(set(names)) == len(names), "a group occurs twice")
     demand(bool(((codes >= -1) & (codes < len(names))).all()), "an item has a group that does not exist")
     return Groups(names, codes.astype(np.int32))
 
 
 def _restore_maxima(catalog: Catalog, tensors: dict[str, Array]) -> None:
     maxima = catalog.meter.maxima
-    for item in fields(Maxima):
-        values = _take(tensors, f"maxima/{item.name}", "F64", 1)
-        like = np.atleast_1d(getattr(maxima, item.name))
-        demand(values.shape == like.shape and bool(np.isfinite(values).all()), f"its {item.name} is damaged")
-        setattr(maxima, item.name, values if isinstance(getattr(maxima, item.name), np.ndarray) else float(values[0]))
+    for name, attribute in _MAXIMA.items():
+        values, before = _take(tensors, f"maxima/{name}", "F64", 1), getattr(maxima, attribute)
+        same_shape = values.shape == np.atleast_1d(before).shape
+        demand(same_shape and bool(np.isfinite(values).all()), f"its {name} is damaged")
+        setattr(maxima, attribute, values if isinstance(before, np.ndarray) else float(values[0]))
 
 
 def _take(tensors: dict[str, Array], name: str, dtype: str, ndim: int) -> Array:
@@ -286,4 +294,4 @@ def _take(tensors: dict[str, Array], name: str, dtype: str, ndim: int) -> Array:
         raise Damaged(f"the array {name!r} is missing")
     demand(values.dtype == DTYPES[dtype], f"{name} is of the type {values.dtype} instead of {DTYPES[dtype]}")
     demand(values.ndim == ndim, f"{name} has {values.ndim} dimensions instead of {ndim}")
-    return np.require(values, requirements="A")  # files of ours are aligned
+    return np.require(values, requirements="A")  # arrays in our files are aligned

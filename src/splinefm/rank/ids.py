@@ -1,4 +1,4 @@
-"""Ids of items, whole numbers or text, by row, and the rows by id; and groups of items."""
+"""Ids of items, integers or text, by position in the store, and positions by id; and groups of items."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import pyarrow as pa
 
 from splinefm._core import IdTable
 from splinefm.encode.tables.columns import as_categories, is_text, one_array, text_buffers
-from splinefm.encode.tables.open import quoted
+from splinefm.encode.tables.names import quoted
 
 Words = npt.NDArray[np.uint64]
-Rows = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 Kind = Literal["numbers", "text"]
 
 
 class Keys(NamedTuple):
-    """Ids as words of eight bytes, shape (n, words): int64, or UTF-8 with zeros behind it."""
+    """Ids as words of eight bytes, shape (n, words): int64, or UTF-8 padded with zeros."""
 
     words: Words
-    kind: Kind | None  # None where there is no id to tell
+    kind: Kind | None  # None without ids
 
     def __len__(self) -> int:
         return len(self.words)
 
     def named(self, i: int) -> Any:
-        """Id number i as the user knows it."""
+        """Id number i as the user gave it."""
         return as_ids(self.words[i : i + 1], self.kind).tolist()[0]
 
 
 def read_keys(values: object, what: str) -> Keys:
-    """Ids from an Arrow column, an array or a list.
+    """Read ids from an Arrow column, an array or a list.
 
     Examples
     --------
@@ -43,22 +43,22 @@ def read_keys(values: object, what: str) -> Keys:
     column = _as_column(values, what)
     if column.null_count:
         missing = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise ValueError(f"{what}: number {missing} is missing; every item needs an id")
+        raise ValueError(f"{what}: id number {missing} is missing; every item needs an id")
     if pa.types.is_null(column.type):
         return Keys(np.zeros((0, 1), np.uint64), None)
     if pa.types.is_integer(column.type):
         try:
             numbers = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid as error:
-            raise ValueError(f"{what}: {error}; ids are whole numbers below 2^63, or text") from error
+            raise ValueError(f"{what}: {error}; ids must be integers below 2^63, or text") from error
         return Keys(np.ascontiguousarray(numbers).view(np.uint64).reshape(-1, 1), "numbers")
     if is_text(column.type):
         return Keys(_text_words(column.cast(pa.large_string()), what), "text")
-    raise ValueError(f"{what} must be whole numbers or text, not {column.type}; convert them")
+    raise ValueError(f"{what} must be integers or text, not {column.type}; convert them")
 
 
 def join_keys(parts: list[Keys]) -> Keys:
-    """Ids of several parts, which may differ in length."""
+    """Concatenate ids, which may differ in width."""
     width = max([1, *(part.words.shape[1] for part in parts)])
     kind = next((part.kind for part in parts if part.kind is not None), None)
     return Keys(
@@ -73,7 +73,7 @@ def _as_column(values: Any, what: str) -> pa.Array:
         try:
             values = pa.array(list(values) if isinstance(values, set | frozenset) else values, from_pandas=True)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise TypeError(f"{what} must be whole numbers or text, all of one kind: {error}") from error
+            raise TypeError(f"{what} must be all integers or all text: {error}") from error
     column = one_array(values) if isinstance(values, pa.ChunkedArray) else values
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
@@ -81,43 +81,43 @@ def _as_column(values: Any, what: str) -> pa.Array:
 def _text_words(strings: pa.LargeStringArray, what: str) -> Words:
     offsets, text = text_buffers(strings)
     if (text[offsets[0] : offsets[-1]] == 0).any():
-        raise ValueError(f"{what}: an id holds the character NUL; remove it")
+        raise ValueError(f"{what}: an id contains the NUL character; remove it")
     lengths = np.diff(offsets)
     width = 8 * max(1, -(-int(lengths.max(initial=0)) // 8))
     out = np.zeros((len(strings), width), np.uint8)
-    row = np.repeat(np.arange(len(strings)), lengths)
-    place = np.arange(offsets[0], offsets[-1])
-    out[row, place - np.repeat(offsets[:-1], lengths)] = text[place]
+    number = np.repeat(np.arange(len(strings)), lengths)
+    byte = np.arange(offsets[0], offsets[-1])
+    out[number, byte - np.repeat(offsets[:-1], lengths)] = text[byte]
     return out.view(np.uint64)
 
 
 def as_ids(words: Words, kind: Kind | None) -> npt.NDArray[Any]:
-    """Ids as the user knows them: an array of int64 or of text."""
+    """Ids as the user gave them: an array of int64 or of text."""
     if kind == "text":
         return np.char.decode(sort_keys(words, kind), "utf-8")
     return sort_keys(words, kind)
 
 
 def sort_keys(words: Words, kind: Kind | None) -> npt.NDArray[Any]:
-    """Ids in a form that sorts like them; the bytes of UTF-8 sort like its characters."""
+    """Ids in a form that sorts the same way; the bytes of UTF-8 sort like its characters."""
     words = np.ascontiguousarray(words)
     return words.view(f"S{8 * words.shape[1]}" if kind == "text" else np.int64).reshape(len(words))
 
 
 class Ids:
-    """Ids by row, and a hash table of the rows, which is made when it is first needed.
+    """Ids by position, and a hash table of positions, which is built when first needed.
 
     Parameters
     ----------
     used : function
-        Tells the rows that are in use.
+        Returns the positions in use.
     kind : {"numbers", "text"}, optional
-        What the ids are; the first ids decide.
+        Kind of the ids; the first ids decide.
     words : array, optional
-        The ids by row, see `Keys`.
+        The ids by position, see `Keys`.
     """
 
-    def __init__(self, used: Callable[[], Rows], kind: Kind | None = None, words: Words | None = None) -> None:
+    def __init__(self, used: Callable[[], Positions], kind: Kind | None = None, words: Words | None = None) -> None:
         self._used = used
         self.kind: Kind | None = kind
         self.words = np.zeros((0, 1), np.uint64) if words is None else words
@@ -127,43 +127,43 @@ class Ids:
         return {**self.__dict__, "_table": None}
 
     def check(self, keys: Keys, what: str) -> None:
-        """Raise where ids are of another kind than those of the index."""
+        """Raise if ids are of another kind than those of the index."""
         if None not in (self.kind, keys.kind) and self.kind != keys.kind:
-            kinds = {"numbers": "whole numbers", "text": "text"}
+            kinds = {"numbers": "integers", "text": "text"}
             raise TypeError(
                 f"{what}: the ids of the index are {kinds[str(self.kind)]}, got {keys.named(0)!r}; "
                 f"give {kinds[str(self.kind)]}"
             )
 
-    def find(self, keys: Keys) -> Rows:
-        """Rows of ids, -1 where there is none."""
+    def find(self, keys: Keys) -> Positions:
+        """Positions of ids, -1 if not found."""
         words, width = keys.words, self.words.shape[1]
         out = np.full(len(words), -1, np.int64)
-        short = np.flatnonzero(~(words[:, width:] != 0).any(axis=1))  # longer ones are not here
+        short = np.flatnonzero(~(words[:, width:] != 0).any(axis=1))  # longer ids are not in the index
         wanted = np.ascontiguousarray(_widened(words[:, :width], width)[short])
         out[short] = self._ready().find(self.words, wanted)
         return out
 
-    def assign(self, rows: Rows, keys: Keys, capacity: int) -> None:
-        """Give rows ids that no other row has."""
-        if not len(rows):
+    def assign(self, positions: Positions, keys: Keys, capacity: int) -> None:
+        """Give positions ids that no other position has."""
+        if not len(positions):
             return
         self.kind = self.kind or keys.kind
         self._fit(capacity, max(self.words.shape[1], keys.words.shape[1]))
-        self.words[rows] = _widened(keys.words, self.words.shape[1])
-        self._ready().insert(self.words, rows)
+        self.words[positions] = _widened(keys.words, self.words.shape[1])
+        self._ready().insert(self.words, positions)
 
-    def erase(self, rows: Rows) -> None:
-        """Forget the ids of rows."""
-        self._ready().erase(self.words, rows)
+    def erase(self, positions: Positions) -> None:
+        """Remove the ids of positions."""
+        self._ready().erase(self.words, positions)
 
-    def names(self, rows: Rows) -> npt.NDArray[Any]:
-        """Ids of rows as the user knows them."""
-        return as_ids(self.words[rows], self.kind)
+    def names(self, positions: Positions) -> npt.NDArray[Any]:
+        """Ids of positions as the user gave them."""
+        return as_ids(self.words[positions], self.kind)
 
-    def order(self, rows: Rows) -> npt.NDArray[Any]:
-        """Ids of rows in a form that sorts like them."""
-        return sort_keys(self.words[rows], self.kind)
+    def order(self, positions: Positions) -> npt.NDArray[Any]:
+        """Ids of positions in a form that sorts the same way."""
+        return sort_keys(self.words[positions], self.kind)
 
     def _fit(self, capacity: int, width: int) -> None:
         n, old = self.words.shape
@@ -183,7 +183,7 @@ class Ids:
 
 
 def first_repeated(keys: Keys) -> int:
-    """Number of the first id that stands there a second time, or -1."""
+    """Number of the first id that occurs a second time, or -1."""
     return IdTable().insert(np.ascontiguousarray(keys.words), np.arange(len(keys)))
 
 
@@ -192,7 +192,7 @@ def _widened(words: Words, width: int) -> Words:
 
 
 class Groups:
-    """Groups of items by row: a code for each, -1 for an item without one."""
+    """Groups of items by position: a code for each item, -1 for none."""
 
     def __init__(self, names: list[str] | None = None, codes: npt.NDArray[np.int32] | None = None) -> None:
         self.numbers = {name: i for i, name in enumerate(names or [])}
@@ -203,33 +203,33 @@ class Groups:
         """All groups that an item ever had."""
         return tuple(self.numbers)
 
-    def assign(self, rows: Rows, names: list[str | None], capacity: int) -> None:
-        """Give rows their groups."""
+    def assign(self, positions: Positions, names: list[str | None], capacity: int) -> None:
+        """Give positions their groups."""
         added = capacity - len(self.codes)
         if added > 0:
             self.codes = np.concatenate([self.codes, np.full(added, -1, np.int32)])
         codes = self.numbers
-        self.codes[rows] = [-1 if name is None else codes.setdefault(name, len(codes)) for name in names]
+        self.codes[positions] = [-1 if name is None else codes.setdefault(name, len(codes)) for name in names]
 
     def wanted(self, group: object) -> npt.NDArray[np.uint8]:
-        """For each code whether it is one of some groups, given by one name or several."""
+        """For each code, whether it is one of the given groups."""
         several = isinstance(group, list | tuple | set | frozenset | np.ndarray)
         names = read_groups(list(group) if several else [group], "group")  # type: ignore[call-overload]
         unknown = [name for name in names if name not in self.numbers]
         if unknown:
             raise ValueError(f"group: the index has no {unknown[0]!r}; its groups: {quoted(self.names)}")
-        # One place more, since an empty array would let all pass.
+        # One more element, since an empty array would allow all groups.
         wanted = np.zeros(len(self.numbers) + 1, np.uint8)
         wanted[[self.numbers[str(name)] for name in names]] = 1
         return wanted
 
 
 def read_groups(values: object, what: str) -> list[str | None]:
-    """Names of groups from an Arrow column, an array or a list; None where there is none."""
+    """Read names of groups from an Arrow column, an array or a list; None for no group."""
     try:
         column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ValueError(f"{what} must be a list or an array of one kind of value: {error}") from error
+        raise ValueError(f"{what} must be a list or an array of values of one type: {error}") from error
     names, codes = as_categories(one_array(column) if isinstance(column, pa.ChunkedArray) else column, what)
     known = [*names.to_pylist(), None]
     return known[:-1] if codes is None else [known[code] for code in codes.tolist()]

@@ -1,11 +1,11 @@
-"""ItemIndex: the item side of a model precomputed once, the best items for a context in one pass over them.
+"""ItemIndex: precompute the item side of a model once, and find the best items for a context in one pass.
 
-With a context's fields fixed, the score of every model of the family is (see `splinefm.model.split`)
+With the fields of a context fixed, the score of every model of the family is (see `splinefm.model.split`)
 
     score(context, item) = constant(context) + offset(item) + query(context) · vector(item)
 
-so that a catalog is one matrix with a line per item, and a request one product with it. Where that takes less time, an
-item is stored as its features instead, whose effects on the score add up (see `splinefm.rank.effects`).
+so a catalog is one matrix with a vector per item, and a request is one product with it. If that is faster, an item is
+stored as its features instead, whose effects on the score add up (see `splinefm.rank.effects`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.fields.numerical import check_choice
+from splinefm._checks import check_choice, check_fitted, check_size
 from splinefm.encode.slots import Slots
-from splinefm.encode.tables.open import open_table, quoted
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import check_size
 from splinefm.model.split import Split
 from splinefm.rank.catalog import BLOCK, Catalog, check_finite
-from splinefm.rank.effects import Effects, effects_pay
+from splinefm.rank.effects import EffectStore, effects_pay
 from splinefm.rank.error import ScoreError
 from splinefm.rank.ids import as_ids, sort_keys
-from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Float32, Form, Rows
-from splinefm.rank.tables import Part
+from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Float32, Form, Positions
+from splinefm.rank.tables import FieldSubset
 
 if TYPE_CHECKING:
     from splinefm.rank.approximate import ApproximateIndex
@@ -37,9 +37,9 @@ Array = npt.NDArray[Any]
 
 
 class ItemIndex:
-    """A catalog of items, from which the best for a context are found in one pass.
+    """A catalog of items, to find the best ones for a context.
 
-    The fields of the model that are columns of `items` are the item's; all others are the context's. Searches may run
+    The fields of the model that are columns of `items` belong to the items, all others to the context. Searches may run
     in several threads at once, but not while the index is being changed.
 
     Parameters
@@ -47,19 +47,20 @@ class ItemIndex:
     fitted : Fitted
         The model.
     items : table, path or dataset
-        The catalog, anything that `open_table` takes: a row per item with its fields.
+        The catalog, anything that `open_table` accepts: one row per item.
     ids : str or array
-        Name of the column of ids, or the ids: whole numbers or text, all different.
+        Name of the column of ids, or the ids: unique integers or text.
     groups : str or array, optional
-        Name of a column of groups, or the groups, to search in some of them only. They need not be fields.
+        Name of a column of groups, or the groups, to restrict searches to some of them. They need not be fields.
     dtype : {"float32", "float16", "int8"}
-        How vectors are stored. Fewer bytes make an index smaller and faster, and scores less exact; see `error`.
+        Storage type of vectors. Fewer bytes make an index smaller and faster, and scores less exact; see `error`.
     form : {"auto", "vectors", "effects"}
-        What is stored of an item: its vector, or its features, whose effects on scores are computed for each context
-        and then looked up. Scores are the same up to float32. By default what takes less time, and vectors if they are
-        not float32. Effects are of float32, and not for products of several features, as in a `HigherOrderFM`.
+        What is stored of an item: its vector, or its features, whose effects on scores are computed once per context
+        and then looked up. Scores are the same up to float32 rounding. By default the faster form is chosen, and
+        vectors if `dtype` is not float32. Effects need float32, and a model whose score has no products of several
+        features of an item, unlike `HigherOrderFM`.
     threads : int, optional
-        For building; all cores by default.
+        Number of threads for building. All cores by default.
 
     Examples
     --------
@@ -87,29 +88,29 @@ class ItemIndex:
         check_choice("form", form, ("auto", "vectors", "effects"))
         source = open_table(items, types=check_fitted(fitted).encoder.schema.column_types())
         names = fitted.encoder.schema.names
-        own = tuple(f for f, item in enumerate(fitted.encoder.fields) if item.column in source.names)
-        if not own:
+        item_fields = tuple(f for f, item in enumerate(fitted.encoder.fields) if item.column in source.names)
+        if not item_fields:
             raise ValueError(
-                f"items has none of the fields of the model, which are {quoted(names)}; "
+                f"items must have at least one of the model's fields, {quoted(names)}; "
                 f"its columns: {quoted(source.names)}"
             )
         columns = [name if isinstance(name, str) else None for name in (ids, groups)]
-        split = Split(fitted.model, fitted.params, fitted.encoder.layout, own)
+        split = Split(fitted.model, fitted.params, fitted.encoder.layout, item_fields)
         chosen = _choose_form(form, dtype, split, source.n_rows)
-        self._set(fitted, Catalog(fitted, own, chosen, dtype, columns[0], columns[1], groups is not None))
+        self._set(fitted, Catalog(fitted, item_fields, chosen, dtype, columns[0], columns[1], groups is not None))
         if source.n_rows is not None:
-            self._catalog.store.make_room(source.n_rows)
+            self._catalog.store.ensure_capacity(source.n_rows)
         self._catalog.commit(self._catalog.stage(source, ids, groups, threads), replace=False)
 
     def _set(self, fitted: Fitted, catalog: Catalog) -> None:
         self.fitted, self._catalog, self._split = fitted, catalog, catalog.split
-        self._context = Part(fitted, self._split.context)
+        self._context = FieldSubset(fitted, self._split.context)
 
-    # What it is
+    # Properties
 
     def __len__(self) -> int:
         """Number of items."""
-        return self._catalog.store.n_rows - len(self._catalog.store.free)
+        return self._catalog.store.n_positions - len(self._catalog.store.free)
 
     def __bool__(self) -> bool:
         return True
@@ -117,33 +118,33 @@ class ItemIndex:
     def __repr__(self) -> str:
         store = self._catalog.store
         what = f"vectors of {self.length} {self.dtype} numbers"
-        if isinstance(store, Effects):
+        if isinstance(store, EffectStore):
             what = f"effects by {store.numbers_per_item} numbers"
         return f"ItemIndex({len(self):,} items, {what}, context: {quoted(self.context_fields)})"
 
     @property
     def form(self) -> Form:
-        """What is stored of an item: its vector, or its features, whose effects add up."""
+        """What is stored of an item: its vector, or its features."""
         return self._catalog.store.form
 
     @property
     def dtype(self) -> Dtype:
-        """Of the numbers that are stored."""
+        """Storage type of the numbers."""
         return self._catalog.store.dtype
 
     @property
     def length(self) -> int:
-        """Numbers in the vector of an item."""
+        """Length of the vector of an item."""
         return self._split.length
 
     @property
     def item_fields(self) -> tuple[str, ...]:
-        """Fields of the model that an item has."""
-        return self._catalog.part.names
+        """Fields of an item."""
+        return self._catalog.item_subset.names
 
     @property
     def context_fields(self) -> tuple[str, ...]:
-        """Fields of the model that a context must have."""
+        """Fields of a context."""
         return self._context.names
 
     @property
@@ -160,15 +161,15 @@ class ItemIndex:
 
     @property
     def error(self) -> ScoreError:
-        """How far scores can be, and were found to be, from the exact ones."""
+        """Bound and measurement of the error of scores."""
         return self._catalog.meter.error
 
     def matrix(self) -> tuple[Array, Float32, Float32]:
-        """Ids, vectors of shape (n, length) and offsets of all items, by ascending id: for engines from elsewhere."""
+        """Ids, vectors of shape (n, length) and offsets of all items, by ascending id, for other search engines."""
         store, ids = self._catalog.store, self._catalog.ids
-        rows = store.used()
-        rows = rows[np.argsort(ids.order(rows))]
-        return ids.names(rows), store.vectors(rows), store.offsets[rows]
+        positions = store.used()
+        positions = positions[np.argsort(ids.order(positions))]
+        return ids.names(positions), store.vectors(positions), store.offsets[positions]
 
     # Search
 
@@ -182,28 +183,28 @@ class ItemIndex:
         group: str | Sequence[str] | None = None,
         threads: int = 1,
     ) -> tuple[Array, Float32]:
-        """Ids and scores of the best items for a context, best first; equal scores by id, ascending.
+        """Find the best items for a context, best first; equal scores are ordered by ascending id.
 
         Parameters
         ----------
         context : dict of values, or table
-            One value for each field of the context (None is a missing value, a list belongs to a multi-valued field),
-            or a table with a row per context. Other columns are ignored.
+            One value for each field of the context (None for a missing value, a list for a multi-valued field), or a
+            table with a row per context. Other columns are ignored.
         k : int
-            How many items; fewer are returned where there are not so many.
+            Number of items. Fewer are returned if there are not enough.
         allowed : sequence of ids, optional
-            Only these can be found. Ids that the index does not have are ignored, here and in `excluded`.
+            Search these items only. Ids that the index does not have are ignored, here and in `excluded`.
         excluded : sequence of ids, optional
-            These cannot be found.
+            Do not return these items.
         group : str or sequence of str, optional
-            Only items of these groups can be found.
+            Search items of these groups only.
         threads : int
-            Parts of the catalog that are searched at the same time. The result does not depend on it.
+            Number of threads. Does not change the result.
 
         Returns
         -------
         ids, scores : arrays
-            Of shape (k,) for a dict or a table of one row, and (contexts, k) for a table of several.
+            Shape (k,) for a dict or a table with one row, (contexts, k) for a table with several.
 
         Examples
         --------
@@ -228,80 +229,80 @@ class ItemIndex:
         return (ids[0], scores[0]) if len(queries) == 1 else (ids, scores)
 
     def encode_context(self, context: object) -> Slots:
-        """Slots of the context's fields, from a dict of values or a table."""
+        """Encode the fields of contexts, given a dict of values or a table."""
         return self._context.encode_any(context)
 
     def queries(self, slots: Slots) -> tuple[Float32, Float32]:
-        """Vectors of encoded contexts, and what their own fields add to all scores."""
+        """Vectors of encoded contexts, and the constants that they add to all scores."""
         sides = [self._split.context_side(slots[at : at + BLOCK]) for at in range(0, len(slots), BLOCK)]
         vectors = np.concatenate([np.zeros((0, self.length)), *(side.vectors for side in sides)])
-        own = np.concatenate([np.zeros(0), *(side.own for side in sides)]) + self._split.bias
-        check_finite(vectors, own, "a context")
-        return vectors.astype(np.float32), own.astype(np.float32)
+        constants = np.concatenate([np.zeros(0), *(side.own for side in sides)]) + self._split.bias
+        check_finite(vectors, constants, "a context")
+        return vectors.astype(np.float32), constants.astype(np.float32)
 
-    def _filter(self, allowed: object, excluded: object, group: object) -> tuple[Filter, Rows | None]:
-        """Which rows may be found, and the panels where they are (None: all)."""
+    def _filter(self, allowed: object, excluded: object, group: object) -> tuple[Filter, Positions | None]:
+        """Which positions may be found, and their panels (None: all)."""
         catalog = self._catalog
         keep, wanted, visit = np.zeros(0, np.uint8), np.zeros(0, np.uint8), None
         n = catalog.store.capacity
         if allowed is not None:
-            rows = catalog.known_rows(allowed, "allowed")
+            positions = catalog.known_positions(allowed, "allowed")
             keep = np.zeros(n, np.uint8)
-            keep[rows] = 1
-            visit = np.unique(rows // catalog.store.size)
+            keep[positions] = 1
+            visit = np.unique(positions // catalog.store.size)
         if excluded is not None:
             keep = np.ones(n, np.uint8) if allowed is None else keep
-            keep[catalog.known_rows(excluded, "excluded")] = 0
+            keep[catalog.known_positions(excluded, "excluded")] = 0
         if group is not None:
             if not catalog.has_groups:
-                raise ValueError("the index has no groups; give some when it is built, such as groups='category'")
+                raise ValueError("the index has no groups; rebuild it with groups, such as groups='category'")
             wanted = catalog.groups.wanted(group)
         return Filter(keep, catalog.groups.codes, wanted), visit
 
-    def _ranked(self, found: list[tuple[Float32, Rows]], k: int) -> tuple[Array, Float32]:
+    def _ranked(self, found: list[tuple[Float32, Positions]], k: int) -> tuple[Array, Float32]:
         """Ids and scores of what was found, in order."""
         ids = self._catalog.ids
-        best = [np.lexsort((ids.order(rows), -scores))[:k] for scores, rows in found]
+        best = [np.lexsort((ids.order(positions), -scores))[:k] for scores, positions in found]
         n = len(best[0]) if best else k
         if any(len(part) != n for part in best):
-            raise ValueError("scores are not finite: the parameters of the model are not sound; fit it anew")
+            raise ValueError("scores are not finite: the model's parameters contain NaN or infinity; refit it")
         pairs = list(zip(found, best, strict=True))
         scores = np.concatenate([np.zeros(0, np.float32), *(scores[part] for (scores, _), part in pairs)])
-        rows = np.concatenate([np.zeros(0, np.int64), *(rows[part] for (_, rows), part in pairs)])
-        return ids.names(rows).reshape(len(found), n), scores.reshape(len(found), n)
+        positions = np.concatenate([np.zeros(0, np.int64), *(where[part] for (_, where), part in pairs)])
+        return ids.names(positions).reshape(len(found), n), scores.reshape(len(found), n)
 
     # Changes
 
     def add(self, items: object, ids: object = None, *, groups: object = None, threads: int | None = None) -> None:
-        """Add items; all of them, or none where one is in the index already.
+        """Add items; all of them, or none if one is already in the index.
 
         Parameters
         ----------
         items, ids, groups
-            As for the index; names of columns need not be given again.
+            As for the index. Column names default to those given to the index.
         threads : int, optional
-            All cores by default.
+            Number of threads. All cores by default.
         """
         catalog = self._catalog
-        source = catalog.part.open(items, "items")
+        source = catalog.item_subset.open(items, "items")
         catalog.commit(catalog.stage(source, ids, groups, threads), replace=False)
 
     def update(self, items: object, ids: object = None, *, groups: object = None, threads: int | None = None) -> None:
-        """Replace items that are in the index; all of them, or none where one is not there.
+        """Replace items of the index; all of them, or none if one is not in the index.
 
         Parameters
         ----------
         items, ids, groups
-            As for the index; names of columns need not be given again.
+            As for the index. Column names default to those given to the index.
         threads : int, optional
-            All cores by default.
+            Number of threads. All cores by default.
         """
         catalog = self._catalog
-        source = catalog.part.open(items, "items")
+        source = catalog.item_subset.open(items, "items")
         catalog.commit(catalog.stage(source, ids, groups, threads), replace=True)
 
     def remove(self, ids: object) -> None:
-        """Remove items; all of them, or none where one is not there.
+        """Remove items; all of them, or none if one is not in the index.
 
         Parameters
         ----------
@@ -310,15 +311,15 @@ class ItemIndex:
         """
         self._catalog.remove(ids)
 
-    # Files, and faster but not exact
+    # Files, and approximate search
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index, without the model, to one file; an existing file is replaced in one step, or not at all.
+        """Write the index, without the model, to one file. An existing file is replaced atomically.
 
         Parameters
         ----------
         path : path
-            Where to; the usual ending is ".sfi".
+            The file to write; the usual ending is ".sfi".
         """
         from splinefm.rank.file import save
 
@@ -326,17 +327,17 @@ class ItemIndex:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], fitted: Fitted, *, mmap: bool = True) -> Self:
-        """Read an index of a model.
+        """Read an index from a file.
 
         Parameters
         ----------
         path : path
-            A file that `save` wrote.
+            A file written by `save`.
         fitted : Fitted
-            The model that the index was made with.
+            The model that the index was built with.
         mmap : bool
-            Map the vectors into memory instead of reading them: they are read when they are first used, processes
-            share them, and their checksums are not verified. Changes to the index stay in memory.
+            Map the vectors into memory instead of reading them: they are read on first use, processes share them, and
+            their checksums are not verified. Changes to the index stay in memory.
 
         Raises
         ------
@@ -350,28 +351,21 @@ class ItemIndex:
         return index
 
     def approximate(self, **options: Any) -> ApproximateIndex:
-        """A faster index that may miss some of the best items; options as for `splinefm.ApproximateIndex`."""
+        """Make a faster index that may miss some of the best items; options as for `splinefm.ApproximateIndex`."""
         from splinefm.rank.approximate import ApproximateIndex
 
         return ApproximateIndex(self, **options)
 
 
 def _choose_form(form: str, dtype: str, split: Split, n_items: int | None) -> Form:
-    """What is stored of an item, given what the user wants."""
+    """The form to store items in."""
     if form == "effects":
         if dtype != "float32":
-            raise ValueError(f'form="effects" is for dtype="float32", got {dtype!r}; use form="vectors"')
+            raise ValueError(f'form="effects" needs dtype="float32", got {dtype!r}; use form="vectors"')
         if not split.is_linear:
             raise ValueError(
-                f'form="effects" needs vectors that are sums over features, but {split.model} multiplies several of '
-                'an item; use form="vectors"'
+                f'form="effects" needs vectors that are sums over features, but {split.model} multiplies several '
+                'features of an item; use form="vectors"'
             )
         return "effects"
     return "effects" if form == "auto" and dtype == "float32" and effects_pay(split, n_items) else "vectors"
-
-
-def check_fitted(fitted: object) -> Fitted:
-    """Raise unless it is a fitted model."""
-    if not isinstance(fitted, Fitted):
-        raise TypeError(f"fitted must be a sf.Fitted, got {type(fitted).__name__}; an estimator has one in fitted_")
-    return fitted

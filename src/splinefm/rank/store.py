@@ -1,4 +1,7 @@
-"""Items in the layout that the search reads (`cpp/rank`), with rows that come and go; and the search through them."""
+"""Storage of items in the layout that the search reads (`cpp/rank`), and the search itself.
+
+An item has a *position* in the store. Positions are reserved, written, published and released.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,28 @@ from splinefm.encode.slots import Slots
 
 FloatArray = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 Dtype = Literal["float32", "float16", "int8"]
 Form = Literal["vectors", "effects"]
 
-# Half floats are kept as their bits, as they are in files.
+# Half floats are stored as their bits, as in files.
 PANEL_TYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.uint16),
     "int8": np.dtype(np.int8),
 }
-# Columns of a panel: 16 kB a line in float32. Shorter lines are read more slowly, because each begins anew for the
-# prefetcher (10⁶ vectors of 80 numbers: 12.5 ms; with 1,024 columns 14.7, with 256 25; NumPy's `@` 16).
+# Columns of a panel: 16 kB per line in float32. Shorter lines are slower, because the prefetcher starts over at each
+# (10⁶ vectors of 80 numbers: 12.5 ms; with 1,024 columns 14.7 ms, with 256 25 ms; NumPy's `@` 16 ms).
 WIDEST = 4096
-STEP = 64  # columns are a multiple of it, as the search wants
-_SPARE = 2048  # rows with the k-th best score that a search keeps, at least
-_BATCH = 128  # queries that are answered in one pass, unless k is so large that this takes more room than
-_ROOM = 1 << 23
+STEP = 64  # the search needs a multiple of this number of columns
+_LEAST_TIES = 2048  # candidates beyond the best k for which a search has capacity, at least
+_BATCH = 128  # queries per pass, unless k is so large that they exceed the next limit
+_MOST_CANDIDATES = 1 << 23  # of all queries of a pass
 
 
 class Filter(NamedTuple):
-    """Which rows may be found: `keep[row]`, and `wanted[codes[row]]`; an empty array lets all pass."""
+    """Which positions may be found: `keep[position]` and `wanted[codes[position]]`; an empty array allows all."""
 
     keep: npt.NDArray[np.uint8]
     codes: npt.NDArray[np.int32]
@@ -41,15 +44,15 @@ class Filter(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Vectors as they are stored, their scales (int8 only), and what they stand for."""
+    """Vectors as they are stored, their scales (int8 only), and the decoded vectors."""
 
     codes: Array
     scales: Float32
-    meaning: FloatArray
+    decoded: FloatArray
 
 
 def pack(vectors: FloatArray, dtype: Dtype) -> Packed:
-    """Vectors in a storage type. In int8 each item has a scale of its own, so that it does not depend on the others.
+    """Convert vectors to a storage type. In int8, each item has a separate scale and does not depend on other items.
 
     Examples
     --------
@@ -66,14 +69,14 @@ def pack(vectors: FloatArray, dtype: Dtype) -> Packed:
 
 
 class Panels:
-    """A line of numbers for each row, as a column of a panel: number j is `values[row // size, j, row % size]`.
+    """Vectors by position, each a column of a panel: number j is `values[position // size, j, position % size]`.
 
     Parameters
     ----------
     length : int
-        Numbers in a line.
+        Length of a vector.
     dtype : dtype
-        Of the numbers.
+        Type of its numbers.
     """
 
     def __init__(self, length: int, dtype: npt.DTypeLike) -> None:
@@ -86,42 +89,42 @@ class Panels:
 
     @property
     def capacity(self) -> int:
-        """Rows for which there is room."""
+        """Number of positions for which memory is allocated."""
         return int(self.values.shape[0] * self.values.shape[2])
 
     def resize(self, capacity: int) -> None:
-        """Room for so many rows or some more, and not less than there is."""
+        """Grow to at least this capacity."""
         n_old, length, old_size = self.values.shape
         size = min(WIDEST, -(-capacity // STEP) * STEP)
         values = np.zeros((-(-capacity // size), length, size), self.values.dtype)
         if size == old_size:
             values[:n_old] = self.values
-        else:  # a single panel, which becomes wider
+        else:  # a single panel, which gets wider
             values[:n_old, :, :old_size] = self.values
         self.values = values
 
-    def write(self, rows: Rows, lines: Array) -> None:
-        """Replace the lines of rows."""
-        panel, column = np.divmod(rows, self.size)
-        self.values[panel, :, column] = lines
+    def write(self, positions: Positions, vectors: Array) -> None:
+        """Replace the vectors at positions."""
+        panel, column = np.divmod(positions, self.size)
+        self.values[panel, :, column] = vectors
 
-    def read(self, rows: Rows) -> Array:
-        """The lines of rows, shape (n, length)."""
-        panel, column = np.divmod(rows, self.size)
+    def read(self, positions: Positions) -> Array:
+        """The vectors at positions, shape (n, length)."""
+        panel, column = np.divmod(positions, self.size)
         return np.ascontiguousarray(self.values[panel, :, column])
 
 
 class Store:
-    """Items by row; rows are reserved, written, published and released.
+    """Items by position.
 
-    What is not published has the offset -inf and is never found, so that a change that fails half-way leaves nothing.
-    How items are written, and with what a request is compared, is up to the form: `Vectors`, or `Effects` in
-    `ranking_effects`.
+    An item that is not published has the offset -inf and is never found, so a change that fails halfway has no effect.
+    The form decides how items are written and what a request is compared with: `VectorStore`, or `EffectStore` in
+    `splinefm.rank.effects`.
 
     Parameters
     ----------
     panels : tuple of Panels
-        What an item has, apart from its offset; all are resized together.
+        The data of the items apart from their offsets; all are resized together.
     """
 
     form: ClassVar[Form]
@@ -130,7 +133,7 @@ class Store:
     def __init__(self, *panels: Panels) -> None:
         self._panels = panels
         self.offsets = np.zeros(0, np.float32)
-        self.n_rows = 0  # rows that were ever reserved
+        self.n_positions = 0  # number of positions that were ever reserved
         self.free: list[int] = []
 
     @property
@@ -140,41 +143,41 @@ class Store:
 
     @property
     def capacity(self) -> int:
-        """Rows for which there is room."""
+        """Number of positions for which memory is allocated."""
         return self._panels[0].capacity
 
     @property
     def n_panels(self) -> int:
-        """Panels with rows that were ever reserved."""
-        return -(-self.n_rows // self.size)
+        """Number of panels with positions that were ever reserved."""
+        return -(-self.n_positions // self.size)
 
-    def used(self) -> Rows:
-        """Rows that are published."""
-        return np.flatnonzero(self.offsets[: self.n_rows] > -np.inf)
+    def used(self) -> Positions:
+        """Published positions."""
+        return np.flatnonzero(self.offsets[: self.n_positions] > -np.inf)
 
-    def make_room(self, n: int) -> None:
-        """Room for n more rows, exactly: for a catalog that is not going to grow soon."""
-        missing = self.n_rows - len(self.free) + n - self.capacity
+    def ensure_capacity(self, n: int) -> None:
+        """Allocate memory for exactly n more positions, for a catalog that is not expected to grow soon."""
+        missing = self.n_positions - len(self.free) + n - self.capacity
         if missing > 0:
             self._resize(self.capacity + missing)
 
-    def reserve(self, n: int) -> Rows:
-        """n rows that are not in use; the room doubles when there are not enough."""
-        again = [self.free.pop() for _ in range(min(n, len(self.free)))]
-        fresh = n - len(again)
-        if self.n_rows + fresh > self.capacity:
-            self._resize(max(self.n_rows + fresh, 2 * self.capacity))
-        self.n_rows += fresh
-        return np.concatenate([np.array(again, np.int64), np.arange(self.n_rows - fresh, self.n_rows)])
+    def reserve(self, n: int) -> Positions:
+        """Reserve n unused positions; the capacity doubles if there are not enough."""
+        reused = [self.free.pop() for _ in range(min(n, len(self.free)))]
+        fresh = n - len(reused)
+        if self.n_positions + fresh > self.capacity:
+            self._resize(max(self.n_positions + fresh, 2 * self.capacity))
+        self.n_positions += fresh
+        return np.concatenate([np.array(reused, np.int64), np.arange(self.n_positions - fresh, self.n_positions)])
 
-    def publish(self, rows: Rows, offsets: Float32) -> None:
-        """Let written rows be found."""
-        self.offsets[rows] = offsets
+    def publish(self, positions: Positions, offsets: Float32) -> None:
+        """Make written items visible to searches."""
+        self.offsets[positions] = offsets
 
-    def release(self, rows: Rows) -> None:
-        """Take rows out of use."""
-        self.offsets[rows] = -np.inf
-        self.free.extend(rows.tolist())
+    def release(self, positions: Positions) -> None:
+        """Return positions to the pool of free ones."""
+        self.offsets[positions] = -np.inf
+        self.free.extend(positions.tolist())
 
     def _resize(self, capacity: int) -> None:
         for panels in self._panels:
@@ -182,67 +185,67 @@ class Store:
         added = self.capacity - len(self.offsets)
         self.offsets = np.concatenate([self.offsets, np.full(added, -np.inf, np.float32)])
 
-    # Up to the form
+    # Depends on the form
 
     def pack(self, slots: Slots, vectors: FloatArray) -> Any:
-        """Items as they are stored, from their slots and exact vectors."""
+        """Convert items to their stored form, given their slots and exact vectors."""
         raise NotImplementedError
 
     def join(self, parts: list[Any]) -> Any:
-        """The items of several parts, which `pack` gave."""
+        """Concatenate results of `pack`."""
         raise NotImplementedError
 
-    def write(self, rows: Rows, packed: Any) -> None:
-        """Put packed items into reserved rows."""
+    def write(self, positions: Positions, packed: Any) -> None:
+        """Write packed items to reserved positions."""
         raise NotImplementedError
 
-    def vectors(self, rows: Rows) -> Float32:
-        """The vectors that rows stand for."""
+    def vectors(self, positions: Positions) -> Float32:
+        """The decoded vectors at positions."""
         raise NotImplementedError
 
-    def _items(self) -> TopK:
-        """The items as they are now, to be searched."""
+    def _kernel(self) -> TopK:
+        """The search kernel over the current items."""
         raise NotImplementedError
 
     def _requests(self, queries: Float32) -> Float32:
-        """What items are compared with, for the vectors of one context or several."""
+        """What items are compared with, for the vectors of one or several contexts."""
         raise NotImplementedError
 
     def _batch(self, k: int) -> int:
-        """How many contexts are answered in one pass at most."""
+        """Maximum number of contexts per pass."""
         raise NotImplementedError
 
     @property
-    def n_kernel_rows(self) -> int:
-        """Rows that a search looks at; those up to the next multiple of STEP exist and have the offset -inf."""
-        return -(-self.n_rows // STEP) * STEP
+    def n_padded(self) -> int:
+        """Number of positions that a search reads, a multiple of STEP; those beyond the last have the offset -inf."""
+        return -(-self.n_positions // STEP) * STEP
 
     def search(
-        self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Rows | None, threads: int
-    ) -> list[tuple[Float32, Rows]]:
-        """For each query the scores and rows of at least the best k, with all rows as good as the k-th; in no order."""
-        items, room, step = self._items(), self._room(k), self._batch(k)
+        self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Positions | None, threads: int
+    ) -> list[tuple[Float32, Positions]]:
+        """For each query, scores and positions of the best k items and all ties of the k-th, in no order."""
+        kernel, capacity, step = self._kernel(), self._candidate_capacity(k), self._batch(k)
         panels = np.arange(self.n_panels) if visit is None else visit
-        found: list[tuple[Float32, Rows]] = []
+        found: list[tuple[Float32, Positions]] = []
         for at in range(0, len(queries), step):
             requests, part = self._requests(queries[at : at + step]), constants[at : at + step]
-            found += items.search(requests, part, k, room, panels, *only, threads)
+            found += kernel.search(requests, part, k, capacity, panels, *only, threads)
         return found
 
-    def _room(self, k: int) -> int:
-        """Rows that a search keeps at a time."""
-        return k + min(self.capacity, max(k, _SPARE)) + 1
+    def _candidate_capacity(self, k: int) -> int:
+        """Number of candidates that a search keeps at a time."""
+        return k + min(self.capacity, max(k, _LEAST_TIES)) + 1
 
 
-class Vectors(Store):
-    """A vector for each item; scores are products with the vector of a context.
+class VectorStore(Store):
+    """Stores the vector of each item; a score is its product with the vector of a context.
 
     Parameters
     ----------
     length : int
-        Numbers in a vector.
+        Length of a vector.
     dtype : {"float32", "float16", "int8"}
-        How they are stored.
+        Storage type.
     """
 
     form = "vectors"
@@ -254,28 +257,28 @@ class Vectors(Store):
         self.scales = np.zeros(0, np.float32)
 
     def pack(self, slots: Slots, vectors: FloatArray) -> Packed:
-        """Vectors in the storage type."""
+        """Convert vectors to the storage type."""
         return pack(vectors, self.dtype)
 
     def join(self, parts: list[Packed]) -> Packed:
-        """The items of several parts; what they stand for is no longer needed."""
+        """Concatenate packed items; the decoded vectors are no longer needed."""
         codes, scales = (np.concatenate([part[i] for part in parts]) for i in range(2))
         return Packed(codes, scales, np.zeros((0, 0)))
 
-    def write(self, rows: Rows, packed: Packed) -> None:
-        """Put vectors into reserved rows."""
-        self.panels.write(rows, packed.codes)
+    def write(self, positions: Positions, packed: Packed) -> None:
+        """Write vectors to reserved positions."""
+        self.panels.write(positions, packed.codes)
         if self.dtype == "int8":
-            self.scales[rows] = packed.scales
+            self.scales[positions] = packed.scales
 
-    def vectors(self, rows: Rows) -> Float32:
-        """What the vectors of rows stand for."""
-        out = np.empty((len(rows), self.length), np.float32)
-        for at in range(0, len(rows), WIDEST):
+    def vectors(self, positions: Positions) -> Float32:
+        """The decoded vectors at positions."""
+        out = np.empty((len(positions), self.length), np.float32)
+        for at in range(0, len(positions), WIDEST):
             part = slice(at, at + WIDEST)
-            codes = self.panels.read(rows[part])
+            codes = self.panels.read(positions[part])
             if self.dtype == "int8":
-                out[part] = codes * self.scales[rows[part]][:, None]
+                out[part] = codes * self.scales[positions[part]][:, None]
             else:
                 out[part] = codes.view(self.dtype)
         return out
@@ -286,11 +289,11 @@ class Vectors(Store):
             added = self.capacity - len(self.scales)
             self.scales = np.concatenate([self.scales, np.zeros(added, np.float32)])
 
-    def _items(self) -> TopK:
-        return TopK.vectors(self.panels.values, self.scales, self.offsets, self.n_kernel_rows)
+    def _kernel(self) -> TopK:
+        return TopK.vectors(self.panels.values, self.scales, self.offsets, self.n_padded)
 
     def _requests(self, queries: Float32) -> Float32:
         return queries
 
     def _batch(self, k: int) -> int:
-        return max(2, min(_BATCH, _ROOM // self._room(k)))
+        return max(2, min(_BATCH, _MOST_CANDIDATES // self._candidate_capacity(k)))

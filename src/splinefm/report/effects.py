@@ -1,4 +1,4 @@
-"""What the fields of a model do on a sample: importance, average curves and surfaces, and why rows are as they are."""
+"""Effects of the fields on a sample: importance, average curves and surfaces, and explanations of example rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.columns import one_array
@@ -22,7 +22,6 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
-from splinefm.model.family import HigherOrderFM
 from splinefm.report.survey import Survey
 from splinefm.view.curves import Curve
 from splinefm.view.segment import segment
@@ -42,24 +41,24 @@ from splinefm.view.values import (
 
 MOST_CURVES, MOST_SURFACES, MOST_PAIRS = 12, 6, 20
 _GRID, _SIDE, _CATEGORIES, _SIDE_CATEGORIES = 101, 21, 50, 20
-_EFFECTS = 1 << 24  # numbers that the effects of all rows and pairs may take
-_FEW_ROWS = 500  # where every value of a grid takes a prediction of all rows
+_EFFECTS = 1 << 24  # maximum number of effects, over all rows and pairs
+_FEW_ROWS = 500  # if every value of a grid takes a prediction of all rows
 
 FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """The model along one field or two, on average over the others.
+    """The model along one or two fields, averaged over the others.
 
     Parameters
     ----------
     names : list of str
         The fields.
     view : Curve, Bars or Surface, optional
-        In closed form. None where there is none: then `values` is all that is known.
+        The closed form; None if there is none.
     values : dict
-        On a grid, as plain lists.
+        Values on a grid, as plain lists.
     """
 
     names: list[str]
@@ -69,22 +68,22 @@ class Effect:
 
 @dataclass(frozen=True)
 class Example:
-    """A row, and what its fields add to its score.
+    """A row, and the contributions of its fields to the score.
 
     Parameters
     ----------
     title : str
         Why this row was chosen.
     row : int
-        Its place in the data, from 0.
+        Its number in the data, from 0.
     prediction : float
-        What the model says.
+        The prediction.
     target : float, optional
-        What was measured.
+        The true value.
     values : dict of str to str
-        Its values in words.
+        Its values as text.
     shapley : dict of str to float
-        Shapley values; empty where there are none.
+        Shapley values; empty if not available.
     """
 
     title: str
@@ -97,24 +96,24 @@ class Example:
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """What the fields do.
+    """The effects of all fields.
 
     Parameters
     ----------
     unit : str
         The unit of importance and Shapley values.
     importance : Importance, optional
-        In that unit; None where there is none, and `reason` says why.
+        In that unit; None if not available, see `reason`.
     importance_rows : int
-        Rows that it was measured on.
+        Number of rows that it was measured on.
     base : float, optional
-        Where Shapley values start: the mean score, or the mean prediction where the unit is that of the target.
+        The base value of the Shapley values: the mean score, or the mean prediction if the unit is that of the target.
     curves, surfaces : list of Effect
-        Of the most important fields and pairs.
+        Effects of the most important fields and pairs.
     examples : list of Example
         Some rows.
     reason : str
-        Why something is not available; empty if all is.
+        Why something is not available; empty if everything is.
     """
 
     unit: str
@@ -127,7 +126,7 @@ class Effects:
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, dicts, strings and numbers."""
+        """Convert to plain lists, dicts, strings and numbers."""
         return {
             "unit": self.unit,
             "importance": None if self.importance is None else _importance_dict(self.importance, self.importance_rows),
@@ -140,16 +139,16 @@ class Effects:
 
 
 def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int | None, progress: Progress) -> Effects:
-    """Explain a sample, with itself as the background."""
+    """Explain a sample, with the sample itself as the background."""
     sample = found.sample
     progress.begin("encoding the sample")
     slots = fitted.encoder.encode(sample, threads=threads)
     unit, scale = _unit(fitted.loss)
-    if isinstance(fitted.model, HigherOrderFM):
+    if not fitted.model.pairwise:
         curves = _ranked_by_spread(fitted, sample, progress)
         reason = (
-            "This model is a HigherOrderFM: its score has products of more than two fields. Importance, pairs and "
-            "Shapley values have no closed form for it and are not available; the other models have them."
+            "This model is a HigherOrderFM: its score has products of more than two fields, so importance, pairs and "
+            "Shapley values have no closed form and are not available. All other models have them."
         )
         examples = _examples(fitted, found, slots, target, None, scale)
         return Effects(unit, None, 0, None, curves, [], examples, reason)
@@ -177,14 +176,14 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
 
 
 def _unit(loss: Loss) -> tuple[str, float]:
-    """The unit in which effects are told, and what a unit of the score is in it."""
+    """The unit of the effects, and the size of one unit of the score in it."""
     if loss.name == "squared":
         return "units of the target", loss.scale
     return ("log-odds", 1.0) if loss.name == "logistic" else ("log of the rate", 1.0)
 
 
 def _spread_out(n: int, most: int) -> npt.NDArray[np.intp]:
-    """At most so many of n rows, from the first to the last: data may be sorted."""
+    """At most `most` of n rows, evenly spaced, since data may be sorted."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.intp))
 
 
@@ -204,7 +203,7 @@ def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background |
     except ValueError:  # reduction="identity" somewhere: no closed form
         return Effect([name], None, _values_on_grid(fitted, name, sample, background))
     if background is not None:
-        # A view takes fields as independent of each other, which for a quadratic model moves it up or down only.
+        # A view treats fields as independent of each other, which only shifts the curve of a quadratic model.
         one = field_column(fitted, sample, name).slice(0, 1)
         level = partial_dependence(fitted, name, one, background)[0] - view(one)[0]
         view = replace(view, intercept=view.intercept + level)
@@ -220,11 +219,11 @@ def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Bac
     rows = sample.take(pa.array(_spread_out(sample.num_rows, _FEW_ROWS)))
     along: dict[str, Any] = {}
     if isinstance(item, Numerical):
-        along["x"] = places = side_grid(fitted, name, _GRID, _CATEGORIES, column_values(fitted, sample, name))
+        along["x"] = points = side_grid(fitted, name, _GRID, _CATEGORIES, column_values(fitted, sample, name))
     else:
-        places, counts = category_counts(fitted, name, _CATEGORIES)
-        along |= {"categories": places, "training_counts": counts}
-    grid = [[place] for place in places] if isinstance(item, MultiValued) else places
+        points, counts = category_counts(fitted, name, _CATEGORIES)
+        along |= {"categories": points, "training_counts": counts}
+    grid = [[point] for point in points] if isinstance(item, MultiValued) else points
     scores = partial_dependence(fitted, name, grid, rows if background is None else background)
     return {
         "along": [name],
@@ -236,7 +235,7 @@ def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Bac
 
 
 def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> list[Effect]:
-    """The curves of the fields that move the score most, on average over the others, on the sample."""
+    """The curves of the fields whose average curve varies most on the sample."""
     rows = sample.take(pa.array(_spread_out(sample.num_rows, 4 * _FEW_ROWS)))
     names = fitted.encoder.schema.names
     curves = list(_each(names, "curves", lambda name: _curve(fitted, name, rows, None), progress))
@@ -250,7 +249,7 @@ def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> l
 
 
 def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect | None:
-    """The mean score of the sample with two fields set to values; None where there is no closed form."""
+    """The mean score of the sample with two fields set to values; None without a closed form."""
     pair = _sides(fitted, pair)
     try:
         surface: Any = segment(fitted, {}, pair, rest="mean", background=sample)
@@ -269,7 +268,7 @@ def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect 
 
 
 def _sides(fitted: Fitted, pair: tuple[str, str]) -> tuple[str, str]:
-    """The pair in the order in which a picture has room for names: the longer ones at the side, not below."""
+    """Order a pair so that the field with longer names is on the y axis, where they fit better."""
 
     def length(name: str) -> int:
         item = fitted.encoder.schema[name]
@@ -286,7 +285,7 @@ def _sides(fitted: Fitted, pair: tuple[str, str]) -> tuple[str, str]:
 def _examples(
     fitted: Fitted, found: Survey, slots: Slots, target: str | None, background: Background | None, scale: float
 ) -> list[Example]:
-    """Some rows that differ, with their Shapley values."""
+    """Some diverse rows, with their Shapley values."""
     p = fitted.predict(slots)
     y = None if target is None else as_targets(one_array(found.sample[target]), target, fitted.classes)
     chosen = _chosen(p, y)
@@ -300,7 +299,7 @@ def _examples(
             int(found.numbers[row]),
             float(p[row]),
             None if y is None else float(y[row]),
-            {item.name: _words(values[i][item.column]) for item in schema},
+            {item.name: _text(values[i][item.column]) for item in schema},
             {} if shapley is None else dict(zip(schema.names, shapley[i].tolist(), strict=True)),
         )
         for i, (row, title) in enumerate(chosen.items())
@@ -308,20 +307,20 @@ def _examples(
 
 
 def _chosen(p: FloatArray, y: FloatArray | None) -> dict[int, str]:
-    """Rows and why they were chosen."""
+    """Rows and the reasons for choosing them."""
     order = np.argsort(p, kind="stable")
     wanted = [(order[0], "the lowest prediction"), (order[len(order) // 2], "the median prediction")]
     wanted.append((order[-1], "the highest prediction"))
     if y is not None:
-        wanted.append((np.argmin(p - y), "the prediction that is most below its target"))
-        wanted.append((np.argmax(p - y), "the prediction that is most above its target"))
+        wanted.append((np.argmin(p - y), "the largest underestimate"))
+        wanted.append((np.argmax(p - y), "the largest overestimate"))
     chosen: dict[int, str] = {}
     for row, title in wanted:
         chosen[int(row)] = f"{chosen[int(row)]}, and {title}" if int(row) in chosen else title
     return chosen
 
 
-def _words(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list):
         return text_of([str(part) for part in value]) or "(empty)"
     return text_of(value) if value is None or isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""`splinefm explain`: what a model does on a table, as facts and as one page."""
+"""What a model does on a table, as facts and as one page."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.container import check_destination, check_writable, replacing
 from splinefm.learn.description import describe_fields, describe_validation, predicted_thing
 from splinefm.learn.evaluation import Measured, measure
+from splinefm.learn.files.container import check_destination, check_writable, replacing
+from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.modelfile import load
 from splinefm.learn.progress import Progress, make_progress
 from splinefm.plots.draw.reports import calibration_bins
 from splinefm.plots.files import import_plots
 from splinefm.report.effects import Effects, find_effects
-from splinefm.report.survey import FEWEST_ROWS, NOTHING, Group, Survey, largest, survey
+from splinefm.report.survey import FEWEST_ROWS, NOTHING, RowGroup, Survey, largest, survey
 from splinefm.view.values import number_or_none, numbers
 
 PAGE = "index.html"
 CALIBRATION_BINS, MOST_GROUPS, MOST_BY_COLUMN = 10, 15, 100
-"""Bins of the prediction, groups that deviate, and groups of each column."""
+"""Number of prediction bins, and maximum number of deviating groups and of groups per column."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class ExplainRequest:
     model, data
         The model file and the table.
     out : Path, optional
-        The folder of the page; none is written without.
+        The folder of the page. Without it, no page is written.
     target, weight : str, optional
         Columns of the table.
     sample : int
-        Rows to explain, at most.
+        Maximum number of rows to explain.
     threads : int, optional
         All cores by default.
     sep : str, optional
-        What separates the columns of CSV.
+        Column separator of CSV files.
     """
 
     model: Path
@@ -58,24 +58,24 @@ class ExplainRequest:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """All that the page tells.
+    """The content of the page.
 
     Parameters
     ----------
     request : ExplainRequest
-        What was asked for.
+        What the user asked for.
     fitted : Fitted
         The model.
     survey : Survey
-        What a pass over the data found.
+        The result of a pass over the data.
     effects : Effects
-        What the fields do.
+        The effects of the fields.
     metrics : list of Measured
         Empty without a target.
-    deviating : list of Group
+    deviating : list of RowGroup
         Groups of rows whose mean prediction and mean target differ most, in standard errors.
     n_groups : int
-        Groups that were compared.
+        Number of compared groups.
     """
 
     request: ExplainRequest
@@ -83,11 +83,11 @@ class Explanation:
     survey: Survey
     effects: Effects
     metrics: list[Measured]
-    deviating: list[Group]
+    deviating: list[RowGroup]
     n_groups: int
 
     def fields(self) -> list[dict[str, Any]]:
-        """A dict for each field."""
+        """One dict per field."""
         starved = self._starved()
         return [
             {**described, **_shares(self, f), "starved": starved.get(described["name"], 0)}
@@ -95,7 +95,7 @@ class Explanation:
         ]
 
     def calibration(self) -> dict[str, Any] | None:
-        """Means of predictions and targets by bins of the prediction, and groups that deviate; None without target."""
+        """Mean predictions and targets by prediction bin, and deviating groups; None without a target."""
         if self.survey.y is None:
             return None
         p = self.fitted.loss.predict(self.survey.scores)
@@ -109,7 +109,7 @@ class Explanation:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, dicts, strings and numbers."""
+        """Convert to plain lists, dicts, strings and numbers."""
         fitted, found = self.fitted, self.survey
         return {
             "model": {
@@ -150,7 +150,7 @@ class Explanation:
 
 
 def explain_file(request: ExplainRequest, verbose: bool = False) -> dict[str, Any]:
-    """Explain a model on a table; the facts, and the page if a folder is given."""
+    """Explain a model on a table: return the facts, and write the page if a folder is given."""
     begin = time.perf_counter()
     page = None if request.out is None else _check_out(request.out, request)
     with make_progress(verbose) as progress:
@@ -168,7 +168,7 @@ def explain_file(request: ExplainRequest, verbose: bool = False) -> dict[str, An
 
 
 def make_explanation(request: ExplainRequest, progress: Progress) -> Explanation:
-    """Everything that can be told, computed."""
+    """Compute everything that the page shows."""
     progress.begin("reading the model")
     fitted = load(request.model)
     found = survey(
@@ -185,13 +185,13 @@ def make_explanation(request: ExplainRequest, progress: Progress) -> Explanation
 
 
 def _check_out(out: Path, request: ExplainRequest) -> Path:
-    """The page to write; before the work, not after it."""
+    """The page to write; raise before the work, not after it, if it cannot be written."""
     if out.suffix.lower() in (".html", ".htm"):
-        raise ValueError(f"--out {str(out)!r} is the name of a page; give a folder, the page in it is {PAGE}")
+        raise ValueError(f"--out {str(out)!r} must be a folder; the page in it will be {PAGE}")
     if out.exists() and not out.is_dir():
-        raise NotADirectoryError(f"--out {str(out)!r} is a file; give the name of a folder")
+        raise NotADirectoryError(f"--out {str(out)!r} is a file; give a folder")
     if not out.exists() and not out.resolve().parent.is_dir():
-        raise FileNotFoundError(f"--out {str(out)!r}: there is no folder {str(out.resolve().parent)!r}; make it first")
+        raise FileNotFoundError(f"--out {str(out)!r}: no folder {str(out.resolve().parent)!r}; create it first")
     page = out / PAGE
     check_writable(page if out.exists() else out)
     refuse_overwriting(page, request.model, request.data)
@@ -214,7 +214,7 @@ def _shares(explanation: Explanation, f: int) -> dict[str, Any]:
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: RowGroup) -> dict[str, Any]:
     return {
         "column": group.column,
         "group": group.name,

@@ -1,4 +1,4 @@
-"""HTML that cannot be broken by what stands in it: text is escaped unless it is known to be HTML."""
+"""Safe HTML: text is escaped unless it is known to be HTML."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-# HTML has no place for control characters, UTF-8 none for halves of pairs, and what turns the direction of text would
-# turn the text behind it as well.
+# HTML does not allow control characters, UTF-8 does not allow lone surrogates, and marks that change the direction of
+# text would affect the text after them.
 _IMPOSSIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
-_TALL = 25  # rows beyond which a table scrolls by itself
+_TALL = 25  # a table with more rows scrolls separately
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -31,9 +31,10 @@ def escaped(text: object) -> Html:
 
 
 def tag(name: str, *children: object, **attributes: object) -> Html:
-    """An element; its children and the values of its attributes are escaped, unless they are HTML.
+    """An element; children and attribute values are escaped unless they are HTML.
 
-    A trailing underscore of an attribute is dropped, others become hyphens; None leaves it out, True names it only.
+    A trailing underscore of an attribute is dropped, others become hyphens. None omits the attribute, True writes its
+    name only.
 
     Examples
     --------
@@ -46,14 +47,14 @@ def tag(name: str, *children: object, **attributes: object) -> Html:
 
 
 def joined(parts: Iterable[object]) -> Html:
-    """Parts one after the other."""
+    """Concatenate parts."""
     return Html("".join(map(escaped, parts)))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, sortable: bool = False) -> Html:
     """A table; columns whose name begins with ">" hold numbers.
 
-    A cell may be a pair of what is shown and the number that it is sorted by.
+    A cell may be a pair: the text to show and the number to sort by.
 
     Examples
     --------
@@ -72,8 +73,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, sortable:
     ]
     rows = list(rows)
     body = [tag("tr", *(_cell(cell, kind) for cell, kind in zip(row, classes, strict=True))) for row in rows]
-    whole = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body), class_="sortable" if sortable else None)
-    return tag("div", whole, class_="scroll tall" if len(rows) > _TALL else "scroll", tabindex="0")
+    element = tag(
+        "table", tag("thead", tag("tr", *heads)), tag("tbody", *body), class_="sortable" if sortable else None
+    )
+    return tag("div", element, class_="scroll tall" if len(rows) > _TALL else "scroll", tabindex="0")
 
 
 def _cell(cell: object, kind: str | None) -> Html:

@@ -1,4 +1,4 @@
-"""Sections of the page about the model: overview, fields, importance, curves, surfaces."""
+"""Sections about the model: overview, fields, importance, curves, surfaces."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from splinefm._wording import number
 from splinefm.learn.description import describe_validation
 from splinefm.report.markup import Html, joined, table, tag
 from splinefm.report.parts import Section, make_figure, make_tiles, named, percent_text, prediction_text, short
-from splinefm.report.pictures import MOST_BARS, Pictures
-from splinefm.view.values import place_text
+from splinefm.report.plots import MOST_BARS, PagePlots
+from splinefm.view.values import extremum_text
 
 if TYPE_CHECKING:
     from splinefm.report.effects import Effect
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 MOST_FIELDS = 500
 
 
-def overview_section(explanation: Explanation, pictures: Pictures) -> Section:
+def overview_section(explanation: Explanation, plots: PagePlots) -> Section:
     """Sizes, metrics and training."""
     fitted, found = explanation.fitted, explanation.survey
     tiles = [(f"{found.n_rows:,}", "rows of data"), (f"{len(fitted.encoder.fields):,}", "fields")]
     tiles += [(f"{fitted.encoder.n_rows:,}", "rows the model was fitted to")]
     tiles += [(f"{sum(values.size for values in fitted.params.values()):,}", "parameters")]
     parts = [make_tiles(tiles), _metrics(explanation)]
-    history = pictures.history()
+    history = plots.history()
     if history is not None:
         best = describe_validation(fitted)
         text = f"Training: {best['epochs']} epoch{'s' if best['epochs'] > 1 else ''}" + (
-            f"; epoch {best['best_epoch']} was best on rows held out, with {best['metric']} {number(best['value'])}."
+            f"; epoch {best['best_epoch']} was best on held-out rows, with {best['metric']} {number(best['value'])}."
             if best["metric"] is not None
-            else ", without rows held out."
+            else ", without held-out rows."
         )
         parts.append(tag("div", make_figure(history, text), class_="card"))
     return Section("overview", "Overview", joined(parts))
@@ -40,10 +40,8 @@ def overview_section(explanation: Explanation, pictures: Pictures) -> Section:
 def _metrics(explanation: Explanation) -> Html:
     if not explanation.metrics:
         others = explanation.survey.other_columns
-        hint = f" The table has columns that are no fields: {', '.join(map(short, others[:8]))}." if others else ""
-        return tag(
-            "p", f"No target was given, so nothing is measured here: --target COLUMN adds it.{hint}", class_="note"
-        )
+        hint = f" Columns that are not fields: {', '.join(map(short, others[:8]))}." if others else ""
+        return tag("p", f"No target was given. Add --target COLUMN to measure the model.{hint}", class_="note")
     tiles = [
         (number(metric.value, ".4g"), tag("span", metric.name, title=metric.meaning)) for metric in explanation.metrics
     ]
@@ -54,8 +52,8 @@ def _metrics(explanation: Explanation) -> Html:
     return joined([head, make_tiles(tiles), meanings])
 
 
-def fields_section(explanation: Explanation, pictures: Pictures) -> Section:
-    """A line for every field."""
+def fields_section(explanation: Explanation, plots: PagePlots) -> Section:
+    """One line per field."""
     described = explanation.fields()
     rows = [
         [
@@ -73,8 +71,8 @@ def fields_section(explanation: Explanation, pictures: Pictures) -> Section:
     note = tag("p", f"{more:,} more fields are not listed; --json has them.", class_="small") if more > 0 else ""
     lead = tag(
         "p",
-        "How each column enters the model. A basis function is starved where it saw less than a tenth of the training "
-        "rows that an even spread would give it: what the model says there rests on little.",
+        "How each column enters the model. A basis function is starved if it saw less than a tenth of the training "
+        "rows that an even spread would give it. Predictions there rely on few rows.",
         class_="lead",
     )
     return Section(
@@ -96,7 +94,7 @@ def _remarks(one: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def importance_section(explanation: Explanation, pictures: Pictures) -> Section:
+def importance_section(explanation: Explanation, plots: PagePlots) -> Section:
     """Which fields and pairs matter."""
     effects = explanation.effects
     if effects.importance is None:
@@ -115,53 +113,54 @@ def importance_section(explanation: Explanation, pictures: Pictures) -> Section:
     lead = tag(
         "p",
         f"In {effects.unit}, on {facts['rows']:,} rows. The mean absolute Shapley value is how far a field moves the "
-        "score of a row from the average, up or down; the main effect is the standard deviation of what it does on its "
-        "own. A field with a small main effect matters together with others.",
+        "score of a row from the average, up or down. The main effect is the standard deviation of the field's effect "
+        "alone. A field with a small main effect matters through its interactions.",
         class_="lead",
     )
     heads = ["Field", "", ">Mean |Shapley value|", ">Main effect"]
     parts = [lead, tag("div", table(heads, rows, sortable=True), class_="card")]
     if facts["pairs"]:
-        parts.append(_pairs(facts["pairs"], pictures))
+        parts.append(_pairs(facts["pairs"], plots))
     return Section("importance", "Importance", joined(parts))
 
 
-def _pairs(pairs: list[dict[str, Any]], pictures: Pictures) -> Html:
+def _pairs(pairs: list[dict[str, Any]], plots: PagePlots) -> Html:
     rows = [
         [named(pair["fields"][0]), named(pair["fields"][1]), (number(pair["effect"], ".3g"), pair["effect"])]
         for pair in pairs[:10]
     ]
     listed = tag("div", tag("h3", "Strongest pairs"), table(["Field", "and", ">Pair effect"], rows), class_="card")
-    text = "Standard deviation of what two fields add together, beyond what each does on its own."
-    matrix = tag("div", tag("h3", "Pairs of fields"), make_figure(pictures.pairs(), text), class_="card")
+    text = "Standard deviation of the joint effect of two fields, beyond the effect of each alone."
+    matrix = tag("div", tag("h3", "Pairs of fields"), make_figure(plots.pairs(), text), class_="card")
     return tag("div", matrix, listed, class_="grid")
 
 
-def curves_section(explanation: Explanation, pictures: Pictures) -> Section:
-    """A picture for each of the most important fields."""
+def curves_section(explanation: Explanation, plots: PagePlots) -> Section:
+    """One plot per field, for the most important fields."""
     effects = explanation.effects
     loss = explanation.fitted.loss
     cards = [
         tag(
             "div",
             tag("h3", named(effect.names[0])),
-            make_figure(picture, _curve_text(effect, explanation)),
+            make_figure(plot, _curve_text(effect, explanation)),
             class_="card",
         )
-        for effect, picture in zip(effects.curves, pictures.curves(), strict=True)
+        for effect, plot in zip(effects.curves, plots.curves(), strict=True)
     ]
     n_fields = len(explanation.fitted.encoder.fields)
     which = f"The {len(cards)} most important of {n_fields} fields. " if n_fields > len(cards) else ""
     how = (
-        "Each picture sets one field to a value in all rows and averages the score over the others"
+        "Each plot sets one field to a value in all rows and averages the score over the rows"
         if effects.importance is not None
-        else "Each picture averages the score over the other fields, taken as independent of each other"
+        else "Each plot averages the score over the other fields, assuming that they are independent"
     )
-    link = {"logistic": ", then turns it into a probability", "poisson": ", then turns it into a rate"}.get(
+    link = {"logistic": ", then converts it to a probability", "poisson": ", then converts it to a rate"}.get(
         loss.name, ""
     )
     lead = (
-        f"{which}{how}{link}. Gray bars below a curve: where the rows are. Marks beside it: special and missing values."
+        f"{which}{how}{link}. Gray bars below a curve show where the rows are, marks beside it special and missing "
+        "values."
     )
     return Section("curves", "Curves", joined([tag("p", lead, class_="lead"), tag("div", *cards, class_="grid")]))
 
@@ -169,7 +168,7 @@ def curves_section(explanation: Explanation, pictures: Pictures) -> Section:
 def _curve_text(effect: Effect, explanation: Explanation) -> str:
     values, fitted, loss = effect.values, explanation.fitted, explanation.fitted.loss
     ends = [
-        f"{word} {prediction_text(values[which]['prediction'], loss)} at {place_text(fitted, values, which, 3)}"
+        f"{word} {prediction_text(values[which]['prediction'], loss)} at {extremum_text(fitted, values, which, 3)}"
         for word, which in (("highest", "maximum"), ("lowest", "minimum"))
         if values.get(which)
     ]
@@ -187,8 +186,8 @@ def _curve_text(effect: Effect, explanation: Explanation) -> str:
     return text[:1].upper() + text[1:] + "." if text else ""
 
 
-def surfaces_section(explanation: Explanation, pictures: Pictures) -> Section:
-    """A picture for each of the strongest pairs."""
+def surfaces_section(explanation: Explanation, plots: PagePlots) -> Section:
+    """One plot per pair, for the strongest pairs."""
     effects = explanation.effects
     if effects.importance is None:
         return Section("surfaces", "Surfaces", tag("p", effects.reason, class_="note"))
@@ -196,16 +195,16 @@ def surfaces_section(explanation: Explanation, pictures: Pictures) -> Section:
         tag(
             "div",
             tag("h3", named(effect.names[0]), " × ", named(effect.names[1])),
-            make_figure(picture, "", "paper"),
+            make_figure(plot, "", "paper"),
             class_="card",
         )
-        for effect, picture in zip(effects.surfaces, pictures.surfaces(), strict=True)
+        for effect, plot in zip(effects.surfaces, plots.surfaces(), strict=True)
     ]
     if not cards:
-        return Section("surfaces", "Surfaces", tag("p", "There is no pair of fields that can be drawn.", class_="lead"))
+        return Section("surfaces", "Surfaces", tag("p", "There is no pair of fields to plot.", class_="lead"))
     lead = tag(
         "p",
-        "The strongest pairs, on average over the other fields. Dots are rows, where both are numerical.",
+        "The strongest pairs, averaged over the other fields. Dots are rows, if both fields are numerical.",
         class_="lead",
     )
     return Section("surfaces", "Surfaces", joined([lead, tag("div", *cards, class_="grid")]))

@@ -1,4 +1,4 @@
-"""The page of `splinefm explain`: one HTML file that needs nothing else."""
+"""The page of `splinefm explain`: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from splinefm.report.model import (
     surfaces_section,
 )
 from splinefm.report.parts import Section, short
-from splinefm.report.pictures import Pictures
+from splinefm.report.plots import PagePlots
 from splinefm.report.rows import calibration_section, rows_section
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ _SECTIONS = (
 
 
 def render(explanation: Explanation, progress: Progress) -> str:
-    """The whole page."""
-    pictures = Pictures(explanation, progress)
-    sections = [make(explanation, pictures) for make in _SECTIONS]
-    progress.begin("putting the page together")
+    """Render the page."""
+    plots = PagePlots(explanation, progress)
+    sections = [make(explanation, plots) for make in _SECTIONS]
+    progress.begin("assembling the page")
     template = (files("splinefm.report") / "page.html").read_text(encoding="utf-8")
     parts = {
         "policy": _policy(template),
@@ -49,16 +49,14 @@ def render(explanation: Explanation, progress: Progress) -> str:
         "header": _header(explanation),
         "navigation": _navigation(sections),
         "content": joined(_section(section) for section in sections),
-        "footer": tag(
-            "footer", "Made by splinefm. This file holds everything that it shows and asks nothing of the network."
-        ),
+        "footer": tag("footer", "Made by splinefm. This file is self-contained and loads nothing from the network."),
     }
-    # In one pass: what is put in is not looked at again.
+    # In one pass, so that inserted text is not expanded again.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
 
 def _policy(template: str) -> str:
-    """What a browser may do with the page: its own style, its own script, pictures inside of it, and nothing else."""
+    """The content security policy: inline style, this script, inline images, and nothing else."""
     script = template.split("<script>")[1].split("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
@@ -66,9 +64,9 @@ def _policy(template: str) -> str:
 
 def _header(explanation: Explanation) -> Html:
     found, target = explanation.survey, explanation.request.target
-    sampled = f", {found.sample.num_rows:,} of which, drawn at random, were explained" if _sampled(explanation) else ""
+    sampled = f"; a random sample of {found.sample.num_rows:,} is explained" if _sampled(explanation) else ""
     about = f"{_kind(explanation)} predicts the {predicted_thing(explanation.fitted)}."
-    data = f"Looked at on {found.n_rows:,} rows of {short(explanation.request.data)}{sampled}."
+    data = f"This report uses {found.n_rows:,} rows of {short(explanation.request.data)}{sampled}."
     title = "Model report" if target is None else f"Model report: {short(target)}"
     return tag("header", tag("h1", title), tag("p", f"{about} {data}"))
 

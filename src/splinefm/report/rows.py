@@ -1,4 +1,4 @@
-"""Sections of the page about rows of the data: calibration of groups, and single rows."""
+"""Sections about rows of the data: calibration of groups, and example rows."""
 
 from __future__ import annotations
 
@@ -8,32 +8,30 @@ from splinefm._wording import number
 from splinefm.learn.losses import Loss
 from splinefm.report.markup import Html, escaped, joined, table, tag
 from splinefm.report.parts import Section, make_figure, measured_text, named, prediction_text
-from splinefm.report.pictures import Pictures
+from splinefm.report.plots import PagePlots
 from splinefm.report.survey import FEWEST_ROWS, largest
 
 if TYPE_CHECKING:
     from splinefm.report.effects import Example
     from splinefm.report.explanation import Explanation
-    from splinefm.report.survey import Group
+    from splinefm.report.survey import RowGroup
 
 MOST_CONTRIBUTIONS, MOST_COLUMNS, MOST_BY_COLUMN, MOST_VALUES = 10, 50, 40, 30
 
 
-def calibration_section(explanation: Explanation, pictures: Pictures) -> Section:
-    """Predictions against targets, overall and for groups of rows."""
-    picture = pictures.calibration()
-    if picture is None:
-        text = "Calibration compares predictions with a target, and none was given: --target COLUMN adds it."
+def calibration_section(explanation: Explanation, plots: PagePlots) -> Section:
+    """Compare predictions with targets, overall and for groups of rows."""
+    plot = plots.calibration()
+    if plot is None:
+        text = "Calibration compares predictions with a target. Add --target COLUMN to see it."
         return Section("calibration", "Calibration", tag("p", text, class_="note"))
     loss = explanation.fitted.loss
-    text = (
-        "Rows in ten groups by their prediction: the mean prediction against the mean target, with intervals of 90 %."
-    )
+    text = "Rows in ten groups by prediction: mean target over mean prediction, with 90 % intervals."
     by_chance = 0.05 * explanation.n_groups
     lead = (
-        f"Groups of rows with similar values of one column, {explanation.n_groups:,} in all. A deviation is the mean "
-        f"prediction less the mean target, in standard errors; by chance alone, about {by_chance:.0f} groups would be "
-        "beyond 2."
+        f"Groups of rows with similar values of one column, {explanation.n_groups:,} in total. The deviation is the "
+        f"mean prediction minus the mean target, in standard errors. By chance alone, about {by_chance:.0f} groups "
+        "would be beyond 2."
     )
     heads = ["Column", "Values", ">Rows", ">Predicted", ">Measured", ">Error", ">Deviation"]
     rows = [[named(group.column), *_group(group, loss)] for group in explanation.deviating]
@@ -44,7 +42,7 @@ def calibration_section(explanation: Explanation, pictures: Pictures) -> Section
         table(heads, rows, sortable=True),
         class_="card",
     )
-    overall = tag("div", tag("h3", "By prediction"), make_figure(picture, text), class_="card")
+    overall = tag("div", tag("h3", "By prediction"), make_figure(plot, text), class_="card")
     groups = {tally.item.name: tally.groups() for tally in explanation.survey.tallies}
     worst = sorted(groups, key=lambda name: -abs(_worst(groups[name])))[:MOST_COLUMNS]
     by_column = [_by_column(name, groups[name], loss) for name in groups if name in worst]
@@ -55,7 +53,7 @@ def calibration_section(explanation: Explanation, pictures: Pictures) -> Section
     return Section("calibration", "Calibration", joined([overall, deviating, columns]))
 
 
-def _by_column(name: str, groups: list[Group], loss: Loss) -> Html:
+def _by_column(name: str, groups: list[RowGroup], loss: Loss) -> Html:
     kept = largest(groups, MOST_BY_COLUMN)
     heads = ["Values", ">Rows", ">Predicted", ">Measured", ">Error", ">Deviation"]
     more = f"The {len(kept)} largest of {len(groups):,} groups." if len(groups) > len(kept) else ""
@@ -64,12 +62,12 @@ def _by_column(name: str, groups: list[Group], loss: Loss) -> Html:
     return tag("details", summary, content, tag("p", more, class_="small") if more else "")
 
 
-def _worst(groups: list[Group]) -> float:
-    """The largest deviation of a group that has rows enough."""
+def _worst(groups: list[RowGroup]) -> float:
+    """The largest deviation of a group with enough rows."""
     return max((group.deviation for group in groups if group.rows >= FEWEST_ROWS), key=abs, default=0.0)
 
 
-def _group(group: Group, loss: Loss) -> list[object]:
+def _group(group: RowGroup, loss: Loss) -> list[object]:
     return [
         named(group.name),
         (f"{group.rows:,}", group.rows),
@@ -80,16 +78,16 @@ def _group(group: Group, loss: Loss) -> list[object]:
     ]
 
 
-def rows_section(explanation: Explanation, pictures: Pictures) -> Section:
-    """Some rows, and why they are predicted as they are."""
+def rows_section(explanation: Explanation, plots: PagePlots) -> Section:
+    """Some rows, and why they get their predictions."""
     effects = explanation.effects
     cards = [_example(example, explanation) for example in effects.examples]
     lead, kind = effects.reason, "note"
     if effects.importance is not None:
         kind = "lead"
         lead = (
-            f"Exact Shapley values in {effects.unit}: what each field adds to the average of all rows, "
-            f"{number(effects.base, '.4g')}, to make the score of the row."
+            f"Exact Shapley values in {effects.unit}: the contribution of each field to the difference between the "
+            f"score of the row and the average, {number(effects.base, '.4g')}."
         )
     return Section("rows", "Example rows", joined([tag("p", lead, class_=kind), tag("div", *cards, class_="grid")]))
 
@@ -111,7 +109,7 @@ def _example(example: Example, explanation: Explanation) -> Html:
     lines = [_contribution(named(name), example.values[name], example.shapley[name], top) for name in shown]
     lines += [_contribution(escaped(f"{len(rest)} others"), "", others, top)] if rest else []
     base, total = explanation.effects.base or 0.0, sum(example.shapley.values())
-    end = tag("p", f"Average {base:.4g}, together {total:+.4g}: {base + total:.4g}", class_="small total")
+    end = tag("p", f"Average {base:.4g}, contributions {total:+.4g}, score {base + total:.4g}", class_="small total")
     return tag("div", title, text, tag("div", *lines, class_="shapley"), end, class_="card")
 
 

@@ -1,4 +1,4 @@
-"""A random sample of the rows of a table, in one pass and in little memory."""
+"""A random sample of the rows of a table, in one pass and with little memory."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from splinefm.encode.tables.open import Table
+from splinefm.encode.tables.table import Table
 from splinefm.learn.progress import SILENT, Progress
 
 ROWS = 65_536
-"""Rows of a table that are in memory at a time."""
+"""Rows of a table in memory at a time."""
 
 
 class RowSample:
-    """Rows drawn at random, each equally likely, from batches that come one after the other.
+    """A uniform random sample of rows from a stream of batches.
 
-    The same batches give the same sample, in the order of the table; `numbers` are the places of its rows there.
+    The same batches give the same sample, in the order of the table; `numbers` are the row numbers in the table.
 
     Parameters
     ----------
     size : int
-        Rows to keep, at most.
+        Maximum number of rows to keep.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class RowSample:
         self._rows: pa.Table | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """The next rows: those with the smallest of all random keys are kept."""
+        """Add rows; those with the smallest random keys are kept."""
         numbers = np.append(self.numbers, np.arange(self.n_seen, self.n_seen + batch.num_rows))
         self.n_seen += batch.num_rows
         new = pa.Table.from_arrays([_plain(column) for column in batch.columns], names=batch.schema.names)
@@ -54,14 +54,14 @@ class RowSample:
         self._rows, self._keys, self.numbers = rows, keys, numbers
 
     def table(self) -> pa.Table:
-        """The rows that were kept."""
+        """The sampled rows."""
         if self._rows is None:
             raise ValueError("the table has no rows")
         return self._rows.combine_chunks()
 
 
 def read_sample(table: Table, names: Sequence[str], size: int, progress: Progress = SILENT) -> RowSample:
-    """A sample of some columns of a table.
+    """Sample rows of some columns of a table.
 
     Examples
     --------
@@ -78,5 +78,5 @@ def read_sample(table: Table, names: Sequence[str], size: int, progress: Progres
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Batches may have different dictionaries."""
+    """Decode dictionaries, which may differ between batches."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

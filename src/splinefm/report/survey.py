@@ -1,4 +1,4 @@
-"""One pass over the data that a model is explained on: a sample of the rows, and sums over groups of all of them."""
+"""One pass over the data that a model is explained on: a sample of the rows, and sums over groups of all rows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Field
 from splinefm.encode.tables.sources import open_data, require_columns
-from splinefm.learn.evaluation import _types as target_types
-from splinefm.learn.evaluation import _weights as sample_weights
+from splinefm.learn.evaluation import column_types
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import as_targets
+from splinefm.learn.labels import as_targets, as_weights
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
 from splinefm.report.samples import ROWS, RowSample
 from splinefm.view.formats import NUMBERS, axis_format
 
 FINE, MOST_CATEGORIES = 256, 1000
-"""Intervals of u, and frequent categories, that rows are first counted in."""
+"""Number of intervals of u, and of frequent categories, in which rows are counted first."""
 GROUPS, FEWEST_ROWS = 10, 20
-"""Groups of about the same size that the intervals of a numerical field are joined to; rows that make a group count."""
+"""Number of groups of similar size into which the intervals are merged; minimum rows of a group to be compared."""
 OTHERS, NOTHING = "(other categories)", "(no known category)"
 
 FloatArray = npt.NDArray[np.float64]
@@ -33,13 +32,13 @@ IntArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Group:
-    """Rows with similar values of one column: how many, and what was predicted and measured for them on average.
+class RowGroup:
+    """Rows with similar values of one column, with their mean prediction and mean target.
 
     Parameters
     ----------
     column, name : str
-        The column, and its values in words.
+        The column, and a description of its values.
     rows : int
         Number of rows.
     weight : float
@@ -47,7 +46,7 @@ class Group:
     predicted, measured : float
         Mean prediction and mean target; NaN without a target.
     deviation : float
-        Prediction less target in standard errors; 0 where nothing is known of it.
+        Prediction minus target in standard errors; 0 if unknown.
     """
 
     column: str
@@ -60,11 +59,11 @@ class Group:
 
     @property
     def error(self) -> float:
-        """Mean prediction / mean target - 1; NaN where the target is zero throughout."""
+        """Mean prediction / mean target - 1; NaN if the target is always zero."""
         return self.predicted / self.measured - 1.0 if self.measured else float("nan")
 
 
-class Tally:
+class FieldTally:
     """Sums over the rows that have the same category, token or interval of one field.
 
     Parameters
@@ -75,7 +74,7 @@ class Tally:
     Examples
     --------
     >>> from splinefm import Categorical
-    >>> tally = Tally(Categorical("c", vocabulary=["a", "b"]))
+    >>> tally = FieldTally(Categorical("c", vocabulary=["a", "b"]))
     >>> tally.add(pa.array(["a", "b", "a", None]), np.ones(4), np.full(4, 0.5), np.array([1.0, 0, 0, 1]), np.ones(4))
     >>> [(group.name, group.rows, group.measured) for group in tally.groups()]
     [('(missing)', 1, 1.0), ('a', 2, 0.5), ('b', 1, 0.0)]
@@ -84,35 +83,35 @@ class Tally:
     def __init__(self, item: Field) -> None:
         self.item = item
         if isinstance(item, Numerical):
-            self.tokens = item.row_names()[: item.n_tokens]
+            self.tokens = item.feature_names()[: item.n_tokens]
             others = [""] * FINE
         else:
             categories = item.vocabulary.names if item.vocabulary is not None else pa.array([], pa.large_string())
-            self.tokens = item.row_names()[: item.layout.n_features - len(categories)]
+            self.tokens = item.feature_names()[: item.layout.n_features - len(categories)]
             others = [*categories.slice(0, MOST_CATEGORIES).to_pylist(), OTHERS, NOTHING]
         self.names = [name if name.startswith("=") else f"({name})" for name in self.tokens] + others
         self.sums = np.zeros((5, len(self.names)))
         self.low, self.high = np.full(len(self.names), np.inf), np.full(len(self.names), -np.inf)
 
     def add(self, column: pa.Array, weight: FloatArray, p: FloatArray, y: FloatArray, variance: FloatArray) -> None:
-        """The next rows, with weights, predictions, targets (NaN if not known) and the variances of the latter."""
+        """Add rows with weights, predictions, targets (NaN if unknown) and the variances of the targets."""
         rows, code = self._codes(column)
         parts = (np.ones(len(weight)), weight, weight * p, weight * y, weight**2 * variance)
         for total, part in zip(self.sums, parts, strict=True):
             total += np.bincount(code, part[rows], len(self.names))
 
-    def groups(self) -> list[Group]:
-        """The groups that have rows: tokens, then intervals or categories in their order, at last all others."""
+    def groups(self) -> list[RowGroup]:
+        """The groups that have rows: tokens, then intervals or categories in order, then all others."""
         counts, first = self.sums[0], len(self.tokens)
         tokens = [self._group(self.names[i], [i]) for i in np.flatnonzero(counts[:first])]
         if isinstance(self.item, Numerical):
-            return tokens + [self._group(self._interval(part), part) for part in _joined(counts, first)]
+            return tokens + [self._group(self._interval(part), part) for part in _merged(counts, first)]
         known = first + self.item.display_order(np.arange(len(counts) - first - 2))
-        places = [i for i in (*known, len(counts) - 2, len(counts) - 1) if counts[i]]
-        return tokens + [self._group(self.names[i], [i]) for i in places]
+        present = [i for i in (*known, len(counts) - 2, len(counts) - 1) if counts[i]]
+        return tokens + [self._group(self.names[i], [i]) for i in present]
 
     def token_rows(self) -> dict[str, int]:
-        """Rows that have each token, and those without a known category."""
+        """Number of rows with each token, and without a known category."""
         counts = dict(zip(self.tokens, self.sums[0].astype(int).tolist(), strict=False))
         return counts if isinstance(self.item, Numerical) else {**counts, NOTHING: int(self.sums[0, -1])}
 
@@ -122,9 +121,9 @@ class Tally:
             return self._interval_codes(self.item, column)
         start, weight = self.item.encode(column)
         nothing = len(self.names) - 1
-        rows, place = np.nonzero(weight)
+        rows, window = np.nonzero(weight)
         empty = np.flatnonzero(~weight.any(axis=1))
-        code = np.minimum(start[rows, place], nothing - 1)
+        code = np.minimum(start[rows, window], nothing - 1)
         return np.concatenate([rows, empty]), np.concatenate([code, np.full(len(empty), nothing)])
 
     def _interval_codes(self, item: Numerical, column: pa.Array) -> tuple[IntArray, IntArray]:
@@ -143,26 +142,28 @@ class Tally:
         style = axis_format(self.item)
         return " to ".join(map(_brief, ends) if style is NUMBERS else style.texts(ends))
 
-    def _group(self, name: str, part: list[int] | list[np.intp]) -> Group:
+    def _group(self, name: str, part: list[int] | list[np.intp]) -> RowGroup:
         rows, weight, p, y, variance = self.sums[:, part].sum(axis=1).tolist()
         mean_p, mean_y = (p / weight, y / weight) if weight else (np.nan, np.nan)
         known = variance > 0.0 and y == y
-        return Group(self.item.name, name, int(rows), weight, mean_p, mean_y, (p - y) / variance**0.5 if known else 0.0)
+        return RowGroup(
+            self.item.name, name, int(rows), weight, mean_p, mean_y, (p - y) / variance**0.5 if known else 0.0
+        )
 
 
-def largest(groups: list[Group], most: int) -> list[Group]:
-    """At most so many groups, those with the most rows, in their order."""
+def largest(groups: list[RowGroup], most: int) -> list[RowGroup]:
+    """The groups with the most rows, in their order."""
     kept = set(sorted(range(len(groups)), key=lambda i: -groups[i].rows)[:most])
     return [group for i, group in enumerate(groups) if i in kept]
 
 
 def _brief(value: float) -> str:
-    """A value with four digits, or all those before the point."""
+    """A value with four digits, or all integer digits."""
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
-def _joined(counts: FloatArray, first: int) -> list[list[int]]:
-    """Neighboring intervals joined to groups of about the same number of rows."""
+def _merged(counts: FloatArray, first: int) -> list[list[int]]:
+    """Merge neighboring intervals into groups with similar numbers of rows."""
     share = counts[first:].sum() / GROUPS
     parts: list[list[int]] = []
     rows = share
@@ -179,29 +180,29 @@ def _joined(counts: FloatArray, first: int) -> list[list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What the pass found.
+    """The result of the pass.
 
     Parameters
     ----------
     n_rows : int
         Rows of the data.
     other_columns : list of str
-        Columns that are no fields of the model.
+        Columns that are not fields of the model.
     sample : pyarrow.Table
-        Some of the rows: the fields, and the target if it is known.
+        Some of the rows: the fields, and the target if known.
     numbers : array
-        The places of these rows in the data, from 0.
-    tallies : list of Tally
+        Row numbers of the sample in the data, from 0.
+    tallies : list of FieldTally
         Sums for each field.
     scores, y, weight : arrays
-        Of all rows; y is None where there is no target.
+        Of all rows; y is None without a target.
     """
 
     n_rows: int
     other_columns: list[str]
     sample: pa.Table
     numbers: IntArray
-    tallies: list[Tally]
+    tallies: list[FieldTally]
     scores: FloatArray
     y: FloatArray | None
     weight: FloatArray
@@ -217,14 +218,14 @@ def survey(
     progress: Progress,
     sep: str | None = None,
 ) -> Survey:
-    """Read the data once."""
+    """Read the data once and collect everything that the page needs."""
     schema = fitted.encoder.schema
-    table = open_data(data, target_types(fitted, target, weight), sep)
+    table = open_data(data, column_types(fitted, target, weight), sep)
     names = list(dict.fromkeys([*schema.columns, *(name for name in (target, weight) if name is not None)]))
     require_columns(table, names)
     if target in schema.columns:
-        raise ValueError(f"--target {target}: that is a field of the model, which is given the answer")
-    sample, tallies = RowSample(sample_rows), [Tally(item) for item in fitted.encoder.fields]
+        raise ValueError(f"--target {target}: this column is a field of the model; give the column that it predicts")
+    sample, tallies = RowSample(sample_rows), [FieldTally(item) for item in fitted.encoder.fields]
     parts: list[tuple[FloatArray, FloatArray, FloatArray]] = []
     watch = Watch(fitted.encoder)
     progress.begin("reading and predicting", table.n_rows)
@@ -234,7 +235,7 @@ def survey(
         if target is not None:
             y = as_targets(batch.column(target), target, fitted.classes)
             fitted.loss.check(y)
-        w = np.ones(len(y)) if weight is None else sample_weights(batch.column(weight), weight)
+        w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
         p = fitted.loss.predict(scores)
         for tally in tallies:
             tally.add(batch.column(tally.item.column), w, p, y, _variance(fitted.loss, p, y))
@@ -252,7 +253,7 @@ def survey(
 
 
 def _variance(loss: Loss, p: FloatArray, y: FloatArray) -> FloatArray:
-    """The variance of each target around its prediction, as the loss sees it."""
+    """The variance of each target around its prediction, according to the loss."""
     if loss.name == "logistic":
         return p * (1.0 - p)
     return p if loss.name == "poisson" else (y - p) ** 2

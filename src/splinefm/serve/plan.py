@@ -1,4 +1,4 @@
-"""A fitted model as compiled code takes it, one row at a time."""
+"""The compiled scorer of a fitted model."""
 
 from __future__ import annotations
 
@@ -10,36 +10,24 @@ import numpy.typing as npt
 from splinefm._core import RowScorer
 from splinefm.encode.rows.fields import RowFields
 from splinefm.learn.fitted import Fitted
-from splinefm.model.between import field_weights
-from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 
 Float32 = npt.NDArray[np.float32]
 
 
-_MODELS: dict[type, str] = {
-    FM: "fm",
-    FwFM: "fwfm",
-    LowRankFwFM: "fwfm",
-    FmFM: "fmfm",
-    FFM: "ffm",
-    HigherOrderFM: "higher",
-}
-
-
 def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
-    """The parameters of a model beside its fields; shared with the model where vectors need no padding."""
+    """The compiled scorer; it shares the parameters with the model if vectors need no padding."""
     model, params = fitted.model, fitted.params
     n_fields = len(fitted.encoder.fields)
-    k = model.k if isinstance(model, FFM) else model.width(n_fields)
+    k = model.part_size(n_fields)
     padded = 4 if k <= 4 else -(-k // 8) * 8
     return RowScorer(
         encoder=fields.encoder,
-        model=_MODELS[type(model)],
+        model=model.kind,
         k=padded,
-        order=getattr(model, "order", 2),
+        order=model.order,
         factors=_padded(params["factors"], k, padded),
         linear=np.ascontiguousarray(params["linear"], np.float32),
-        between=_between_fields(fitted, padded),
+        between=_between_fields(fitted, n_fields, padded),
         bias=float(params["bias"][0]),
         link=fitted.loss.name,
         center=fitted.loss.center,
@@ -48,7 +36,7 @@ def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
 
 
 def _padded(factors: npt.NDArray[Any], k: int, padded: int) -> Float32:
-    """Rows whose vectors of k numbers are followed by zeros."""
+    """The vectors, with zeros appended to every k numbers."""
     if k == padded:
         return np.ascontiguousarray(factors, np.float32)
     n = len(factors)
@@ -57,13 +45,12 @@ def _padded(factors: npt.NDArray[Any], k: int, padded: int) -> Float32:
     return wide.reshape(n, -1)
 
 
-def _between_fields(fitted: Fitted, padded: int) -> Float32:
+def _between_fields(fitted: Fitted, n_fields: int, padded: int) -> Float32:
     """Weights or matrices between fields, flat; matrices by their second field."""
-    model, params = fitted.model, fitted.params
-    if isinstance(model, FwFM | LowRankFwFM):
-        return np.ascontiguousarray(field_weights(model, params), np.float32).ravel()
-    if isinstance(model, FmFM):
-        matrices = params["field_matrices"].transpose(1, 0, 2, 3)
-        more = padded - matrices.shape[2]
-        return np.ascontiguousarray(np.pad(matrices, ((0, 0), (0, 0), (0, more), (0, more))), np.float32).ravel()
-    return np.zeros(1, np.float32)
+    if not fitted.model.field_shapes(n_fields):
+        return np.zeros(1, np.float32)
+    between = fitted.model.between_all(fitted.params, n_fields)
+    if between.ndim > 2:
+        more = (0, padded - between.shape[2])
+        between = np.pad(between.transpose(1, 0, 2, 3), ((0, 0), (0, 0), more, more))
+    return np.ascontiguousarray(between, np.float32).ravel()

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_fitted
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.rows.fields import RowFields
 from splinefm.encode.rows.readers import read_number
-from splinefm.encode.tables.open import missing_column_message
+from splinefm.encode.tables.names import missing_column_message
 from splinefm.learn.fitted import Fitted
 from splinefm.serve.plan import make_scorer
 
@@ -21,8 +22,8 @@ Row = Mapping[str, Any]
 class Scorer:
     """Scores single rows: everything that does not depend on the row is prepared once.
 
-    The scores are those of `Fitted.scores`, up to the rounding of float32. Several threads may use one scorer. It is
-    pickled as its model, and prepared anew when it is loaded.
+    The scores equal those of `Fitted.scores`, up to rounding in float32. Several threads may use one scorer. Pickling
+    stores the model, and loading prepares the scorer again.
 
     Parameters
     ----------
@@ -32,8 +33,8 @@ class Scorer:
     Attributes
     ----------
     slow_fields : tuple of str
-        Numerical fields that are not compiled, such as those with a `CustomTransform` or a `CustomBasis`: they work,
-        but take some tens of microseconds each.
+        Numerical fields that run in Python, such as those with a `CustomTransform` or a `CustomBasis`. Each takes some
+        tens of microseconds.
 
     Examples
     --------
@@ -47,9 +48,7 @@ class Scorer:
     """
 
     def __init__(self, fitted: Fitted) -> None:
-        if not isinstance(fitted, Fitted):
-            raise TypeError(f"a scorer is made from a sf.Fitted, got {type(fitted).__name__}")
-        self.fitted = fitted
+        self.fitted = check_fitted(fitted)
         fields = RowFields(fitted.encoder.fields, fitted.encoder.layout.feature_ptr[:-1].tolist())
         self.slow_fields = fields.slow
         self._scorer, self._columns, self._readers = make_scorer(fitted, fields), fields.columns, fields.readers
@@ -69,7 +68,7 @@ class Scorer:
         row : mapping of str to value
             A value for every field; None and NaN are missing values, other keys are ignored.
         link : bool
-            Return what the score stands for: a probability (logistic), mean (squared) or rate (Poisson).
+            Whether to return the prediction: a probability (logistic), mean (squared) or rate (Poisson).
         """
         try:
             return self._scorer.score(row, self._columns, self._readers, link)
@@ -109,7 +108,7 @@ class Scorer:
         return out
 
     def _explain(self, row: Any, error: Exception) -> None:
-        """Raise an error that says what is wrong with a row, if it is something that is known."""
+        """Raise an error that says what is wrong with a row, if the problem is a known one."""
         if not hasattr(row, "keys"):
             raise TypeError(
                 f'a row is a dict of values by column, such as {{"x": 1.0}}, got {type(row).__name__}; '
@@ -117,8 +116,10 @@ class Scorer:
             ) from error
         for name in self.fitted.encoder.schema.columns:
             if name not in row:
-                message = missing_column_message(name, [str(key) for key in row.keys()])  # noqa: SIM118
-                raise ValueError(f"{message.replace('in the table', 'in the row')}; a missing value is None") from error
+                message = missing_column_message(name, [str(key) for key in row.keys()], "column", "the row")  # noqa: SIM118
+                raise ValueError(f"{message}; a missing value is None") from error
         for item in self.fitted.encoder.fields:
             if isinstance(item, Numerical):
-                item.tokens(np.array([read_number(item, row[item.column])]))  # raises for numbers that it refuses
+                item.tokens(
+                    np.array([read_number(item, row[item.column])])
+                )  # raises for numbers that the field refuses

@@ -1,7 +1,7 @@
 """Axes in the unit of a column: which range to show, on which scale, at which points, with which ticks.
 
-A grid that is even in u = T(z) alone would leave gaps on the axis, and one that is even on the axis would jump over
-what happens in a short range of values that holds much of the data: both are drawn.
+A grid that is even in u = T(z) leaves gaps on the axis. One that is even on the axis skips detail where a short range
+of values holds much of the data. So curves are drawn on both.
 """
 
 from __future__ import annotations
@@ -14,29 +14,31 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.bases.curves import pieces, unit_range
-from splinefm.encode.bases.kinds import Bins, Polynomial
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.curves import pieces, unit_range
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import open_table
-from splinefm.encode.transforms.kinds import BestFitCDF, Transform
+from splinefm.encode.transforms.bestfit import BestFitCDF
+from splinefm.encode.transforms.transform import Transform
 from splinefm.view.formats import NUMBERS, AxisFormat, axis_format, number
 
 FloatArray = npt.NDArray[np.float64]
 
-# What is left out of a distribution at an end where it has none.
+# Share of a distribution that is cut off at an unbounded end.
 TAIL = 0.001
-# An axis is hard to read where this window of it holds more than this share of u.
+# An axis is hard to read if a window of this size holds more than this share of u.
 _WINDOW, _CROWDED = 0.05, 1.0 / 3.0
 _POINTS, _MOST_POINTS = 300, 2000
 BARS = 50
 _FEW_VALUES, _MANY_VALUES = 20, 500
-# Decades that the linear part of a symlog scale is as wide as: with this the scale has no kink, and draws none.
+# Width of the linear part of a symlog scale in decades: with this value the scale has no kink.
 _LINEAR = 1.0 / float(np.log(10.0))
 # The same, as matplotlib counts it.
 SYMLOG_WIDTH = 0.9 * _LINEAR
-# Steps are drawn between two points this far apart, as a part of the axis.
+# Steps are drawn between two points at this distance, as a share of the axis.
 _RISER = 1e-6
 
 
@@ -57,7 +59,7 @@ class Scale:
     threshold: float = 1.0
 
     def forward(self, x: FloatArray) -> FloatArray:
-        """Places on the axis."""
+        """Positions on the axis."""
         if self.kind == "linear":
             return x
         if self.kind == "log":
@@ -65,15 +67,15 @@ class Scale:
         size = np.abs(x) / self.threshold
         return np.asarray(np.sign(x) * np.where(size <= 1.0, size * _LINEAR, _LINEAR + np.log10(np.maximum(size, 1.0))))
 
-    def backward(self, place: FloatArray) -> FloatArray:
-        """Values at places."""
+    def backward(self, position: FloatArray) -> FloatArray:
+        """Values at positions on the axis."""
         if self.kind == "linear":
-            return place
+            return position
         if self.kind == "log":
-            return np.asarray(10.0**place)
-        size = np.abs(place)
+            return np.asarray(10.0**position)
+        size = np.abs(position)
         size = np.where(size <= _LINEAR, size / _LINEAR, 10.0 ** (size - _LINEAR))
-        return np.asarray(np.sign(place) * self.threshold * size)
+        return np.asarray(np.sign(position) * self.threshold * size)
 
     def between(self, low: float, high: float, n: int) -> FloatArray:
         """Values at even distances on the axis, both ends included."""
@@ -84,7 +86,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class RawAxis:
-    """The part of a column that is shown, its scale, and how its values are written."""
+    """The range of a column to show, its scale, and the format of its values."""
 
     low: float
     high: float
@@ -93,7 +95,7 @@ class RawAxis:
 
     @staticmethod
     def of(fields: Sequence[Numerical], data: FloatArray | None = None) -> RawAxis:
-        """The axis for fitted fields that are called the same; data are ordinary values that are shown with them."""
+        """The axis for fitted fields of one name; `data` are ordinary values to show with them."""
         ends = np.array([_ends(item, data) for item in fields])
         low, high = _widened(float(ends[:, 0].min()), float(ends[:, 1].max()))
         style = axis_format(fields[0])
@@ -107,7 +109,7 @@ class RawAxis:
         """Ordinary values at which to draw curves, in increasing order."""
         n = min(max(_POINTS, *(6 * sum(item.basis.sizes) for item in fields)), _MOST_POINTS)
         parts = [self.scale.between(self.low, self.high, n)]
-        for item in fields:  # together about as many points, however many models there are
+        for item in fields:  # about as many points in total for any number of models
             parts.append(_inverse(item, np.linspace(0.0, 1.0, max(20, n // len(fields)))))
             if has_steps(item) or len(fields) == 1:
                 parts.append(self._borders(item))
@@ -120,34 +122,35 @@ class RawAxis:
         return self._ordinary([item], self.scale.between(self.low, self.high, 2 * n + 1)[1::2])
 
     def ticks(self, most: int) -> tuple[FloatArray, list[str]] | None:
-        """Places and names of ticks: those of the format, or of a scale that is not linear.
+        """Positions and names of ticks, from the format or for a scale that is not linear.
 
-        On such scales matplotlib's own crowd, or are powers of ten; None leaves the ticks of a linear one to it.
+        On such scales matplotlib's ticks crowd, or are powers of ten. None leaves the ticks of a linear scale to
+        matplotlib.
         """
-        own = self.format.ticks(self.low, self.high, most)
-        if own is not None or self.scale.kind == "linear":
-            return own
-        places = _log_ticks(self.low, self.high, most) if self.scale.kind == "log" else self._symlog_ticks(most)
-        return places, [number(place) for place in places]
+        ticks = self.format.ticks(self.low, self.high, most)
+        if ticks is not None or self.scale.kind == "linear":
+            return ticks
+        positions = _log_ticks(self.low, self.high, most) if self.scale.kind == "log" else self._symlog_ticks(most)
+        return positions, [number(position) for position in positions]
 
     def histogram(self, values: FloatArray, weight: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-        """Heights of bars, the share of rows per 1/50 of the axis, and their borders in raw units.
+        """Heights of bars, as the share of rows per 1/50 of the axis, and their edges in raw units.
 
-        Bars are equally wide, and what lies beyond the range is counted at its ends. Where values recur, such as whole
-        numbers, bars that hold two and bars that hold three of them would look like a pattern in the data: there the
-        borders are between values.
+        Bars have equal widths, and values beyond the range count at its ends. Where values recur, as integers do, some
+        bars would hold two of them and some three, which would look like a pattern in the data. There the edges are
+        between values.
         """
         first, last = self.scale.forward(np.array([self.low, self.high]))
-        places = self.scale.forward(np.clip(values, self.low, self.high))
-        edges = _own_edges(places, (last - first) / BARS)
+        positions = self.scale.forward(np.clip(values, self.low, self.high))
+        edges = _edges_between_values(positions, (last - first) / BARS)
         if edges is None:
             edges = np.linspace(first, last, BARS + 1)
-        share = np.histogram(places, edges, weights=weight)[0]
+        share = np.histogram(positions, edges, weights=weight)[0]
         total = len(values) if weight is None else weight.sum()
         return share / total * (last - first) / BARS / np.diff(edges), self.scale.backward(edges)
 
     def cells(self, n: int) -> FloatArray:
-        """Borders of n equal parts of the axis."""
+        """Edges of n equal parts of the axis."""
         return self.scale.between(self.low, self.high, n + 1)
 
     def _borders(self, item: Numerical) -> FloatArray:
@@ -158,12 +161,12 @@ class RawAxis:
         if not has_steps(item):
             return x
         x = x[(x > self.low) & (x < self.high)]
-        place = self.scale.forward(x)
+        position = self.scale.forward(x)
         shift = _RISER * float(np.ptp(self.scale.forward(np.array([self.low, self.high]))))
-        return self.scale.backward(np.concatenate([place - shift, place + shift]))
+        return self.scale.backward(np.concatenate([position - shift, position + shift]))
 
     def _ordinary(self, fields: Sequence[Numerical], x: FloatArray) -> FloatArray:
-        """The values, moved a little where they are special, or left out where all around them are."""
+        """The values without special ones: those move to a neighbor, or are left out if that is special too."""
         beside = x
         for step in (np.inf, -np.inf):
             beside = np.where(_special(fields, beside), np.nextafter(x, step), beside)
@@ -171,7 +174,7 @@ class RawAxis:
         return kept
 
     def _symlog_ticks(self, most: int) -> FloatArray:
-        """0 and powers of ten, from the inside out, as far as there is room for them."""
+        """0 and powers of ten, outward from 0, skipping those that are too close to the one before."""
         first, last = self.scale.forward(np.array([self.low, self.high]))
         largest = max(abs(self.low), abs(self.high), self.scale.threshold)
         size = self.scale.threshold * 10.0 ** np.arange(np.floor(np.log10(largest / self.scale.threshold) + 1e-9) + 1)
@@ -179,15 +182,15 @@ class RawAxis:
         for side in (1.0, -1.0):
             before = 0.0 if kept else -np.inf
             for value in side * size:
-                place = abs(float(self.scale.forward(np.array([value]))[0]))
-                if self.low <= value <= self.high and place - before >= (last - first) / (most + 1):
+                position = abs(float(self.scale.forward(np.array([value]))[0]))
+                if self.low <= value <= self.high and position - before >= (last - first) / (most + 1):
                     kept.append(float(value))
-                    before = place
+                    before = position
         return np.sort(np.array(kept))
 
 
 def choose_scale(x: FloatArray, low: float, high: float) -> Scale:
-    """The scale for values that are even in u: linear, unless a third of them crowds in a twentieth of the axis.
+    """The scale for values that are even in u: linear, unless a twentieth of the axis holds a third of them.
 
     Examples
     --------
@@ -215,7 +218,7 @@ def choose_scale(x: FloatArray, low: float, high: float) -> Scale:
 
 
 def column_values(data: object, item: Numerical) -> FloatArray:
-    """The column of a field: from a table, or the values themselves; NaN where missing."""
+    """The values of a field from a table or an array of values; NaN where missing."""
     column = data
     if _is_table(data):
         source = open_table(data, types=Schema([item]).column_types())
@@ -266,7 +269,7 @@ def has_steps(item: Numerical) -> bool:
 
 
 def fitted_transform(item: Numerical) -> Transform:
-    """The transform of a field; raise where it is not known yet."""
+    """The transform of a field; raise if the field is not fitted."""
     if isinstance(item.transform, str):
         raise ValueError(f"field {item.name!r} is not fitted; use sf.fit_encoder")
     return item.transform
@@ -281,7 +284,7 @@ def _ends(item: Numerical, data: FloatArray | None) -> tuple[float, float]:
     """The smallest and the largest ordinary value to show."""
     transform = fitted_transform(item)
     first, last = unit_range(item, None, None)
-    # A parametric distribution has no ends, or ends that the data do not reach.
+    # A parametric distribution is unbounded, or its bounds are beyond the data.
     tails = np.array([TAIL, 1.0 - TAIL])
     ends = np.asarray(transform.inverse(np.array([first, last])), np.float64)
     open_ends = ~np.isfinite(ends) | isinstance(transform, BestFitCDF) & (np.array([first, last]) == [0.0, 1.0])
@@ -293,7 +296,7 @@ def _ends(item: Numerical, data: FloatArray | None) -> tuple[float, float]:
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:
-    """A range of some width: a constant column has none."""
+    """The range, or one of positive width for a constant column."""
     if high - low > 1e-9 * max(abs(low), abs(high)):
         return low, high
     half = 0.5 * max(1.0, 0.1 * abs(low))
@@ -303,17 +306,17 @@ def _widened(low: float, high: float) -> tuple[float, float]:
 def _crowd(scale: Scale, x: FloatArray, low: float, high: float) -> float:
     """The largest share of the values in a window of the axis."""
     first, last = scale.forward(np.array([low, high]))
-    place = np.sort((scale.forward(x) - first) / (last - first))
-    return float((np.searchsorted(place, place + _WINDOW) - np.arange(len(place))).max() / len(place))
+    position = np.sort((scale.forward(x) - first) / (last - first))
+    return float((np.searchsorted(position, position + _WINDOW) - np.arange(len(position))).max() / len(position))
 
 
-def _own_edges(places: FloatArray, width: float) -> FloatArray | None:
-    """Borders of bars that suit values which recur; None where they do not, or are too near to each other.
+def _edges_between_values(positions: FloatArray, width: float) -> FloatArray | None:
+    """Edges of bars between values that recur; None if they do not recur or are too close to each other.
 
-    A bar around each of a few values; around equal numbers of neighbors, half-way to the next, where there are more.
+    A few values get a bar each. More values are grouped into bars of equally many neighbors.
     """
-    distinct = np.unique(places)
-    if not len(distinct) <= min(_MANY_VALUES, len(places) / 3):
+    distinct = np.unique(positions)
+    if not len(distinct) <= min(_MANY_VALUES, len(positions) / 3):
         return None
     if len(distinct) <= _FEW_VALUES:
         edges = np.stack([distinct - width / 2, distinct + width / 2], axis=1).ravel()
@@ -327,13 +330,13 @@ def _own_edges(places: FloatArray, width: float) -> FloatArray | None:
 
 def _log_ticks(low: float, high: float, most: int) -> FloatArray:
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
-    places = np.empty(0)
+    positions = np.empty(0)
     for digits in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
         fewer = np.array([digit * 10.0**decade for decade in range(first, last + 1) for digit in digits])
         fewer = fewer[(fewer >= low * (1 - 1e-9)) & (fewer <= high * (1 + 1e-9))]
-        if len(fewer) < 2 < len(places):  # one says little: rather every second of those before
+        if len(fewer) < 2 < len(positions):  # one tick says little: thin out the previous ones instead
             break
-        places = fewer
-        if len(places) <= most:
+        positions = fewer
+        if len(positions) <= most:
             break
-    return places[:: max(1, -(-len(places) // most))]
+    return positions[:: max(1, -(-len(positions) // most))]

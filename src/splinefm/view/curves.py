@@ -9,7 +9,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.curves import (
+from splinefm.encode.bases.functions import Polynomial
+from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.axis import as_column, effects_at, more_axes, plain
+from splinefm.encode.fields.curves import (
     pieces,
     scipy_polynomial,
     scipy_spline,
@@ -18,17 +21,15 @@ from splinefm.encode.bases.curves import (
     transform_slope,
     unit_range,
 )
-from splinefm.encode.bases.kinds import Polynomial
-from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.axis import as_column, effects_at, more_axes, plain
-from splinefm.encode.fields.numerical import ORDINARY, spread
+from splinefm.encode.fields.numerical import ORDINARY
+from splinefm.encode.slots import expand_windows
 from splinefm.learn.losses import Loss
 
 FloatArray = npt.NDArray[np.float64]
 
 
 class Extremum(NamedTuple):
-    """Where a curve is largest or smallest: in the unit of the column, the value there, and the place in u."""
+    """Where a curve is largest or smallest: in the unit of the column, the value there, and the position in u."""
 
     at: Any
     value: Any
@@ -37,10 +38,10 @@ class Extremum(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """What curves and bars share: a number per feature of the field, for one segment or for several."""
+    """What curves and bars share: an effect per feature of the field, for one segment or for several."""
 
     field: Any
-    rows: FloatArray = dataclasses.field(repr=False)
+    effects: FloatArray = dataclasses.field(repr=False)
     intercept: Any
     loss: Loss = dataclasses.field(repr=False)
     counts: FloatArray | None = dataclasses.field(default=None, repr=False)
@@ -53,16 +54,16 @@ class _View:
         values : array
             Values of the field, missing and special ones included.
         link : bool
-            Whether to turn scores into predictions.
+            Whether to convert scores to predictions.
         """
-        effects = effects_at(self.field, self.rows, values)
-        scores = effects + more_axes(np.asarray(self.intercept), self.rows.ndim - 1, effects.ndim)
+        effects = effects_at(self.field, self.effects, values)
+        scores = effects + more_axes(np.asarray(self.intercept), self.effects.ndim - 1, effects.ndim)
         return self.loss.predict(scores) if link else scores
 
     def __len__(self) -> int:
         """Number of segments of a family."""
         self._check_family()
-        return len(self.rows)
+        return len(self.effects)
 
     def __bool__(self) -> bool:
         return True
@@ -70,29 +71,29 @@ class _View:
     def __getitem__(self, number: Any) -> Self:
         """The view of one segment of a family, or of some of them."""
         self._check_family()
-        return replace(self, rows=self.rows[number], intercept=plain(self.intercept[number]))
+        return replace(self, effects=self.effects[number], intercept=plain(self.intercept[number]))
 
     @property
     def tokens(self) -> dict[str, Any]:
-        """Scores at the values that have a row of their own: special values ("= 0"), "missing", "rare"."""
-        return {name: plain(self.intercept + self.rows[..., i]) for i, name in enumerate(self._token_names())}
+        """Scores at the values that have a feature to themselves: special values ("= 0"), "missing", "rare"."""
+        return {name: plain(self.intercept + self.effects[..., i]) for i, name in enumerate(self._token_names())}
 
     @property
     def met_tokens(self) -> dict[str, Any]:
-        """`tokens` without those that no training row had, where that is known: the model never learned them."""
-        met = np.ones(self.rows.shape[-1]) if self.counts is None else self.counts
+        """`tokens` without those that no training row had, if that is known: the model never learned them."""
+        met = np.ones(self.effects.shape[-1]) if self.counts is None else self.counts
         return {name: scores for (name, scores), n in zip(self.tokens.items(), met, strict=False) if n > 0}
 
     @property
     def shown_tokens(self) -> dict[str, Any]:
-        """`met_tokens` without the buckets of hashed categories, which stand for no value that has a name."""
+        """`met_tokens` without the buckets of hashed categories, which have no name to show."""
         return {name: scores for name, scores in self.met_tokens.items() if not name.startswith("bucket ")}
 
     def _token_names(self) -> list[str]:
         raise NotImplementedError
 
     def _check_family(self) -> None:
-        if self.rows.ndim == 1:
+        if self.effects.ndim == 1:
             raise TypeError(f"this is the {type(self).__name__} of one segment; sf.segments makes several")
 
 
@@ -104,14 +105,14 @@ class Curve(_View):
     ----------
     field : Numerical
         The field, with its transform T and basis B.
-    rows : array
+    effects : array
         The effect of each feature of the field: tokens, then basis functions.
     intercept : float
         β, the score without the field.
     loss : Loss
-        Says what a prediction is.
+        The loss, which maps scores to predictions.
     counts : array, optional
-        Training rows that touch each feature of the field.
+        Number of training rows in which each feature is active.
 
     Examples
     --------
@@ -129,14 +130,14 @@ class Curve(_View):
     @property
     def coefficients(self) -> FloatArray:
         """α, one number per basis function."""
-        return self.rows[..., self.field.n_tokens :]
+        return self.effects[..., self.field.n_tokens :]
 
     @property
     def spline(self) -> Any:
         """The score as a function of u, β included: a SciPy `BSpline`, or a `PPoly` for several resolutions.
 
-        A family has the axis of its segments last, as SciPy does. An `AttributeError` where the basis is
-        neither a spline nor a polynomial.
+        A family has the axis of its segments last, as SciPy does. Raises `AttributeError` if the basis is neither a
+        spline nor a polynomial.
         """
         basis = self.field.basis
         values = np.moveaxis(self.coefficients, -1, 0)
@@ -154,8 +155,8 @@ class Curve(_View):
     def derivative(self, values: object) -> FloatArray:
         """Change of the score per unit of the column: the spline's derivative times that of the transform.
 
-        0 beyond the ends of the transform, NaN at special and missing values. `spline.derivative()` is the one
-        by u.
+        It is 0 beyond the ends of the transform and NaN at special and missing values. `spline.derivative()` is the
+        derivative by u.
         """
         column, shape = as_column(self.field, values)
         x = self.field.on_axis(column)
@@ -165,57 +166,57 @@ class Curve(_View):
         transform = self.field.transform
         by_u = np.moveaxis(self.spline(transform(inside), nu=1), 0, -1)
         slope = np.where(ordinary, by_u * transform_slope(transform, inside), np.nan)
-        return np.asarray(slope.reshape(self.rows.shape[:-1] + shape))
+        return np.asarray(slope.reshape(self.effects.shape[:-1] + shape))
 
     def maximum(self, low: float | None = None, high: float | None = None, *, link: bool = False) -> Extremum:
-        """The largest score of ordinary values, and where: from the piecewise polynomial, without a grid.
+        """The largest score of ordinary values, and where it is: exact, from the piecewise polynomial.
 
-        Special and missing values do not count (see `tokens`); next to one, it is the limit.
+        Special and missing values do not count (see `tokens`); next to one, the result is the limit.
 
         Parameters
         ----------
         low, high : float, optional
-            Look between these raw values only.
+            Search only between these raw values.
         link : bool
-            Give the prediction there instead of the score.
+            Return the prediction there instead of the score.
         """
         return self._extremum(1.0, low, high, link)
 
     def minimum(self, low: float | None = None, high: float | None = None, *, link: bool = False) -> Extremum:
-        """The smallest score of ordinary values, and where; see `maximum`."""
+        """The smallest score of ordinary values, and where it is; see `maximum`."""
         return self._extremum(-1.0, low, high, link)
 
     def _token_names(self) -> list[str]:
-        names: list[str] = self.field.row_names()[: self.field.n_tokens]
+        names: list[str] = self.field.feature_names()[: self.field.n_tokens]
         return names
 
     def _extremum(self, sign: float, low: float | None, high: float | None, link: bool) -> Extremum:
-        rows = np.atleast_2d(self.coefficients)
-        u, owner = self._candidates(*unit_range(self.field, low, high))
+        coefficients = np.atleast_2d(self.coefficients)
+        u, segment = self._candidates(*unit_range(self.field, low, high))
         start, weight = self.field.basis(u)
-        effect = (rows[owner[:, None], spread(start, self.field.basis.widths)] * weight).sum(axis=1)
-        order = np.lexsort((-sign * effect, owner))
-        best = order[np.searchsorted(owner[order], np.arange(len(rows)))]
+        effect = (coefficients[segment[:, None], expand_windows(start, self.field.basis.widths)] * weight).sum(axis=1)
+        order = np.lexsort((-sign * effect, segment))
+        best = order[np.searchsorted(segment[order], np.arange(len(coefficients)))]
         value = self.intercept + effect[best]
         found = (self.field.transform.inverse(u[best]), self.loss.predict(value) if link else value, u[best])
-        return Extremum(*(found if self.rows.ndim > 1 else (float(part[0]) for part in found)))
+        return Extremum(*(found if self.effects.ndim > 1 else (float(part[0]) for part in found)))
 
     def _candidates(self, first: float, last: float) -> tuple[FloatArray, npt.NDArray[np.intp]]:
-        """Points of [first, last] among which the extrema are, and the segment of each."""
-        n = 1 if self.rows.ndim == 1 else len(self.rows)
+        """Candidates for extrema in [first, last], and the segment of each."""
+        n = 1 if self.effects.ndim == 1 else len(self.effects)
         breaks, degree = pieces(self.field)
         inner = np.unique(np.clip(breaks, first, last))
-        if degree == 0:  # a point inside of each step: rounding could put a border into the step beside it
+        if degree == 0:  # a point inside each step: rounding could move an edge to the step beside it
             inner = (inner[:-1] + inner[1:]) / 2
         shared = np.concatenate([inner, [first, last]])
-        points, owners = [np.tile(shared, n)], [np.repeat(np.arange(n), len(shared))]
+        points, segments = [np.tile(shared, n)], [np.repeat(np.arange(n), len(shared))]
         if degree > 1:
             roots = spline_roots(self.spline, breaks, degree)
             points.append(np.concatenate(roots))
-            owners.append(np.repeat(np.arange(n), [len(part) for part in roots]))
-        u, owner = np.concatenate(points), np.concatenate(owners)
+            segments.append(np.repeat(np.arange(n), [len(part) for part in roots]))
+        u, segment = np.concatenate(points), np.concatenate(segments)
         kept = (u >= first) & (u <= last)  # drops NaN, which SciPy uses for "zero on a whole piece"
-        return u[kept], owner[kept]
+        return u[kept], segment[kept]
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,14 +229,14 @@ class Bars(_View):
     ----------
     field : Categorical or MultiValued
         The field.
-    rows : array
+    effects : array
         The effect of each feature of the field: tokens, then categories.
     intercept : float
         The score without the field.
     loss : Loss
-        Says what a prediction is.
+        The loss, which maps scores to predictions.
     counts : array, optional
-        Training rows that touch each feature of the field.
+        Number of training rows in which each feature is active.
 
     Examples
     --------
@@ -254,7 +255,7 @@ class Bars(_View):
     @property
     def scores(self) -> FloatArray:
         """The score of each category."""
-        return np.asarray(np.asarray(self.intercept)[..., None] + self.rows[..., self._n_tokens :])
+        return np.asarray(np.asarray(self.intercept)[..., None] + self.effects[..., self._n_tokens :])
 
     @property
     def predictions(self) -> FloatArray:
@@ -263,8 +264,8 @@ class Bars(_View):
 
     @property
     def _n_tokens(self) -> int:
-        return int(self.rows.shape[-1] - len(self.field.vocabulary))
+        return int(self.effects.shape[-1] - len(self.field.vocabulary))
 
     def _token_names(self) -> list[str]:
-        names: list[str] = self.field.row_names()[: self._n_tokens]
+        names: list[str] = self.field.feature_names()[: self._n_tokens]
         return names

@@ -1,7 +1,7 @@
-"""How the values of a numerical field are written, and where the ticks of its axis stand: numbers, dates, clock times.
+"""How to write the values of a numerical field, and where to put the ticks of its axis: numbers, dates, clock times.
 
-All that prints or draws values of a column asks `axis_format`. A field with a `part` holds a part of a date: "trend"
-(seconds since 1970), "hour" (0 to 24), "weekday" (0 is Monday) or "yearday" (1 to 366, in the calendar of a leap year).
+Everything that prints or draws values of a column asks `axis_format`. A field with a `part` holds a part of a date:
+"trend" (seconds since 1970), "hour" (0 to 24), "weekday" (0 is Monday) or "yearday" (1 to 366, as in a leap year).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _NEW_YEAR = date(2024, 1, 1)  # of a leap year
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 # Distances of ticks: seconds for those that divide a day, then days, then months.
 _SECONDS = [1.0, 5.0, 15.0, 30.0, *(_MINUTE * n for n in (1, 5, 15, 30)), *(_HOUR * n for n in (1, 3, 6, 12))]
-_PLACES = 200  # that can be told apart in a range
-_WHOLE_DAYS = (1, 2, 7, 14)
-_WHOLE_MONTHS = (1, 2, 3, 6, *(12 * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)))
+_RESOLUTION = 200  # values that a reader can tell apart in a range
+_DAY_STEPS = (1, 2, 7, 14)
+_MONTH_STEPS = (1, 2, 3, 6, *(12 * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)))
 
 
 class AxisFormat:
-    """Plain numbers; what has a calendar or a clock is told otherwise by the classes below."""
+    """Plain numbers; the classes below are for calendars and clocks."""
 
-    whole = False
-    """Whether there is nothing between whole numbers."""
+    integers = False
+    """Whether all values are integers."""
 
     def text(self, value: float, digits: int = 6, span: float = 0.0) -> str:
-        """A single value: a plain number with at most so many digits, a date as exactly as a range of `span` needs.
+        """A single value: a number with at most `digits` digits, or a date as exact as a range of `span` seconds needs.
 
         Examples
         --------
@@ -45,11 +45,11 @@ class AxisFormat:
         return f"{value:.{digits}g}"
 
     def texts(self, values: Sequence[float] | FloatArray) -> list[str]:
-        """Several values, with no more detail than tells them apart where dates are concerned."""
+        """Several values; dates have only as much detail as it takes to tell them apart."""
         return [self.text(value) for value in values]
 
     def ticks(self, low: float, high: float, most: int) -> Ticks | None:
-        """Places and names of at most so many ticks; None leaves them to the scale of the axis."""
+        """Positions and names of at most `most` ticks; None leaves them to the scale of the axis."""
         return None
 
 
@@ -62,7 +62,7 @@ class Weekdays(AxisFormat):
     (['Mon', 'Sun'], ['Mon', 'Wed', 'Fri', 'Sun'])
     """
 
-    whole = True
+    integers = True
 
     def text(self, value: float, digits: int = 6, span: float = 0.0) -> str:
         return _DAYS[min(max(round(value), 0), 6)]
@@ -85,15 +85,15 @@ class Clock(AxisFormat):
         return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
     def ticks(self, low: float, high: float, most: int) -> Ticks | None:
-        places = np.empty(0)
+        positions = np.empty(0)
         for step in (0.25, 0.5, 1.0, 2.0, 3.0, 6.0, 12.0):
             fewer = _multiples(low, high, step)
-            if len(fewer) < 2 < len(places):  # one says little: rather some of those before
+            if len(fewer) < 2 < len(positions):  # one tick says little: thin out the previous ones instead
                 break
-            places = fewer
-            if len(places) <= most:
+            positions = fewer
+            if len(positions) <= most:
                 break
-        return _thinned(places, low, high, most, self.text)
+        return _thinned(positions, low, high, most, self.text)
 
 
 class Yeardays(AxisFormat):
@@ -111,14 +111,14 @@ class Yeardays(AxisFormat):
 
     def ticks(self, low: float, high: float, most: int) -> Ticks | None:
         firsts = np.array([(date(2024, month, 1) - _NEW_YEAR).days + 1 for month in range(1, 13)], np.float64)
-        places, names = _thinned(firsts, low, high, most, lambda value: self.text(value).split()[0])
-        if len(places) < 2:  # a part of a month
+        positions, names = _thinned(firsts, low, high, most, lambda value: self.text(value).split()[0])
+        if len(positions) < 2:  # a part of a month
             return _thinned(_multiples(low, high, 1.0), low, high, most, self.text)
-        return places, names
+        return positions, names
 
 
 class Dates(AxisFormat):
-    """Seconds since 1970, as ISO dates, with the time of day where it tells something.
+    """Seconds since 1970, as ISO dates, with the time of day where it matters.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class Dates(AxisFormat):
     """
 
     def text(self, value: float, digits: int = 6, span: float = 0.0) -> str:
-        return _written(value, max(1.0 if value % _MINUTE else _MINUTE if value % _DAY else _DAY, span / _PLACES))
+        return _written(value, max(1.0 if value % _MINUTE else _MINUTE if value % _DAY else _DAY, span / _RESOLUTION))
 
     def texts(self, values: Sequence[float] | FloatArray) -> list[str]:
         steps = np.diff(np.unique(np.asarray(values, np.float64)))
@@ -141,7 +141,7 @@ class Dates(AxisFormat):
         for step in _SECONDS:
             if (high - low) / step <= most:
                 return _time_ticks(low, high, step)
-        for days in _WHOLE_DAYS:
+        for days in _DAY_STEPS:
             if (high - low) / (days * _DAY) <= most:
                 return _day_ticks(low, high, days)
         return _month_ticks(low, high, most)
@@ -174,46 +174,48 @@ def _multiples(low: float, high: float, step: float) -> FloatArray:
     return step * np.arange(np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9) + 1) + 0.0  # no -0.0
 
 
-def _thinned(places: FloatArray, low: float, high: float, most: int, write: Callable[[float], str]) -> Ticks:
-    """Every second, third, .. of the places, as many as there is room for."""
+def _thinned(positions: FloatArray, low: float, high: float, most: int, write: Callable[[float], str]) -> Ticks:
+    """Every position, or every second, third, .. one, so that at most `most` remain."""
     slack = 1e-9 * max(abs(low), abs(high))
-    inside = places[(places >= low - slack) & (places <= high + slack)]
+    inside = positions[(positions >= low - slack) & (positions <= high + slack)]
     kept = inside[:: max(1, -(-len(inside) // most))]
-    return kept, [write(float(place)) for place in kept]
+    return kept, [write(float(position)) for position in kept]
 
 
 def _time_ticks(low: float, high: float, step: float) -> Ticks:
-    places = _multiples(low, high, step)
+    positions = _multiples(low, high, step)
     end = 16 if step >= _MINUTE else 19
-    return places, _named(places, lambda moment: moment.isoformat()[11:end], lambda moment: moment.isoformat()[:10])
+    return positions, _named(
+        positions, lambda moment: moment.isoformat()[11:end], lambda moment: moment.isoformat()[:10]
+    )
 
 
 def _day_ticks(low: float, high: float, days: int) -> Ticks:
     shift = 4 * _DAY if days % 7 == 0 else 0.0  # weeks begin on Mondays, and 1970 on a Thursday
-    places = _multiples(low - shift, high - shift, days * _DAY) + shift
-    return places, _named(places, lambda moment: f"{_MONTHS[moment.month - 1]} {moment.day}", _year)
+    positions = _multiples(low - shift, high - shift, days * _DAY) + shift
+    return positions, _named(positions, lambda moment: f"{_MONTHS[moment.month - 1]} {moment.day}", _year)
 
 
 def _month_ticks(low: float, high: float, most: int) -> Ticks:
-    places = np.empty(0)
-    for months in _WHOLE_MONTHS:
+    positions = np.empty(0)
+    for months in _MONTH_STEPS:
         if (high - low) / (31 * _DAY * months) > most:
-            continue  # far too many to count them
-        places = _months(low, high, months)
-        if len(places) <= most:
+            continue  # far too many to list
+        positions = _months(low, high, months)
+        if len(positions) <= most:
             break
     if months >= 12:
-        return places, [_year(_moment(place)) for place in places]
-    return places, _named(places, lambda moment: _MONTHS[moment.month - 1], _year)
+        return positions, [_year(_moment(position)) for position in positions]
+    return positions, _named(positions, lambda moment: _MONTHS[moment.month - 1], _year)
 
 
 def _months(low: float, high: float, step: int) -> FloatArray:
-    """The first moments of every so many months from low to high, counted from January of the year 0."""
+    """The first moments of every `step` months from low to high, counted from January of the year 0."""
     first, last = (_month(value) for value in (low, high))
     numbers = range(-(-first // step) * step, last + 1, step)
     starts = [datetime(max(n // 12, 1), n % 12 + 1, 1, tzinfo=UTC) for n in numbers if n // 12 < 10_000]
-    places = np.array([(start - _EPOCH).total_seconds() for start in starts], np.float64)
-    return places[(places >= low) & (places <= high)]
+    positions = np.array([(start - _EPOCH).total_seconds() for start in starts], np.float64)
+    return positions[(positions >= low) & (positions <= high)]
 
 
 def _month(value: float) -> int:
@@ -222,26 +224,26 @@ def _month(value: float) -> int:
 
 
 def _moment(value: float) -> datetime:
-    """The date of a number of seconds; the first or the last that a calendar has where it is beyond them."""
+    """The date of a number of seconds, clipped to the dates that `datetime` can hold."""
     lowest, highest = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC, microsecond=0)
     seconds = min(max(value, (lowest - _EPOCH).total_seconds()), (highest - _EPOCH).total_seconds())
     return _EPOCH + timedelta(seconds=seconds)
 
 
 def _written(value: float, step: float) -> str:
-    """An ISO date with as much of the time of day as values so many seconds apart need."""
+    """An ISO date with as much of the time of day as values `step` seconds apart need."""
     length, rounding = (10, 0.0) if step >= _DAY else (16, _MINUTE / 2) if step >= _MINUTE else (19, 0.5)
     return _moment(value + rounding).isoformat(" ")[:length]
 
 
-def _named(places: FloatArray, name: Callable[[datetime], str], above: Callable[[datetime], str]) -> list[str]:
-    """Names of ticks; below the first, and below those where it changes, what they are a part of."""
-    moments = [_moment(place) for place in places]
-    owners = [above(moment) for moment in moments]
-    new = [i == 0 or owner != owners[i - 1] for i, owner in enumerate(owners)]
+def _named(positions: FloatArray, name: Callable[[datetime], str], above: Callable[[datetime], str]) -> list[str]:
+    """Names of ticks, with the group that they belong to below the first tick of every group."""
+    moments = [_moment(position) for position in positions]
+    groups = [above(moment) for moment in moments]
+    new = [i == 0 or group != groups[i - 1] for i, group in enumerate(groups)]
     return [
-        f"{name(moment)}\n{owner}" if first else name(moment)
-        for moment, owner, first in zip(moments, owners, new, strict=True)
+        f"{name(moment)}\n{group}" if first else name(moment)
+        for moment, group, first in zip(moments, groups, new, strict=True)
     ]
 
 
@@ -262,4 +264,4 @@ def number(value: float) -> str:
         (value, "") if size < 1e4 or size >= 1e9 else (value / 1e3, "k") if size < 1e6 else (value / 1e6, "M")
     )
     text = f"{thousands:g}{unit}".replace("e+", "e").replace("e-0", "e-")
-    return text.replace("-", "−")  # as on matplotlib's own axes
+    return text.replace("-", "−")  # as on matplotlib's axes

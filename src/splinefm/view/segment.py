@@ -5,8 +5,8 @@ A field with sum reduction is one vector p_f = Σ_i weight_i v_i, and the score 
     score = β + Σ_i α_i weight_i,    α_i = w_i + g' v_i,    g = ∂ score / ∂ p_f
 
 where β and g depend on the other fields only. With the basis functions as weights that is a spline in u = T(z) (the
-paper's spanning lemma). Along two fields the pairs of rows add Σ_ij C_ij weight_i weight_j (pairwise lemma), and
-C = L diag(s) R' has at most the rank k. All of it is computed in float64 from the rows that a segment touches.
+paper's spanning lemma). Along two fields the pairs of features add Σ_ij C_ij weight_i weight_j (pairwise lemma), and
+C = L diag(s) R' has rank k at most. All of it is computed in float64 from the active features of a segment.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.encode.tables.open import missing_column_message, open_table, quoted
+from splinefm.encode.tables.names import missing_column_message, quoted
+from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
 from splinefm.view.algebra import (
     Rest,
@@ -32,7 +33,6 @@ from splinefm.view.algebra import (
     pair_factors,
     pair_scale,
     read_columns,
-    score_slope,
 )
 from splinefm.view.curves import Bars, Curve, Extremum
 from splinefm.view.surfaces import Surface
@@ -42,7 +42,7 @@ __all__ = ["Bars", "Curve", "Extremum", "Surface", "segment", "segments"]
 FloatArray = npt.NDArray[np.float64]
 Along = str | Sequence[str]
 
-_ROOM = 1 << 22  # numbers in the vectors of the segments that are worked on at a time
+_BATCH_SIZE = 1 << 22  # coordinates of unit vectors that are computed at a time
 
 
 def segment(
@@ -56,16 +56,16 @@ def segment(
         The model.
     values : mapping of str to value
         The segment: the value of every other field (None is a missing value, a list belongs to a multi-valued field).
-        A date gives all parts of its column their values, unless they are named themselves: {"seen_at": "2024-05-28"},
+        A date sets all parts of its column, unless the parts are named themselves: {"seen_at": "2024-05-28"},
         {"seen_at.hour": 13.5}.
     along : str or pair of str
         The field, or the two fields, that vary.
     rest : {"error", "mean"}
-        What to do with fields that are not named: raise, or average the score over their values. The average is
-        exact for independent fields: it is the score of the mean of each field's vectors.
+        What to do with fields that `values` does not name: raise an error, or average the score over their values. The
+        average is exact for independent fields: it is the score of the mean of each field's vectors.
     background : table, optional
-        The rows to average over; by default those that the encoder was fitted to, of which it keeps the mean weights
-        (see `Encoder.feature_means`).
+        The rows to average over. By default the rows that the encoder was fitted to, whose mean weights it keeps (see
+        `Encoder.feature_means`).
 
     Returns
     -------
@@ -110,8 +110,8 @@ def segments(
     fitted : Fitted
         The model.
     table : table, path or dataset
-        A row per segment, a column per field. The fields of `along` are not read. Columns that are no fields are
-        ignored, except with `rest="mean"`, where a misspelled field would go unnoticed.
+        A row per segment, a column per field. The fields of `along` are not read. Other columns are ignored,
+        except with `rest="mean"`, where they raise an error: a misspelled field would go unnoticed.
     along, rest, background
         As in `segment`.
 
@@ -135,8 +135,8 @@ def segments(
     means = mean_vectors(fitted, [*(item.name for item in present), *names], rest, background)
     columns = [name for name in source.names if any(name in (item.name, item.column) for item in present)]
     units = fitted.encoder.layout.n_units * fitted.params["factors"].shape[1]
-    chunks = read_columns(source, columns, max(1, _ROOM // units))
-    return _view(fitted, names, ((n, _by_field(schema, own, names)) for n, own in chunks), means)
+    chunks = read_columns(source, columns, max(1, _BATCH_SIZE // units))
+    return _view(fitted, names, ((n, _by_field(schema, part, names)) for n, part in chunks), means)
 
 
 def _by_field(schema: Schema, given: Mapping[str, pa.Array], along: tuple[str, ...]) -> dict[str, pa.Array]:
@@ -191,7 +191,7 @@ def _one_value(item: Field, value: object) -> object:
             f"a segment has one value per field, {item.name!r} has {type(value).__name__} {value!r}; "
             "for several segments use sf.segments"
         )
-    return list(value)  # type: ignore[call-overload]  # a collection, as was just found
+    return list(value)  # type: ignore[call-overload]  # a collection, as checked above
 
 
 def _view(
@@ -208,12 +208,12 @@ def _view(
         P, linear, unit_field = other_units(fitted, along, n, columns, means)
         interaction = model.interaction(P, params, unit_field) if len(unit_field) else 0.0
         levels.append(params["bias"].astype(np.float64) + linear + interaction)
-        slopes.append([score_slope(model, params, P, unit_field, f, len(layout.fields)) for f in along])
-        scales.append(pair_scale(model, params, P, along) if len(along) == 2 else None)
+        slopes.append([model.slope(P, params, unit_field, f) for f in along])
+        scales.append(pair_scale(model, params, P, along, len(layout.fields)) if len(along) == 2 else None)
     if not levels:
         raise ValueError("the table of segments has no rows; give at least one")
     intercept = np.concatenate(levels)
-    rows = [
+    effects = [
         feature_effects(fitted, f, np.concatenate(parts))
         for f, parts in zip(along, zip(*slopes, strict=True), strict=True)
     ]
@@ -222,6 +222,6 @@ def _view(
         scale = np.concatenate([part for part in scales if part is not None])
         factors = pair_factors(fitted, along[0], along[1])
         counts = fitted.encoder.feature_counts[along[0]], fitted.encoder.feature_counts[along[1]]
-        return Surface((first, second), (rows[0], rows[1]), factors, scale, intercept, fitted.loss, counts)
+        return Surface((first, second), (effects[0], effects[1]), factors, scale, intercept, fitted.loss, counts)
     item, seen = fitted.encoder.fields[along[0]], fitted.encoder.feature_counts[along[0]]
-    return (Curve if isinstance(item, Numerical) else Bars)(item, rows[0], intercept, fitted.loss, seen)
+    return (Curve if isinstance(item, Numerical) else Bars)(item, effects[0], intercept, fitted.loss, seen)

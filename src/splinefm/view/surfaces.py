@@ -26,18 +26,18 @@ class Surface:
     ----------
     fields : pair of fields
         The two fields.
-    rows : pair of arrays
-        The effect of each feature of either field on its own.
-    factors : pair of arrays, shapes (rows of the first, k) and (rows of the second, k)
+    effects : pair of arrays
+        The main effect of each feature of either field.
+    factors : pair of arrays, shapes (features of the first, k) and (features of the second, k)
         L and R of C = L diag(s) R'.
     scales : array, shape (k,)
         s.
     intercept : float
         β, the score without the two fields.
     loss : Loss
-        Says what a prediction is.
+        The loss, which maps scores to predictions.
     counts : pair of arrays, optional
-        Training rows that touch each feature of either field.
+        Number of training rows in which each feature of either field is active.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Surface:
     """
 
     fields: tuple[Field, Field]
-    rows: tuple[FloatArray, FloatArray] = dataclasses.field(repr=False)
+    effects: tuple[FloatArray, FloatArray] = dataclasses.field(repr=False)
     factors: tuple[FloatArray, FloatArray] = dataclasses.field(repr=False)
     scales: FloatArray = dataclasses.field(repr=False)
     intercept: Any
@@ -66,7 +66,7 @@ class Surface:
         first, second : arrays
             Values of the fields.
         link : bool
-            Whether to turn scores into predictions.
+            Whether to convert scores to predictions.
         """
         (a, left), (b, right) = map(self._along, (0, 1), (first, second))
         n_axes = max(left.ndim, right.ndim) - 1
@@ -90,20 +90,20 @@ class Surface:
     def __getitem__(self, number: Any) -> Surface:
         """The surface of one segment of a family, or of some of them."""
         self._check_family()
-        rows = self.rows[0][number], self.rows[1][number]
-        return replace(self, rows=rows, scales=self.scales[number], intercept=plain(self.intercept[number]))
+        effects = self.effects[0][number], self.effects[1][number]
+        return replace(self, effects=effects, scales=self.scales[number], intercept=plain(self.intercept[number]))
 
     @property
     def coefficients(self) -> FloatArray:
-        """C: what pairs of basis functions (or categories) add, shape (functions, functions)."""
+        """C: the effects of pairs of basis functions (or categories), shape (functions, functions)."""
         left, right = (values[first_feature(item) :] for item, values in zip(self.fields, self.factors, strict=True))
         return np.asarray((left * self.scales[..., None, :]) @ right.T)
 
     @property
     def main_effects(self) -> tuple[FloatArray, FloatArray]:
-        """a and b: what the basis functions (or categories) of either field add on their own."""
+        """a and b: the main effects of the basis functions (or categories) of either field."""
         first, second = (
-            values[..., first_feature(item) :] for item, values in zip(self.fields, self.rows, strict=True)
+            values[..., first_feature(item) :] for item, values in zip(self.fields, self.effects, strict=True)
         )
         return first, second
 
@@ -118,7 +118,7 @@ class Surface:
         item = self.fields[side]
         matrix, shape = weights_at(item, values)
         factors = (matrix @ self.factors[side]).reshape(*shape, -1)
-        return effects_at(item, self.rows[side], values), factors
+        return effects_at(item, self.effects[side], values), factors
 
     def _check_family(self) -> None:
         if self.scales.ndim == 1:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.fields.axis import frequent_positions
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import one_array
@@ -32,16 +33,16 @@ BAR = "|"
 def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> FloatArray:
     """Ordinary values of a numerical field, in raw units and in increasing order, evenly spread over u = T(z).
 
-    Days of the week are whole numbers, and are never between two.
+    Days of the week are integers, with nothing in between.
 
     Parameters
     ----------
     item : Numerical
         A fitted field.
     n : int
-        Number of values, at most: those that coincide or have a row of their own are left out.
+        Largest number of values; duplicates and special values are left out.
     values : array, optional
-        Data to stay inside of; otherwise the grid covers what a picture of the field shows.
+        Data whose range limits the grid; by default the grid covers what a plot of the field shows.
 
     Examples
     --------
@@ -52,7 +53,7 @@ def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> Flo
     ordinary = None if values is None else split_tokens(item, values)[0]
     axis = RawAxis.of([item], ordinary)
     low, high = (axis.low, axis.high) if ordinary is None or not len(ordinary) else _overlap(axis, ordinary)
-    grid = _whole(low, high) if axis.format.whole else _spread(item, low, high, n)
+    grid = _integers(low, high) if axis.format.integers else _spread(item, low, high, n)
     return split_tokens(item, grid)[0] if len(split_tokens(item, grid)[0]) else grid
 
 
@@ -64,7 +65,7 @@ def _spread(item: Numerical, low: float, high: float, n: int) -> FloatArray:
     return grid
 
 
-def _whole(low: float, high: float) -> FloatArray:
+def _integers(low: float, high: float) -> FloatArray:
     return np.arange(np.ceil(low), np.floor(high) + 1) + 0.0  # no -0.0
 
 
@@ -112,8 +113,8 @@ def curve_values(curve: Curve, x: FloatArray) -> dict[str, Any]:
     }
 
 
-def place_text(fitted: Fitted, values: dict[str, Any], which: str, digits: int = 5) -> str:
-    """Where the maximum or the minimum of a curve is, as people read it."""
+def extremum_text(fitted: Fitted, values: dict[str, Any], which: str, digits: int = 5) -> str:
+    """Where the maximum or the minimum of a curve is, as text."""
     at, x = values[which]["at"], values["x"]
     style = axis_format(fitted.encoder.schema[values["along"][0]])
     return "-" if at is None else style.text(at, digits, x[-1] - x[0])
@@ -122,12 +123,12 @@ def place_text(fitted: Fitted, values: dict[str, Any], which: str, digits: int =
 def bar_values(fitted: Fitted, bars: Bars, most: int) -> dict[str, Any]:
     """The most frequent categories, in the order to show them, and the tokens."""
     names, counts = category_counts(fitted, bars.field.name, most)
-    place = {name: i for i, name in enumerate(bars.names)}
-    chosen = [place[name] for name in names]
+    index = {name: i for i, name in enumerate(bars.names)}
+    chosen = [index[name] for name in names]
     return {
         "along": [bars.field.name],
         "categories": names,
-        "categories_in_all": len(place),
+        "categories_in_all": len(index),
         "training_counts": counts,
         **_both(bars.loss, bars.scores[chosen]),
         "tokens": _tokens(bars),
@@ -172,7 +173,7 @@ def _tokens(view: Curve | Bars) -> dict[str, Any]:
 
 
 def _extremum(curve: Curve, which: str, x: FloatArray) -> dict[str, Any] | None:
-    """On the range of the grid; None for bases whose extrema are not known in closed form."""
+    """The extremum on the range of the grid; None for bases whose extrema have no closed form."""
     try:
         found: Extremum = getattr(curve, which)(x[0], x[-1])
     except ValueError:
@@ -186,7 +187,7 @@ def _prediction(loss: Loss, score: float) -> float:
 
 
 def text_of(value: Value) -> str:
-    """A value as people read it.
+    """A value as text.
 
     Examples
     --------
@@ -201,7 +202,7 @@ def text_of(value: Value) -> str:
 
 
 def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], list[float]]:
-    """The most frequent categories of a field, in the order to show them, and how often training met them."""
+    """The most frequent categories of a field, in the order to show them, and their counts in training."""
     schema = fitted.encoder.schema
     item = schema[name]
     assert not isinstance(item, Numerical)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import BSpline as ScipyBSpline
 
 from splinefm import Bins, BSpline, CustomBasis, Fourier, MultiResolution, Polynomial, Powers
-from splinefm.encode.bases.kinds import smoothing, supports
+from splinefm.encode.bases.basis import smoothing, supports
 from support import examples
 
 units = st.lists(st.floats(0, 1), min_size=1, max_size=20).map(np.array)
@@ -195,8 +195,8 @@ def test_bins_that_need_data_say_so():
     ("make", "message"),
     [
         (lambda: BSpline(0), "segments must be at least 1, got 0"),
-        (lambda: BSpline(2.5), "segments must be a whole number, got 2.5"),
-        (lambda: BSpline(True), "whole number"),
+        (lambda: BSpline(2.5), "segments must be an integer, got 2.5"),
+        (lambda: BSpline(True), "an integer"),
         (lambda: BSpline(3, -1), "degree must be from 0 to 5, got -1"),
         (lambda: BSpline(3, 6), "degree must be from 0 to 5, got 6"),
         (lambda: BSpline(knots=(0.0, 0.5)), "knots must run from 0 to 1"),
@@ -205,7 +205,7 @@ def test_bins_that_need_data_say_so():
         (lambda: MultiResolution(()), "at least one resolution"),
         (lambda: MultiResolution((8, 0)), "segments must be at least 1"),
         (lambda: Bins(0), "count must be at least 1"),
-        (lambda: Bins(5, "log"), 'spacing must be "uniform" or "quantile"'),
+        (lambda: Bins(5, "log"), "spacing must be one of 'uniform', 'quantile'"),
         (lambda: Bins(edges=(1.0,)), "edges must be at least two increasing"),
         (lambda: Polynomial(-1), "degree must be from 0 to 65,536"),
         (lambda: Polynomial(2, "hermite"), "family must be"),

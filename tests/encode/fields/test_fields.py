@@ -158,7 +158,7 @@ class TestNumerical:
             (lambda: sf.Numerical(""), "name of a field must be a non-empty string"),
             (lambda: sf.Numerical("x", special=["positive"]), "special takes numbers.*got 'positive'"),
             (lambda: sf.Numerical("x", special=["> much"]), "got '> much'"),
-            (lambda: sf.Numerical("x", special=[np.nan]), "missing value has its own row"),
+            (lambda: sf.Numerical("x", special=[np.nan]), "missing values have a feature already"),
             (lambda: sf.Numerical("x", special=[1, 1.0]), "special names a value twice"),
             (lambda: sf.Numerical("x", special=[None]), "special takes numbers"),
             (lambda: sf.Numerical("x", missing="drop"), "missing must be one of 'token', 'error'"),
@@ -295,7 +295,7 @@ class TestCategorical:
     @pytest.mark.parametrize(
         ("make", "message"),
         [
-            (lambda: sf.Categorical("x", min_count=0), "min_count must be a whole number of at least 1"),
+            (lambda: sf.Categorical("x", min_count=0), "min_count must be at least 1, got 0"),
             (lambda: sf.Categorical("x", buckets=1.5), "buckets must be"),
             (lambda: sf.Categorical("x", unseen="new"), "unseen must be one of"),
             (lambda: sf.Categorical("x", missing="new"), "missing must be one of"),

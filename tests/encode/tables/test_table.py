@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from splinefm.encode.tables import delimited
 from splinefm.encode.tables import files as files_module
-from splinefm.encode.tables import open as table_module
-from splinefm.encode.tables.open import missing_column_message, open_table
+from splinefm.encode.tables import open as open_module
+from splinefm.encode.tables import table as table_module
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.open import open_table
 
 N = 1000
 
@@ -239,7 +241,7 @@ def drawn(table, rows, seed=0, columns=None):
 
 @pytest.mark.parametrize("kind", [kind for kind in SOURCES if kind not in ("reader", "stream")])
 def test_shuffled_batches_hold_every_row_once_under_its_number(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(table_module, "SMALL_PIECE", 64)
+    monkeypatch.setattr(open_module, "SMALL_PIECE", 64)
     monkeypatch.setattr(files_module, "_PIECE_ROWS", 100)
     table = open_table(SOURCES[kind](example(), tmp_path))
     in_order = pa.Table.from_batches(table.chunks(["recency", "country"]))
@@ -267,7 +269,7 @@ def test_every_shuffled_batch_mixes_places(tmp_path, monkeypatch):
     assert min(days[:-1]) >= 5 and np.mean(days) > 6
     # A table in memory has any row at hand: more places in every batch.
     whole = open_table(pa.Table.from_batches(table.chunks()))
-    monkeypatch.setattr(table_module, "SMALL_PIECE", 64)
+    monkeypatch.setattr(open_module, "SMALL_PIECE", 64)
     assert min(len(set(batch["day"].to_pylist())) for _, batch in drawn(whole, 1600)) >= 10
 
 

@@ -10,17 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import QuantileTransformer
 
+from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.choice import choose_transform
-from splinefm.encode.transforms.kinds import (
-    TRANSFORMS,
-    ArcsinhSquare,
-    BestFitCDF,
-    CustomTransform,
-    Log,
-    MinMax,
-    Quantile,
-    Transform,
-)
+from splinefm.encode.transforms.quantile import Quantile
+from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
+from splinefm.encode.transforms.transform import TRANSFORMS, CustomTransform, Transform
 from support import examples
 
 SPECS = [
@@ -490,8 +484,8 @@ def test_bad_columns(cls, x):
         (lambda: MinMax(high=np.inf), "high must lie between"),
         (lambda: MinMax(low=5.0).fit([1.0, 2.0]), "low must be at most the largest value, 2.0, got 5.0"),
         (lambda: MinMax(high=0.0).fit([1.0, 2.0]), "high must be at least the smallest value"),
-        (lambda: Quantile(knots=1), "knots must be a whole number of at least 2, got 1"),
-        (lambda: Quantile(knots=2.5), "knots must be a whole number"),
+        (lambda: Quantile(knots=1), "knots must be an integer of at least 2, got 1"),
+        (lambda: Quantile(knots=2.5), "knots must be an integer"),
         (lambda: Quantile(atom_share=0.0), "atom_share must be above 0 and at most 1, got 0.0"),
         (lambda: Quantile(x=(1.0,), u=()), "x and u must have the same length"),
         (lambda: Quantile(x=(2.0, 1.0), u=(0.0, 1.0)), "x and u must increase strictly"),

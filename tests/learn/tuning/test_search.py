@@ -302,19 +302,19 @@ class TestRefusals:
             ({"timeout": "1h"}, "timeout must be"),
             ({"seed": -1}, "seed must be"),
             ({"metric": "auc"}, "metric must be one of loss, rmse, mae, r2 with the squared loss, got 'auc'"),
-            ({"prune": "median"}, "prune must be True, False or a pruner"),
-            ({"validation": 0}, "there are none; give validation a larger share"),
+            ({"prune": "median"}, "prune must be True, False or an Optuna pruner"),
+            ({"validation": 0}, "there are none; increase validation, for example to 0.2"),
             ({"validation": 1.5}, "validation must be a share"),
             ({"space": {"learningrate": [0.1]}}, "'learningrate', which cannot be tuned; nearest: 'learning_rate'"),
             ({"space": {"learningrate": None}}, "cannot be tuned"),
             ({"space": {"seed": [1, 2]}}, "cannot be tuned"),
             ({"space": {"k": []}}, "space\\['k'\\] is empty"),
             ({"space": {"k": [0]}}, "space\\['k'\\] has the value 0: k must be"),
-            ({"space": {"k": 4}}, "must be a list of values, a distribution of Optuna"),
-            ({"space": {"segments": [(8, 32)]}}, "a value is text, a number"),
+            ({"space": {"k": 4}}, "must be a list of values, an Optuna distribution"),
+            ({"space": {"segments": [(8, 32)]}}, "a value must be text, a number"),
             ({"space": {"segments": ["8-32"]}}, 'resolutions such as "8\\+32\\+128"'),
             ({"space": {"degree": [9]}}, "space\\['degree'\\] has the value 9: degree must be"),
-            ({"space": {"transform": ["rank"]}}, "transform is one of 'auto', 'quantile'"),
+            ({"space": {"transform": ["rank"]}}, "transform must be one of 'auto', 'quantile'"),
             ({"space": {"learning_rate": FloatDistribution(-1.0, 1.0)}}, "has the value -1.0: learning_rate must be"),
             ({"space": {"degree": IntDistribution(1, 7)}}, "has the value 7: degree must be"),
             ({"space": [("k", [4])]}, "space must be a mapping"),
@@ -327,7 +327,7 @@ class TestRefusals:
 
     def test_other_estimators_are_refused(self):
         for wrong in (sf.SplineFMRegressor, sf.FM(k=2), None):
-            with pytest.raises(TypeError, match=r"estimator must be such as sf\.SplineFMClassifier"):
+            with pytest.raises(TypeError, match=r"estimator must be a sf\.SplineFMClassifier"):
                 sf.tune(wrong, NUMBERS, "y")
 
     def test_a_target_that_is_not_there_is_told(self):

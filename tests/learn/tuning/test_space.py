@@ -37,7 +37,7 @@ def test_the_kind_of_model_can_be_searched():
     assert searched.at({"model": "FFM", "k": 4, "rank": 3}).model == sf.FFM(k=4)
     assert searched.at({"model": "HigherOrderFM"}).model == sf.HigherOrderFM()
     searched.check("model", ["FM", "FwFM"])
-    with pytest.raises(ValueError, match=r"space\['model'\] has the value 'GBDT': model is one of 'FM', 'FwFM'"):
+    with pytest.raises(ValueError, match=r"space\['model'\] has the value 'GBDT': model must be one of 'FM', 'FwFM'"):
         searched.check("model", ["FM", "GBDT"])
 
 

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 import splinefm as sf
 from splinefm.learn.tuning import optuna as studies
-from splinefm.learn.tuning import trials
+from splinefm.learn.tuning import processes, trials
 
 KEEP_K = {"k": None}
 ROWS = np.random.default_rng(0).normal(size=200)
@@ -104,14 +104,14 @@ class TestOtherTasks:
         tune(tmp_path / "study.journal", 1)
         with pytest.raises(ValueError, match=message) as caught:
             tune(tmp_path / "study.journal", 2, **change)
-        assert "the study 'y-FM' is of another task" in str(caught.value) and "study_name" in str(caught.value)
+        assert "the study 'y-FM' belongs to another task" in str(caught.value) and "study_name" in str(caught.value)
         assert len(open_study(tmp_path / "study.journal").trials) == 1
 
     def test_a_study_of_something_else_is_refused(self, tmp_path):
         with studies.quiet():
             study = optuna.create_study(study_name="y-FM", storage=studies.open_storage(tmp_path / "s.journal"))
             study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
-        with pytest.raises(ValueError, match=r"sf\.tune has not made it"):
+        with pytest.raises(ValueError, match=r"sf\.tune did not create it"):
             tune(tmp_path / "s.journal", 2)
 
 
@@ -145,7 +145,7 @@ class TestOthersAtWork:
         storage = tmp_path / "study.journal"
         tune(storage, 1)
         self.begin_trial(storage)
-        monkeypatch.setattr(studies, "_ALIVE_UNKNOWN", 1.0)
+        monkeypatch.setattr(processes, "_ALIVE_UNKNOWN", 1.0)
         assert studies.count_trials(open_study(storage)) == 2
         assert tune(storage, 2).history["state"] == ["complete", "complete"]
 
@@ -172,7 +172,7 @@ class TestOthersAtWork:
         storage = tmp_path / "study.journal"
         tune(storage, 1)
         self.begin_trial(storage, host="elsewhere", pid=1)
-        monkeypatch.setattr(studies, "_ALIVE_ELSEWHERE", 0.0)
+        monkeypatch.setattr(processes, "_ALIVE_ELSEWHERE", 0.0)
         assert tune(storage, 2).history["state"] == ["complete", "complete"]
 
     def test_the_settings_of_the_estimator_are_tried_even_if_the_first_trial_died(self, tmp_path, monkeypatch):
@@ -237,10 +237,10 @@ class TestRefusals:
         [
             ("study.txt", ValueError, r"'study.txt' must end in .db, .sqlite, .sqlite3 \(SQLite\) or .journal, .log"),
             ("study", ValueError, "must end in"),
-            ("nowhere/study.db", FileNotFoundError, "no folder 'nowhere'; make it first"),
+            ("nowhere/study.db", FileNotFoundError, "no folder 'nowhere'; create it first"),
             ("nowhere/study.journal", FileNotFoundError, "no folder 'nowhere'"),
             ("nosuchdb://me:secret@host/name", ValueError, r"cannot open the storage 'nosuchdb://me:\*\*\*@host/name'"),
-            (3, ValueError, "storage must be a path, an address or a storage of Optuna, got int"),
+            (3, ValueError, "storage must be a path, a URL or an Optuna storage, got int"),
         ],
     )
     def test_storages_that_cannot_be(self, storage, kind, message, tmp_path, monkeypatch):

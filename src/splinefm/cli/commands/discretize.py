@@ -1,67 +1,89 @@
-"""`splinefm discretize`: a model file with bins in place of curves, for systems that bin."""
+"""`splinefm discretize`: replace curves by fine bins."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-from splinefm.cli.destinations import save_model
-from splinefm.cli.output import print_facts, print_table
-from splinefm.encode.tables.open import open_table
-from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.export.discretize import DiscretizationReport, discretization_error, discretize
-from splinefm.learn.container import check_writable
-from splinefm.learn.modelfile import load
-from splinefm.learn.progress import make_progress
+import typer
 
+from splinefm.cli import options as opt
+from splinefm.cli.output import print_facts, print_json, print_table
 
-class DiscretizeRequest(NamedTuple):
-    """What the command line asks for; `bins` are of the form FIELD=N, or N for all numerical fields."""
-
-    model: Path
-    out: Path
-    bins: Sequence[str] = ()
-    fields: Sequence[str] = ()
-    spacing: Literal["u", "uniform", "geometric", "quantile"] = "u"
-    max_error: float | None = None
-    data: str | None = None
-    sep: str | None = None
+if TYPE_CHECKING:
+    from splinefm.export.discretize import DiscretizationReport
 
 
-def discretize_file(request: DiscretizeRequest, verbose: bool = False) -> DiscretizationReport:
-    """Write the model with bins; how far its scores can move, and did on the data."""
-    refuse_overwriting(request.out, request.model, request.data or request.model)
-    check_writable(request.out)
-    fitted = load(request.model)
-    types = fitted.encoder.schema.column_types()
-    data = None if request.data is None else open_table(request.data, types=types, sep=request.sep)
-    with make_progress(verbose) as progress:
-        progress.say("choosing bins")
-        binned = discretize(fitted, _fields(request), spacing=request.spacing, max_error=request.max_error, data=data)
-        progress.say("measuring how far scores move")
-        report = discretization_error(fitted, binned, data)
-    save_model(binned, request.out)
-    return report
+class SpacingName(StrEnum):
+    """How bin edges are spaced."""
+
+    U = "u"
+    UNIFORM = "uniform"
+    GEOMETRIC = "geometric"
+    QUANTILE = "quantile"
 
 
-def _fields(request: DiscretizeRequest) -> Any:
-    """The second argument of `discretize`."""
-    if request.max_error is not None:
-        return list(request.fields) or None
-    counts = dict(map(_count, request.bins))
-    if None in counts and len(counts) > 1:
-        raise ValueError("--bins: give one number for all fields, or FIELD=N for each, not both")
-    return counts.get(None, counts)
+Out = Annotated[Path, opt.out_option("Model file to write, such as binned.sfm.")]
+Bins = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=N",
+        help="Number of bins of a field. Repeat for several fields; N alone applies to all numerical fields.",
+    ),
+]
+Spacing = Annotated[
+    SpacingName,
+    typer.Option(
+        help="Spacing of the bins: equal widths after the transform (u) or in the unit of the column (uniform), "
+        "widths that grow by a factor (geometric), or equal numbers of rows (quantile)."
+    ),
+]
+MaxError = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NUMBER",
+        min=0.0,
+        help="Instead of --bins: use the fewest bins that keep the score of any row within this error.",
+    ),
+]
+Fields = Annotated[
+    list[str] | None,
+    typer.Option("--field", metavar="FIELD", help="With --max-error: field to bin. Default: all numerical fields."),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATA", help="Table whose range and quantiles define the bins, and on which the error is measured."
+    ),
+]
 
 
-def _count(text: str) -> tuple[str | None, int]:
-    """The field, None for all, and its number of bins."""
-    name, equals, number = text.rpartition("=")
-    try:
-        return (name if equals else None), int(number)
-    except ValueError:
-        raise ValueError(f"--bins {text!r} is not of the form FIELD=N, such as price=200, or a number") from None
+def discretize(
+    model: opt.ModelFile,
+    out: Out,
+    bins: Bins = None,
+    max_error: MaxError = None,
+    field: Fields = None,
+    spacing: Spacing = SpacingName.U,
+    data: Data = None,
+    sep: opt.Sep = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Replace curves by fine bins, for systems that need bins, and report how much scores change.
+
+    Example: splinefm discretize model.sfm --bins recency=200 --spacing geometric --out binned.sfm
+    """
+    from splinefm.cli.actions.discretize import DiscretizeRequest, discretize_file
+
+    if (max_error is None) == (not bins):
+        raise typer.BadParameter("give either --bins or --max-error", param_hint="--bins")
+    if field and max_error is None:
+        raise typer.BadParameter("needs --max-error; with --bins write FIELD=N", param_hint="--field")
+    request = DiscretizeRequest(model, out, bins or [], field or [], spacing.value, max_error, data, sep)
+    report = discretize_file(request, not quiet)
+    return print_json(report_facts(report, out)) if as_json else print_report(report, out)
 
 
 def report_facts(report: DiscretizationReport, out: Path) -> dict[str, Any]:
@@ -77,9 +99,9 @@ def report_facts(report: DiscretizationReport, out: Path) -> dict[str, Any]:
 
 
 def print_report(report: DiscretizationReport, out: Path) -> None:
-    """The report for people."""
+    """Print the report."""
     rows = [[item.name, f"{item.bins:,}", f"{item.bound:.2e}"] for item in report.fields]
-    print_table(["field", ">bins", ">moves a score by at most"], rows)
+    print_table(["field", ">bins", ">changes a score by at most"], rows)
     facts = [("all fields", f"at most {report.bound:.2e}" + ("" if report.certified else ", on a grid of points"))]
     if report.n_rows:
         measured = f"at most {report.max_error:.2e}, {report.mean_error:.2e} on average"

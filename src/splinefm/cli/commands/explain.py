@@ -1,15 +1,61 @@
-"""`splinefm explain`: what a model does on a table, as facts and as one page."""
+"""`splinefm explain`: explain a model on a table, as facts and as one page."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from splinefm._wording import in_bytes
-from splinefm.cli.output import print_facts
+from splinefm.cli import options as opt
+from splinefm.cli.output import print_facts, print_json
+
+Target = Annotated[str | None, opt.column_option("Column with the true values. Adds metrics and calibration.")]
+Weight = Annotated[str | None, opt.column_option("Column of sample weights for metrics and calibration.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Folder of the page, index.html. Created if it does not exist.", show_default=False
+    ),
+]
+Sample = Annotated[
+    int,
+    typer.Option(
+        "--sample", metavar="N", min=1, help="Maximum number of rows to explain; larger data are sampled at random."
+    ),
+]
+
+
+def explain(
+    model: opt.ModelFile,
+    data: opt.DataOrStandard,
+    out: Out = None,
+    target: Target = None,
+    weight: Weight = None,
+    sample: Sample = 10_000,
+    sep: opt.Sep = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Explain a model on a table, as one page that opens in any browser without a network.
+
+    The page shows what the model predicts and how well, which fields and pairs matter, curves, surfaces, calibration,
+    and why individual rows get their predictions. With --json, --out is optional.
+    """
+    from splinefm.report.explanation import ExplainRequest, explain_file
+
+    if out is None and not as_json:
+        raise typer.BadParameter("give the folder of the page, such as --out report", param_hint="--out")
+    if weight is not None and target is None:
+        raise typer.BadParameter("weights are used for metrics only; add --target COLUMN", param_hint="--weight")
+    facts = explain_file(ExplainRequest(model, data, out, target, weight, sample, threads, sep), not quiet)
+    return print_json(facts) if as_json else print_explanation(facts)
 
 
 def print_explanation(facts: dict[str, Any]) -> None:
-    """The most important facts, and where the page is."""
+    """Print the most important facts, and the path of the page."""
     model, data, importance = facts["model"], facts["data"], facts["importance"]
     lines = [
         ("model", f"{model['kind']}, {model['prediction']}"),

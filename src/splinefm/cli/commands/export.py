@@ -1,49 +1,60 @@
-"""`splinefm export`: a model file in the forms that other systems read."""
+"""`splinefm export`: write a model in a format that other systems read."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated
 
-from splinefm.encode.tables.open import open_table
-from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.modelfile import load
+import typer
 
-
-class ExportRequest(NamedTuple):
-    """What the command line asks for; `rows` is a table to write beside a libffm model, in libffm's form."""
-
-    model: Path
-    out: Path
-    to: Literal["libffm", "onnx", "tables"]
-    csv: bool = False
-    raw: bool = False
-    rows: str | None = None
-    rows_out: Path | None = None
-    target: str | None = None
-    sep: str | None = None
+from splinefm.cli import options as opt
+from splinefm.cli.output import print_facts, print_json
 
 
-def export_file(request: ExportRequest) -> dict[str, Any]:
-    """Write the export; what was written, by kind."""
-    refuse_overwriting(request.out, request.model)
-    fitted = load(request.model)
-    if request.to == "onnx":
-        from splinefm.export.onnx.model import export_onnx
+class ExportName(StrEnum):
+    """Export formats."""
 
-        export_onnx(fitted, request.out)
-        return {"onnx": str(request.out)}
-    if request.to == "tables":
-        from splinefm.export.tables import export_tables
+    LIBFFM = "libffm"
+    ONNX = "onnx"
+    TABLES = "tables"
 
-        folder = export_tables(fitted, request.out, format="csv" if request.csv else "parquet")
-        return {"tables": str(folder), "files": sorted(path.name for path in folder.iterdir())}
-    from splinefm.export.libffm import export_libffm, export_libffm_rows
 
-    export_libffm(fitted, request.out, raw=request.raw)
-    written = {"libffm": str(request.out), "features": f"{request.out}.json"}
-    if request.rows is not None and request.rows_out is not None:
-        refuse_overwriting(request.rows_out, request.model, request.rows)
-        export_libffm_rows(fitted, open_table(request.rows, sep=request.sep), request.rows_out, target=request.target)
-        written["rows"] = str(request.rows_out)
-    return written
+To = Annotated[ExportName, typer.Option(help="Export format.", show_default=False)]
+Out = Annotated[Path, opt.out_option("File to write, or folder for tables.", metavar="PATH")]
+Csv = Annotated[bool, typer.Option("--csv", help="For tables: write CSV instead of Parquet.")]
+Raw = Annotated[
+    bool,
+    typer.Option("--raw", help="For libffm: allow a model without logistic loss. Its raw scores must be used then."),
+]
+Rows = Annotated[
+    str | None, typer.Option("--rows", metavar="DATA", help="For libffm: table to convert, written to --rows-out.")
+]
+RowsOut = Annotated[Path | None, typer.Option(metavar="FILE", help="File to write the converted --rows to.")]
+Target = Annotated[str | None, opt.column_option("Column of labels in --rows.")]
+
+
+def export(
+    model: opt.ModelFile,
+    to: To,
+    out: Out,
+    csv: Csv = False,
+    raw: Raw = False,
+    rows: Rows = None,
+    rows_out: RowsOut = None,
+    target: Target = None,
+    sep: opt.Sep = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Write a model in a format that other systems read: a libffm model, an ONNX graph, or plain tables."""
+    from splinefm.cli.actions.export import ExportRequest, export_file
+
+    for name, given, kind in (("--csv", csv, "tables"), ("--raw", raw, "libffm"), ("--rows", rows, "libffm")):
+        if given and to != kind:
+            raise typer.BadParameter(f"needs --to {kind}", param_hint=name)
+    if (rows is None) != (rows_out is None):
+        raise typer.BadParameter("give both --rows and --rows-out, or neither", param_hint="--rows")
+    written = export_file(ExportRequest(model, out, to.value, csv, raw, rows, rows_out, target, sep))
+    if as_json:
+        return print_json(written)
+    print_facts((kind, ", ".join(what) if isinstance(what, list) else what) for kind, what in written.items())

@@ -1,207 +1,99 @@
-"""`splinefm fit`: from a table to a model file, every choice said aloud."""
+"""`splinefm fit`: fit a model to a table and write it to a file."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+import shlex
+from typing import Annotated, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import typer
 
-from splinefm.cli.destinations import save_model
-from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.inference import LOOK_AT, infer_schema
-from splinefm.encode.schema import Schema
-from splinefm.encode.tables.columns import is_text
-from splinefm.encode.tables.open import Table
-from splinefm.encode.tables.sources import open_data, refuse_overwriting, require_columns, without
-from splinefm.learn.container import check_writable
-from splinefm.learn.description import describe_validation
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.fitting import default_model, describe_default, fit_model
-from splinefm.learn.losses import LossName
-from splinefm.learn.progress import make_progress
-from splinefm.learn.training import Training
-from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+from splinefm._wording import in_bytes
+from splinefm.cli import fit_options as fit_opt
+from splinefm.cli import options as opt
+from splinefm.cli.output import print_facts, print_json, print_lines
 
-_MODELS: dict[str, type[AnyModel]] = {
-    "ffm": FFM,
-    "fm": FM,
-    "fwfm": FwFM,
-    "fmfm": FmFM,
-    "low-rank-fwfm": LowRankFwFM,
-    "higher-order-fm": HigherOrderFM,
-}
+SelectResolutions = Annotated[
+    bool | None,
+    typer.Option(
+        "--select-resolutions/--no-select-resolutions",
+        help="Choose a resolution per column and train a second time with it. Default: up to 200,000 rows.",
+        show_default=False,
+        rich_help_panel="Training",
+    ),
+]
 
 
-class Choice(NamedTuple):
-    """A loss and the reason for it."""
+def fit(
+    data: opt.Data,
+    target: fit_opt.Target,
+    out: fit_opt.Out,
+    schema: fit_opt.SchemaFile = None,
+    ignore: opt.Ignore = None,
+    weight: opt.Weight = None,
+    validation: fit_opt.Validation = None,
+    sep: opt.Sep = None,
+    model: fit_opt.Model = None,
+    k: fit_opt.K = None,
+    rank: fit_opt.Rank = None,
+    order: fit_opt.Order = None,
+    loss: fit_opt.Loss = fit_opt.LossName.AUTO,
+    epochs: fit_opt.Epochs = None,
+    patience: fit_opt.Patience = None,
+    batch_size: fit_opt.BatchSize = None,
+    learning_rate: fit_opt.LearningRate = None,
+    schedule: fit_opt.Schedule = None,
+    l2: fit_opt.L2 = None,
+    smoothness: fit_opt.Smoothness = None,
+    select_resolutions: SelectResolutions = None,
+    seed: fit_opt.Seed = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Fit a model to a table and write it to a file.
 
-    loss: LossName
-    why: str
-
-
-@dataclass(frozen=True)
-class FitRequest:
-    """What the user asked for.
-
-    Parameters
-    ----------
-    data, target, out
-        The table, the column to predict, and the model file to write.
-    schema : Path, optional
-        A schema file; inferred by default.
-    ignored : list of str
-        Columns to leave out of the schema.
-    model : str, optional
-        The name of a model on the command line; `default_model` of the number of fields by default.
-    sizes : dict
-        Settings of the model, such as k, that were given.
-    loss : str, optional
-        Chosen by the target by default.
-    weight : str, optional
-        A column of sample weights.
-    validation : float or str, optional
-        A share of the rows, or a file.
-    training : dict
-        Settings of `Training` that were given.
-    sep : str, optional
-        What separates the columns of CSV.
+    The defaults suit most data. Press Ctrl-C to stop training and keep the best epoch so far.
     """
+    from splinefm.cli.actions.fit import fit_file
 
-    data: str
-    target: str
-    out: Path
-    schema: Path | None = None
-    ignored: list[str] = field(default_factory=list)
-    model: str | None = None
-    sizes: dict[str, Any] = field(default_factory=dict)
-    loss: LossName | None = None
-    weight: str | None = None
-    validation: float | str | None = None
-    training: dict[str, Any] = field(default_factory=dict)
-    sep: str | None = None
-
-    def open(self) -> Table:
-        """The table."""
-        return open_data(self.data, sep=self.sep)
-
-    def open_validation(self) -> float | Table | None:
-        """The share of the rows, or the table of rows that choose the best epoch; it must have the target."""
-        if not isinstance(self.validation, str):
-            return self.validation
-        table = open_data(self.validation, sep=self.sep)
-        require_columns(table, [self.target])
-        return table
-
-
-def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> dict[str, Any]:
-    """Fit a model, save it, and tell how it went."""
-    begin = time.perf_counter()
-    check_writable(request.out)  # before an hour of training, not after it
-    refuse_overwriting(request.out, request.data, *(path for path in (request.schema,) if path is not None))
-    training = replace(Training(), **request.training)
-    table, validation = request.open(), request.open_validation()
-    choice = choose_loss(table, request.target, request.loss)
-    say(f"loss: {choice.loss} ({choice.why})")
-    schema = find_schema(request, table, say, verbose)
-    model = make_model(request, schema, say)
-    given: dict[str, Any] = {} if validation is None else {"validation": validation}
-    fitted = fit_model(
-        table,
-        request.target,
-        schema=schema,
-        model=model,
-        loss=choice.loss,
-        sample_weight=request.weight,
-        training=training,
-        verbose=verbose,
-        **given,
+    fit_opt.check_fit_options("fit", data, model, rank, order)
+    training = fit_opt.given(
+        epochs=epochs,
+        patience=patience,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        schedule=None if schedule is None else schedule.value,
+        l2=l2,
+        smoothness=smoothness,
+        select_resolutions=select_resolutions,
+        seed=seed,
+        threads=threads,
     )
-    save_model(fitted, request.out)
-    return _summary(fitted, request, choice, time.perf_counter() - begin)
-
-
-def choose_loss(table: Table, target: str, given: LossName | None = None) -> Choice:
-    """The loss that suits a target, if none is given: logistic for two values, squared for numbers."""
-    values, kind, whole = _look_at(table, target)
-    if not values:
-        raise ValueError(f"the target {target!r} has no values")
-    shown = ", ".join(sorted(map(repr, values))[:5])
-    if len(values) == 1 and whole:
-        raise ValueError(f"the target {target!r} is {shown} in all rows; there is nothing to learn")
-    if given is not None:
-        return Choice(given, "as given")
-    if len(values) <= 2:
-        return Choice("logistic", f"the target {target!r} has two values: {shown}")
-    if is_text(kind):
-        raise ValueError(
-            f"the target {target!r} is text with more than two values ({shown}, ...); a model tells two apart: "
-            "make a column of 0 and 1 for the value that you want to predict"
-        )
-    return Choice(
-        "squared", f"the target {target!r} has more than two values; for shares use logistic, for counts poisson"
+    sizes = fit_opt.given(k=k, rank=rank, order=order)
+    request = fit_opt.make_fit_request(
+        data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep
     )
+    summary = fit_file(request, opt.remarks(quiet), not quiet)
+    return print_json(summary) if as_json else print_fit(summary)
 
 
-def _look_at(table: Table, target: str) -> tuple[set[object], pa.DataType, bool]:
-    """Up to three or a few more values of a column, its type, and whether all rows were looked at."""
-    require_columns(table, [target])
-    values: set[object] = set()
-    rows = 0
-    for batch in table.chunks([target]):
-        column = batch.column(0)
-        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        values.update(value for value in pc.unique(column).to_pylist() if value is not None and value == value)
-        rows += batch.num_rows
-        if len(values) > 2 or rows >= LOOK_AT:
-            break
-    kind = table.schema.field(target).type
-    return values, kind.value_type if pa.types.is_dictionary(kind) else kind, rows < LOOK_AT
-
-
-def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], verbose: bool) -> Schema:
-    """The schema that is given, or one that is inferred."""
-    if request.schema is not None:
-        return without(Schema.load(request.schema), request.ignored)
-    with make_progress(verbose) as progress:
-        progress.begin("looking at the columns")
-        inferred = infer_schema(table, target=request.target)
-    schema = without(inferred, [*request.ignored, *([request.weight] if request.weight is not None else [])])
-    numerical = sum(isinstance(item, Numerical) for item in schema)
-    say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
-    return schema
-
-
-def make_model(request: FitRequest, schema: Schema, say: Callable[[str], None]) -> AnyModel:
-    """The model that is asked for, or the default with the sizes that are asked for; and say which it is."""
-    if request.model is not None:
-        model = _MODELS[request.model](**request.sizes)
-        say(f"model: {model}")
-        return model
-    default: Any = default_model(len(schema))
-    model = cast(AnyModel, replace(default, **request.sizes))
-    say(f"model: {describe_default(len(schema)) if model == default else model}")
-    return model
-
-
-def _summary(fitted: Fitted, request: FitRequest, choice: Choice, seconds: float) -> dict[str, Any]:
-    validation = describe_validation(fitted)
-    return {
-        "file": str(request.out),
-        "bytes": request.out.stat().st_size,
-        "model": str(fitted.model),
-        "target": request.target,
-        "loss": choice.loss,
-        "loss_reason": choice.why,
-        "rows": fitted.encoder.n_rows,
-        "fields": len(fitted.encoder.fields),
-        "epochs": validation["epochs"],
-        "best_epoch": validation["best_epoch"],
-        "validation_metric": validation["metric"],
-        "validation_loss": validation["value"],
-        "seconds": round(seconds, 3),
-    }
+def print_fit(summary: dict[str, Any]) -> None:
+    """Print the result of a fit, and what to type next."""
+    best = f"best of {summary['epochs']} epochs: {summary['best_epoch']}"
+    value = summary["validation_loss"]
+    measured = (
+        f"{summary['validation_metric']} {value:.5g}; {best}" if value is not None else "none; the last epoch is kept"
+    )
+    print_facts(
+        [
+            ("validation", measured),
+            ("model", f"{summary['model']}, {summary['loss']} loss"),
+            ("data", f"{summary['rows']:,} rows, {summary['fields']} fields"),
+            ("time", f"{summary['seconds']:.1f} seconds"),
+            ("file", f"{summary['file']}, {in_bytes(summary['bytes'])}"),
+        ]
+    )
+    file, target = shlex.quote(summary["file"]), shlex.quote(summary["target"])
+    print_lines("\nNext, with rows that the model has not seen:")
+    print_lines(f"  splinefm evaluate {file} NEW.csv --target {target}")
+    print_lines(f"  splinefm predict {file} NEW.csv --out predictions.csv")

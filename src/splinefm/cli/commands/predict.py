@@ -1,140 +1,63 @@
-"""`splinefm predict`: rows in, predictions out, chunk by chunk and in order."""
+"""`splinefm predict`: write the predictions of a model for a table."""
 
 from __future__ import annotations
 
-import io
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain, islice
-from pathlib import Path
-from typing import Any, BinaryIO
+from enum import StrEnum
+from typing import Annotated
 
-import pyarrow as pa
+import typer
 
-from splinefm._wording import visible
-from splinefm.encode.drift import Watch
-from splinefm.encode.tables.open import Table
-from splinefm.encode.tables.sources import STANDARD, open_data, refuse_overwriting, require_columns
-from splinefm.learn.container import check_destination, replacing
-from splinefm.learn.fitted import Fitted
-from splinefm.learn.modelfile import load
-from splinefm.learn.progress import make_progress
-
-ROWS = 65_536
-"""Rows that are in memory at a time."""
-
-_FORMATS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+from splinefm.cli import options as opt
+from splinefm.cli.output import print_json
 
 
-def predict_file(
-    model: Path,
-    data: str,
-    out: str,
-    ids: Sequence[str] = (),
-    format_name: str | None = None,
-    threads: int | None = None,
-    verbose: bool = False,
-    sep: str | None = None,
-) -> tuple[Fitted, int]:
-    """Write the predictions of a model for a table; the model and the number of rows."""
-    format_name, ids = format_name or output_format(out), list(dict.fromkeys(ids))
-    refuse_overwriting(out, data, model)
-    fitted = load(model)
-    schema = fitted.encoder.schema
-    # Identifiers are copied as they stand in a text file: "007" must not become 7.
-    table = open_data(data, {**dict.fromkeys(ids, pa.large_string()), **schema.column_types()}, sep)
-    require_columns(table, [*schema.columns, *ids])
-    columns = _output_schema(table, ids, prediction_name(fitted), format_name)
-    rows = 0
-    with make_progress(verbose) as progress:
-        progress.begin("predicting", table.n_rows)
-        batches = _predictions(fitted, table, ids, columns, threads)
-        # What is wrong with a table shows in the first rows most often: then nothing is written, not even a header.
-        first = list(islice(batches, 1))
-        with _destination(out) as file, _writer(file, columns, format_name) as writer:
-            for batch in chain(first, batches):
-                writer.write_batch(batch)
-                rows += batch.num_rows
-                progress.advance(batch.num_rows)
-    return fitted, rows
+class FormatName(StrEnum):
+    """Formats of predictions."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
 
 
-def _predictions(
-    fitted: Fitted, table: Table, ids: Sequence[str], columns: pa.Schema, threads: int | None
-) -> Iterator[pa.RecordBatch]:
-    watch = Watch(fitted.encoder)
-    for batch in table.chunks([*fitted.encoder.schema.columns, *ids], ROWS):
-        predictions = pa.array(fitted.predict(batch, threads=threads, watch=watch))
-        kept = [_decoded(batch.column(name)) for name in ids]
-        yield pa.RecordBatch.from_arrays([*kept, predictions], schema=columns)
-    watch.warn()
+Out = Annotated[str, typer.Option(metavar="FILE", help="Output: a .csv or .parquet file, or - for standard output.")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", metavar="COLUMN", help="Column to copy to the output. Repeat for several."),
+]
+Format = Annotated[
+    FormatName | None,
+    typer.Option("--format", help="Output format. By default taken from the file name; csv for standard output."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object about the run. Needs --out FILE.")]
 
 
-def prediction_name(fitted: Fitted) -> str:
-    """The name of the column of predictions: probabilities are called so."""
-    return "probability" if fitted.loss.name == "logistic" else "prediction"
+def predict(
+    model: opt.ModelFile,
+    data: opt.DataOrStandard,
+    out: Out = "-",
+    ids: Ids = None,
+    sep: opt.Sep = None,
+    format_name: Format = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write the predictions of a model, one row per row of the data, in the same order.
 
+    The column is called "probability" if the target has two values (the probability of 1, or of the second label in
+    sorted order), and "prediction" otherwise.
+    """
+    from splinefm.cli.actions.predict import predict_file, prediction_name
+    from splinefm.encode.tables.sources import STANDARD
+    from splinefm.learn.description import predicted_thing
 
-def output_format(out: str) -> str:
-    """csv or parquet, by the name of the file; csv for the standard output."""
-    name = "csv" if out == STANDARD else _FORMATS.get(Path(out).suffix.lower())
-    if name is None:
-        raise ValueError(f"--out {out!r} must end in {', '.join(_FORMATS)}; or say --format csv or --format parquet")
-    return name
-
-
-def _output_schema(table: Table, ids: Sequence[str], prediction: str, format_name: str) -> pa.Schema:
-    if prediction in ids:
-        raise ValueError(f"--id {prediction}: the predictions are called so themselves; rename that column")
-    columns = [(name, _plain(table.schema.field(name).type)) for name in ids]
-    for name, kind in columns:
-        if format_name == "csv" and pa.types.is_nested(kind):
-            raise ValueError(f"--id {name}: {kind} cannot be written to CSV; use --format parquet")
-    return pa.schema([*columns, (prediction, pa.float64())])
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _decoded(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-@contextmanager
-def _destination(out: str) -> Iterator[BinaryIO]:
-    """The standard output, or a file that appears when all of it is written."""
-    if out == STANDARD:
-        yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    path = Path(out)
-    if path.is_dir():
-        raise IsADirectoryError(f"--out {out!r} is a folder; add a file name, such as predictions.csv")
-    if path.exists() and not path.is_file():  # a device or a named pipe
-        with path.open("wb") as file:
-            yield file
-        return
-    with replacing(check_destination(path)) as file:
-        yield file
-
-
-class _Terminal(io.BytesIO):
-    """The standard output where it is a terminal, which values of a table must not steer."""
-
-    def write(self, data: Any) -> int:
-        """Print text."""
-        text = bytes(data).decode(errors="replace")
-        sys.stdout.write("\n".join(visible(line.removesuffix("\r")) for line in text.split("\n")))
-        return len(data)
-
-
-def _writer(file: BinaryIO, columns: pa.Schema, format_name: str) -> Any:
-    if format_name == "csv":
-        from pyarrow.csv import CSVWriter
-
-        return CSVWriter(file, columns)
-    from pyarrow.parquet import ParquetWriter
-
-    return ParquetWriter(file, columns)
+    if as_json and out == STANDARD:
+        raise typer.BadParameter("the predictions go to standard output; add --out FILE", param_hint="--json")
+    if out == STANDARD and format_name is FormatName.PARQUET and sys.stdout.isatty():
+        raise typer.BadParameter("cannot print Parquet to a terminal; add --out FILE", param_hint="--format")
+    chosen = None if format_name is None else format_name.value
+    fitted, rows = predict_file(model, data, out, ids or [], chosen, threads, not quiet, sep)
+    column, meaning = prediction_name(fitted), predicted_thing(fitted)
+    if as_json:
+        return print_json({"file": out, "rows": rows, "column": column, "meaning": meaning})
+    opt.remarks(quiet)(f"{rows:,} rows; {column}: {meaning}")

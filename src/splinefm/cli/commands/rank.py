@@ -1,116 +1,60 @@
-"""`splinefm rank`: the best items of a catalog for a context."""
+"""`splinefm rank`: find the best items of a catalog for a context."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
-import numpy as np
+import typer
 
-from splinefm.cli.output import print_table
-from splinefm.encode.tables.open import missing_column_message, open_table, quoted
-from splinefm.encode.tables.sources import STANDARD
-from splinefm.learn.modelfile import load
-from splinefm.learn.progress import make_progress
-from splinefm.rank.index import ItemIndex
+from splinefm.cli import options as opt
+from splinefm.cli.output import print_json, print_table
 
-Context = dict[str, Any]
-
-
-class RankRequest(NamedTuple):
-    """What the command line asks for; `context` is a file, "-", or JSON itself."""
-
-    model: Path
-    items: str
-    context: str
-    k: int = 20
-    ids: str | None = None
-    excluded: Sequence[str] = ()
-    threads: int | None = None
-    sep: str | None = None
+Items = Annotated[str, typer.Argument(metavar="ITEMS", help=f"Catalog: a {opt.FILES}.", show_default=False)]
+Context = Annotated[
+    str,
+    typer.Option(
+        metavar="JSON|FILE",
+        help="Values of the other fields: a JSON object or a list of objects, a file with JSON, or - for standard "
+        "input.",
+        show_default=False,
+    ),
+]
+TopK = Annotated[int, typer.Option("--k", metavar="N", min=1, help="Number of items.")]
+Ids = Annotated[str | None, opt.column_option("Column of item ids. By default rows are numbered from 0.")]
+Excluded = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="ID", help="Item to exclude. Repeat for several."),
+]
 
 
-def rank_file(request: RankRequest, verbose: bool = False) -> list[list[dict[str, Any]]]:
-    """For each context its best items: id, score and prediction."""
-    contexts = read_contexts(request.context)
-    fitted = load(request.model)
-    table = open_table(request.items, types=fitted.encoder.schema.column_types(), sep=request.sep)
-    with make_progress(verbose) as progress:
-        progress.say("folding the items")
-        ids: Any = request.ids
-        if ids is None:  # rows of the catalog, counted from 0
-            ids = np.arange(table.count_rows())
-        elif ids not in table.names:
-            raise ValueError(f"--ids: {missing_column_message(ids, table.names)}")
-        index = ItemIndex(fitted, table, ids, threads=request.threads)
-    known = [_as_id(text, index) for text in request.excluded]
-    found = []
-    for number, context in enumerate(contexts):
-        _check(context, index, number if len(contexts) > 1 else None)
-        best, scores = index.top_k(context, request.k, excluded=known or None)
-        predictions = fitted.loss.predict(scores.astype(np.float64))
-        each = zip(best.tolist(), scores.tolist(), predictions.tolist(), strict=True)
-        found.append([{"id": item, "score": score, "prediction": value} for item, score, value in each])
-    return found
+def rank(
+    model: opt.ModelFile,
+    items: Items,
+    context: Context,
+    k: TopK = 20,
+    ids: Ids = None,
+    exclude: Excluded = None,
+    sep: opt.Sep = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Find the best items of a catalog for a context, best first.
 
-
-def _as_id(text: str, index: ItemIndex) -> Any:
-    """An id of the command line as the catalog has it."""
-    if np.issubdtype(index.ids.dtype, np.integer):
-        try:
-            return int(text)
-        except ValueError:
-            raise ValueError(f"--exclude {text!r}: the ids of the items are whole numbers") from None
-    return text
-
-
-def _check(context: Context, index: ItemIndex, number: int | None) -> None:
-    where = "the context" if number is None else f"context {number}"
-    for name in index.context_fields:
-        if name not in context:
-            needed = quoted(index.context_fields)
-            raise ValueError(f"{where} has no {name!r}; it needs {needed}, where null is a missing value")
-
-
-def read_contexts(text: str) -> list[Context]:
-    """Contexts from JSON: an object, or a list of objects.
-
-    Parameters
-    ----------
-    text : str
-        The JSON, a file of it, or "-" for the standard input.
-
-    Examples
-    --------
-    >>> read_contexts('{"country": "US"}')
-    [{'country': 'US'}]
+    Example: splinefm rank model.sfm ads.parquet --ids ad_id --context '{"country": "US"}' --k 20
     """
-    inline = text.lstrip()[:1] in ("{", "[")
-    if inline:
-        source, place = text, "--context"
-    elif text == STANDARD:
-        source, place = sys.stdin.read(), "the standard input"
-    else:
-        source, place = Path(text).read_text("utf-8"), repr(text)
-    try:
-        value = json.loads(source)
-    except (ValueError, RecursionError) as error:  # what is nested too deeply, too
-        raise ValueError(f"{place} is not JSON: {error}") from None
-    contexts = value if isinstance(value, list) else [value]
-    if not contexts or not all(isinstance(context, dict) for context in contexts):
-        raise ValueError(f'{place} must be an object such as {{"country": "US"}}, or a list of such objects')
-    return contexts
+    from splinefm.cli.actions.rank import RankRequest, rank_file
+
+    found = rank_file(RankRequest(model, items, context, k, ids, exclude or [], threads, sep), not quiet)
+    return print_json({"contexts": found}) if as_json else print_ranking(found)
 
 
 def print_ranking(found: list[list[dict[str, Any]]]) -> None:
-    """A table for each context."""
+    """Print a table for each context."""
     for number, best in enumerate(found):
         rows = [
-            [str(place + 1), str(item["id"]), f"{item['score']:.4f}", f"{item['prediction']:.4g}"]
-            for place, item in enumerate(best)
+            [str(i), str(item["id"]), f"{item['score']:.4f}", f"{item['prediction']:.4g}"]
+            for i, item in enumerate(best, start=1)
         ]
         title = f"context {number}" if len(found) > 1 else None
         print_table([">rank", "id", ">score", ">prediction"], rows, title=title)

@@ -1,90 +1,134 @@
-"""`splinefm tune`: search for the settings of a model, and write the best one to a file."""
+"""`splinefm tune`: search for the best settings and write the best model to a file."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from splinefm._wording import in_bytes
-from splinefm.cli.commands.fit import FitRequest, choose_loss, find_schema, make_model
-from splinefm.cli.destinations import save_model
-from splinefm.cli.output import print_facts
-from splinefm.cli.printing import study_line
-from splinefm.encode.schema import Schema
-from splinefm.encode.tables.open import Table
-from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.container import check_destination, check_writable, replacing
-from splinefm.learn.description import describe_study
-from splinefm.learn.tuning.study import StudySummary
-from splinefm.model.family import AnyModel
-from splinefm.plots.files import FORMATS, import_plots, picture_bytes
+from splinefm.cli import fit_options as fit_opt
+from splinefm.cli import options as opt
+from splinefm.cli.output import print_facts, print_json, study_line
 
 
-@dataclass(frozen=True)
-class TuneRequest:
-    """What the user asked for.
+class MetricName(StrEnum):
+    """Metrics that compare trials."""
 
-    Parameters
-    ----------
-    fit : FitRequest
-        The table, the target, the model file and settings; those that are given are not searched.
-    trials, timeout, storage, study_name, metric, prune
-        As in `sf.tune`.
-    plot : Path, optional
-        The picture of the study to write.
+    LOSS = "loss"
+    AUC = "auc"
+    NORMALIZED_ENTROPY = "normalized_entropy"
+    MAE = "mae"
+    R2 = "r2"
+
+
+_SEARCH = "Search"
+
+Trials = Annotated[
+    int, opt.count_option("Total number of trials, including those in the storage and of other processes.", _SEARCH)
+]
+Timeout = Annotated[
+    float | None, opt.amount_option("Time limit of the trials in seconds. The final fit comes on top.", _SEARCH)
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|URL",
+        help="Keep the trials, to resume later or to share them between processes: a SQLite file (.db, .sqlite), a "
+        "journal (.journal, .log), or a database URL.",
+        rich_help_panel=_SEARCH,
+    ),
+]
+StudyName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Name of the study in the storage. Default: target and model.", rich_help_panel=_SEARCH
+    ),
+]
+Metric = Annotated[
+    MetricName,
+    typer.Option(
+        help="Metric to optimize. auc and normalized_entropy are for two classes, mae and r2 for numbers.",
+        rich_help_panel=_SEARCH,
+    ),
+]
+Prune = Annotated[
+    bool,
+    typer.Option("--prune/--no-prune", help="Stop trials that are worse than the median.", rich_help_panel=_SEARCH),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Plot the trials and the settings to a .png, .svg or .pdf file.", rich_help_panel=_SEARCH
+    ),
+]
+
+
+def tune(
+    data: opt.Data,
+    target: fit_opt.Target,
+    out: fit_opt.Out,
+    trials: Trials = 50,
+    timeout: Timeout = None,
+    storage: Storage = None,
+    study_name: StudyName = None,
+    metric: Metric = MetricName.LOSS,
+    prune: Prune = True,
+    plot: Plot = None,
+    schema: fit_opt.SchemaFile = None,
+    ignore: opt.Ignore = None,
+    weight: opt.Weight = None,
+    validation: fit_opt.Validation = None,
+    sep: opt.Sep = None,
+    model: fit_opt.Model = None,
+    k: fit_opt.K = None,
+    rank: fit_opt.Rank = None,
+    order: fit_opt.Order = None,
+    loss: fit_opt.Loss = fit_opt.LossName.AUTO,
+    epochs: fit_opt.Epochs = None,
+    patience: fit_opt.Patience = None,
+    batch_size: fit_opt.BatchSize = None,
+    learning_rate: fit_opt.LearningRate = None,
+    schedule: fit_opt.Schedule = None,
+    l2: fit_opt.L2 = None,
+    smoothness: fit_opt.Smoothness = None,
+    seed: fit_opt.Seed = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Search for the settings that do best on validation rows, and write a model fitted with them.
+
+    Searches k, learning rate, batch size, penalties, segments, degree and transform; settings that you give are fixed.
+    Press Ctrl-C to stop and keep the best so far; with --storage, the same command resumes the search.
     """
+    from splinefm.cli.actions.tune import TuneRequest, tune_file
 
-    fit: FitRequest
-    trials: int
-    timeout: float | None = None
-    storage: str | None = None
-    study_name: str | None = None
-    metric: str = "loss"
-    prune: bool = True
-    plot: Path | None = None
-
-
-def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -> dict[str, Any]:
-    """Search, fit and save a model, and tell how it went."""
-    begin = time.perf_counter()
-    _check_files(request)
-    fit = request.fit
-    table, validation = fit.open(), fit.open_validation()
-    choice = choose_loss(table, fit.target, fit.loss)
-    say(f"loss: {choice.loss} ({choice.why})")
-    schema = find_schema(fit, table, say, verbose)
-    model = make_model(fit, schema, say)
-    estimator = _estimator(fit, model, schema, validation, choice.loss)
-    given = {**fit.sizes, **fit.training}
-    searched = ("k", "batch_size", "learning_rate", "l2", "smoothness")
-    from splinefm.learn.tuning.search import tune
-
-    tuned = tune(
-        estimator,
-        table,
-        fit.target,
-        sample_weight=fit.weight,
-        eval_set=validation if isinstance(validation, Table) else None,
-        trials=request.trials,
-        timeout=request.timeout,
-        storage=request.storage,
-        study_name=request.study_name,
-        space={name: None for name in searched if name in given},
-        metric=request.metric,
-        prune=request.prune,
-        verbose=verbose,
+    fit_opt.check_fit_options("tune", data, model, rank, order)
+    training = fit_opt.given(
+        epochs=epochs,
+        patience=patience,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        schedule=None if schedule is None else schedule.value,
+        l2=l2,
+        smoothness=smoothness,
+        seed=seed,
+        threads=threads,
     )
-    save_model(tuned.estimator.fitted_, fit.out)
-    if request.plot is not None:
-        _draw(tuned.summary, request.plot)
-    return _summary(request, tuned.estimator.fitted_, time.perf_counter() - begin)
+    sizes = fit_opt.given(k=k, rank=rank, order=order)
+    fit_request = fit_opt.make_fit_request(
+        data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep
+    )
+    request = TuneRequest(fit_request, trials, timeout, storage, study_name, metric.value, prune, plot)
+    summary = tune_file(request, opt.remarks(quiet), not quiet)
+    return print_json(summary) if as_json else print_tuning(summary)
 
 
 def print_tuning(summary: dict[str, Any]) -> None:
-    """What came out of a search."""
+    """Print the result of a search."""
     study = summary["study"]
     states = ", ".join(f"{count} {state}" for state, count in study["states"].items())
     facts = [
@@ -95,50 +139,4 @@ def print_tuning(summary: dict[str, Any]) -> None:
         ("time", f"{summary['seconds']:.1f} seconds"),
         ("file", f"{summary['file']}, {in_bytes(summary['bytes'])}"),
     ]
-    print_facts([*facts, *([("picture", summary["plot"])] if summary["plot"] else [])])
-
-
-def _check_files(request: TuneRequest) -> None:
-    """Raise where an output cannot be written: before an hour of training, not after it."""
-    fit, plot = request.fit, request.plot
-    inputs = [path for path in (fit.data, fit.schema, request.storage) if path is not None]
-    check_writable(fit.out)
-    refuse_overwriting(fit.out, *inputs)
-    if plot is not None:
-        if plot.suffix.lower() not in FORMATS:
-            raise ValueError(f"--plot {str(plot)!r} must end in {', '.join(FORMATS)}")
-        check_writable(plot)
-        import_plots()
-
-
-def _estimator(fit: FitRequest, model: AnyModel, schema: Schema, validation: float | Table | None, loss: str) -> Any:
-    from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor
-
-    renamed = {"seed": "random_state", "threads": "n_jobs"}
-    settings = {renamed.get(name, name): value for name, value in fit.training.items()}
-    if isinstance(validation, float):
-        settings["validation"] = validation
-    if loss == "logistic":
-        return SplineFMClassifier(model, schema=schema, **settings)
-    return SplineFMRegressor(model, loss=loss, schema=schema, **settings)
-
-
-def _draw(study: StudySummary, path: Path) -> None:
-    content = picture_bytes(import_plots().study(study)[0], path)
-    with replacing(check_destination(path)) as file:
-        file.write(content)
-
-
-def _summary(request: TuneRequest, fitted: Any, seconds: float) -> dict[str, Any]:
-    return {
-        "file": str(request.fit.out),
-        "bytes": request.fit.out.stat().st_size,
-        "model": str(fitted.model),
-        "target": request.fit.target,
-        "loss": fitted.loss.name,
-        "rows": fitted.encoder.n_rows,
-        "fields": len(fitted.encoder.fields),
-        "study": describe_study(fitted.study),
-        "plot": None if request.plot is None else str(request.plot),
-        "seconds": round(seconds, 3),
-    }
+    print_facts([*facts, *([("plot", summary["plot"])] if summary["plot"] else [])])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.slots import MAX_FEATURES
+from splinefm._checks import check_count, check_increasing
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -84,6 +83,11 @@ class BSpline:
         left = inner[0] - outer[::-1] * (inner[1] - inner[0])
         right = inner[-1] + outer * (inner[-1] - inner[-2])
         return np.concatenate([left, inner, right])
+
+    @property
+    def breaks(self) -> FloatArray:
+        """The borders between the polynomials, from 0 to 1."""
+        return self.extended_knots[self.degree : self.degree + self.segments + 1]
 
     def __call__(self, u: FloatArray) -> Windows:
         """Rows and weights of the functions that are not zero at u."""
@@ -163,6 +167,11 @@ class MultiResolution:
         """Functions per resolution."""
         return tuple(segments + self.degree for segments in self.segments)
 
+    @property
+    def breaks(self) -> FloatArray:
+        """The borders between the polynomials of all resolutions, from 0 to 1."""
+        return np.unique(np.concatenate([level.breaks for level in self.levels]))
+
     def __call__(self, u: FloatArray) -> Windows:
         """Rows and weights of the functions that are not zero at u."""
         first = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int32)
@@ -230,25 +239,8 @@ def whole(size: int) -> FloatArray:
     return np.tile([0.0, 1.0], (size, 1))
 
 
-def check_count(name: str, value: int, low: int, high: int = MAX_FEATURES) -> None:
-    """Raise unless value is a whole number in the range; no field has more than `MAX_FEATURES` functions."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ValueError(f"{name} must be a whole number, got {value!r}")
-    if not low <= value <= high:
-        allowed = f"at least {low}" if value < low and high == MAX_FEATURES else f"from {low} to {high:,}"
-        raise ValueError(f"{name} must be {allowed}, got {value:,}")
-
-
-def increasing(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    """The values as floats; raise unless they increase."""
-    array = np.asarray(values, np.float64)
-    if array.ndim != 1 or len(array) < 2 or not np.isfinite(array).all() or (np.diff(array) <= 0).any():
-        raise ValueError(f"{name} must be at least two increasing finite numbers, got {tuple(values)}")
-    return tuple(array.tolist())
-
-
 def _checked_knots(knots: tuple[float, ...]) -> tuple[float, ...]:
-    knots = increasing("knots", knots)
+    knots = check_increasing("knots", knots)
     if knots[0] != 0.0 or knots[-1] != 1.0:
         raise ValueError(f"knots must run from 0 to 1 (break-points in u), got {knots[0]} to {knots[-1]}")
     return knots

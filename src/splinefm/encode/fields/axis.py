@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.fields.categorical import Categorical, MultiValued
-from splinefm.encode.fields.numerical import Numerical, spread
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
+from splinefm.encode.slots import expand_windows
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -83,15 +85,15 @@ def more_axes(array: FloatArray, at: int, n_axes: int) -> FloatArray:
 def active_features(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """Rows inside the field that are active, and their weights; both of shape (n, weights)."""
     start, weight = item.encode(column)
-    return spread(start, item.layout.widths), weight
+    return expand_windows(start, item.layout.widths), weight
 
 
 def features_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """The same for values along the axis of the field, such as hours for the hour of a date."""
-    start, weight = place_on_axis(item, column)
-    return spread(start, item.layout.widths), weight
+    start, weight = encode_on_axis(item, column)
+    return expand_windows(start, item.layout.widths), weight
 
 
-def place_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
+def encode_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """Rows inside the field and weights of values along its axis."""
-    return item.place(item.on_axis(column)) if isinstance(item, Numerical) else item.encode(column)
+    return item.encode_values(item.on_axis(column)) if isinstance(item, Numerical) else item.encode(column)

@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_choice, check_count
 from splinefm._wording import as_field
-from splinefm.encode.fields.numerical import check_choice
 from splinefm.encode.fields.vocabulary import CategoryCounts, Vocabulary, hash_bucket
 from splinefm.encode.slots import FieldLayout, IntArray
 from splinefm.encode.tables.arrow import from_strings, scalar, to_arrow, to_numpy
-from splinefm.encode.tables.columns import Categories, Lists, as_categories, as_lists
+from splinefm.encode.tables.columns import Categories, as_categories
 from splinefm.encode.tables.spelling import VALUES, Values, canonical, find_values
 from splinefm.encode.transforms.sketch import FloatArray
 
 LONGEST_LIST = 64
 Unseen = Literal["rare", "neutral", "error", "hash"]
+
+
+class Token(NamedTuple):
+    """A feature of a field that stands for no category of its vocabulary.
+
+    Examples
+    --------
+    >>> Token("bucket", 3).name
+    'bucket 3'
+    """
+
+    kind: Literal["missing", "rare", "bucket"]
+    bucket: int | None = None
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return self.kind if self.bucket is None else f"{self.kind} {self.bucket}"
+
+
+class CategoryStatistics(Protocol):
+    """What a field of categories needs to know of its column; those of lists have it, too."""
+
+    @property
+    def n_rows(self) -> int:
+        """Training rows."""
+
+    @property
+    def n_missing(self) -> int:
+        """Those without a value."""
+
+    @property
+    def counts(self) -> CategoryCounts:
+        """How often each category occurs."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +112,8 @@ class Categorical:
         check_choice("unseen", self.unseen, ("rare", "neutral", "error", "hash"))
         check_choice("missing", self.missing, ("token", "error"))
         check_choice("reduction", self.reduction, ("sum", "identity"))
-        _check_positive("min_count", self.min_count)
-        _check_positive("buckets", self.buckets)
+        check_count("min_count", self.min_count, 1, None)
+        check_count("buckets", self.buckets, 1, None)
         if self.unseen == "error" and self.min_count > 1:
             raise ValueError(
                 f'field {self.name!r}: unseen="error" needs min_count=1, got min_count={self.min_count}: '
@@ -89,9 +122,31 @@ class Categorical:
         object.__setattr__(self, "vocabulary", _as_vocabulary(self.vocabulary, self.name))
 
     @property
+    def elements(self) -> Categorical:
+        """The field of single categories: this one; see `MultiValued.elements`."""
+        return self
+
+    @property
+    def missing_token(self) -> int | None:
+        """The feature of missing values; None where they are errors."""
+        return 0 if self.missing == "token" else None
+
+    @property
+    def first_unseen(self) -> int:
+        """The feature of unseen categories, or the first of their hash buckets, where `unseen` has one."""
+        return int(self.missing == "token")
+
+    @property
     def n_tokens(self) -> int:
-        """Rows before the categories."""
-        return (self.missing == "token") + self._n_unseen
+        """Features before the categories."""
+        return self.first_unseen + self._n_unseen
+
+    def tokens(self) -> list[Token]:
+        """What the features before the categories stand for."""
+        tokens = [Token("missing")] * self.first_unseen
+        if self.unseen == "hash":
+            return tokens + [Token("bucket", number) for number in range(self.buckets)]
+        return tokens + [Token("rare")] * self._n_unseen
 
     @property
     def _n_unseen(self) -> int:
@@ -107,7 +162,7 @@ class Categorical:
         """Empty statistics, to be updated chunk by chunk."""
         return CategoricalStatistics(self)
 
-    def fit(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> tuple[Categorical, str]:
+    def fit(self, statistics: CategoryStatistics) -> tuple[Categorical, str]:
         """The field with its vocabulary filled in, and what was kept."""
         if statistics.n_missing == statistics.n_rows:
             raise ValueError(
@@ -126,7 +181,7 @@ class Categorical:
             why += f" with at least {self.min_count} rows; {rare:,} rows have a rarer one"
         return replace(self, vocabulary=Vocabulary(names), values=values), why
 
-    def extend(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> Categorical:
+    def extend(self, statistics: CategoryStatistics) -> Categorical:
         """The field with the frequent new categories added at the end of its vocabulary."""
         names, _ = statistics.counts.renamed(self.spelling).frequent(self.min_count)
         new = names.filter(to_arrow(self._fitted().find(names) < 0))
@@ -145,9 +200,9 @@ class Categorical:
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field, shape (n, 1), and weights, shape (n, 1)."""
-        return self.place(self.read(column))
+        return self.encode_values(self.read(column))
 
-    def place(self, values: Categories) -> tuple[IntArray, FloatArray]:
+    def encode_values(self, values: Categories) -> tuple[IntArray, FloatArray]:
         """Rows inside the field and weights of names."""
         names, codes = values
         row, weight = self.look_up(names)
@@ -178,7 +233,7 @@ class Categorical:
         return row, weight
 
     def _place_unseen(self, names: pa.LargeStringArray, at: Any, row: IntArray, weight: FloatArray) -> None:
-        first = int(self.missing == "token")
+        first = self.first_unseen
         row[at] = first
         if self.unseen == "neutral":
             row[at] = 0
@@ -206,11 +261,9 @@ class Categorical:
                 f'column {self.column!r} has missing values; fill them, or use missing="token" in its field'
             )
 
-    def row_names(self) -> list[str]:
+    def feature_names(self) -> list[str]:
         """What each feature stands for."""
-        head = ["missing"] * (self.missing == "token")
-        head += ["rare"] if self.unseen == "rare" else [f"bucket {i}" for i in range(self._n_unseen)]
-        names = head + [f"= {name}" for name in self._fitted().names.to_pylist()]
+        names = [token.name for token in self.tokens()] + [f"= {name}" for name in self._fitted().names.to_pylist()]
         return names or ["no category"]
 
     def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
@@ -223,14 +276,14 @@ class Categorical:
         """
         return self._fitted().display_order(positions)
 
-    def feature_counts(self, statistics: CategoricalStatistics | MultiValuedStatistics) -> FloatArray:
+    def feature_counts(self, statistics: CategoryStatistics) -> FloatArray:
         """Training rows that touch each feature."""
         counts = np.zeros(self.layout.n_features)
         if self.missing == "token":
             counts[0] = statistics.n_missing
-        return counts + self.rows_of(statistics.counts, len(counts))
+        return counts + self.count_features(statistics.counts, len(counts))
 
-    def rows_of(self, counts: CategoryCounts, n_rows: int) -> FloatArray:
+    def count_features(self, counts: CategoryCounts, n_rows: int) -> FloatArray:
         """Counts of categories as counts of features."""
         names, rows = counts.every()
         place, weight = self.look_up(names)
@@ -266,217 +319,6 @@ class CategoricalStatistics:
         self.n_rows += other.n_rows
         self.n_missing += other.n_missing
         self.counts.merge(other.counts)
-
-
-@dataclass(frozen=True)
-class MultiValued:
-    """A column of lists of categories, or of text that a separator cuts into them.
-
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    separator : str, optional
-        Where to cut a column of text; white space around the parts is removed.
-    reduction : {"sum", "mean", "identity"}
-        Sum or average the vectors of the elements into one, or keep one unit per element.
-    max_length : int, optional
-        Elements beyond it are left out. By default the longest list of the training data, at most 64.
-    min_count, unseen, missing, buckets, vocabulary, values, column
-        For the elements, as in `Categorical`. An empty list is the zero vector; a missing list has a row.
-
-    Examples
-    --------
-    >>> MultiValued("interests", separator="|", reduction="mean").reduction
-    'mean'
-    """
-
-    name: str
-    separator: str | None = None
-    reduction: Literal["sum", "mean", "identity"] = "sum"
-    max_length: int | None = None
-    min_count: int = 1
-    unseen: Unseen = "rare"
-    missing: Literal["token", "error"] = "token"
-    buckets: int = 64
-    vocabulary: Vocabulary | None = None
-    values: Values | None = None
-    column: str = ""
-
-    def __post_init__(self) -> None:
-        check_choice("reduction", self.reduction, ("sum", "mean", "identity"))
-        if self.separator is not None:
-            check_choice("separator", self.separator, None)
-        if self.max_length is not None:
-            _check_positive("max_length", self.max_length)
-        object.__setattr__(self, "vocabulary", self.elements.vocabulary)
-        object.__setattr__(self, "column", self.elements.column)
-
-    @property
-    def elements(self) -> Categorical:
-        """The field of the elements: vocabulary and tokens work as in a categorical field."""
-        return Categorical(
-            self.name,
-            min_count=self.min_count,
-            unseen=self.unseen,
-            missing=self.missing,
-            buckets=self.buckets,
-            vocabulary=self.vocabulary,
-            values=self.values,
-            column=self.column,
-        )
-
-    @property
-    def layout(self) -> FieldLayout:
-        """Rows, windows and units of the fitted field."""
-        length = self._fitted_length()
-        units = tuple(range(length)) if self.reduction == "identity" else (0,) * length
-        return FieldLayout(self.name, self.elements.layout.n_features, (1,) * length, units)
-
-    def collect(self) -> MultiValuedStatistics:
-        """Empty statistics, to be updated chunk by chunk."""
-        return MultiValuedStatistics(self)
-
-    def fit(self, statistics: MultiValuedStatistics) -> tuple[MultiValued, str]:
-        """The field with vocabulary and length filled in, and what was kept."""
-        elements, why = self.elements.fit(statistics)
-        length = self.max_length or min(max(statistics.longest, 1), LONGEST_LIST)
-        why += f"; lists of up to {length}"
-        if statistics.longest > length:
-            why += f" (the longest has {statistics.longest}; the rest is left out)"
-        return replace(self, vocabulary=elements.vocabulary, values=elements.values, max_length=length), why
-
-    def extend(self, statistics: MultiValuedStatistics) -> MultiValued:
-        """The field with the frequent new categories added at the end of its vocabulary."""
-        return replace(self, vocabulary=self.elements.extend(statistics).vocabulary)
-
-    def read(self, column: pa.Array) -> Lists:
-        """The elements of a column, as they are spelled there."""
-        return as_lists(column, self.column, self.separator)
-
-    def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
-        """Rows inside the field and weights, both of shape (n, max_length); unused places weigh 0."""
-        return self.place(self.read(column))
-
-    def place(self, values: Lists) -> tuple[IntArray, FloatArray]:
-        """Rows inside the field and weights of lists of names."""
-        names, offsets, missing = values
-        length, n = self._fitted_length(), len(missing)
-        start = np.zeros((n, length), np.int32)
-        weight = np.zeros((n, length))
-        count = np.diff(offsets)
-        owner = np.repeat(np.arange(n), count)
-        place = np.arange(len(names)) - offsets[:-1][owner]
-        kept = place < length
-        row, value = self.elements.look_up(names)
-        start[owner[kept], place[kept]] = row[kept]
-        weight[owner[kept], place[kept]] = value[kept]
-        if self.reduction == "mean":
-            weight /= np.clip(count, 1, length)[:, None]
-        if missing.any():
-            self.elements.refuse_missing()
-            start[missing, 0], weight[missing, 0] = 0, 1.0
-        return start, weight
-
-    def refuse_missing(self) -> None:
-        """Raise if missing values are not allowed."""
-        self.elements.refuse_missing()
-
-    def row_names(self) -> list[str]:
-        """What each feature stands for."""
-        return self.elements.row_names()
-
-    def display_order(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
-        """Positions in the vocabulary in the order to show them; see `Categorical.display_order`."""
-        return self.elements.display_order(positions)
-
-    def feature_counts(self, statistics: MultiValuedStatistics) -> FloatArray:
-        """Elements of the training rows that touch each feature."""
-        return self.elements.feature_counts(statistics)
-
-    def feature_weights(self, statistics: MultiValuedStatistics) -> FloatArray:
-        """Sum of the weights of each feature over the training rows; exact."""
-        elements = self.elements
-        weights = np.zeros(self.layout.n_features)
-        if self.missing == "token":
-            weights[0] = statistics.n_missing
-        for length, counts in sorted(statistics.by_length.items()):  # the same sums however the rows were cut
-            weights += elements.rows_of(counts, len(weights)) / length
-        return weights
-
-    def _fitted_length(self) -> int:
-        if self.max_length is None:
-            raise ValueError(f"field {self.name!r} is not fitted; use sf.fit_encoder")
-        return self.max_length
-
-
-@dataclass
-class MultiValuedStatistics:
-    """What one pass over a multi-valued column keeps; statistics of parts can be merged."""
-
-    spec: MultiValued
-    n_rows: int = 0
-    n_missing: int = 0
-    longest: int = 0
-    by_length: dict[int, CategoryCounts] = field(default_factory=dict)
-    """Elements by what their weight of 1 is divided by: the length of their list for averages, else 1."""
-    left_out: CategoryCounts = field(default_factory=CategoryCounts)
-    """Elements beyond the length that the field will have."""
-
-    @property
-    def counts(self) -> CategoryCounts:
-        """All elements."""
-        parts = [*self.by_length.values(), *([self.left_out] if self.left_out.pieces else [])]
-        if len(parts) == 1:
-            return parts[0]
-        whole = CategoryCounts()
-        for part in parts:
-            whole.merge(part)
-        return whole
-
-    def update(self, column: pa.Array) -> None:
-        """Add the rows of a chunk."""
-        names, offsets, missing = self.spec.read(column)
-        if missing.any():
-            self.spec.refuse_missing()
-        self.n_rows += len(column)
-        self.n_missing += int(missing.sum())
-        lengths = np.diff(offsets)
-        self.longest = max(self.longest, int(lengths.max(initial=0)))
-        for length, part in self._parts(names, lengths):
-            counts = self.by_length.setdefault(length, CategoryCounts()) if length else self.left_out
-            counts.update(Categories(part, None))
-
-    def _parts(self, names: pa.LargeStringArray, lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Array]]:
-        """Elements with equal divisors, 0 for those that are left out."""
-        longest = self.spec.max_length or LONGEST_LIST
-        averaged = self.spec.reduction == "mean"
-        if not averaged and lengths.max(initial=0) <= longest:
-            yield 1, names
-            return
-        divisor = np.repeat(np.minimum(lengths, longest) if averaged else np.minimum(lengths, 1), lengths)
-        place = np.arange(len(names)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        divisor[place >= longest] = 0
-        order = np.argsort(divisor.astype(np.min_scalar_type(longest)), kind="stable")  # small numbers sort faster
-        names = names.take(to_arrow(order))
-        ends = np.cumsum(np.bincount(divisor)).tolist()
-        for length, (first, last) in enumerate(pairwise([0, *ends])):
-            if last > first:
-                yield length, names[first:last]
-
-    def merge(self, other: MultiValuedStatistics) -> None:
-        """Add the rows of other statistics of the same field."""
-        self.n_rows += other.n_rows
-        self.n_missing += other.n_missing
-        self.longest = max(self.longest, other.longest)
-        self.left_out.merge(other.left_out)
-        for length, counts in other.by_length.items():
-            self.by_length.setdefault(length, CategoryCounts()).merge(counts)
-
-
-def _check_positive(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _values_of(vocabulary: Vocabulary) -> Values:

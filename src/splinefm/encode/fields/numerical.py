@@ -10,27 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_choice
 from splinefm._wording import as_field, for_reader
-from splinefm.encode.bases.kinds import Basis, supports
+from splinefm.encode.bases.basis import Basis, supports
 from splinefm.encode.bases.splines import BSpline
-from splinefm.encode.slots import FieldLayout, IntArray
+from splinefm.encode.fields.special import Comparison, check_special, parse_special
+from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import Stray, as_numbers, as_seconds, holds_dates, is_number, is_text
 from splinefm.encode.tables.dates import PARTS, Part, find_zone, take_part
 from splinefm.encode.tables.numbers import Decimal
 from splinefm.encode.transforms.choice import choose_transform
-from splinefm.encode.transforms.kinds import MinMax, Transform
+from splinefm.encode.transforms.scaling import MinMax
 from splinefm.encode.transforms.sketch import FloatArray, QuantileSketch
+from splinefm.encode.transforms.transform import Transform
 
 ORDINARY = -1
 EXAMPLES = 3
-_COMPARISONS: dict[str, Callable[[Any, float], Any]] = {
-    "<=": np.less_equal,
-    ">=": np.greater_equal,
-    "==": np.equal,
-    "<": np.less,
-    ">": np.greater,
-}
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,7 @@ class Numerical:
         self._check_dates()
         check_choice("missing", self.missing, ("token", "error"))
         check_choice("reduction", self.reduction, ("sum", "identity"))
-        object.__setattr__(self, "special", _checked_special(self.special))
+        object.__setattr__(self, "special", check_special(self.special))
         _check_part("transform", self.transform, ("fit", "__call__", "inverse"), self.name)
         _check_part("basis", self.basis, ("widths", "__call__"), self.name)
         if self.transform == "auto" and getattr(self.basis, "periodic", False):
@@ -125,6 +121,16 @@ class Numerical:
     def n_tokens(self) -> int:
         """Rows before the basis functions."""
         return len(self.special) + (self.missing == "token")
+
+    @property
+    def rules(self) -> tuple[Comparison, ...]:
+        """The special values as comparisons; the first that a value matches is its token."""
+        return tuple(map(parse_special, self.special))
+
+    @property
+    def missing_token(self) -> int | None:
+        """The token of missing values; None where they are errors."""
+        return len(self.special) if self.missing == "token" else None
 
     @property
     def layout(self) -> FieldLayout:
@@ -166,7 +172,7 @@ class Numerical:
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
         """Rows inside the field, shape (n, windows), and weights, shape (n, weights)."""
-        return self.place(self.read(column))
+        return self.encode_values(self.read(column))
 
     def read(self, column: pa.Array) -> FloatArray:
         """The numbers of a column of the table, NaN where missing; of dates, their part."""
@@ -182,15 +188,15 @@ class Numerical:
         """Values along the field's axis: numbers are values of the part, while dates have them."""
         return as_numbers(column, self.name) if is_number(column.type) else self.read(column)
 
-    def place(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
+    def encode_values(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
         """Rows inside the field and weights of numbers."""
         token = self.tokens(x)
         if token is not None:
             x = np.where(token == ORDINARY, x, 0.0)
-        start, weight = self.basis(self._fitted_transform()(x))
+        start, weight = self.basis(self.fitted_transform(x))
         start = start + np.int32(self.n_tokens)
         if self.reduction == "identity":
-            start = spread(start, self.basis.widths)
+            start = expand_windows(start, self.basis.widths)
         if token is not None:
             special = np.flatnonzero(token != ORDINARY)
             start[special, 0] = token[special]
@@ -205,9 +211,8 @@ class Numerical:
         if not self.special and finite.all():
             return None
         token = np.full(len(x), ORDINARY, np.int32)
-        for position, rule in reversed(list(enumerate(self.special))):
-            compare, number = _rule(rule)
-            token[compare(x, number)] = position
+        for position, rule in reversed(list(enumerate(self.rules))):
+            token[rule.matches(x)] = position
         missing = np.isnan(x)
         token[missing] = len(self.special)
         if self.missing == "error" and missing.any():
@@ -227,16 +232,16 @@ class Numerical:
             )
         return None if (token == ORDINARY).all() else token
 
-    def row_names(self) -> list[str]:
+    def feature_names(self) -> list[str]:
         """What each feature stands for."""
         names = [f"= {rule:g}" if isinstance(rule, float) else rule for rule in self.special]
         names += ["missing"] * (self.missing == "token")
         return names + [f"B{i}" for i in range(sum(self.basis.sizes))]
 
-    def row_ranges(self) -> FloatArray:
+    def feature_ranges(self) -> FloatArray:
         """Raw-unit interval of each feature, NaN for tokens; shape (rows, 2)."""
         ends = supports(self.basis)
-        ranges = np.asarray(self._fitted_transform().inverse(ends.ravel())).reshape(ends.shape)
+        ranges = np.asarray(self.fitted_transform.inverse(ends.ravel())).reshape(ends.shape)
         return np.concatenate([np.full((self.n_tokens, 2), np.nan), ranges])
 
     def feature_counts(self, statistics: NumericalStatistics) -> FloatArray:
@@ -253,13 +258,15 @@ class Numerical:
         if self.missing == "token":
             tokens = np.append(tokens, statistics.n_missing)
         x, n_rows = statistics.points()
-        start, weight = self.basis(self._fitted_transform()(x))
-        rows = spread(start, self.basis.widths)
+        start, weight = self.basis(self.fitted_transform(x))
+        rows = expand_windows(start, self.basis.widths)
         share = of(weight) * n_rows[:, None] * (statistics.n_ordinary > 0)
         totals = np.bincount(rows.ravel(), share.ravel(), minlength=sum(self.basis.sizes))
         return np.concatenate([tokens, totals])
 
-    def _fitted_transform(self) -> Transform:
+    @property
+    def fitted_transform(self) -> Transform:
+        """The transform; raise where it is not known yet."""
         if isinstance(self.transform, str):
             raise ValueError(f"field {self.name!r} is not fitted; use sf.fit_encoder")
         return self.transform
@@ -334,53 +341,6 @@ class NumericalStatistics:
         """Values with the rows that each stands for; without ordinary values, a column counts as constant."""
         summary = self.sketch.summary()
         return (np.zeros(1), np.ones(1)) if summary is None else summary.points()
-
-
-def spread(start: IntArray, widths: tuple[int, ...]) -> IntArray:
-    """The row of every weight: window starts repeated, plus the position inside the window."""
-    inside = np.concatenate([np.arange(width, dtype=np.int32) for width in widths])
-    rows: IntArray = np.repeat(start, widths, axis=1) + inside
-    return rows
-
-
-def check_choice(what: str, value: object, allowed: tuple[str, ...] | None) -> None:
-    """Raise unless value is one of the allowed strings (any non-empty string, if None)."""
-    if allowed is None:
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"the {what} must be a non-empty string, got {value!r}")
-    elif value not in allowed:
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-
-
-def _rule(rule: float | str) -> tuple[Callable[[Any, float], npt.NDArray[np.bool_]], float]:
-    if not isinstance(rule, str):
-        return np.equal, rule
-    if rule == "negative":
-        return np.less, 0.0
-    for sign, compare in _COMPARISONS.items():
-        if rule.startswith(sign):
-            return compare, float(rule.removeprefix(sign))
-    raise ValueError(rule)
-
-
-def _checked_special(special: Any) -> tuple[float | str, ...]:
-    if isinstance(special, str | float | int):
-        special = (special,)
-    rules: list[float | str] = []
-    for rule in special:
-        try:
-            _, number = _rule(rule if isinstance(rule, str) else float(rule))
-        except (ValueError, TypeError, OverflowError):
-            number = np.nan
-        if np.isnan(number):
-            raise ValueError(
-                f'special takes numbers, "negative", or comparisons such as ">= 999"; got {rule!r}'
-                + (" (a missing value has its own row: see `missing`)" if isinstance(rule, float) else "")
-            )
-        rules.append(rule if isinstance(rule, str) else float(rule))
-    if len(set(rules)) < len(rules):
-        raise ValueError(f"special names a value twice: {rules}")
-    return tuple(rules)
 
 
 def _check_part(what: str, part: object, members: tuple[str, ...], name: str) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from splinefm.encode.bases.kinds import Bins
+from splinefm._checks import check_choice
+from splinefm.encode.bases.bins import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.numerical import Numerical, check_choice
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.columns import Stray
 from splinefm.encode.tables.dates import PARTS, Part
-from splinefm.encode.transforms.kinds import MinMax
+from splinefm.encode.transforms.scaling import MinMax
 
 # What the parts of a date look like to a model: cycles are periodic splines, days of the week have nothing in between.
 _FORMS: dict[Part, dict[str, Any]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +11,12 @@ import pyarrow as pa
 
 from splinefm._core import RowEncoder
 from splinefm.encode.fields.axis import features_on_axis
-from splinefm.encode.fields.categorical import Categorical, MultiValued
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.description import NumericalDescription, describe_numerical
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.fields.special import SIGNS
 from splinefm.encode.fields.vocabulary import Vocabulary
-from splinefm.encode.rows.pieces import FloatArray, Window, transform_pieces, windows
 from splinefm.encode.rows.readers import (
     ASK,
     Reader,
@@ -28,15 +29,13 @@ from splinefm.encode.rows.readers import (
 from splinefm.encode.schema import Field
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import text_buffers
+from splinefm.encode.transforms.sketch import FloatArray
 
-_RULE_SIGNS = ("==", "<", "<=", ">", ">=")
 _NO_NUMBERS = np.zeros(0)
 _AGREES = 1e-6  # by so much the weights of a compiled field may differ from those of the encoder
 _PROBES = 128
 
 Float32 = npt.NDArray[np.float32]
-Compiled = tuple[list[Window], tuple[FloatArray, FloatArray] | None]
-"""Windows of a basis and pieces of a transform; without pieces the windows take raw values."""
 
 
 class RowFields:
@@ -58,7 +57,7 @@ class RowFields:
 
     Examples
     --------
-    >>> from splinefm.encode.transforms.kinds import MinMax
+    >>> from splinefm.encode.transforms.scaling import MinMax
     >>> from splinefm.encode.bases.splines import BSpline
     >>> fields = RowFields([Numerical("x", MinMax(low=0.0, high=1.0), BSpline(1, degree=1))], [0])
     >>> rows, weights, _, _ = fields.encoder.encode({"x": 0.25}, fields.columns, fields.readers)
@@ -98,25 +97,24 @@ def _names(item: Categorical, first: int) -> tuple[npt.NDArray[np.int64], npt.ND
     """Names of a field, the features of the first of them, of those that are unseen, and of missing values."""
     offsets, text = text_buffers((item.vocabulary or Vocabulary(pa.array([], pa.large_string()))).names)
     unseen = unseen_feature(item, first) if item.spelling == "text" else ASK  # it may be another spelling
-    return offsets, text, first + item.n_tokens, unseen, first if item.missing == "token" else ASK
+    return offsets, text, first + item.n_tokens, unseen, ASK if item.missing_token is None else first
 
 
-def _add_number(encoder: RowEncoder, item: Numerical, first: int, compiled: Compiled) -> None:
-    found, pieces = compiled
-    rules = np.array([_rule(rule) for rule in item.special], np.float64).reshape(-1, 2)
-    knots, values = (_NO_NUMBERS, _NO_NUMBERS) if pieces is None else pieces
+def _add_number(encoder: RowEncoder, item: Numerical, first: int, found: NumericalDescription) -> None:
+    rules = np.array([(SIGNS.index(sign), number) for sign, number in found.rules], np.float64).reshape(-1, 2)
+    knots, values = (_NO_NUMBERS, _NO_NUMBERS) if found.pieces is None else found.pieces
     encoder.add_number(
         first=first,
         signs=np.ascontiguousarray(rules[:, 0]),
         bounds=np.ascontiguousarray(rules[:, 1]),
-        missing=item.missing == "token",
+        missing=found.missing is not None,
         apart=item.reduction == "identity",
         plain=item.part is None,
         knots=np.ascontiguousarray(knots, np.float64),
         values=np.ascontiguousarray(values, np.float64).ravel(),
-        powers=1 if pieces is None else values.shape[1],
+        powers=1 if found.pieces is None else values.shape[1],
     )
-    for window in found:
+    for window in found.windows:
         encoder.add_window(
             segments=window.segments,
             edges=_NO_NUMBERS if window.edges is None else np.ascontiguousarray(window.edges, np.float64),
@@ -127,54 +125,35 @@ def _add_number(encoder: RowEncoder, item: Numerical, first: int, compiled: Comp
         )
 
 
-def _rule(rule: float | str) -> tuple[float, float]:
-    """Number of the sign, and what is compared with."""
-    if not isinstance(rule, str):
-        return 0.0, rule
-    if rule == "negative":
-        return float(_RULE_SIGNS.index("<")), 0.0
-    sign = max((sign for sign in _RULE_SIGNS if rule.startswith(sign)), key=len)
-    return float(_RULE_SIGNS.index(sign)), float(rule.removeprefix(sign))
+def compile_number(item: Numerical) -> NumericalDescription | None:
+    """The description of a field for compiled code, or None where only its Python objects will do."""
+    found = describe_numerical(item)
+    return found if found is not None and _agrees(item, found) else None
 
 
-def compile_number(item: Numerical) -> Compiled | None:
-    """Transform and basis of a field for kernels, or None where only its own objects will do."""
-    if isinstance(item.transform, str):
-        return None
-    found = windows(item.basis, item.transform)
-    if found is None:
-        return None
-    basis, is_steps = found
-    pieces = None if is_steps else transform_pieces(item.transform)
-    if pieces is None and not is_steps:
-        return None
-    return (basis, pieces) if _agrees(item, (basis, pieces)) else None
-
-
-def _agrees(item: Numerical, compiled: Compiled) -> bool:
-    """Whether compiled code and encoder give the same rows and weights all over the range of a field."""
+def _agrees(item: Numerical, found: NumericalDescription) -> bool:
+    """Whether compiled code and encoder give the same features and weights all over the range of a field."""
     x = _probes(item)
-    expected_rows, expected = features_on_axis(item, to_arrow(x))
+    expected_features, expected = features_on_axis(item, to_arrow(x))
     encoder = RowEncoder()
-    _add_number(encoder, replace(item, part=None), 0, compiled)
+    _add_number(encoder, replace(item, part=None), 0, found)
     try:
-        found = [encoder.encode([value], (0,), (None,))[:2] for value in x.tolist()]
+        encoded = [encoder.encode([value], (0,), (None,))[:2] for value in x.tolist()]
     except ValueError:  # a number that it does not take
         return False
     difference = np.zeros((len(x), item.layout.n_features))
-    np.add.at(difference, (np.arange(len(x))[:, None], expected_rows), expected)
-    probe = np.repeat(np.arange(len(x)), [len(rows) for rows, _ in found])  # a missing value has one row
-    rows, weights = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    np.subtract.at(difference, (probe, rows), weights)
+    np.add.at(difference, (np.arange(len(x))[:, None], expected_features), expected)
+    probe = np.repeat(np.arange(len(x)), [len(features) for features, _ in encoded])  # a missing value has one feature
+    features, weights = (np.concatenate(parts) for parts in zip(*encoded, strict=True))
+    np.subtract.at(difference, (probe, features), weights)
     return bool(np.abs(difference).max() <= _AGREES)
 
 
 def _probes(item: Numerical) -> FloatArray:
     """Values of all kinds: over the range, beyond it, special and missing."""
-    transform: Any = item.transform
     u = np.sort(np.arange(_PROBES) * 0.6180339887498949 % 1.0)  # spread evenly, and not where people put borders
-    x = np.asarray(transform.inverse(np.append(u, 1.0)), np.float64)
-    special = [_rule(rule)[1] for rule in item.special]
+    x = np.asarray(item.fitted_transform.inverse(np.append(u, 1.0)), np.float64)
+    special = [rule.number for rule in item.rules]
     far = [0.0, 1.0, -1.0, 1e300, -1e300, *([np.nan] if item.missing == "token" else [])]
     values: FloatArray = np.concatenate([x, special, far])
     return np.asarray(values[~np.isinf(values)])

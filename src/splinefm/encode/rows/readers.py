@@ -15,9 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from splinefm.encode.fields.axis import active_features
-from splinefm.encode.fields.categorical import Categorical, MultiValued
-from splinefm.encode.fields.numerical import Numerical, spread
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import hash_bucket
+from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.dates import seconds_of, take_part
 from splinefm.encode.tables.spelling import canonical
@@ -37,15 +39,15 @@ Reader = Callable[[Any], Any]
 
 def unseen_feature(field: Categorical, first: int) -> int:
     """The feature that all unseen categories of a field share; `ASK` if it takes more to know."""
-    return {"rare": first + (field.missing == "token"), "neutral": NO_ROW}.get(field.unseen, ASK)
+    return {"rare": first + field.first_unseen, "neutral": NO_ROW}.get(field.unseen, ASK)
 
 
-class Categories:
+class CategoryFeatures:
     """Table rows of the values of a field whose first row is `first`; those that were met before are kept.
 
     Examples
     --------
-    >>> rows = Categories(Categorical("c", vocabulary=["b", "7"], values="numbers"), first=10)
+    >>> rows = CategoryFeatures(Categorical("c", vocabulary=["b", "7"], values="numbers"), first=10)
     >>> rows.find("b"), rows.find("unseen"), rows.find(7), rows.find("7.0"), rows.find(None)
     (12, 11, 13, 13, 10)
     """
@@ -90,7 +92,7 @@ class Categories:
         if row != ASK:
             return row
         if field.unseen == "hash":
-            return self.first + (field.missing == "token") + hash_bucket(known_as, field.buckets)
+            return self.first + field.first_unseen + hash_bucket(known_as, field.buckets)
         return encode_one(field, self.first, name)[0][0]  # which raises
 
 
@@ -174,19 +176,19 @@ def slow_reader(item: Numerical, first: int) -> Reader:
         if token is not None:
             return [first + int(token[0])], [1.0]
         start, weight = item.basis(transform(x))  # type: ignore[operator]  # fitted: no longer "auto"
-        return (spread(start, widths)[0] + (first + item.n_tokens)).tolist(), weight[0].tolist()
+        return (expand_windows(start, widths)[0] + (first + item.n_tokens)).tolist(), weight[0].tolist()
 
     return read
 
 
 def category_reader(item: Categorical, first: int) -> Reader:
     """Reads names that are not known as they are, and other values."""
-    return Categories(item, first).find
+    return CategoryFeatures(item, first).find
 
 
 def list_reader(item: MultiValued, first: int) -> Reader:
     """Reads lists of a field: rows of its elements, and their weights."""
-    elements = Categories(item.elements, first)
+    elements = CategoryFeatures(item.elements, first)
     length = len(item.layout.widths)
 
     def read(value: Any) -> Codes:

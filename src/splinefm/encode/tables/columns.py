@@ -146,6 +146,17 @@ class Lists(NamedTuple):
     offsets: npt.NDArray[np.int64]
     missing: npt.NDArray[np.bool_]
 
+    def positions(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+        """The row of each name, and its position in the list there.
+
+        Examples
+        --------
+        >>> as_lists(pa.array([["a"], ["b", "c"]]), "tags", None).positions()
+        (array([0, 1, 1]), array([0, 0, 1]))
+        """
+        row = np.repeat(np.arange(len(self.missing)), np.diff(self.offsets))
+        return row, np.arange(len(self.names)) - self.offsets[row]
+
 
 def as_lists(column: pa.Array, name: str, separator: str | None) -> Lists:
     """Elements of a list column, or of text cut at a separator; missing and empty elements are left out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from splinefm.encode.tables.column_types import column_type, ordered_types
 from splinefm.encode.tables.columns import is_text
 from splinefm.encode.tables.lines import (
     Record,
@@ -24,7 +25,8 @@ from splinefm.encode.tables.lines import (
     find_value,
     read_records,
 )
-from splinefm.encode.tables.open import READ_ONCE, Piece, Table, check_names, make_table, quoted
+from splinefm.encode.tables.names import check_names, quoted
+from splinefm.encode.tables.table import READ_ONCE, Piece, Table, make_table
 
 # The spellings that pandas.read_csv reads as missing by default.
 _NULLS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
@@ -65,7 +67,7 @@ class _Text:
 def from_csv(paths: Sequence[Path], types: Mapping[str, pa.DataType], sep: str | None) -> Table:
     """The table of one or more text files with the same columns."""
     texts = [_find_text(path, sep) for path in paths]
-    schemas = [_look(text, _orders(types)) for text in texts]
+    schemas = [_look(text, ordered_types(types)) for text in texts]
     check_columns([text.name for text in texts], schemas)
     return _table(texts, schemas, types)
 
@@ -104,7 +106,7 @@ def _without_repeated_blanks(schema: pa.Schema) -> pa.Schema:
 
 def _table(texts: Sequence[_Text], schemas: Sequence[pa.Schema], types: Mapping[str, pa.DataType]) -> Table:
     found = {name: [schema.field(name).type for schema in schemas] for name in schemas[0].names}
-    known = {name: _column_type(kinds, types.get(name)) for name, kinds in found.items()}
+    known = {name: column_type(kinds, types.get(name)) for name, kinds in found.items()}
     checked: set[str] = set()
 
     def read_file(text: _Text, small: bool, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -186,42 +188,7 @@ def _header_alone(text: _Text, types: Mapping[str, pa.DataType], names: Sequence
     return pa.RecordBatchReader.from_batches(schema, [])
 
 
-# Types
-
-
-def _orders(types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-    return {name: kind for name, kind in types.items() if not _is_wish(kind)}
-
-
-def _is_wish(kind: pa.DataType) -> bool:
-    # Whoever asks for numbers can do with text, and says in the user's words which of it is no number.
-    return bool(pa.types.is_float64(kind))
-
-
-def _column_type(found: Sequence[pa.DataType], wanted: pa.DataType | None) -> pa.DataType:
-    """The type to read a column with, from what the beginnings of the files look like."""
-    if wanted is not None and not _is_wish(wanted):
-        return wanted
-    kinds = {kind for kind in found if not pa.types.is_null(kind)}
-    are_numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
-    if wanted is not None:
-        return wanted if are_numbers else pa.large_string()
-    if len(kinds) == 1:
-        return kinds.pop()
-    if kinds and are_numbers:
-        return pa.float64()
-    if kinds and all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in kinds):
-        return _time_type(kinds)
-    # Nothing has been seen of a column that is empty in the beginning: text takes whatever comes.
-    return pa.large_string()
-
-
-def _time_type(kinds: Set[pa.DataType]) -> pa.DataType:
-    """A type for dates and times; those of a zone and those of none cannot be compared and stay text."""
-    times = [kind for kind in kinds if pa.types.is_timestamp(kind)]
-    if len({kind.tz for kind in times}) > 1 or (times[0].tz and len(times) < len(kinds)):
-        return pa.large_string()
-    return max(times, key=lambda kind: ["s", "ms", "us", "ns"].index(kind.unit))
+# Columns
 
 
 def check_columns(files: Sequence[str], schemas: Sequence[pa.Schema]) -> None:
@@ -255,7 +222,7 @@ def from_csv_stream(stream: BinaryIO, name: str, types: Mapping[str, pa.DataType
     text = _Text(name, sep or _separator(name, head[:_HEAD]), lambda: io.BytesIO(head))
     # One byte less than there is: Arrow leaves the last row alone, which may be cut.
     first = len(head) - (not whole)
-    with text.explaining(), _open(text, io.BytesIO(head), _orders(types or {}), (), first) as reader:
+    with text.explaining(), _open(text, io.BytesIO(head), ordered_types(types or {}), (), first) as reader:
         found = _without_repeated_blanks(reader.schema)
         if whole:
             _check_closed(text, next(reader, None))
@@ -269,7 +236,7 @@ def _stream_table(
     """The table of the stream in `rest`, which is taken out of the list to be read."""
     others = None if types is None else pa.large_string()
     check_names(found.names)
-    known = {column.name: _column_type([column.type], (types or {}).get(column.name, others)) for column in found}
+    known = {column.name: column_type([column.type], (types or {}).get(column.name, others)) for column in found}
 
     def read(names: list[str]) -> Iterator[pa.RecordBatch]:
         if not rest:

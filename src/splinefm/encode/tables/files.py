@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from splinefm._wording import for_reader
 from splinefm.encode.tables.delimited import check_columns, from_csv, naming
-from splinefm.encode.tables.open import Piece, Table, make_table, quoted, unnamed_index
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.open import unnamed_index
+from splinefm.encode.tables.table import Piece, Table, make_table
 
 if TYPE_CHECKING:
     import pyarrow.parquet

@@ -1,177 +1,28 @@
-"""Anything tabular, in memory or in files, as Arrow record batches of an exact size."""
+"""Open anything tabular, in memory or in files, as a `Table`."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import sys
 import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import accumulate, chain, islice
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import partial
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.encode.tables.conversion import convert_column, plain_column, plain_type, refuse_types_of_polars
+from splinefm.encode.tables.conversion import convert_column, refuse_types_of_polars
+from splinefm.encode.tables.names import check_names
+from splinefm.encode.tables.table import READ_ONCE, Piece, Table, make_table
 
 _ACCEPTED = (
     "a pandas or polars DataFrame, a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a dict of "
     "arrays, a 2-D NumPy array, or a path, folder, glob or list of paths of Parquet or CSV files"
 )
-READ_ONCE = "a reader or stream can be read once; pass a table, a path or a dataset instead"
-_Read = Callable[[list[str]], Iterable[pa.RecordBatch]]
-_Part = tuple[int, pa.RecordBatch]
-
-# From this share of common letters on, names are offered in place of one that is not there.
-_ALIKE = 0.6
-
-# A shuffled batch mixes so many places of a table, fewer for wide ones: an open Parquet column takes about 1.6 MB,
-# because its pages are read whole.
-MOST_PLACES, OPEN_COLUMNS = 8, 160
 # Rows per piece of a table in memory, where any row can be had at once.
 SMALL_PIECE = 2048
-
-
-class Piece(NamedTuple):
-    """Neighboring rows of a table that can be read without those before them; n_rows is None where not known."""
-
-    read: _Read
-    n_rows: int | None = None
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table whose columns are read in batches; made by `open_table`.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Names and types of the columns, without nullability and metadata.
-    n_rows : int or None
-        Number of rows, or None where it takes reading the data to know (CSV, readers, datasets).
-
-    Examples
-    --------
-    >>> table = open_table({"recency": [1.0, 2.0, 3.0], "country": ["US", "FR", "US"]})
-    >>> table.names, table.n_rows
-    (('recency', 'country'), 3)
-    >>> [batch.num_rows for batch in table.chunks(["recency"], rows=2)]
-    [2, 1]
-    """
-
-    schema: pa.Schema
-    n_rows: int | None
-    _read: _Read = field(repr=False)
-    _pieces: Callable[[], Sequence[Piece]] | None = field(default=None, repr=False)
-    _retype: Callable[[Mapping[str, pa.DataType]], Table] | None = field(default=None, repr=False)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Column names, in order."""
-        return tuple(self.schema.names)
-
-    @property
-    def untyped(self) -> bool:
-        """Whether the source has no types of its own, as text files have none."""
-        return self._retype is not None
-
-    def as_text(self) -> Table:
-        """The table with all columns as text, if it is `untyped`; otherwise as it is."""
-        return self if self._retype is None else self._retype(dict.fromkeys(self.names, pa.large_string()))
-
-    def chunks(self, columns: Sequence[str] | None = None, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
-        """Batches of exactly `rows` rows (the last may have fewer), however the source is chunked.
-
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            The columns to read, in this order; by default all. Files are read for these columns only.
-        rows : int
-            Rows per batch.
-
-        Examples
-        --------
-        >>> next(open_table({"a": [1, 2], "b": [3, 4]}).chunks(["b"])).to_pydict()
-        {'b': [3, 4]}
-        """
-        schema = self._selected(columns, rows)
-        return _rechunk(self._read(schema.names), schema, rows)
-
-    def shuffled(
-        self, columns: Sequence[str] | None = None, rows: int = 65_536, *, rng: np.random.Generator
-    ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
-        """Batches of at most `rows` rows in random order, each with the numbers of its rows in the table.
-
-        Every batch mixes rows of several places, so that a table that is sorted, by time or by label, gives batches
-        that resemble each other. The places are row groups of Parquet files, whole text files, fragments of datasets
-        and small blocks of tables in memory; a place is read in its own order, and the rows of a batch are in the
-        order of the table. Readers and filtered datasets have only one place.
-
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            The columns to read, in this order; by default all.
-        rows : int
-            Most rows per batch.
-        rng : numpy.random.Generator
-            Draws the order.
-
-        Examples
-        --------
-        >>> table = open_table({"a": range(5000)})
-        >>> numbers, batch = next(table.shuffled(rows=4096, rng=np.random.default_rng(0)))
-        >>> batch["a"].to_pylist() == numbers.tolist()
-        True
-        """
-        schema = self._selected(columns, rows)
-        n_open = max(2, min(MOST_PLACES, OPEN_COLUMNS // len(schema)))
-        turn = -(-rows // n_open)
-        pieces = [self._placed[i] for i in rng.permutation(len(self._placed))]
-        parts = (_parts(first, read(schema.names), schema, turn) for first, read in pieces)
-        return _gather(_take_turns(parts, n_open), schema, rows)
-
-    def count_rows(self) -> int:
-        """Number of rows; where it is not known, one column is read.
-
-        Examples
-        --------
-        >>> open_table({"a": [1, 2], "b": [3, 4]}).count_rows()
-        2
-        """
-        return self.n_rows if self.n_rows is not None else self._count(Piece(self._read))
-
-    @cached_property
-    def _placed(self) -> list[tuple[int, _Read]]:
-        """The pieces, each with the number of its first row; where sizes are not known, one column is read."""
-        pieces = self._pieces() if self._pieces is not None else [Piece(self._read)]
-        firsts = accumulate((self._count(piece) for piece in pieces[:-1]), initial=0)
-        return [(first, piece.read) for first, piece in zip(firsts, pieces, strict=False)]
-
-    def _count(self, piece: Piece) -> int:
-        if piece.n_rows is not None:
-            return piece.n_rows
-        return sum(batch.num_rows for batch in piece.read([self.names[0]]))
-
-    def _selected(self, columns: Sequence[str] | None, rows: int) -> pa.Schema:
-        if rows < 1:
-            raise ValueError(f"rows must be at least 1, got {rows}")
-        names = self._known(self.names if columns is None else columns)
-        return pa.schema([self.schema.field(name) for name in names])
-
-    def _known(self, columns: Sequence[str]) -> list[str]:
-        if isinstance(columns, str) or not columns:
-            raise ValueError(f"columns must be a list of one or more column names, got {columns!r}")
-        known = set(self.names)
-        for name in columns:
-            if name not in known:
-                raise ValueError(missing_column_message(name, self.names))
-        return list(dict.fromkeys(columns))
 
 
 def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None, sep: str | None = None) -> Table:
@@ -230,150 +81,6 @@ def check_separator(sep: str | None) -> None:
         raise ValueError(f"sep must be one character, such as ',', ';', '|' or a tab, got {sep!r}")
 
 
-def missing_column_message(
-    name: str, names: Sequence[str], kind: Literal["column", "field"] = "column", place: str = "the table"
-) -> str:
-    """What to tell about a column that a table does not have: the nearest names and those that exist.
-
-    Examples
-    --------
-    >>> missing_column_message("recencyy", ["recency", "country"])
-    "no column 'recencyy' in the table; nearest: 'recency'. Columns: 'recency', 'country'"
-    """
-    return f"no {kind} {name!r} in {place}{nearest_hint(name, names)}. {kind.capitalize()}s: {quoted(names)}"
-
-
-def nearest_hint(name: str, names: Sequence[str], most: int = 3) -> str:
-    """The names that a misspelled one may stand for, the likeliest first: what to add to a message.
-
-    Examples
-    --------
-    >>> nearest_hint("Age", ["age in years", "hours", "country"])
-    "; nearest: 'age in years'"
-    """
-    found = nearest_names(name, names, most)
-    return f"; nearest: {quoted(found)}" if found else ""
-
-
-def nearest_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:
-    """The names that are most like one: those that are equal but for upper case and signs, then those that contain it
-    or are contained in it, then those that share letters. Where none is like it, those that share most.
-    """
-    wanted = _letters(str(name))
-    scored = []
-    for place, other in enumerate(names):
-        letters = _letters(other)
-        within = min(len(wanted), len(letters)) > 1 and (wanted in letters or letters in wanted)
-        ratio = difflib.SequenceMatcher(None, wanted, letters).ratio()
-        scored.append((-(wanted == letters), -within, -ratio, place))
-    scored.sort()
-    alike = [names[place] for same, within, ratio, place in scored if same or within or -ratio >= _ALIKE]
-    if not alike and len(names) <= most:  # a list of all says no more than the names themselves
-        return []
-    return (alike or [names[place] for *_, place in scored])[:most]
-
-
-def _letters(name: str) -> str:
-    """A name without what people misremember; itself, if nothing else is in it."""
-    return "".join(filter(str.isalnum, name.casefold())) or name
-
-
-def quoted(names: Sequence[str], most: int = 20) -> str:
-    more = f", ... and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
-
-
-# Batches
-
-
-def _rechunk(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-    parts: list[list[pa.Array]] = []
-    n = 0
-    for batch in batches:
-        start = 0
-        while start < batch.num_rows:
-            part = batch.slice(start, rows - n)
-            parts.append(_arrays(part, schema))
-            start, n = start + part.num_rows, n + part.num_rows
-            if n == rows:
-                yield _join(parts, schema)
-                parts, n = [], 0
-    if n:
-        yield _join(parts, schema)
-
-
-def _arrays(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
-    columns = [batch.column(name) for name in schema.names]
-    return list(map(plain_column, columns, schema.types))
-
-
-def _join(parts: list[list[pa.Array]], schema: pa.Schema) -> pa.RecordBatch:
-    # Joining copies, so a batch that was cut from one piece is handed on as it is.
-    whole = parts[0] if len(parts) == 1 else [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
-    return pa.RecordBatch.from_arrays(whole, schema=schema)
-
-
-def _parts(
-    first: int, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A piece in parts of `rows` rows, each with the number of its first row."""
-    for batch in _rechunk(batches, schema, rows):
-        yield first, batch
-        first += batch.num_rows
-
-
-def _take_turns(pieces: Iterator[Iterator[_Part]], n_open: int) -> Iterator[_Part]:
-    """The parts of all pieces, in turn from a few open pieces; one that is used up makes room for the next."""
-    active = deque(islice(pieces, n_open))
-    while active:
-        part = next(active[0], None)
-        if part is not None:
-            yield part
-            active.rotate(-1)
-        else:
-            active.popleft()
-            active.extend(islice(pieces, 1))
-
-
-def _gather(
-    parts: Iterable[_Part], schema: pa.Schema, rows: int
-) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
-    """Parts joined to batches of at most `rows` rows, with the numbers of the rows."""
-    own: list[_Part] = []
-    n = 0
-    for part in chain(parts, [None]):
-        if own and (part is None or n + part[1].num_rows > rows):
-            own.sort(key=lambda item: item[0])
-            numbers = np.concatenate([np.arange(first, first + batch.num_rows) for first, batch in own])
-            whole = _join([batch.columns for _, batch in own], schema)
-            own, n = [], 0  # let go of the parts before the reader goes to work
-            yield numbers, whole
-        if part is not None:
-            own.append(part)
-            n += part[1].num_rows
-
-
-def make_table(
-    schema: pa.Schema,
-    n_rows: int | None,
-    read: _Read,
-    index: Set[str] = frozenset(),
-    pieces: Callable[[], Sequence[Piece]] | None = None,
-    retype: Callable[[Mapping[str, pa.DataType]], Table] | None = None,
-) -> Table:
-    check_names(schema.names)
-    fields = [pa.field(f.name, plain_type(f.type)) for f in schema if f.name not in index]
-    if not fields:
-        raise ValueError("the table has no columns")
-    return Table(pa.schema(fields), n_rows, read, pieces, retype)
-
-
-def check_names(names: Sequence[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"duplicate column names: {quoted(twice)}; rename or drop the repeated columns")
-
-
 def _index_columns(schema: pa.Schema) -> set[str]:
     """The columns that pandas made of the index of a DataFrame."""
     columns = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
@@ -383,9 +90,6 @@ def _index_columns(schema: pa.Schema) -> set[str]:
 def unnamed_index(schema: pa.Schema) -> set[str]:
     # In a file or an Arrow table, a named index is a column like any other: only pandas would hide it.
     return {name for name in _index_columns(schema) if name.startswith("__index_level_")}
-
-
-# Sources in memory
 
 
 def _from_arrow(table: pa.Table, index: Set[str]) -> Table:

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.delimited import from_csv_stream
-from splinefm.encode.tables.open import Table, missing_column_message, open_table, quoted
+from splinefm.encode.tables.names import missing_column_message, quoted
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
 
 STANDARD = "-"
 """The name of the standard input and output."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.transforms.kinds import BestFitCDF, MinMax, Quantile, Transform
+from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.points import Float, distinct_points, weighted_quantile
+from splinefm.encode.transforms.quantile import Quantile
+from splinefm.encode.transforms.scaling import MinMax
+from splinefm.encode.transforms.transform import Transform
 
 FEW_VALUES = 32  # up to this many distinct values are spread by rank
 CELLS = 20  # a column is spread evenly if every one of so many equal cells of [0, 1] ...

@@ -1,4 +1,4 @@
-"""Studies of Optuna, which no other module imports: `pip install "splinefm[tune]"`."""
+"""Optuna studies. No other module imports Optuna: `pip install "splinefm[tune]"`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import datetime
 import math
 import os
 import re
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,33 +32,31 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from splinefm.learn.progress import Progress
 from splinefm.learn.training import Diverged, Epoch
+from splinefm.learn.tuning.processes import PROCESS, is_alive, this_process
 from splinefm.learn.tuning.space import Range
 from splinefm.learn.tuning.study import StudySummary, TrialSummary, Value, limited
 from splinefm.learn.tuning.trials import Experiment
 
 Study = optuna.Study
-FINGERPRINT, REASON, PROCESS = "splinefm", "reason", "process"
+FINGERPRINT, REASON = "splinefm", "reason"
 _SQLITE, _JOURNAL = (".db", ".sqlite", ".sqlite3"), (".journal", ".log")
-# A trial of another machine cannot be asked whether it is still alive: it counts as alive for so long. So does one that
-# has just begun and does not say yet whose it is.
-_ALIVE_ELSEWHERE, _ALIVE_UNKNOWN = 3600.0, 20.0
 _POLL = 0.2
 _ATTEMPTS = 5
-_BUSY = 120.0  # seconds to wait for a SQLite file that another process writes
-# A trial is not pruned before this part of its epochs: until then it tells little but the learning rate.
-_WARM = 0.2
+_BUSY = 120.0  # seconds to wait for a SQLite file that another process is writing
+# Trials are not pruned before this share of their epochs: until then, mostly the learning rate matters.
+_PRUNING_WARMUP = 0.2
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 class OutOfTime(Exception):
-    """The time of the search is over."""
+    """The search ran out of time."""
 
 
 # Opening
 
 
 def make_distributions(space: Mapping[str, Any]) -> dict[str, BaseDistribution]:
-    """The entries of a space as Optuna takes them."""
+    """Return the entries of a search space as Optuna distributions."""
     return {name: _distribution(name, entry) for name, entry in space.items()}
 
 
@@ -70,17 +67,17 @@ def _distribution(name: str, entry: object) -> BaseDistribution:
         return FloatDistribution(entry.low, entry.high, log=True)
     if not isinstance(entry, tuple):
         raise ValueError(
-            f"space[{name!r}] must be a list of values, a distribution of Optuna such as "
+            f"space[{name!r}] must be a list of values, an Optuna distribution such as "
             f"optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True), or None; got {entry!r}"
         )
     for value in entry:
         if not isinstance(value, Value):
-            raise ValueError(f"space[{name!r}] has {value!r}; a value is text, a number, a truth value or None")
+            raise ValueError(f"space[{name!r}] has {value!r}; a value must be text, a number, a boolean or None")
     return CategoricalDistribution(entry)
 
 
 def values_to_check(distribution: BaseDistribution | None) -> Sequence[Any]:
-    """All choices, or both ends; none of what is not searched."""
+    """Return all choices, or both ends of a range; nothing for what is not searched."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices
     if isinstance(distribution, FloatDistribution | IntDistribution):
@@ -97,11 +94,11 @@ def _contains(distribution: BaseDistribution, value: Any) -> bool:
 
 
 def open_storage(storage: object) -> BaseStorage | None:
-    """The storage behind an argument: None is memory, a path a SQLite or journal file, an address any database."""
+    """Return the storage for an argument: None for memory, the path of a SQLite or journal file, or a database URL."""
     if storage is None or isinstance(storage, BaseStorage):
         return storage
     if not isinstance(storage, str | os.PathLike):
-        raise ValueError(f"storage must be a path, an address or a storage of Optuna, got {type(storage).__name__}")
+        raise ValueError(f"storage must be a path, a URL or an Optuna storage, got {type(storage).__name__}")
     text = os.fspath(storage)
     if "://" not in text:
         _check_file(Path(text))
@@ -109,31 +106,31 @@ def open_storage(storage: object) -> BaseStorage | None:
         return _open_address(text) if "://" in text else _open_file(Path(text))
     except OSError:
         raise
-    except Exception as error:  # there is no end to what database drivers raise
+    except Exception as error:  # database drivers raise anything
         cause = str(error).splitlines()[0] if str(error) else type(error).__name__
         shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", text)  # without the password
-        raise ValueError(f"cannot open the storage {shown!r}: {cause}; check it, or give another one") from error
+        raise ValueError(f"cannot open the storage {shown!r}: {cause}; check it, or choose another") from error
 
 
 def _check_file(path: Path) -> None:
     if path.suffix not in (*_SQLITE, *_JOURNAL):
         raise ValueError(
             f"storage {str(path)!r} must end in {', '.join(_SQLITE)} (SQLite) or {', '.join(_JOURNAL)} (a journal), "
-            "or be an address such as postgresql://user@host/name"
+            "or be a URL such as postgresql://user@host/name"
         )
     if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"storage {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
+        raise FileNotFoundError(f"storage {str(path)!r}: there is no folder {str(path.parent)!r}; create it first")
 
 
 def _open_file(path: Path) -> BaseStorage:
     if path.suffix in _SQLITE:
         return _open_address(f"sqlite:///{path}")
-    lock = JournalFileOpenLock(str(path)) if os.name == "nt" else None  # links need rights there
+    lock = JournalFileOpenLock(str(path)) if os.name == "nt" else None  # links need permissions there
     return JournalStorage(JournalFileBackend(str(path), lock))
 
 
 def _open_address(address: str) -> BaseStorage:
-    """A database; processes that make its tables at the same time get in each other's way, and find them made then."""
+    """Open a database; try again if another process creates its tables at the same time."""
     options = {"connect_args": {"timeout": _BUSY}} if address.startswith("sqlite:") else {}
     for attempt in range(_ATTEMPTS):
         try:
@@ -148,7 +145,7 @@ def _open_address(address: str) -> BaseStorage:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing but warnings from Optuna."""
+    """Silence Optuna except for warnings."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
     try:
@@ -158,7 +155,7 @@ def quiet() -> Iterator[None]:
 
 
 def open_study(storage: BaseStorage | None, name: str, maximize: bool, fingerprint: Mapping[str, str]) -> Study:
-    """A new study, or the one of this name in the storage if it is of the same task."""
+    """Return a new study, or the one of this name in the storage if it belongs to the same task."""
     study = optuna.create_study(
         storage=storage, study_name=name, direction="maximize" if maximize else "minimize", load_if_exists=True
     )
@@ -168,13 +165,13 @@ def open_study(storage: BaseStorage | None, name: str, maximize: bool, fingerpri
         return study
     differs = _difference(known, fingerprint)
     if differs:
-        raise ValueError(f"the study {name!r} is of another task: {differs}; give another study_name or storage")
+        raise ValueError(f"the study {name!r} belongs to another task: {differs}; choose another study_name or storage")
     return study
 
 
 def _difference(known: Any, now: Mapping[str, str]) -> str:
     if not isinstance(known, dict):
-        return "sf.tune has not made it"
+        return "sf.tune did not create it"
     for name in sorted({*known, *now}, key=lambda name: (name not in now, list(now).index(name) if name in now else 0)):
         if name not in known or name not in now:
             return f"{name} is {'new' if name not in known else 'gone'}"
@@ -184,18 +181,21 @@ def _difference(known: Any, now: Mapping[str, str]) -> str:
 
 
 def make_pruner(prune: object, epochs: int) -> BasePruner:
-    """The median of other trials at the same epoch, none, or a pruner of the user."""
+    """Return a median pruner, no pruner, or the pruner of the user."""
     if isinstance(prune, BasePruner):
         return prune
     if not isinstance(prune, bool):
-        raise ValueError(f"prune must be True, False or a pruner of Optuna, got {prune!r}")
-    return MedianPruner(n_startup_trials=5, n_warmup_steps=math.ceil(_WARM * epochs)) if prune else NopPruner()
+        raise ValueError(f"prune must be True, False or an Optuna pruner, got {prune!r}")
+    return (
+        MedianPruner(n_startup_trials=5, n_warmup_steps=math.ceil(_PRUNING_WARMUP * epochs)) if prune else NopPruner()
+    )
 
 
 class Sampler(BaseSampler):
-    """TPE that draws a trial's numbers by the seed and the trial's own number; the first trial is `start`.
+    """A TPE sampler that seeds every trial by the seed and the trial number; the first trial is `start`.
 
-    So a study that was interrupted goes on as it would have, and processes that share a study draw different numbers.
+    An interrupted study therefore continues as if it had not been, and processes that share a study draw different
+    numbers.
     """
 
     def __init__(self, space: Mapping[str, BaseDistribution], start: Mapping[str, Any], seed: int) -> None:
@@ -205,7 +205,7 @@ class Sampler(BaseSampler):
         self.inner = TPESampler(seed=seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The names that are drawn together."""
+        """Return the parameters that are drawn together."""
         self.inner = TPESampler(seed=int(np.random.SeedSequence([self.seed, trial.number]).generate_state(1)[0]))
         if not count_trials(study, before=trial.number):
             return self.start_space
@@ -214,7 +214,7 @@ class Sampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Their values."""
+        """Return their values."""
         if search_space is self.start_space:
             return dict(self.start)
         return self.inner.sample_relative(study, trial, search_space)
@@ -222,7 +222,7 @@ class Sampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """The value of a single name."""
+        """Return the value of a single parameter."""
         return self.inner.sample_independent(study, trial, param_name, param_distribution)
 
 
@@ -230,46 +230,32 @@ class Sampler(BaseSampler):
 
 
 def count_trials(study: Study, before: int | None = None) -> int:
-    """Trials that are finished, or being worked on by a process that lives; `before` this number, if given."""
+    """Count the trials that are finished or running in a live process; `before` this number, if given."""
     trials = study.get_trials(deepcopy=False, states=(*_DONE, TrialState.RUNNING))
     return sum(
-        (before is None or trial.number < before) and (trial.state in _DONE or _lives(trial)) for trial in trials
+        (before is None or trial.number < before) and (trial.state in _DONE or _is_alive(trial)) for trial in trials
     )
 
 
-def _lives(trial: FrozenTrial) -> bool:
-    """Whether somebody works on a trial, as far as can be known: a process that was killed has left it behind."""
-    begun = trial.datetime_start
-    age = math.inf if begun is None else abs((datetime.datetime.now() - begun).total_seconds())
-    host, pid = trial.user_attrs.get(PROCESS, (None, None))
-    if host is None:
-        return age < _ALIVE_UNKNOWN
-    if host != socket.gethostname() or os.name != "posix":  # elsewhere asking would end the process
-        return age < _ALIVE_ELSEWHERE
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _is_alive(trial: FrozenTrial) -> bool:
+    return is_alive(trial.user_attrs, trial.datetime_start)
 
 
 class Search:
-    """Runs trials until there are enough, or the time is over.
+    """Runs trials until there are enough or time runs out.
 
     Parameters
     ----------
     study : optuna.Study
-        Holds the trials.
+        The study to add trials to.
     experiment : Experiment
         Runs them.
     space : mapping of str to distribution
         What to search.
     trials : int
-        Trials that the study shall have in all.
+        Total number of trials in the study.
     deadline : float
-        Of `time.perf_counter`.
+        The end, as a value of `time.perf_counter`.
     progress : Progress
         Gets a line for every trial.
     """
@@ -288,7 +274,7 @@ class Search:
         self.begun, self.done = time.perf_counter(), 0
 
     def run(self) -> None:
-        """Run trials; Ctrl-C ends it, and raises only where no trial is complete."""
+        """Run trials; Ctrl-C ends the search, and propagates only if no trial is complete."""
         try:
             while self._goes_on():
                 trial = self.study.ask(self.space)
@@ -297,36 +283,36 @@ class Search:
                 else:
                     self._give_up(trial, "another process was faster")
         except OutOfTime:
-            self.progress.say("stopped: the time is over")
+            self.progress.say("stopped: out of time")
         except KeyboardInterrupt:
             if not self._has_value():
                 raise
-            self.progress.say("stopped by Ctrl-C; the trials that are done are kept")
+            self.progress.say("stopped by Ctrl-C; keeping the finished trials")
 
     def _goes_on(self) -> bool:
-        """Whether there is a trial to run.
+        """Return whether there is a trial to run.
 
-        Where others run all that are missing, wait until one is complete. A trial whose process is not known yet, or
-        was killed before it said so, is waited for as well.
+        If other processes run all missing trials, wait until one is complete. A trial without a known process, or whose
+        process was killed before it named itself, is waited for as well.
         """
         while count_trials(self.study) >= self.trials:
-            at_work = [trial for trial in self._trials(TrialState.RUNNING) if _lives(trial)]
-            known = all(PROCESS in trial.user_attrs for trial in at_work)
-            if known and (self._has_value() or not at_work):
+            running = [trial for trial in self._trials(TrialState.RUNNING) if _is_alive(trial)]
+            known = all(PROCESS in trial.user_attrs for trial in running)
+            if known and (self._has_value() or not running):
                 return False
             time.sleep(_POLL)
         return self._in_time() or not (self.done or self._has_value())
 
     def _run_trial(self, trial: Trial) -> None:
         try:
-            trial.set_user_attr(PROCESS, [socket.gethostname(), os.getpid()])
+            trial.set_user_attr(PROCESS, this_process())
             result = self.experiment.run(trial.params, lambda epoch: self._report(trial, epoch))
             trial.set_user_attr("best_epoch", result.best_epoch)
             self.study.tell(trial, result.value)
         except optuna.TrialPruned:
             self.study.tell(trial, state=TrialState.PRUNED)
         except Diverged as error:
-            # Not as a failure, of which the sampler learns nothing.
+            # Not a failure: the sampler ignores those.
             trial.set_user_attr(REASON, f"diverged: {error}")
             self.study.tell(trial, state=TrialState.PRUNED)
         except BaseException as error:
@@ -361,7 +347,7 @@ class Search:
         return bool(self._trials(TrialState.COMPLETE))
 
     def _tell(self, trial: Trial) -> None:
-        """A line about a trial that is over."""
+        """Report a finished trial."""
         summary = summarize_trial(self.study.get_trials(deepcopy=False)[trial.number], self.experiment.metric)
         value = "" if summary.value is None else f"{self.experiment.metric.label} {summary.value:.5g}"
         state = "" if summary.state == "complete" else f"{summary.state} after {summary.epochs} epochs"
@@ -376,11 +362,11 @@ class Search:
         self.progress.say("  ".join(part for part in parts if part))
 
 
-# What is left of it
+# Summaries
 
 
 def summarize_trial(trial: FrozenTrial, metric: Any) -> TrialSummary:
-    """The trial in a form that needs no Optuna."""
+    """Return a trial in a form that does not need Optuna."""
     reason = str(trial.user_attrs.get(REASON, ""))
     state = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}.get(trial.state, "failed")
     state = "diverged" if reason.startswith("diverged") else state
@@ -394,13 +380,13 @@ def summarize_trial(trial: FrozenTrial, metric: Any) -> TrialSummary:
 
 
 def summarize_study(study: Study, metric: Any) -> StudySummary:
-    """All trials that are over; raise where none is complete."""
+    """Return all finished trials; raise an error if none is complete."""
     trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
     if not any(trial.state == TrialState.COMPLETE for trial in trials):
         why = {str(trial.user_attrs.get(REASON, "pruned")) for trial in trials}
         raise ValueError(
             f"none of {len(trials)} trials is complete ({'; '.join(sorted(why)) or 'none was run'}); "
-            "give more trials, or a space with lower learning rates"
+            "run more trials, or search lower learning rates"
         )
     summaries = [summarize_trial(trial, metric) for trial in trials]
     best = study.best_trial.number

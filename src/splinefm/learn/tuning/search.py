@@ -1,4 +1,4 @@
-"""tune: search for the settings of an estimator, with Optuna."""
+"""tune: searches for the settings of an estimator with Optuna."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from splinefm.learn.estimators import SplineFMClassifier, SplineFMRegressor, Task, draw_seed, open_task
+from splinefm._checks import check_size
+from splinefm.learn.estimators.base import fit_from_study, open_task
+from splinefm.learn.estimators.classifier import SplineFMClassifier
+from splinefm.learn.estimators.parameters import draw_seed
+from splinefm.learn.estimators.regressor import SplineFMRegressor
+from splinefm.learn.fitting import Task
 from splinefm.learn.progress import make_progress
 from splinefm.learn.tuning.space import merge_spaces
 from splinefm.learn.tuning.study import StudySummary, Value
 from splinefm.learn.tuning.trials import Experiment, changed_settings
-from splinefm.model.family import check_size
 
 if TYPE_CHECKING:
     from splinefm.learn.tuning.optuna import Study
@@ -24,16 +28,16 @@ Estimator = SplineFMClassifier | SplineFMRegressor
 
 @dataclass(frozen=True)
 class Tuned:
-    """What `tune` found.
+    """The result of `tune`.
 
     Attributes
     ----------
     estimator : SplineFMClassifier or SplineFMRegressor
-        Fitted with the best settings; `estimator.fitted_.study` is the summary, which a model file keeps.
+        Fitted with the best settings. `estimator.fitted_.study` has the summary, which a model file keeps.
     params : dict
-        The best point of the search space.
+        The best point in the search space.
     value : float
-        The metric of the best trial, on the validation rows.
+        The metric of the best trial on the validation rows.
     summary : StudySummary
         All trials, without Optuna.
     study : optuna.Study
@@ -48,7 +52,7 @@ class Tuned:
 
     @property
     def history(self) -> dict[str, list[Value]]:
-        """A list per column, one entry per trial, as `pandas.DataFrame` and `polars.DataFrame` take it."""
+        """The trials as columns, for `pandas.DataFrame` or `polars.DataFrame`."""
         return self.summary.table
 
 
@@ -70,17 +74,18 @@ def tune(
     seed: int | None = None,
     verbose: bool = False,
 ) -> Tuned:
-    """Search for the settings of an estimator that are best on validation rows, and fit it with them.
+    """Find the settings of an estimator that work best on validation rows, and fit it with them.
 
-    The first trial is the estimator as it is, so that the result is no worse on the validation rows. All trials train
-    on the same rows and are compared on the same ones; those that lag behind the others are pruned. The best settings
-    are then fitted as `estimator.fit` does it: with the same validation rows, and by default a last time on all rows.
+    The first trial has the settings of the estimator, so the result is no worse on the validation rows. All trials
+    train on the same rows and are compared on the same validation rows; trials that lag behind are pruned. Finally,
+    the estimator is fitted with the best settings, as `estimator.fit` does: with the same validation rows, and by
+    default a last time on all rows.
 
     Parameters
     ----------
     estimator : SplineFMClassifier or SplineFMRegressor
-        What to tune; it is not changed. Its kind of model, fields with a transform or basis of your choice, epochs and
-        patience stay as they are, unless `space` names them.
+        The estimator to tune; it is not modified. Its type of model, fields with a transform or basis that you chose,
+        epochs and patience stay the same unless `space` names them.
     table : table, path or dataset
         As in `fit`.
     target : str or array of shape (n_rows,)
@@ -88,30 +93,30 @@ def tune(
     sample_weight : str or array, optional
         As in `fit`.
     trials : int
-        Trials that the study shall have in all, those of earlier calls and of other processes included.
+        Total number of trials in the study, including those of earlier calls and other processes.
     timeout : float, optional
-        Seconds for the trials; the last fit comes after them. The first trial is always finished.
+        Seconds for the trials, without the final fit. The first trial always finishes.
     storage : path or str, optional
-        Where trials are kept, to go on later or to share them between processes: a SQLite file (.db, .sqlite), a
-        journal file (.journal, .log), or an address of a database such as "postgresql://..."; in memory by default.
+        Where to keep trials, to continue later or to share them between processes: a SQLite file (.db, .sqlite), a
+        journal file (.journal, .log), or the URL of a database such as "postgresql://..."; in memory by default.
     study_name : str, optional
-        A storage holds several studies; by default the name says the target and the model.
+        The study in the storage, which can hold several. The default name consists of the target and the model.
     space : mapping, optional
-        Changes to the default search space: a name and a list of values, a distribution of Optuna, or None to leave
-        this setting as it is.
+        Changes to the default search space: maps a name to a list of values, to an Optuna distribution, or to None to
+        leave this setting unchanged.
     validation : float, optional
-        The share of the rows to compare trials on; by default that of the estimator.
+        The share of rows to compare trials on; that of the estimator by default.
     eval_set : tuple or table, optional
-        The rows to compare trials on, instead of a share; as in `fit`.
+        The rows to compare trials on, instead of a share of the table; as in `fit`.
     metric : str
-        What is compared: "loss" (told as the root mean squared error for the squared loss), or "auc", "logloss",
-        "normalized_entropy" for a classifier, "rmse", "mae", "r2" for a regressor.
+        The metric to compare: "loss" (reported as the root mean squared error for the squared loss); "auc", "logloss"
+        or "normalized_entropy" for a classifier; "rmse", "mae" or "r2" for a regressor.
     prune : bool or optuna.pruners.BasePruner
-        Whether to end trials that are worse than the median of the others at the same epoch.
+        Whether to stop trials that are worse than the median of the others at the same epoch.
     seed : int, optional
-        Of the search; by default that of the estimator, which stands for the rows to hold back and the start values.
+        Seed of the search; that of the estimator by default, which also draws validation rows and initial values.
     verbose : bool
-        Tell every trial on the standard error stream.
+        Report every trial on standard error.
 
     Returns
     -------
@@ -146,7 +151,7 @@ def tune(
             base.check(name, studies.values_to_check(distributions.get(name)))
         study = studies.open_study(
             opened,
-            study_name or f"{experiment.task.rows.target}-{type(base.settings.model).__name__}",
+            study_name or f"{experiment.task.target}-{type(base.settings.model).__name__}",
             experiment.metric.maximize,
             experiment.fingerprint(distributions),
         )
@@ -158,14 +163,13 @@ def tune(
     params, value = dict(best.params), float(best.value or 0.0)
     chosen.set_params(**changed_settings(base, params))
     with make_progress(verbose and not chosen.verbose) as progress:
-        progress.begin("fitting the best settings")
-        rows.fit(chosen)
-    chosen.fitted_ = replace(chosen.fitted_, study=summary)
+        progress.begin("fitting with the best settings")
+        rows.fit(chosen, summary)
     return Tuned(chosen, params, value, summary, study)
 
 
 class _Rows(NamedTuple):
-    """The table, as `fit` takes it."""
+    """The arguments of `fit`."""
 
     table: object
     sample_weight: object
@@ -176,8 +180,8 @@ class _Rows(NamedTuple):
     def open(self, estimator: Estimator) -> Task:
         return open_task(estimator, self.table, self.y, self.sample_weight, self.target, self.eval_set)
 
-    def fit(self, estimator: Estimator) -> None:
-        estimator.fit(self.table, self.y, self.sample_weight, target=self.target, eval_set=self.eval_set)
+    def fit(self, estimator: Estimator, study: StudySummary) -> None:
+        fit_from_study(estimator, self.table, self.y, self.sample_weight, self.target, self.eval_set, study)
 
 
 def _deadline(timeout: float | None) -> float:
@@ -189,12 +193,12 @@ def _deadline(timeout: float | None) -> float:
 
 
 def _checked(estimator: object, validation: object) -> Estimator:
-    """A copy of the estimator; tables in its settings are not copied."""
+    """Return a copy of the estimator, with one seed for all trials."""
     if not isinstance(estimator, Estimator):
         kind = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
-        raise TypeError(f"estimator must be such as sf.SplineFMClassifier(), got {kind}")
+        raise TypeError(f"estimator must be a sf.SplineFMClassifier() or sf.SplineFMRegressor(), got {kind}")
     settings = estimator.get_params(deep=False)
-    # One number for all: trials hold back the same rows, and the last fit does as well.
+    # With one seed, all trials and the final fit hold out the same rows.
     settings["random_state"] = draw_seed(estimator.random_state)
     if validation is not None:
         settings["validation"] = validation

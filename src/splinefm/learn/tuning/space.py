@@ -1,4 +1,4 @@
-"""What `sf.tune` searches over: the default space of each model, and what a point of it means."""
+"""The search space of `sf.tune`: the default space of each model, and the settings at a point of it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, cast, get_args
 
-from splinefm.encode.bases.kinds import Basis
+from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.encode.tables.open import quoted
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.choice import ATOM_SHARE
-from splinefm.encode.transforms.kinds import ArcsinhSquare, BestFitCDF, Log, MinMax, Quantile, Transform
+from splinefm.encode.transforms.quantile import Quantile
+from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
+from splinefm.encode.transforms.transform import Transform
 from splinefm.learn.resolutions import Resolutions, free_columns, with_resolutions
 from splinefm.learn.training import L2, SMOOTHNESS, Training
 from splinefm.learn.tuning.study import Value
-from splinefm.model.family import FFM, AnyModel, FmFM
+from splinefm.model.family import AnyModel
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, by their logarithm."""
+    """Numbers from `low` to `high` on a logarithmic scale."""
 
     low: float
     high: float
@@ -33,9 +36,9 @@ Entry = Range | tuple[Value, ...]
 Params = Mapping[str, Any]
 
 AS_IS = "schema"
-"""The value of `segments` that leaves every basis as the schema has it."""
+"""The value of `segments` that keeps the bases of the schema."""
 BY_COLUMN = "by column"
-"""The value of `segments` that stands for what `select_resolutions` finds."""
+"""The value of `segments` that uses the result of `select_resolutions`."""
 TRANSFORMS: dict[str, Transform] = {
     "quantile": Quantile(atom_share=ATOM_SHARE),
     "minmax": MinMax(),
@@ -44,11 +47,11 @@ TRANSFORMS: dict[str, Transform] = {
     "log": Log(),
 }
 MODELS: dict[str, type[AnyModel]] = {kind.__name__: kind for kind in get_args(AnyModel)}
-# Few values of k, because kernels are compiled for each of them.
+# A few powers of two cover the useful lengths.
 LENGTHS, FFM_LENGTHS, FMFM_LENGTHS = (4, 8, 16, 32), (2, 4, 8, 16), (4, 8, 16)
 SEGMENTS = (AS_IS, "8", "20", "50", "8+32", "16+64+256")
 DEGREES = (1, 2, 3)
-# Not far from the defaults, which were found on several data sets: see docs/tuning.md.
+# Close to the defaults, which were found on several data sets: see docs/tuning.md.
 LEARNING_RATES, L2S, SMOOTHNESSES = Range(1e-3, 3e-2), Range(3e-6, 1e-3), Range(1e-4, 1.0)
 SMALLEST_BATCH, LARGEST_BATCH = 16, 16_384
 
@@ -62,7 +65,7 @@ _OF_TRAINING = tuple(
 
 @dataclass(frozen=True)
 class Settings:
-    """All that can be searched, as one point of the space says it."""
+    """The settings at one point of the search space."""
 
     model: AnyModel
     schema: Schema
@@ -71,16 +74,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Base:
-    """The settings that a search begins at, and what it may change.
+    """The settings that a search starts from, and what it can change.
 
     Parameters
     ----------
     settings : Settings
-        Those of the estimator, its model and schema filled in.
+        The settings of the estimator, with its model and schema.
     n_rows : int
-        Rows to train on.
+        Number of training rows.
     resolutions : callable
-        Tells the resolutions by column that `select_resolutions` finds.
+        Returns the resolutions by column that `select_resolutions` finds.
 
     Examples
     --------
@@ -103,22 +106,22 @@ class Base:
 
     @cached_property
     def start(self) -> dict[str, Any]:
-        """The point of the space that stands for the settings as they are."""
+        """The point of the search space with the initial settings."""
         model, training = self.settings.model, self.settings.training
-        own = {"model": type(model).__name__} | {item.name: getattr(model, item.name) for item in fields(model)}
-        own |= {name: getattr(training, name) for name in _OF_TRAINING}
-        own["batch_size"] = training.rows_per_step(self.n_rows)
-        own["l2"] = L2 if training.l2 is None else training.l2
-        own["smoothness"] = SMOOTHNESS if training.smoothness is None else training.smoothness
+        start = {"model": type(model).__name__} | {item.name: getattr(model, item.name) for item in fields(model)}
+        start |= {name: getattr(training, name) for name in _OF_TRAINING}
+        start["batch_size"] = training.rows_per_step(self.n_rows)
+        start["l2"] = L2 if training.l2 is None else training.l2
+        start["smoothness"] = SMOOTHNESS if training.smoothness is None else training.smoothness
         segments = BY_COLUMN if self._may_select else AS_IS
-        return own | {"segments": segments, "degree": BSpline.degree, "transform": "auto"}
+        return start | {"segments": segments, "degree": BSpline.degree, "transform": "auto"}
 
     @property
     def _may_select(self) -> bool:
         return self.settings.training.select_resolutions and bool(free_columns(self.settings.schema))
 
     def space(self) -> dict[str, Entry]:
-        """The default search space; what is a mapping by field or zero stays as it is."""
+        """Return the default search space; penalties that are zero or given by field are not searched."""
         items = [item for item in self.settings.schema if isinstance(item, Numerical)]
         space: dict[str, Entry] = {}
         if isinstance(self.start["k"], int):
@@ -128,9 +131,9 @@ class Base:
         if any(hasattr(item.basis, "smoothing") for item in items):
             ranges["smoothness"] = SMOOTHNESSES
         for name, entry in ranges.items():
-            own = self.start[name]
-            if isinstance(own, float) and own > 0.0:
-                space[name] = Range(min(entry.low, own), max(entry.high, own))
+            value = self.start[name]
+            if isinstance(value, float) and value > 0.0:
+                space[name] = Range(min(entry.low, value), max(entry.high, value))
         if any(_has_free_basis(item) for item in items):
             by_column = (BY_COLUMN,) if self._may_select else ()
             space |= {"segments": (*by_column, *SEGMENTS), "degree": DEGREES}
@@ -139,7 +142,7 @@ class Base:
         return space
 
     def at(self, params: Params) -> Settings:
-        """The settings at a point; what it does not name stays as it is."""
+        """Return the settings at a point; settings that it does not name do not change."""
         model: Any = _model(self.settings.model, params)
         of_model = {name: params[name] for name in params if name in {item.name for item in fields(model)}}
         of_training = {name: params[name] for name in params if name in _OF_TRAINING}
@@ -154,26 +157,26 @@ class Base:
         )
 
     def check(self, name: str, values: Sequence[Any]) -> None:
-        """Raise where something cannot be searched, or not at one of these values."""
+        """Raise an error if a setting cannot be searched, or not at one of these values."""
         if name not in self.names:
             nearest = difflib.get_close_matches(name, self.names, n=2)
             hint = f"; nearest: {quoted(nearest)}" if nearest else ""
             raise ValueError(f"space names {name!r}, which cannot be tuned{hint}. To tune: {quoted(self.names, 99)}")
         for value in values:
             try:
-                replace(self, resolutions=dict).at({name: value})  # without looking for resolutions
+                replace(self, resolutions=dict).at({name: value})  # without a search for resolutions
             except (TypeError, ValueError) as error:
                 raise ValueError(f"space[{name!r}] has the value {value!r}: {error}") from error
 
     def _batches(self) -> tuple[int, ...]:
-        own = int(self.start["batch_size"])
-        wanted = (own // 4, own // 2, own, 2 * own, 4 * own)
-        most = max(own, min(LARGEST_BATCH, self.n_rows // 4))
-        return tuple(size for size in wanted if size == own or SMALLEST_BATCH <= size <= most)
+        start = int(self.start["batch_size"])
+        wanted = (start // 4, start // 2, start, 2 * start, 4 * start)
+        most = max(start, min(LARGEST_BATCH, self.n_rows // 4))
+        return tuple(size for size in wanted if size == start or SMALLEST_BATCH <= size <= most)
 
 
 def merge_spaces(default: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The default space with the entries that the user gave; None takes one out, a list is made a choice.
+    """Merge the default space with the entries of the user; None removes an entry, and a list is a choice.
 
     Examples
     --------
@@ -185,39 +188,37 @@ def merge_spaces(default: Mapping[str, Any], given: Mapping[str, Any] | None) ->
     merged = {**default, **(given or {})}
     for name, entry in merged.items():
         if isinstance(entry, list | tuple) and not entry:
-            raise ValueError(f"space[{name!r}] is empty; give values, or None to leave {name} as it is")
+            raise ValueError(f"space[{name!r}] is empty; pass values, or None to leave {name} unchanged")
     merged = {name: tuple(entry) if isinstance(entry, list) else entry for name, entry in merged.items()}
     merged = {name: entry for name, entry in merged.items() if entry is not None}
     if not merged:
-        raise ValueError("there is nothing to tune: the space is empty; leave space out for the default one")
+        raise ValueError("there is nothing to tune: the space is empty; omit space to use the default")
     return merged
 
 
-def _model(own: AnyModel, params: Params) -> AnyModel:
-    """The model of a point: the own one, or one of another kind as it comes."""
-    name = params.get("model", type(own).__name__)
+def _model(start: AnyModel, params: Params) -> AnyModel:
+    """Return the model at a point: the initial one, or another type with its defaults."""
+    name = params.get("model", type(start).__name__)
     if name not in MODELS:
-        raise ValueError(f"model is one of {quoted(list(MODELS), 9)}")
-    return own if isinstance(own, MODELS[name]) else MODELS[name]()
+        raise ValueError(f"model must be one of {quoted(list(MODELS), 9)}")
+    return start if isinstance(start, MODELS[name]) else MODELS[name]()
 
 
 def _lengths(model: AnyModel) -> tuple[int, ...]:
-    if isinstance(model, FFM):
-        return FFM_LENGTHS
-    return FMFM_LENGTHS if isinstance(model, FmFM) else LENGTHS
+    return {"ffm": FFM_LENGTHS, "fmfm": FMFM_LENGTHS}.get(model.kind, LENGTHS)
 
 
-def _with(values: tuple[int, ...], own: int) -> tuple[int, ...]:
-    return tuple(sorted({*values, own}))
+def _with(values: tuple[int, ...], value: int) -> tuple[int, ...]:
+    return tuple(sorted({*values, value}))
 
 
 def _has_free_basis(item: Numerical) -> bool:
-    """Whether a basis is one of those that are chosen where the user chooses none."""
+    """Return whether a basis is one of the defaults."""
     return item.basis in (BSpline(), MultiResolution())
 
 
 def _has_free_transform(item: Numerical) -> bool:
-    """Whether a transform was left to the library; edges of bins are in the unit of the column and need none."""
+    """Return whether the library chooses the transform; edges of bins are in the unit of the column and need none."""
     return item.transform == "auto" and getattr(item.basis, "edges", None) is None
 
 
@@ -232,7 +233,7 @@ def _changed(item: Field, params: Params, schema: Schema) -> Field:
     if transform == "auto" or not _has_free_transform(item):
         return item
     if transform not in TRANSFORMS:
-        raise ValueError(f"transform is one of {quoted(['auto', *TRANSFORMS], 9)}")
+        raise ValueError(f"transform must be one of {quoted(['auto', *TRANSFORMS], 9)}")
     return replace(item, transform=TRANSFORMS[transform])
 
 
@@ -243,5 +244,5 @@ def _basis(basis: Any, segments: Any, degree: int | None) -> Basis:
     try:
         sizes = tuple(int(part) for part in str(segments).split("+"))
     except ValueError:
-        raise ValueError(f'segments is "{AS_IS}", a number, or resolutions such as "8+32+128"') from None
+        raise ValueError(f'segments must be "{AS_IS}", a number, or resolutions such as "8+32+128"') from None
     return BSpline(sizes[0], degree) if len(sizes) == 1 else MultiResolution(sizes, degree)

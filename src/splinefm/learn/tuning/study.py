@@ -1,4 +1,4 @@
-"""What a search over settings leaves behind: its trials, which a model file keeps with the model."""
+"""The trials of a search over settings, which a model file keeps with the model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 Value = bool | int | float | str | None
 MOST_TRIALS = 5_000
-"""More are not kept with a model; the storage of a study has all of them."""
+"""A model keeps no more trials than this; the storage of a study has all of them."""
 
 
 @dataclass(frozen=True)
@@ -16,17 +16,17 @@ class TrialSummary:
     Parameters
     ----------
     number : int
-        Trials are counted from 0, the settings of the estimator itself.
+        Number of the trial; trial 0 has the settings of the estimator.
     state : str
         "complete", "pruned", "diverged" or "failed" (stopped or interrupted).
     value : float, optional
-        The metric on the validation rows; of a pruned trial that of its best epoch, where the metric is the loss.
+        The metric on the validation rows. For a pruned trial, the best epoch if the metric is the loss.
     epochs : int
-        Epochs that were trained.
+        Number of epochs that were trained.
     seconds : float
-        How long it took.
+        Duration of the trial.
     params : tuple of pairs
-        Names and values of what was searched.
+        Names and values of the parameters that were searched.
     """
 
     number: int
@@ -39,20 +39,20 @@ class TrialSummary:
 
 @dataclass(frozen=True)
 class StudySummary:
-    """The trials of a study that made a model; `fitted.study`.
+    """The trials of the study that found the settings of a model: `fitted.study`.
 
     Parameters
     ----------
     name : str
-        Name of the study in its storage.
+        Name of the study in the storage.
     metric : str
-        What was compared, such as "RMSE" or "auc".
+        The metric that was compared, such as "RMSE" or "auc".
     maximize : bool
-        Whether more of it is better.
+        Whether larger values are better.
     best : int
         Number of the best trial.
     trials : tuple of TrialSummary
-        In the order of their numbers; of a very long study the best 5,000.
+        The trials by number; for a very long study, the best 5,000.
 
     Examples
     --------
@@ -81,12 +81,12 @@ class StudySummary:
 
     @property
     def param_names(self) -> list[str]:
-        """Names of what was searched."""
+        """The names of the parameters that were searched."""
         return list(dict.fromkeys(name for trial in self.trials for name, _ in trial.params))
 
     @property
     def table(self) -> dict[str, list[Value]]:
-        """A list per column, one entry per trial, as `pandas.DataFrame` and `polars.DataFrame` take it."""
+        """The trials as columns, for `pandas.DataFrame` or `polars.DataFrame`."""
         names = ("number", "state", "value", "epochs", "seconds")
         columns: dict[str, list[Value]] = {name: [getattr(trial, name) for trial in self.trials] for name in names}
         for name in self.param_names:
@@ -95,7 +95,7 @@ class StudySummary:
 
 
 def limited(trials: list[TrialSummary], maximize: bool) -> tuple[TrialSummary, ...]:
-    """At most `MOST_TRIALS` of them, the best, in the order of their numbers."""
+    """Return the best trials, at most `MOST_TRIALS`, by number."""
     if len(trials) <= MOST_TRIALS:
         return tuple(trials)
     sign = -1.0 if maximize else 1.0

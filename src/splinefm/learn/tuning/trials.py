@@ -1,9 +1,8 @@
-"""A trial: one training run at a point of the search space, measured on the validation rows that all trials share."""
+"""Trials: training runs at points of the search space, measured on the same validation rows."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -14,9 +13,8 @@ import numpy as np
 
 from splinefm._wording import for_reader
 from splinefm.learn import metrics
-from splinefm.learn.chunks import MEMORY_BYTES, Chunks, Source
-from splinefm.learn.estimators import Task
-from splinefm.learn.fitting import default_model, make_chunks, select_resolutions, train_part
+from splinefm.learn.chunks import MEMORY_BYTES, Chunks
+from splinefm.learn.fitting import Task, default_model, make_chunks, select_resolutions, train_part
 from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.resolutions import Resolutions, free_columns, resolutions_of
 from splinefm.learn.training import Epoch, Trained, Training
@@ -25,7 +23,6 @@ from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel
 
 LOSS = "loss"
-_LOSS_NAMES = {"squared": "RMSE", "logistic": "logloss", "poisson": "loss"}
 _OF_NUMBERS: dict[str, Callable[..., float]] = {"rmse": metrics.rmse, "mae": metrics.mae, "r2": metrics.r2}
 _OF_CLASSES: dict[str, Callable[..., float]] = {
     "auc": metrics.auc,
@@ -36,15 +33,15 @@ _MORE_IS_BETTER = ("auc", "r2")
 
 
 class Metric:
-    """What trials are compared by.
+    """The metric that trials are compared by.
 
     Parameters
     ----------
     name : str
-        "loss", which is the root mean squared error in the unit of the target for the squared loss; or "auc",
-        "logloss" and "normalized_entropy" for classes, "rmse", "mae" and "r2" for numbers.
+        "loss", which for the squared loss is the root mean squared error in the unit of the target; "auc", "logloss"
+        or "normalized_entropy" for classes; "rmse", "mae" or "r2" for numbers.
     loss : {"logistic", "squared", "poisson"}
-        What is minimized in training.
+        The loss that training minimizes.
 
     Examples
     --------
@@ -56,23 +53,22 @@ class Metric:
         known = _OF_CLASSES if loss == "logistic" else _OF_NUMBERS
         if name != LOSS and name not in known:
             raise ValueError(f"metric must be one of {', '.join([LOSS, *known])} with the {loss} loss, got {name!r}")
-        self.label = _LOSS_NAMES[loss] if name == LOSS else name
+        self.label = Loss(loss).metric_name if name == LOSS else name
         self.maximize = name in _MORE_IS_BETTER
         self._function = None if name == LOSS else known[name]
 
     @property
     def is_loss(self) -> bool:
-        """Whether an epoch's validation loss tells it."""
+        """Whether the metric follows from the validation loss of an epoch."""
         return self._function is None
 
     def of_epoch(self, epoch: Epoch, loss: Loss) -> float:
-        """What pruning compares: the loss, with its sign turned where more of the metric is better."""
-        value = epoch.validation_loss
-        value = loss.scale * math.sqrt(2.0 * value) if loss.name == "squared" else value
+        """Return what pruning compares: the loss, negated if the metric is maximized."""
+        value = loss.metric(epoch.validation_loss)
         return -value if self.maximize else value
 
     def of_run(self, model: AnyModel, trained: Trained, chunks: Chunks, threads: int | None) -> float:
-        """The metric of the best epoch on the validation rows."""
+        """Return the metric of the best epoch on the validation rows."""
         if self._function is None:
             return min(self.of_epoch(epoch, chunks.loss) for epoch in trained.history)
         assert chunks.validation is not None
@@ -83,19 +79,19 @@ class Metric:
 
 
 class Result(NamedTuple):
-    """What a trial found."""
+    """The result of a trial."""
 
     value: float
     best_epoch: int
 
 
 class Experiment:
-    """Runs trials of a task: all of them with the same validation rows, tables encoded once for each schema.
+    """Runs trials of a task with the same validation rows; encodes the table once per schema.
 
     Parameters
     ----------
     task : Task
-        What to learn, and from what.
+        What to fit, and to what.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
         The model of the estimator; `default_model` by default.
     metric : str
@@ -110,17 +106,17 @@ class Experiment:
         self.chunks = self._chunks(settings)
         if self.chunks.validation is None:
             raise ValueError(
-                "trials are compared on validation rows, and there are none; "
+                "tuning compares trials on validation rows, but there are none; "
                 + for_reader(
-                    "give validation a larger share, such as 0.2, or pass an eval_set",
-                    "give --validation a larger share, such as 0.2, or a file",
+                    "increase validation, for example to 0.2, or pass an eval_set",
+                    "increase --validation, for example to 0.2, or pass a file",
                 )
             )
         self.base = Base(settings, self.chunks.n_rows, lambda: self._resolutions)
 
     @cached_property
     def _resolutions(self) -> Resolutions:
-        """What `select_resolutions` finds; trials that go on elsewhere, or later, find the same."""
+        """The result of `select_resolutions`; it is the same in other processes and in later calls."""
         settings, task = self.base.settings, self.task
         first = train_part(settings.model, self.chunks, settings.training)
         chunks, chosen = select_resolutions(settings.model, self.chunks, first, settings.training, task.validation)
@@ -129,7 +125,7 @@ class Experiment:
         return resolutions_of(chunks.encoder, free_columns(task.schema))
 
     def run(self, params: Mapping[str, Any], report: Callable[[Epoch], None]) -> Result:
-        """Train at a point of the space; `report` may raise to end it."""
+        """Train at a point of the search space; `report` can raise an exception to stop."""
         settings = self.base.at(params)
         chunks = self._chunks(settings)
         trained = train_part(settings.model, chunks, settings.training, [report])
@@ -139,16 +135,15 @@ class Experiment:
         return Result(self.metric.of_run(settings.model, trained, chunks, settings.training.threads), best.epoch)
 
     def fingerprint(self, space: Mapping[str, object]) -> dict[str, str]:
-        """What must be the same for trials to be compared, with short descriptions."""
+        """Return what must be the same for trials to be comparable, with short descriptions."""
         settings, validation = self.base.settings, self.chunks.validation
         assert validation is not None
-        rows = self.task.rows
         facts: dict[str, object] = {
             "model": type(settings.model).__name__,
             "loss": self.task.loss,
             "metric": self.metric.label,
-            "target": rows.target,
-            "sample_weight": rows.sample_weight,
+            "target": self.task.target,
+            "sample_weight": self.task.sample_weight,
             "rows": self.chunks.encoder.n_rows,
             "validation rows": len(validation.y),
             "class weights": self.chunks.loss.class_weights,
@@ -162,13 +157,11 @@ class Experiment:
         return {name: str(fact) for name, fact in facts.items()}
 
     def _chunks(self, settings: Settings) -> Chunks:
-        """The encoded table; the last ones stay, as far as there is memory for them."""
+        """Return the encoded table; the most recent ones stay within the memory limit."""
         key = repr(settings.schema)
         if key not in self._encoded:
-            rows = self.task.rows
-            source = Source(settings.schema, rows.target, rows.sample_weight, rows.table)
             self._encoded[key] = make_chunks(
-                source,
+                self.task.source(settings.schema),
                 self.task.loss,
                 self.task.validation,
                 self.task.training,
@@ -181,13 +174,13 @@ class Experiment:
 
 
 def changed_settings(base: Base, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of an estimator at a point of the space."""
+    """Return the parameters of an estimator at a point of the search space."""
     settings = base.at(params)
     names = {item.name for item in fields(Training)}
     return {
         "model": settings.model,
         "schema": settings.schema,
-        "select_resolutions": False,  # the resolutions are those of the schema
+        "select_resolutions": False,  # the schema has the resolutions
         **{name: getattr(settings.training, name) for name in params if name in names},
     }
 

@@ -1,1 +1,1 @@
-"""Drawing on an `ax` of matplotlib, which is not imported here."""
+"""Functions that draw on a matplotlib `ax`; matplotlib is not imported here."""

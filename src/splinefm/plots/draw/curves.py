@@ -1,4 +1,4 @@
-"""Drawing of curves and bars on an `ax` of matplotlib, which is not imported here."""
+"""Draw curves and bars on a matplotlib `ax`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from splinefm.plots.decorations import (
     add_legend,
     axis_name,
     draw_strip,
-    name_rows,
+    label_bars,
     set_raw_axis,
     set_values_axis,
     token_strip,
@@ -29,9 +29,9 @@ from splinefm.view.curves import Bars, Curve
 
 FloatArray = npt.NDArray[np.float64]
 
-# A band of fewer curves goes from the smallest to the largest, one of more from 5 % to 95 %.
+# Below this number of curves, a band goes from the smallest to the largest; otherwise from 5 % to 95 %.
 FEW_CURVES = 20
-# With names, in two styles of each color.
+# Lines with names, in two styles per color.
 MOST_LINES = 2 * len(PALETTE)
 
 
@@ -46,7 +46,7 @@ def draw_curves(
     marks: bool,
     color: str | None = None,
 ) -> None:
-    """One curve, a family, or the mean and the band of several."""
+    """Draw one curve, a family, or the mean and the band of several."""
     fields: list[Numerical] = [curve.field for curve in curves]
     ordinary, share = (None, None) if data is None else split_tokens(fields[0], column_values(data, fields[0]))
     axis = RawAxis.of(fields, ordinary)
@@ -70,7 +70,7 @@ def draw_curves(
 
 
 def _line_names(names: Sequence[object] | None, label: str | None, n: int) -> list[str] | None:
-    """Names of the lines; None where there are none, or too many to tell apart."""
+    """Names of the lines; None without names, or for too many lines to tell apart."""
     if label is not None and n > 1:
         raise ValueError(f"label names one line, but there are {n}; give names instead")
     if names is None and label is None:
@@ -78,14 +78,13 @@ def _line_names(names: Sequence[object] | None, label: str | None, n: int) -> li
     found = legend_names([label] if names is None else names, n, "lines" if n > 1 else "line")
     if n > MOST_LINES:
         raise ValueError(
-            f"at most {MOST_LINES} lines with names can be told apart, got {n}; leave names out, "
-            "or draw several pictures"
+            f"at most {MOST_LINES} lines with names fit one plot, got {n}; leave out names, or use several plots"
         )
     return found
 
 
 def _draw_lines(ax: Any, x: FloatArray, y: FloatArray, names: list[str] | None, color: str | None) -> list[str]:
-    """A line each, with its name if there are names; returns their colors."""
+    """Draw the lines, with names if there are any, and return their colors."""
     if names is None and len(y) > 1:
         alpha = float(np.clip(20 / len(y), 0.15, 0.6))
         ax.plot(x, y.T, color=color or GRAY, linewidth=0.7, alpha=alpha)
@@ -106,31 +105,33 @@ def _draw_band(ax: Any, x: FloatArray, y: FloatArray, label: str, color: str) ->
 
 
 def _band(y: FloatArray) -> FloatArray:
-    """Lower and upper end over curves."""
+    """Lower and upper end of the band of curves."""
     return np.quantile(y, (0.0, 1.0) if len(y) < FEW_CURVES else (0.05, 0.95), axis=0)
 
 
 def _draw_tokens(ax: Any, curves: Sequence[Curve], link: bool, share: FloatArray | None, colors: list[str]) -> None:
-    """Special values and missing ones beside the curve, with their names: they do not lie on it."""
+    """Draw special and missing values beside the curve, with their names, since they are not on it."""
     known = [curve.met_tokens for curve in curves]
-    tokens = {name: i for i, name in enumerate(curves[0].field.row_names()) if all(name in others for others in known)}
+    tokens = {
+        name: i for i, name in enumerate(curves[0].field.feature_names()) if all(name in others for others in known)
+    }
     tokens = {name: i for name, i in tokens.items() if share is None or share[i] > 0}
     if not tokens:
         return
-    strip, places = token_strip(ax, list(tokens), None if share is None else [share[i] for i in tokens.values()])
+    strip, positions = token_strip(ax, list(tokens), None if share is None else [share[i] for i in tokens.values()])
     for name in tokens:
         values = np.array(
             [_as_shown(curve.loss, others[name], link) for curve, others in zip(curves, known, strict=True)]
         )
         if len(curves) > 1:
             strip.plot(
-                [places[name]] * 2, _band(values), color=colors[0], linewidth=5, alpha=0.3, solid_capstyle="butt"
+                [positions[name]] * 2, _band(values), color=colors[0], linewidth=5, alpha=0.3, solid_capstyle="butt"
             )
             values = values.mean(axis=0)
         many = values.size > len(PALETTE)
         for value, color in zip(values.ravel(), colors, strict=True):
             strip.plot(
-                [places[name]], [value], "D", color=color, markersize=3 if many else 5, alpha=0.4 if many else 1.0
+                [positions[name]], [value], "D", color=color, markersize=3 if many else 5, alpha=0.4 if many else 1.0
             )
 
 
@@ -140,11 +141,11 @@ def _as_shown(loss: Loss, scores: Any, link: bool) -> FloatArray:
 
 
 def draw_bars(ax: Any, bars: Bars, *, link: bool, most: int, names: Sequence[object] | None) -> None:
-    """A bar per category in its order, or else the largest on top, below them the tokens; dots for a family."""
+    """Draw a bar per category, in natural order or the largest on top, and the tokens below; dots for a family."""
     values = np.atleast_2d(bars.predictions if link else bars.scores)
     found = legend_names(names, len(values), "segments")
     if len(values) > len(PALETTE):
-        raise ValueError(f"at most {len(PALETTE)} segments can be told apart, got {len(values)}; choose some of them")
+        raise ValueError(f"at most {len(PALETTE)} segments fit one plot, got {len(values)}; choose some of them")
     categories = bars.names
     chosen = frequent_positions(bars.field, bars.counts, most)
     kept = len(chosen)
@@ -153,26 +154,26 @@ def draw_bars(ax: Any, bars: Bars, *, link: bool, most: int, names: Sequence[obj
     extra = [np.atleast_1d(_as_shown(bars.loss, scores, link)) for scores in tokens.values()]
     drawn = np.concatenate([values[:, order], np.stack(extra, axis=1)], axis=1) if extra else values[:, order]
     if not drawn.size:
-        raise ValueError(f"{bars.field.name!r} has no categories to draw")
-    place = np.arange(drawn.shape[1]) + 0.5 * ((np.arange(drawn.shape[1]) >= kept) & (kept > 0))
+        raise ValueError(f"{bars.field.name!r} has no categories to plot")
+    position = np.arange(drawn.shape[1]) + 0.5 * ((np.arange(drawn.shape[1]) >= kept) & (kept > 0))
     notes = [f"{len(categories) - kept:,} rarer not shown"] if len(categories) > kept else []
-    if bars.rows.ndim > 1:
-        _draw_dots(ax, drawn, place, found or [f"segment {i}" for i in range(len(values))])
+    if bars.effects.ndim > 1:
+        _draw_dots(ax, drawn, position, found or [f"segment {i}" for i in range(len(values))])
     else:
         shares = link and bars.loss.name != "squared"
         base = 0.0 if shares else float(drawn[0, : kept or None].mean())
         colors = [PALETTE[0]] * kept + [LIGHT] * len(tokens)
-        ax.barh(place, drawn[0] - base, left=base, color=colors, height=0.75, label=found[0] if found else None)
+        ax.barh(position, drawn[0] - base, left=base, color=colors, height=0.75, label=found[0] if found else None)
         ax.axvline(base, color=GRAY, linewidth=0.8)
         notes = notes if shares else ["bars start at their mean", *notes]
-    name_rows(ax, place, captions(categories[i] for i in order) + [f"({name})" for name in tokens])
+    label_bars(ax, position, captions(categories[i] for i in order) + [f"({name})" for name in tokens])
     set_values_axis(ax, "x", bars.loss, link)
     ax.set_ylabel(axis_name(ax, "y", bars.field.name))
     ax.set_xlabel("\n".join([ax.get_xlabel(), *notes]))
     add_legend(ax)
 
 
-def _draw_dots(ax: Any, values: FloatArray, place: FloatArray, names: list[str]) -> None:
-    ax.hlines(place, values.min(axis=0), values.max(axis=0), color=LIGHT, linewidth=2, zorder=1)
+def _draw_dots(ax: Any, values: FloatArray, position: FloatArray, names: list[str]) -> None:
+    ax.hlines(position, values.min(axis=0), values.max(axis=0), color=LIGHT, linewidth=2, zorder=1)
     for row, name, color in zip(values, names, PALETTE, strict=False):
-        ax.plot(row, place, "o", color=color, label=name, markersize=6)
+        ax.plot(row, position, "o", color=color, label=name, markersize=6)

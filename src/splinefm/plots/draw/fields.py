@@ -1,4 +1,4 @@
-"""Drawing of bases and transforms on an `ax` of matplotlib, which is not imported here."""
+"""Draw bases and transforms on a matplotlib `ax`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.kinds import supports
-from splinefm.encode.bases.starvation import STARVED
+from splinefm.encode.bases.basis import supports
 from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.numerical import Numerical, spread
-from splinefm.encode.tables.open import quoted
-from splinefm.encode.transforms.kinds import Transform
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.slots import expand_windows
+from splinefm.encode.starvation import STARVED
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.transforms.transform import Transform
 from splinefm.learn.fitted import Fitted
 from splinefm.plots.captions import caption
 from splinefm.plots.decorations import GRAY, LIGHT, PALETTE, RED, axis_name, set_raw_axis, set_ticks, use_percent
@@ -26,7 +27,7 @@ _MANY_FUNCTIONS = 40
 
 
 class Column(NamedTuple):
-    """A field, its ordinary values, and transforms that were fitted to it."""
+    """A field, its ordinary values, and transforms fitted to them."""
 
     item: Numerical
     values: FloatArray
@@ -34,24 +35,24 @@ class Column(NamedTuple):
 
 
 def find_encoder(source: object) -> Encoder | None:
-    """The encoder that something is or has."""
+    """The encoder itself, or that of a Fitted or an estimator; None for anything else."""
     found = getattr(source, "fitted_", source)
     return found.encoder if isinstance(found, Fitted) else found if isinstance(found, Encoder) else None
 
 
 def find_fields(encoder: Encoder, name: str | None) -> list[Numerical]:
-    """The numerical field of this name, or all."""
+    """The numerical field of this name, or all numerical fields."""
     fields = [item for item in encoder.fields if isinstance(item, Numerical)]
     if not fields:
-        raise ValueError("there are no numerical fields to draw")
+        raise ValueError("the encoder has no numerical fields to plot")
     found = [item for item in fields if name in (None, item.name)]
     if not found:
-        raise ValueError(f"no numerical field {name!r}; there are {quoted([item.name for item in fields])}")
+        raise ValueError(f"no numerical field {name!r}. Numerical fields: {quoted([item.name for item in fields])}")
     return found
 
 
 def find_columns(source: object, data: object, name: str | None) -> list[Column]:
-    """The columns to draw: of fields, or of candidates for a transform, which are fitted here."""
+    """The columns to draw: those of fields, or the column of candidate transforms, which are fitted here."""
     encoder = find_encoder(source)
     if encoder is not None:
         return [_column(item, data, [fitted_transform(item)]) for item in find_fields(encoder, name)]
@@ -69,12 +70,12 @@ def find_columns(source: object, data: object, name: str | None) -> list[Column]
 def _column(item: Numerical, data: object, transforms: list[Transform]) -> Column:
     values, _ = split_tokens(item, column_values(data, item))
     if not len(values):
-        raise ValueError(f"all values of {item.name!r} are special or missing: there is nothing to draw")
+        raise ValueError(f"all values of {item.name!r} are special or missing; there is nothing to plot")
     return Column(item, values, transforms)
 
 
 def draw_raw(ax: Any, column: Column) -> None:
-    """A histogram of the values of a column."""
+    """Draw a histogram of the values of a column."""
     low, high = float(column.values.min()), float(column.values.max())
     axis = RawAxis(low, high if high > low else low + 1.0, Scale(), axis_format(column.item))
     _draw_shares(ax, axis, column.values)
@@ -83,7 +84,7 @@ def draw_raw(ax: Any, column: Column) -> None:
 
 
 def draw_unit(ax: Any, column: Column, transform: Transform) -> None:
-    """A histogram of transformed values, and how high it would be if they were spread evenly."""
+    """Draw a histogram of transformed values, and the height that it would have for an even spread."""
     _draw_shares(ax, RawAxis(0.0, 1.0, Scale()), transform(column.values))
     ax.axhline(1.0 / BARS, color=GRAY, linewidth=1, linestyle="--")
     family = getattr(transform, "family", None)
@@ -102,7 +103,7 @@ def _draw_shares(ax: Any, axis: RawAxis, values: FloatArray) -> None:
 
 
 def draw_basis(ax: Any, item: Numerical, encoder: Encoder | None, data: object) -> None:
-    """Basis functions over a histogram; each resolution has a band of its own, the coarsest on top."""
+    """Draw basis functions over a histogram; each resolution has a separate band, the coarsest on top."""
     values = None if data is None else column_values(data, item)
     ordinary = None if values is None else split_tokens(item, values)[0]
     starved = _starved(item, encoder, values, ordinary)
@@ -115,8 +116,8 @@ def draw_basis(ax: Any, item: Numerical, encoder: Encoder | None, data: object) 
     offset = height * (len(sizes) - 1.0 - np.repeat(np.arange(len(sizes), dtype=np.float64), sizes))
     if ordinary is not None and len(ordinary):
         share, edges = axis.histogram(ordinary)
-        whole = height * (len(sizes) - 1) + top - bottom
-        ax.stairs(bottom + share / share.max() * whole, edges, baseline=bottom, fill=True, color=LIGHT, alpha=0.6)
+        full = height * (len(sizes) - 1) + top - bottom
+        ax.stairs(bottom + share / share.max() * full, edges, baseline=bottom, fill=True, color=LIGHT, alpha=0.6)
     _draw_functions(ax, x, functions, offset, np.zeros(len(functions), bool) if starved is None else starved)
     set_raw_axis(ax, "x", axis, item.name)
     if len(sizes) > 1:
@@ -145,20 +146,20 @@ def basis_values(item: Numerical, x: FloatArray) -> FloatArray:
     """All basis functions at raw values, shape (functions, n)."""
     start, weight = item.basis(fitted_transform(item)(x))
     values = np.zeros((sum(item.basis.sizes), len(x)))
-    np.add.at(values, (spread(start, item.basis.widths), np.arange(len(x))[:, None]), weight)
+    np.add.at(values, (expand_windows(start, item.basis.widths), np.arange(len(x))[:, None]), weight)
     return values
 
 
 def _starved(
     item: Numerical, encoder: Encoder | None, values: FloatArray | None, ordinary: FloatArray | None
 ) -> npt.NDArray[np.bool_] | None:
-    """Which functions starve: as the encoder knows, or counted in data; None where neither is given."""
+    """Which functions are starved: as the encoder knows, or counted in data; None if neither is given."""
     if encoder is not None:
         return np.array([part.starved for part in encoder.starvation().functions if part.field == item.name])
     if values is None or ordinary is None:
         return None
     start, weight = item.basis(fitted_transform(item)(ordinary))
-    touched = spread(start, item.basis.widths)[weight != 0.0]
-    share = np.bincount(touched, minlength=sum(item.basis.sizes)) / len(values)
+    active = expand_windows(start, item.basis.widths)[weight != 0.0]
+    share = np.bincount(active, minlength=sum(item.basis.sizes)) / len(values)
     even = np.diff(supports(item.basis), axis=1)[:, 0] * len(ordinary) / len(values)
     return np.asarray(share < STARVED * even)

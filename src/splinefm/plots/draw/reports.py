@@ -1,4 +1,4 @@
-"""Drawing of importance, training and calibration on an `ax` of matplotlib, which is not imported here."""
+"""Draw importance, training and calibration on a matplotlib `ax`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from splinefm.plots.decorations import (
     PALETTE,
     RED,
     draw_strip,
-    name_rows,
+    label_bars,
     set_raw_axis,
     two_digits,
     use_percent,
@@ -27,25 +27,25 @@ from splinefm.view.axes import RawAxis, Scale, choose_scale
 
 FloatArray = npt.NDArray[np.float64]
 
-# Half the width of an interval that holds 90 % of a normal distribution, in standard deviations.
+# Half the width of the interval with 90 % of a normal distribution, in standard deviations.
 Z90 = 1.6448536269514722
 _FEW_FIELDS, _FEW_EPOCHS = 9, 30
 _LOSSES = {"logistic": "log-loss", "squared": "squared loss (standardized target)", "poisson": "Poisson loss"}
 
 
 def draw_importance(ax: Any, importance: Importance, *, most: int) -> None:
-    """A bar per field, the largest on top."""
+    """Draw a bar per field, the largest on top."""
     ranked = importance.ranked_fields()
     drawn, rest = ranked[:most], ranked[most:]
-    place = np.arange(len(drawn))
-    ax.barh(place, [value for _, value in drawn], color=PALETTE[0], height=0.75)
-    name_rows(ax, place, captions(name for name, _ in drawn))
+    position = np.arange(len(drawn))
+    ax.barh(position, [value for _, value in drawn], color=PALETTE[0], height=0.75)
+    label_bars(ax, position, captions(name for name, _ in drawn))
     note = f"\n{len(rest)} more fields, each at most {rest[0][1]:.2g}" if rest else ""
     ax.set_xlabel("mean |Shapley value|, in units of the score" + note)
 
 
 def draw_pairs(ax: Any, importance: Importance, *, most: int) -> None:
-    """The lower triangle of the matrix of pair effects, for the fields with the strongest ones."""
+    """Draw the lower triangle of the matrix of pair effects, for the fields with the strongest ones."""
     n = len(importance.fields)
     if n < 2:
         raise ValueError(f"a model with one field, {importance.fields[0]!r}, has no pairs of fields")
@@ -65,18 +65,18 @@ def draw_pairs(ax: Any, importance: Importance, *, most: int) -> None:
 
 
 def find_history(source: object) -> tuple[list[Epoch], str | None]:
-    """The epochs of a model, an estimator or a list, and the name of the loss if it is known."""
+    """The epochs of a model, an estimator or a list, and the name of the loss if known."""
     fitted = getattr(source, "fitted_", source)
     found: Any = getattr(source, "history_", getattr(source, "history", source))
     if not isinstance(found, Sequence) or not all(isinstance(epoch, Epoch) for epoch in found):
         raise TypeError(f"history must be a Fitted, a fitted estimator or a list of Epoch, got {type(source).__name__}")
     if not found:
-        raise ValueError("the history has no epochs; it comes from training")
+        raise ValueError("the history has no epochs; fit the model first")
     return list(found), fitted.loss.name if isinstance(fitted, Fitted) else None
 
 
 def draw_history(ax: Any, epochs: Sequence[Epoch], loss: str | None) -> None:
-    """Losses by epoch, with the best one marked."""
+    """Draw the losses by epoch, with the best one marked."""
     epoch = np.array([row.epoch for row in epochs])
     validation = np.array([row.validation_loss for row in epochs])
     dots = {"marker": "o" if len(epochs) <= _FEW_EPOCHS else None, "markersize": 3}
@@ -105,7 +105,7 @@ class Calibration(NamedTuple):
 def calibration_arrays(
     y: npt.ArrayLike, prediction: npt.ArrayLike, sample_weight: npt.ArrayLike | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Targets, predictions and weights of the rows that count."""
+    """Targets, predictions and weights of the rows with positive weight."""
     p = _numbers("prediction", prediction)
     target = _numbers("y", y)
     weight = np.ones(len(p)) if sample_weight is None else _numbers("sample_weight", sample_weight)
@@ -125,14 +125,14 @@ def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be numbers; give classes as 0 and 1") from None
     if array.ndim != 1 or not len(array):
-        raise ValueError(f"{name} must be an array of one axis with at least one row, got shape {array.shape}")
+        raise ValueError(f"{name} must be a one-dimensional array with at least one row, got shape {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite numbers, got {array[~np.isfinite(array)][0]}; drop such rows")
     return array
 
 
 def calibration_bins(y: FloatArray, p: FloatArray, weight: FloatArray, bins: int) -> Calibration:
-    """Bins that hold equal weights of rows, in order of the prediction; equal predictions share one.
+    """Bins with equal weights of rows, in order of the prediction; equal predictions share a bin.
 
     Examples
     --------
@@ -143,21 +143,21 @@ def calibration_bins(y: FloatArray, p: FloatArray, weight: FloatArray, bins: int
     order = np.argsort(p, kind="stable")
     y, p, weight = y[order], p[order], weight[order]
     middle = (np.cumsum(weight) - weight / 2) / weight.sum()
-    first = np.searchsorted(p, p, side="left")  # all equal predictions go where the first of them goes
+    first = np.searchsorted(p, p, side="left")  # equal predictions share the bin of the first
     code = np.unique(np.floor(middle[first] * bins), return_inverse=True)[1]
     total = np.bincount(code, weight)
     predicted, measured = np.bincount(code, weight * p) / total, np.bincount(code, weight * y) / total
-    rows = total**2 / np.bincount(code, weight**2)  # so many rows of equal weight would tell as much
+    rows = total**2 / np.bincount(code, weight**2)  # effective number of rows
     if np.isin(y, (0.0, 1.0)).all():
         return Calibration(predicted, measured, *_wilson(measured, rows))
     variance = np.bincount(code, weight * (y - measured[code]) ** 2) / total
-    # One row says nothing of its error: its interval has no width.
+    # A single row has no standard error: its interval has no width.
     error = Z90 * np.sqrt(np.divide(variance, rows - 1, out=np.zeros(len(rows)), where=rows > 1 + 1e-9))
     return Calibration(predicted, measured, measured - error, measured + error)
 
 
 def _wilson(share: FloatArray, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Wilson's interval of a share: unlike the normal one, it has a width at 0 and at 1."""
+    """Wilson's interval of a share: unlike the normal interval, it has a width at 0 and at 1."""
     share = np.clip(share, 0.0, 1.0)
     center = (share + Z90**2 / (2 * rows)) / (1 + Z90**2 / rows)
     half = Z90 / (1 + Z90**2 / rows) * np.sqrt(share * (1 - share) / rows + Z90**2 / (4 * rows**2))
@@ -165,7 +165,7 @@ def _wilson(share: FloatArray, rows: FloatArray) -> tuple[FloatArray, FloatArray
 
 
 def draw_calibration(ax: Any, y: FloatArray, p: FloatArray, weight: FloatArray, bins: int) -> None:
-    """Means of targets against means of predictions, with intervals, the diagonal, and the predictions below."""
+    """Draw mean targets over mean predictions, with intervals and the diagonal, and a histogram of the predictions."""
     found = calibration_bins(y, p, weight, bins)
     axis = _calibration_axis(found, p)
     ends = [axis.low, axis.high]
@@ -185,7 +185,7 @@ def draw_calibration(ax: Any, y: FloatArray, p: FloatArray, weight: FloatArray, 
 
 
 def _calibration_axis(found: Calibration, p: FloatArray) -> RawAxis:
-    """One range for predictions and targets; logarithmic where most predictions are small."""
+    """One range for predictions and targets; logarithmic if most predictions are small."""
     low = float(min(found.low.min(), found.predicted.min()))
     high = float(max(found.high.max(), found.predicted.max()))
     margin = 0.04 * (high - low) or 0.5 * max(abs(high), 1e-3)

@@ -1,4 +1,4 @@
-"""Drawing of a search over settings on axes of matplotlib, which is not imported here."""
+"""Draw a search over settings on matplotlib axes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from splinefm.learn.tuning.study import StudySummary, Value
 from splinefm.plots.captions import caption, captions
-from splinefm.plots.decorations import GRAY, PALETTE, RED, name_columns, set_ticks
+from splinefm.plots.decorations import GRAY, PALETTE, RED, label_columns, set_ticks
 from splinefm.view.axes import RawAxis, Scale
 
 FloatArray = npt.NDArray[np.float64]
-# Trials worse than this share of all are drawn at the edge, or the good ones could not be told apart.
+# Trials worse than this quantile are drawn at the edge; otherwise the good ones would crowd together.
 _SHOWN = 0.75
 _LOGARITHMIC = 20.0
 _FEW_VALUES = 8
@@ -27,19 +27,17 @@ def find_study(source: object) -> StudySummary:
     if isinstance(found, StudySummary):
         return found
     if found is None:
-        raise ValueError("this model has no study; sf.tune makes models that have one")
-    raise TypeError(
-        f"study must be what sf.tune returns, or a Fitted or a fitted estimator of it; got {type(source).__name__}"
-    )
+        raise ValueError("this model has no study; only models fitted by sf.tune have one")
+    raise TypeError(f"study must be a result of sf.tune, or its Fitted or estimator; got {type(source).__name__}")
 
 
 def searched(study: StudySummary) -> list[str]:
-    """The names of what took more than one value, those of two trials or more."""
+    """The names of settings that took more than one value."""
     return [name for name in study.param_names if len({value for value in study.table[name] if value is not None}) > 1]
 
 
 def draw_trials(ax: Any, study: StudySummary) -> None:
-    """The value of every trial and the best so far."""
+    """Draw the value of every trial and the best so far."""
     numbers, values = _column(study, "number"), _column(study, "value")
     done = np.array(study.table["state"]) == "complete"
     low, high = _limits(study, values)
@@ -58,33 +56,33 @@ def draw_trials(ax: Any, study: StudySummary) -> None:
 
 
 def draw_slice(ax: Any, study: StudySummary, name: str) -> None:
-    """The values of all complete trials over one of the things that were searched."""
+    """Draw the values of all complete trials over one of the searched settings."""
     kept = [trial for trial in study.trials if trial.state == "complete" and dict(trial.params).get(name) is not None]
     values = np.array([trial.value for trial in kept], np.float64)
     limits = _limits(study, _column(study, "value"))
-    places = _place(ax, [dict(trial.params)[name] for trial in kept])
-    _draw_points(ax, places, values, limits, color=PALETTE[0])
+    positions = _set_positions(ax, [dict(trial.params)[name] for trial in kept])
+    _draw_points(ax, positions, values, limits, color=PALETTE[0])
     chosen = [i for i, trial in enumerate(kept) if trial.number == study.best]
-    ax.plot(places[chosen], values[chosen], "o", color=RED, markersize=9, fillstyle="none")
+    ax.plot(positions[chosen], values[chosen], "o", color=RED, markersize=9, fillstyle="none")
     ax.set(xlabel=caption(name), ylabel=caption(study.metric), ylim=_padded(*limits))
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _place(ax: Any, settings: Sequence[Value]) -> FloatArray:
-    """Where settings stand on the axis: many numbers on a scale, text and few numbers side by side."""
+def _set_positions(ax: Any, settings: Sequence[Value]) -> FloatArray:
+    """Set up the axis and return positions of settings: many numbers on a scale, text and few numbers side by side."""
     distinct = set(settings)
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in distinct)
     if numbers and len(distinct) > _FEW_VALUES:
-        places = np.array(settings, np.float64)
-        low, high = float(places.min()), float(places.max())
+        positions = np.array(settings, np.float64)
+        low, high = float(positions.min()), float(positions.max())
         set_ticks(ax, "x", RawAxis(low, high, Scale("log" if low > 0.0 and high > _LOGARITHMIC * low else "linear")))
-        return places
+        return positions
     order: list[Any] = sorted(distinct, key=_sort_key)
-    name_columns(ax, captions((f"{value:g}" if isinstance(value, float) else value for value in order), 12))
+    label_columns(ax, captions((f"{value:g}" if isinstance(value, float) else value for value in order), 12))
     ax.set_xlim(-0.5, len(order) - 0.5)
-    # Beside each other, by turns, since many share a setting.
-    turns = np.array([settings[:i].count(value) for i, value in enumerate(settings)], np.float64)
-    return np.array([order.index(value) for value in settings]) + 0.3 * np.sin(2.4 * turns)
+    # Jittered, since many share a setting.
+    repeats = np.array([settings[:i].count(value) for i, value in enumerate(settings)], np.float64)
+    return np.array([order.index(value) for value in settings]) + 0.3 * np.sin(2.4 * repeats)
 
 
 def _sort_key(value: Value) -> tuple[bool, list[float], str]:
@@ -97,7 +95,7 @@ def _sort_key(value: Value) -> tuple[bool, list[float], str]:
 
 
 def _draw_points(ax: Any, x: FloatArray, y: FloatArray, limits: tuple[float, float], **style: Any) -> None:
-    """Dots, and triangles at the edge for values outside."""
+    """Draw dots, and triangles at the edge for values outside the limits."""
     low, high = limits
     inside = (y >= low) & (y <= high)
     ax.plot(x[inside], y[inside], "o", markersize=4, alpha=0.8, **style)
@@ -114,8 +112,8 @@ def _limits(study: StudySummary, values: FloatArray) -> tuple[float, float]:
 
 
 def _padded(low: float, high: float) -> tuple[float, float]:
-    room = 0.08 * (high - low) or 0.05 * abs(low) or 1.0
-    return low - room, high + room
+    margin = 0.08 * (high - low) or 0.05 * abs(low) or 1.0
+    return low - margin, high + margin
 
 
 def _column(study: StudySummary, name: str) -> FloatArray:

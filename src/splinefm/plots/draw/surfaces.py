@@ -1,4 +1,4 @@
-"""Drawing of surfaces on an `ax` of matplotlib, which is not imported here."""
+"""Draw surfaces on a matplotlib `ax`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.fields.axis import frequent_positions
-from splinefm.encode.fields.categorical import MultiValued
+from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.plots.captions import captions, percent, shown
 from splinefm.plots.decorations import (
     axis_name,
     inches,
-    name_columns,
+    label_columns,
     percents,
     set_raw_axis,
     two_digits,
@@ -29,13 +29,13 @@ from splinefm.view.surfaces import Surface
 FloatArray = npt.NDArray[np.float64]
 
 _CELLS = 150  # along a numerical field
-# A label needs a line of so many points on either side, and to be so far from other labels, in parts of the axes.
+# A label needs this many points of its line on either side, and this distance from other labels in axes coordinates.
 _STRAIGHT, _APART = 5, 0.15
 _MOST_CATEGORIES, _MOST_NUMBERS, _MOST_DOTS = 20, 100, 800
 
 
 class _Side(NamedTuple):
-    """One field of a surface: values in the middle of cells, the borders of the cells, and what is not shown."""
+    """One field of a surface: values in the middle of cells, the edges of the cells, and the number of hidden ones."""
 
     name: str
     points: list[Any]
@@ -46,7 +46,7 @@ class _Side(NamedTuple):
 
 
 def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None:
-    """A map with a color bar; contours where both fields are numerical, numbers where both are categorical."""
+    """Draw a map with a color bar, with contours if both fields are numerical, numbers if both are categorical."""
     columns = {} if data is None else _read(surface, data)
     both = zip(surface.fields, surface.counts, strict=True)
     first, second = (_side(item, columns.get(item.name), counts) for item, counts in both)
@@ -68,8 +68,8 @@ def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None
         write_cells(ax, values, percents(values) if shares else two_digits(values), dark_is_low=True)
 
 
-def rows_of_names(surface: Surface) -> int:
-    """Lines of text that the side of a picture holds, with some for names below it."""
+def name_lines(surface: Surface) -> int:
+    """Lines of text beside the plot, plus some for names below it."""
     second = surface.fields[1]
     return 0 if isinstance(second, Numerical) else min(len(second.vocabulary or ()), _MOST_CATEGORIES) + 5
 
@@ -90,7 +90,7 @@ def _side(item: Field, column: FloatArray | None, counts: FloatArray | None) -> 
         return _Side(item.name, axis.middles(item, _CELLS).tolist(), axis.cells(_CELLS), axis)
     categories: list[str] = [] if item.vocabulary is None else item.vocabulary.names.to_pylist()
     if not categories:
-        raise ValueError(f"{item.name!r} has no categories to draw")
+        raise ValueError(f"{item.name!r} has no categories to plot")
     drawn: list[Any] = [categories[i] for i in frequent_positions(item, counts, _MOST_CATEGORIES)]
     points = [[name] for name in drawn] if isinstance(item, MultiValued) else drawn
     hidden = len(categories) - len(drawn)
@@ -103,7 +103,7 @@ def _set_side(ax: Any, letter: str, side: _Side) -> None:
         return
     texts = captions(side.categories, 16)
     if letter == "x":
-        name_columns(ax, texts)
+        label_columns(ax, texts)
     else:
         height = 72.0 * inches(ax, "y") / len(texts)
         ax.set_yticks(range(len(texts)), texts, fontsize=float(np.clip(0.7 * height, 3.0, 10.0)))
@@ -116,48 +116,48 @@ def _draw_contours(ax: Any, first: _Side, second: _Side, values: FloatArray, sha
     levels = nice_levels(low, high)
     if not len(levels):
         return
-    # The color map goes from dark to light.
+    # The colors of the map go from dark to light.
     colors = ["white" if level < low + 0.6 * (high - low) else "black" for level in levels]
     lines = ax.contour(first.points, second.points, values, levels=levels, colors=colors, linewidths=0.8, alpha=0.8)
-    places = _label_places(lines.allsegs, first, second)
-    ax.clabel(lines, fmt=(lambda value: percent(value, 9)) if shares else number, fontsize="small", manual=places)
+    positions = _label_positions(lines.allsegs, first, second)
+    ax.clabel(lines, fmt=(lambda value: percent(value, 9)) if shares else number, fontsize="small", manual=positions)
 
 
-def _label_places(segments: list[list[FloatArray]], first: _Side, second: _Side) -> list[tuple[float, float]]:
-    """A point of the longest line of every level, where it is straight and as far from other labels as can be."""
+def _label_positions(segments: list[list[FloatArray]], first: _Side, second: _Side) -> list[tuple[float, float]]:
+    """A point of the longest line of every level where it is straight, as far from other labels as possible."""
     chosen = np.empty((0, 2))
-    places: list[tuple[float, float]] = []
+    positions: list[tuple[float, float]] = []
     for lines in segments:
         points = max(lines, key=len, default=np.empty((0, 2)))
         if len(points) < 2 * _STRAIGHT + 1:
             continue
-        spots = np.stack([_spot(side, points[:, i]) for i, side in enumerate((first, second))], axis=1)
-        bend = np.full(len(spots), np.inf)
-        middle = 2 * spots[_STRAIGHT:-_STRAIGHT] - spots[: -2 * _STRAIGHT] - spots[2 * _STRAIGHT :]
+        xy = np.stack([_axes_position(side, points[:, i]) for i, side in enumerate((first, second))], axis=1)
+        bend = np.full(len(xy), np.inf)
+        middle = 2 * xy[_STRAIGHT:-_STRAIGHT] - xy[: -2 * _STRAIGHT] - xy[2 * _STRAIGHT :]
         bend[_STRAIGHT:-_STRAIGHT] = np.linalg.norm(middle, axis=1)
-        free = np.all((spots > 0.08) & (spots < 0.92), axis=1) & np.isfinite(bend)
+        free = np.all((xy > 0.08) & (xy < 0.92), axis=1) & np.isfinite(bend)
         if not free.any():
             continue
         candidates = np.flatnonzero(free & (bend <= np.median(bend[free])))
         others = chosen if len(chosen) else np.array([[0.0, 0.0]])
-        distance = np.linalg.norm(spots[candidates, None] - others, axis=2).min(axis=1)
+        distance = np.linalg.norm(xy[candidates, None] - others, axis=2).min(axis=1)
         best = candidates[int(np.argmax(distance))]
         if len(chosen) and distance.max() < _APART:
             continue
-        chosen = np.append(chosen, spots[best : best + 1], axis=0)
-        places.append((float(points[best, 0]), float(points[best, 1])))
-    return places
+        chosen = np.append(chosen, xy[best : best + 1], axis=0)
+        positions.append((float(points[best, 0]), float(points[best, 1])))
+    return positions
 
 
-def _spot(side: _Side, values: FloatArray) -> FloatArray:
-    """Values of a numerical field as parts of the axis."""
+def _axes_position(side: _Side, values: FloatArray) -> FloatArray:
+    """Values of a numerical field in axes coordinates."""
     assert side.axis is not None
     first, last = side.axis.scale.forward(np.array([side.axis.low, side.axis.high]))
     return np.asarray((side.axis.scale.forward(values) - first) / (last - first))
 
 
 def nice_levels(low: float, high: float, most: int = 7) -> FloatArray:
-    """Round numbers strictly between two.
+    """Round numbers strictly between two numbers.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def nice_levels(low: float, high: float, most: int = 7) -> FloatArray:
 
 
 def _draw_rows(ax: Any, columns: list[FloatArray]) -> None:
-    """Some rows of the data: where there are none, the surface is a guess."""
+    """Draw some rows of the data: where there are none, the surface is an extrapolation."""
     if not columns:
         return
     rows = np.stack(columns, axis=1)

@@ -1,0 +1,69 @@
+"""Threads: how many to use, and work done by several of them in order."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import chain, islice
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def count_threads(threads: int | None) -> int:
+    """The number of threads to use: as given, or the cores of this process, which a container may limit.
+
+    Examples
+    --------
+    >>> count_threads(3)
+    3
+    """
+    if threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+    return threads
+
+
+def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None) -> Iterator[_Result]:
+    """Call a function on every item with several threads, and yield the results in order.
+
+    The threads do not run far ahead of the consumer. `ThreadPoolExecutor.map` would first read all items, such as the
+    chunks of a table larger than memory.
+
+    Examples
+    --------
+    >>> list(in_order(abs, [-2, 1, -3], threads=2))
+    [2, 1, 3]
+    """
+    n_threads = count_threads(threads)
+    if n_threads > 1:
+        items = iter(items)
+        first = list(islice(items, 2))
+        items = chain(first, items)
+        if len(first) < 2:  # starting a thread takes longer than a short table, and one item gains nothing by it
+            n_threads = 1
+    if n_threads == 1:
+        yield from map(function, items)
+        return
+    pool = ThreadPoolExecutor(n_threads)
+    try:
+        waiting: deque[Future[_Result]] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def finish(futures: list[Future[None]]) -> None:
+    """Wait for all futures, then raise the first error if there is one."""
+    wait(futures)
+    for future in futures:
+        future.result()

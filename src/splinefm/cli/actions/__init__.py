@@ -1,0 +1,1 @@
+"""What the commands do. Loaded when a command runs, so that help is instant."""

@@ -1,0 +1,49 @@
+"""Write a model file in the formats that other systems read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.learn.files.modelfile import load
+
+
+class ExportRequest(NamedTuple):
+    """What the user asked for; `rows` is a table to convert to libffm's format."""
+
+    model: Path
+    out: Path
+    to: Literal["libffm", "onnx", "tables"]
+    csv: bool = False
+    raw: bool = False
+    rows: str | None = None
+    rows_out: Path | None = None
+    target: str | None = None
+    sep: str | None = None
+
+
+def export_file(request: ExportRequest) -> dict[str, Any]:
+    """Write the export, and return the written files by kind."""
+    refuse_overwriting(request.out, request.model)
+    fitted = load(request.model)
+    if request.to == "onnx":
+        from splinefm.export.onnx.model import export_onnx
+
+        export_onnx(fitted, request.out)
+        return {"onnx": str(request.out)}
+    if request.to == "tables":
+        from splinefm.export.tables import export_tables
+
+        folder = export_tables(fitted, request.out, format="csv" if request.csv else "parquet")
+        return {"tables": str(folder), "files": sorted(path.name for path in folder.iterdir())}
+    from splinefm.export.libffm import export_libffm, export_libffm_rows
+
+    export_libffm(fitted, request.out, raw=request.raw)
+    written = {"libffm": str(request.out), "features": f"{request.out}.json"}
+    if request.rows is not None and request.rows_out is not None:
+        refuse_overwriting(request.rows_out, request.model, request.rows)
+        export_libffm_rows(fitted, open_table(request.rows, sep=request.sep), request.rows_out, target=request.target)
+        written["rows"] = str(request.rows_out)
+    return written

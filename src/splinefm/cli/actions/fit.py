@@ -1,0 +1,207 @@
+"""Fit a model to a table and write it to a file, with a remark on every choice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from splinefm.cli.destinations import save_model
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.inference import LOOK_AT, infer_schema
+from splinefm.encode.schema import Schema
+from splinefm.encode.tables.columns import is_text
+from splinefm.encode.tables.sources import open_data, refuse_overwriting, require_columns, without
+from splinefm.encode.tables.table import Table
+from splinefm.learn.description import describe_validation
+from splinefm.learn.files.container import check_writable
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.fitting import default_model, describe_default, fit_model
+from splinefm.learn.losses import LossName
+from splinefm.learn.progress import make_progress
+from splinefm.learn.training import Training
+from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
+
+_MODELS: dict[str, type[AnyModel]] = {
+    "ffm": FFM,
+    "fm": FM,
+    "fwfm": FwFM,
+    "fmfm": FmFM,
+    "low-rank-fwfm": LowRankFwFM,
+    "higher-order-fm": HigherOrderFM,
+}
+
+
+class Choice(NamedTuple):
+    """A loss and the reason for it."""
+
+    loss: LossName
+    reason: str
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """What the user asked for.
+
+    Parameters
+    ----------
+    data, target, out
+        The table, the column to predict, and the model file to write.
+    schema : Path, optional
+        A schema file. Inferred by default.
+    ignored : list of str
+        Columns to leave out of the schema.
+    model : str, optional
+        Name of a model on the command line. By default `default_model` of the number of fields.
+    sizes : dict
+        The given settings of the model, such as k.
+    loss : str, optional
+        By default chosen by the target.
+    weight : str, optional
+        A column of sample weights.
+    validation : float or str, optional
+        A share of the rows, or a file.
+    training : dict
+        The given settings of `Training`.
+    sep : str, optional
+        Column separator of CSV files.
+    """
+
+    data: str
+    target: str
+    out: Path
+    schema: Path | None = None
+    ignored: list[str] = field(default_factory=list)
+    model: str | None = None
+    sizes: dict[str, Any] = field(default_factory=dict)
+    loss: LossName | None = None
+    weight: str | None = None
+    validation: float | str | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    sep: str | None = None
+
+    def open(self) -> Table:
+        """Open the table."""
+        return open_data(self.data, sep=self.sep)
+
+    def open_validation(self) -> float | Table | None:
+        """The share of validation rows, or a table of them, which must have the target."""
+        if not isinstance(self.validation, str):
+            return self.validation
+        table = open_data(self.validation, sep=self.sep)
+        require_columns(table, [self.target])
+        return table
+
+
+def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> dict[str, Any]:
+    """Fit a model, save it, and summarize the fit."""
+    begin = time.perf_counter()
+    check_writable(request.out)  # before an hour of training, not after it
+    refuse_overwriting(request.out, request.data, *(path for path in (request.schema,) if path is not None))
+    training = replace(Training(), **request.training)
+    table, validation = request.open(), request.open_validation()
+    choice = choose_loss(table, request.target, request.loss)
+    say(f"loss: {choice.loss} ({choice.reason})")
+    schema = find_schema(request, table, say, verbose)
+    model = make_model(request, schema, say)
+    given: dict[str, Any] = {} if validation is None else {"validation": validation}
+    fitted = fit_model(
+        table,
+        request.target,
+        schema=schema,
+        model=model,
+        loss=choice.loss,
+        sample_weight=request.weight,
+        training=training,
+        verbose=verbose,
+        **given,
+    )
+    save_model(fitted, request.out)
+    return _summary(fitted, request, choice, time.perf_counter() - begin)
+
+
+def choose_loss(table: Table, target: str, given: LossName | None = None) -> Choice:
+    """Choose a loss by the target unless one is given: logistic for two values, squared for numbers."""
+    values, kind, complete = _distinct_values(table, target)
+    if not values:
+        raise ValueError(f"the target {target!r} has no values")
+    shown = ", ".join(sorted(map(repr, values))[:5])
+    if len(values) == 1 and complete:
+        raise ValueError(f"the target {target!r} is {shown} in all rows; there is nothing to learn")
+    if given is not None:
+        return Choice(given, "as given")
+    if len(values) <= 2:
+        return Choice("logistic", f"the target {target!r} has two values: {shown}")
+    if is_text(kind):
+        raise ValueError(
+            f"the target {target!r} is text with more than two values ({shown}, ...), but a model needs two classes; "
+            "make a column of 0 and 1 for the value that you want to predict"
+        )
+    return Choice(
+        "squared", f"the target {target!r} has more than two values; for shares use logistic, for counts poisson"
+    )
+
+
+def _distinct_values(table: Table, target: str) -> tuple[set[object], pa.DataType, bool]:
+    """Distinct values of a column (not all if there are more than two), its type, and whether all rows were read."""
+    require_columns(table, [target])
+    values: set[object] = set()
+    rows = 0
+    for batch in table.chunks([target]):
+        column = batch.column(0)
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        values.update(value for value in pc.unique(column).to_pylist() if value is not None and value == value)
+        rows += batch.num_rows
+        if len(values) > 2 or rows >= LOOK_AT:
+            break
+    kind = table.schema.field(target).type
+    return values, kind.value_type if pa.types.is_dictionary(kind) else kind, rows < LOOK_AT
+
+
+def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], verbose: bool) -> Schema:
+    """The given schema, or one inferred from the data."""
+    if request.schema is not None:
+        return without(Schema.load(request.schema), request.ignored)
+    with make_progress(verbose) as progress:
+        progress.begin("inspecting the columns")
+        inferred = infer_schema(table, target=request.target)
+    schema = without(inferred, [*request.ignored, *([request.weight] if request.weight is not None else [])])
+    numerical = sum(isinstance(item, Numerical) for item in schema)
+    say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
+    return schema
+
+
+def make_model(request: FitRequest, schema: Schema, say: Callable[[str], None]) -> AnyModel:
+    """The requested model, or the default one with the requested sizes; and say which it is."""
+    if request.model is not None:
+        model = _MODELS[request.model](**request.sizes)
+        say(f"model: {model}")
+        return model
+    default: Any = default_model(len(schema))
+    model = cast(AnyModel, replace(default, **request.sizes))
+    say(f"model: {describe_default(len(schema)) if model == default else model}")
+    return model
+
+
+def _summary(fitted: Fitted, request: FitRequest, choice: Choice, seconds: float) -> dict[str, Any]:
+    validation = describe_validation(fitted)
+    return {
+        "file": str(request.out),
+        "bytes": request.out.stat().st_size,
+        "model": str(fitted.model),
+        "target": request.target,
+        "loss": choice.loss,
+        "loss_reason": choice.reason,
+        "rows": fitted.encoder.n_rows,
+        "fields": len(fitted.encoder.fields),
+        "epochs": validation["epochs"],
+        "best_epoch": validation["best_epoch"],
+        "validation_metric": validation["metric"],
+        "validation_loss": validation["value"],
+        "seconds": round(seconds, 3),
+    }

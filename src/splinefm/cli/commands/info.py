@@ -1,0 +1,75 @@
+"""`splinefm info`: describe a model file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from splinefm._wording import in_bytes, number
+from splinefm.cli import options as opt
+from splinefm.cli.output import penalty_text, print_facts, print_json, print_table, study_line
+
+LAST_EPOCHS = 5
+
+
+def info(model: opt.ModelFile, as_json: opt.Json = False) -> None:
+    """Describe a model file."""
+    from splinefm.learn.description import describe_file
+
+    description = describe_file(model)
+    return print_json(description) if as_json else print_info(description)
+
+
+def print_info(about: dict[str, Any]) -> None:
+    """Print what a model file contains."""
+    model = about["model"]
+    settings = ", ".join(f"{name}={value}" for name, value in model.items() if name != "kind")
+    print_facts(
+        [
+            ("file", f"{about['file']}, {in_bytes(about['bytes'])}"),
+            ("format", f"{about['format']}, written by splinefm {about['version']}"),
+            ("model", f"{model['kind']}({settings}), {about['parameters']:,} parameters"),
+            ("predicts", f"{about['prediction']} ({about['loss']} loss)"),
+            ("fitted to", f"{about['rows']:,} rows"),
+            ("training", _training(about)),
+            *([("study", study_line(about["study"]))] if about["study"] is not None else []),
+        ]
+    )
+    print()
+    rows = [
+        [field["name"], field["kind"], f"{field['rows']:,}", _content(field), field["note"]]
+        for field in about["fields"]
+    ]
+    print_table(["field", "kind", ">features", "content", "note"], rows)
+    if about["history"]:
+        print()
+        _print_history(about["history"][-LAST_EPOCHS:])
+
+
+def _training(about: dict[str, Any]) -> str:
+    training, validation = about["training"], about["validation"]
+    penalties = ", ".join(f"{name} {penalty_text(training[name])}" for name in ("l2", "smoothness"))
+    if validation["metric"] is None:
+        return f"{validation['epochs']} epochs, {penalties}"
+    measured = f"{validation['metric']} {number(validation['value'])}"
+    return f"epoch {validation['best_epoch']} of {validation['epochs']} with {measured}, {penalties}"
+
+
+def _content(field: dict[str, Any]) -> str:
+    if field["kind"] == "Numerical":
+        special = f", {len(field['special'])} special values" if field["special"] else ""
+        return f"{field['transform']}, {field['basis']} of {field['functions']} functions{special}"
+    return f"{field['vocabulary']:,} values, unseen: {field['unseen']}"
+
+
+def _print_history(history: list[dict[str, Any]]) -> None:
+    rows = [
+        [
+            str(epoch["epoch"]),
+            number(epoch["train_loss"]),
+            number(epoch["validation_loss"]),
+            number(epoch["rows_per_second"], ",.0f"),
+            number(epoch["seconds"], ".1f"),
+        ]
+        for epoch in history
+    ]
+    print_table([">epoch", ">training loss", ">validation loss", ">rows/s", ">seconds"], rows, "last epochs")

@@ -1,0 +1,154 @@
+"""Options that `fit` and `tune` share, and the request that they make."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from splinefm.cli.options import amount_option, column_option, count_option, out_option
+
+if TYPE_CHECKING:
+    from splinefm.cli.actions.fit import FitRequest
+
+
+class ModelName(StrEnum):
+    """The models by their names on the command line."""
+
+    FFM = "ffm"
+    FM = "fm"
+    FWFM = "fwfm"
+    FMFM = "fmfm"
+    LOW_RANK_FWFM = "low-rank-fwfm"
+    HIGHER_ORDER_FM = "higher-order-fm"
+
+
+class ScheduleName(StrEnum):
+    """Learning rate schedules."""
+
+    COSINE = "cosine"
+    CONSTANT = "constant"
+
+
+class LossName(StrEnum):
+    """The losses, and the choice by the target."""
+
+    AUTO = "auto"
+    LOGISTIC = "logistic"
+    SQUARED = "squared"
+    POISSON = "poisson"
+
+
+_MODEL, _TRAINING = "Model", "Training"
+_LOSSES = (
+    "Loss to minimize. logistic: two classes, or shares; squared: numbers; poisson: counts; "
+    "auto: logistic if the target has two values, squared otherwise."
+)
+
+Target = Annotated[str, column_option("Column to predict.", show_default=False)]
+Out = Annotated[Path, out_option("Model file to write, such as model.sfm.")]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Schema file, see 'splinefm schema'. By default the schema is inferred from the data."
+    ),
+]
+Validation = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE|FILE",
+        help="Rows used to choose the best epoch: a share of the data (0 for none), or a separate file.",
+    ),
+]
+Model = Annotated[ModelName | None, typer.Option(help="Model. Default: fwfm with k = 16.", rich_help_panel=_MODEL)]
+K = Annotated[
+    int | None, typer.Option("--k", metavar="N", min=1, help="Length of the vectors.", rich_help_panel=_MODEL)
+]
+Rank = Annotated[int | None, count_option("Rank of the field weights of low-rank-fwfm.", _MODEL)]
+Order = Annotated[
+    int | None, count_option("Maximum number of fields in one product of higher-order-fm.", _MODEL, least=2)
+]
+Loss = Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)]
+Epochs = Annotated[int | None, count_option("Maximum number of passes over the data.", _TRAINING)]
+Patience = Annotated[
+    int | None, count_option("Stop after this many epochs without a better validation loss.", _TRAINING)
+]
+BatchSize = Annotated[int | None, count_option("Rows per step.", _TRAINING)]
+LearningRate = Annotated[float | None, amount_option("Peak learning rate.", _TRAINING)]
+Schedule = Annotated[
+    ScheduleName | None,
+    typer.Option(
+        help="Learning rate schedule. Default: cosine, which warms up and then decays.",
+        show_default=False,
+        rich_help_panel=_TRAINING,
+    ),
+]
+L2 = Annotated[float | None, amount_option("L2 penalty on weights and vectors.", _TRAINING, "--l2")]
+Smoothness = Annotated[float | None, amount_option("Penalty on the roughness of curves.", _TRAINING)]
+Seed = Annotated[int | None, count_option("Random seed. The same seed gives the same model.", _TRAINING, least=0)]
+
+
+def check_fit_options(command: str, data: str, model: ModelName | None, rank: int | None, order: int | None) -> None:
+    """Raise if the command cannot read the data, or if an option belongs to another model."""
+    from splinefm.encode.tables.sources import STANDARD
+
+    if data == STANDARD:
+        raise typer.BadParameter(
+            f"{command} reads the data several times; write standard input to a file first", param_hint="DATA"
+        )
+    if rank is not None and model is not ModelName.LOW_RANK_FWFM:
+        raise typer.BadParameter("only low-rank-fwfm has a rank; add --model low-rank-fwfm", param_hint="--rank")
+    if order is not None and model is not ModelName.HIGHER_ORDER_FM:
+        raise typer.BadParameter("only higher-order-fm has an order; add --model higher-order-fm", param_hint="--order")
+
+
+def make_fit_request(
+    data: str,
+    target: str,
+    out: Path,
+    schema: Path | None,
+    ignore: list[str] | None,
+    weight: str | None,
+    validation: str | None,
+    model: ModelName | None,
+    sizes: dict[str, Any],
+    loss: LossName,
+    training: dict[str, Any],
+    sep: str | None,
+) -> FitRequest:
+    """The request of `fit`, which is a part of that of `tune`."""
+    from splinefm.cli.actions.fit import FitRequest
+
+    return FitRequest(
+        data=data,
+        target=target,
+        out=out,
+        schema=schema,
+        ignored=ignore or [],
+        model=None if model is None else model.value,
+        sizes=sizes,
+        loss=None if loss is LossName.AUTO else cast(Any, loss.value),
+        weight=weight,
+        validation=_share_or_file(validation),
+        training=training,
+        sep=sep,
+    )
+
+
+def given(**settings: Any) -> dict[str, Any]:
+    """The settings that the user gave; the others keep the defaults of the library."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _share_or_file(text: str | None) -> float | str | None:
+    try:
+        share = float(text or "")
+    except ValueError:
+        return text
+    if not 0.0 <= share < 1.0:
+        raise typer.BadParameter(
+            f"must be a share of at least 0 and below 1, or a file; got {text}", param_hint="--validation"
+        )
+    return share

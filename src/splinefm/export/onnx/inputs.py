@@ -1,0 +1,134 @@
+"""Columns of a table as the inputs of an exported graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm._checks import check_fitted
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.tables.columns import one_array
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.spelling import canonical
+from splinefm.learn.fitted import Fitted
+
+Array = npt.NDArray[Any]
+
+NO_INTEGER = int(np.iinfo(np.int64).min)
+"""A missing value of a column of integers."""
+
+
+def onnx_inputs(fitted: Fitted, table: object, *, integers: Collection[str] = ()) -> dict[str, Array]:
+    """The columns of a table as the graph of `export_onnx` takes them, to check an export or to learn the forms.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The model.
+    table : table
+        Anything that `Fitted.scores` takes.
+    integers : names of fields
+        As for `export_onnx`.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0, None] * 50, "c": ["a", "b"] * 100, "y": [0.0, 1.0, 4.0, 9.0] * 50}
+    >>> schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c")])
+    >>> training = sf.Training(epochs=2, threads=1)
+    >>> fitted = sf.fit_model(table, "y", loss="squared", schema=schema, model=sf.FM(k=2), training=training)
+    >>> sf.onnx_inputs(fitted, {"x": [None, 3.0], "c": ["new", None]})
+    {'x': array([nan,  3.]), 'c': array(['new', ''], dtype=object)}
+    """
+    check_export(fitted, integers)
+    schema = fitted.encoder.schema
+    source = open_table(table, types=schema.column_types())
+    schema.check_columns(source.names)
+    chunks = list(source.chunks(schema.columns, 1 << 17))
+    columns: dict[str, Array] = {}
+    for item, index in zip(schema, schema.column_indices, strict=True):
+        parts = [chunk.column(index) for chunk in chunks]
+        column = one_array(pa.chunked_array(parts)) if parts else pa.nulls(0)
+        columns[item.column] = _as_input(item, column, item.name in integers)
+    return columns
+
+
+def _as_input(item: Any, column: pa.Array, whole: bool) -> Array:
+    if isinstance(item, Numerical):
+        return item.read(column) if item.part is None else item.seconds(column)
+    if isinstance(item, MultiValued):
+        return _padded(item, column)
+    names, codes = item.read(column)
+    listed = canonical(names, item.spelling).to_pylist()
+    if codes is not None:
+        listed = [listed[code] if code >= 0 else None for code in codes]
+    if not whole:
+        missing = missing_text(item)
+        return np.array([missing if name is None else name for name in listed], object)
+    try:
+        return np.array([NO_INTEGER if name is None else int(name) for name in listed], np.int64)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"column {item.name!r} holds something else than whole numbers: {error}") from error
+
+
+def _padded(item: MultiValued, column: pa.Array) -> Array:
+    lists = item.read(column)
+    names = canonical(lists.names, item.elements.spelling)
+    counts = np.diff(lists.offsets)
+    width = list_length(item) if item.reduction == "identity" else max(1, int(counts.max(initial=0)))
+    padded = np.full((len(column), width), "", object)
+    row, position = lists.positions()
+    kept = position < width
+    padded[row[kept], position[kept]] = np.array(names.to_pylist(), object)[kept]
+    padded[lists.missing, 0] = missing_text(item)
+    return padded
+
+
+def missing_text(item: Any) -> str:
+    """How a missing value is spelled; in lists "" is padding."""
+    names = set(item.vocabulary.names.to_pylist())
+    text = "" if isinstance(item, Categorical) and "" not in names else "<missing>"
+    while text in names:
+        text = f"<{text}>"
+    return text
+
+
+def list_length(item: MultiValued) -> int:
+    """Elements per row that a field reads."""
+    return max(len(item.layout.widths), 1)
+
+
+def check_export(fitted: Fitted, integers: Collection[str]) -> None:
+    """Raise for what a graph cannot hold, and for fields that cannot be read as integers."""
+    check_fitted(fitted)
+    if isinstance(integers, str):
+        raise ValueError(f"integers takes a list of names; write integers=[{integers!r}]")
+    schema = fitted.encoder.schema
+    for name in integers:
+        item = schema[name] if name in schema.names else None
+        if not isinstance(item, Categorical):
+            categorical = [own.name for own in schema if isinstance(own, Categorical)]
+            raise ValueError(f"integers names categorical fields, which are {categorical}; got {name!r}")
+        for category in item.vocabulary.names.to_pylist():  # type: ignore[union-attr]  # fitted
+            if not _is_integer(category):
+                raise ValueError(
+                    f"field {name!r} has the category {category!r}, which is no whole number; leave it out of integers"
+                )
+    for item in schema:
+        if isinstance(item, Categorical | MultiValued) and item.unseen == "hash":
+            raise ValueError(
+                f"field {item.name!r}: ONNX has no operator for the hash of unseen categories; "
+                'fit it with unseen="rare"'
+            )
+
+
+def _is_integer(category: str) -> bool:
+    """Whether a name is that of a whole number, in the one form that the encoder gives it."""
+    return re.fullmatch("0|-?[1-9][0-9]{0,18}", category) is not None and NO_INTEGER < int(category) < 1 << 63

@@ -1,0 +1,389 @@
+"""What both estimators share: parameters, fitting, files and importances."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+import warnings
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sklearn.utils.validation import check_is_fitted
+
+from splinefm.encode.inference import infer_schema
+from splinefm.encode.schema import Schema
+from splinefm.encode.slots import Slots
+from splinefm.encode.tables.table import Table
+from splinefm.learn.estimators.importances import column_importances, columns_of
+from splinefm.learn.estimators.inputs import (
+    LabeledTable,
+    Labels,
+    Source,
+    attach_columns,
+    attach_target,
+    fitted_labels,
+    name_target,
+    positional_names,
+    read_table,
+    rename_columns,
+)
+from splinefm.learn.estimators.parameters import SplineFMParameters, check_kind, settings_of
+from splinefm.learn.files.modelfile import load
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.fitting import Task, check_callbacks, fit_task, open_validation
+from splinefm.learn.incremental import Learner
+from splinefm.learn.labels import ClassWeight
+from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.progress import make_progress
+from splinefm.learn.resolutions import with_bases
+from splinefm.learn.training import Epoch
+from splinefm.learn.tuning.study import StudySummary
+from splinefm.model.family import AnyModel
+
+FloatArray = npt.NDArray[np.float64]
+MOST_ROWS = 1000
+"""Encoded rows that an estimator keeps for `feature_importances_`."""
+_NOT_PICKLED = ("_learner", "_importances")
+
+
+class SplineFMBase(SplineFMParameters):
+    """The base class of both estimators."""
+
+    fitted_: Fitted
+    schema_: Schema
+    history_: list[Epoch]
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+    _learner: Learner | None
+    _rows: Slots
+    _sibling: str
+
+    def fit(
+        self,
+        X: object,
+        y: object = None,
+        sample_weight: object = None,
+        *,
+        target: str | None = None,
+        eval_set: object = None,
+        callbacks: object = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : table, path or dataset
+            A pandas or polars DataFrame, an Arrow table, a dict of arrays or a 2-D array. With `target`, also the
+            path of Parquet or CSV files, a folder, a glob or a pyarrow dataset, which are read in chunks.
+        y : array of shape (n_rows,)
+            For a classifier, labels of two values of any type. For a regressor, numbers; with the Poisson loss, at
+            least 0.
+        sample_weight : array of shape (n_rows,), or str
+            A weight for each row; with `target`, the name of a column.
+        target : str, optional
+            The column of X to predict, instead of y. For a classifier, it holds two labels or shares between 0 and 1.
+        eval_set : tuple or table, optional
+            The rows that choose the best epoch, instead of a share of X: `(X, y)` or `(X, y, sample_weight)`. With
+            `target`, a table, path or dataset that contains the target and weight columns.
+        callbacks : list of callable, optional
+            Functions that are called with an `sf.Epoch` after every epoch of every run. If one returns True, the fit
+            stops: the best epoch so far becomes the model, and no further run begins.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
+        return self._fit(X, y, sample_weight, target, eval_set, callbacks)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a file that contains no code; `load` and `sf.load` read it.
+
+        Parameters
+        ----------
+        path : path
+            The file, usually with the suffix ".sfm".
+        """
+        check_is_fitted(self, "fitted_")
+        self.fitted_.save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> Self:
+        """Return an estimator with the model of a file, ready for `predict` and `partial_fit`.
+
+        The file can come from `save`, `sf.Fitted.save` or the command line. The estimator gets the parameters that the
+        model was trained with, except the schema: `schema_` has the fields, but another `fit` would infer them again.
+
+        Parameters
+        ----------
+        path : path
+            A model file.
+        mmap : bool
+            Map large arrays into memory instead of reading them; see `sf.load`.
+
+        Raises
+        ------
+        ValueError
+            If a regressor is asked to load a model of labels, or a classifier a model of numbers.
+        """
+        fitted = load(path, mmap=mmap)
+        if not cls._predicts(fitted.loss):
+            raise ValueError(
+                f"{str(path)!r} holds a model with the {fitted.loss.name} loss, which {cls.__name__} cannot load; "
+                f"use sf.{cls._sibling}.load"
+            )
+        estimator = cls(fitted.model, **settings_of(fitted), **cls._settings_of_loss(fitted.loss))
+        estimator._set_loaded(fitted)
+        return estimator
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """How much each column moves the score, as shares; see the attributes of the class."""
+        check_is_fitted(self, "fitted_")
+        known = getattr(self, "_importances", None)
+        if known is None or known[0] is not self.fitted_:
+            known = self._importances = (self.fitted_, self._find_importances())
+        return known[1].copy()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A learner has threads and a workspace; the next `partial_fit` creates another one from `fitted_`.
+        return {name: value for name, value in super().__getstate__().items() if name not in _NOT_PICKLED}
+
+    # What differs between a classifier and a regressor
+
+    @staticmethod
+    def _predicts(loss: Loss) -> bool:
+        """Return whether this estimator is for models of a loss."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _settings_of_loss(loss: Loss) -> dict[str, Any]:
+        """Return the parameters of this estimator that a loss determines."""
+        raise NotImplementedError
+
+    def _loss(self) -> LossName:
+        raise NotImplementedError
+
+    def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
+        """Return a target in memory as the numbers to learn."""
+        raise NotImplementedError
+
+    def _column(self, numbers: FloatArray) -> pa.Array:
+        """Return numbers in the form that `fitted_` expects of its target."""
+        return pa.array(numbers)
+
+    def _find_classes(self, y: object) -> Labels | None:
+        """Return the classes of a target in memory; None for numbers."""
+        return None
+
+    def _set_classes(self, classes: Labels | None) -> None:
+        """Set `classes_`, given the classes of y or None if the target is a column."""
+
+    def _class_weight(self, classes: Labels | None) -> ClassWeight:
+        """Return the class weights by the labels of the target that is learned."""
+        return None
+
+    # Fitting
+
+    def _fit(
+        self,
+        X: object,
+        y: object,
+        sample_weight: object,
+        target: str | None,
+        eval_set: object = None,
+        callbacks: object = None,
+        classes: Labels | None = None,
+        study: StudySummary | None = None,
+    ) -> Self:
+        check_one_target(self, y, target)
+        called = check_callbacks(callbacks)
+        if classes is None and target is None:
+            classes = self._find_classes(y)
+        task = self._task(X, y, sample_weight, target, eval_set, classes)
+        with make_progress(bool(self.verbose)) as progress:
+            self.fitted_, chunks = fit_task(task, self.model, called, progress, study)
+        self._rows = chunks.sample(MOST_ROWS)
+        self.schema_ = with_bases(task.schema, self.fitted_.encoder)
+        self.history_, self._learner = list(self.fitted_.history), None
+        self._set_classes(classes)
+        return self
+
+    def _task(
+        self,
+        X: object,
+        y: object,
+        sample_weight: object,
+        target: str | None,
+        eval_set: object,
+        classes: Labels | None,
+    ) -> Task:
+        """Check the settings, open the tables and remember their columns."""
+        training, loss = self._training(), self._loss()
+        check_kind("model", self.model, AnyModel, "sf.FFM(k=8)")
+        check_kind("schema", self.schema, Schema, "sf.Schema.infer(table)")
+        table, named = read_table(X)
+        if isinstance(table, Table) and table.n_rows == 1:
+            raise ValueError("X has 1 sample; fitting a model requires at least 2")
+        if target is None:
+            rows = attach_target(table, pa.array(self._numbers(y, classes)), sample_weight, self.schema)
+        else:
+            rows = name_target(table, target, sample_weight)
+        self._set_columns(rows, named or target is not None)
+        schema = self.schema or infer_schema(rows.table, target=rows.target).without(rows.sample_weight)
+        validation = self._open_validation(rows, schema, target, eval_set, classes)
+        labels = None if classes is None else fitted_labels(classes)
+        return Task(*rows, schema, loss, validation, training, self._class_weight(classes), labels)
+
+    def _update(self, X: object, y: object, sample_weight: object, target: str | None) -> Self:
+        """Train for one pass over new rows."""
+        table = self._read_as_fitted(X)
+        if target is None:
+            column = self._column(self._numbers(y, getattr(self, "classes_", None)))
+            rows = attach_target(table, column, sample_weight, self.fitted_.encoder.schema)
+        else:
+            rows = name_target(table, target, sample_weight)
+        learner = getattr(self, "_learner", None) or Learner(self.fitted_)
+        self._learner = None  # a failed update leaves the learner in an undefined state, but not `fitted_`
+        before, began = learner.encoder.n_rows, time.perf_counter()
+        loss = learner.update(rows.table, rows.target, sample_weight=rows.sample_weight)
+        seconds = time.perf_counter() - began
+        n_rows, rate = learner.encoder.n_rows - before, learner.engine.optimizer.learning_rate
+        total = self.history_[-1].seconds + seconds
+        epoch = Epoch(len(self.history_) + 1, loss, math.nan, rate, n_rows / seconds, total, "update")
+        self.history_ = [*self.history_, epoch]
+        learner.history = tuple(self.history_)
+        self.fitted_, self._learner = learner.fitted(), learner
+        return self
+
+    def _open_validation(
+        self, rows: LabeledTable, schema: Schema, target: str | None, eval_set: object, classes: Labels | None
+    ) -> float | Table:
+        """Return the share of rows, or the table of `eval_set`."""
+        share: Any = self.validation
+        if isinstance(share, bool) or not isinstance(share, Real):
+            raise ValueError(
+                f"validation must be a share of the rows, such as 0.1, got {type(share).__name__}; "
+                "pass a table to fit: fit(X, y, eval_set=(X_other, y_other))"
+            )
+        if eval_set is None:
+            return float(share)
+        if target is not None:
+            return open_validation(eval_set)
+        given: Any = eval_set
+        if not isinstance(given, tuple) or len(given) not in (2, 3):
+            raise ValueError(
+                f"with fit(X, y), eval_set must be (X, y) or (X, y, sample_weight), got {type(given).__name__}; "
+                "a table that contains its target requires fit(table, target=...)"
+            )
+        if len(given) == 3 and rows.sample_weight is None:
+            raise ValueError("eval_set has sample weights but fit has none; pass sample_weight to fit as well")
+        table = self._read_as_fitted(given[0])
+        if not isinstance(table, Table) or table.n_rows is None:
+            raise ValueError("eval_set=(X, y) requires a table in memory as X")
+        schema.check_columns(table.names)
+        weight = given[2] if len(given) == 3 else np.ones(table.n_rows)
+        return attach_columns(table, rows, pa.array(self._numbers(given[1], classes)), weight)
+
+    # Columns
+
+    def _set_columns(self, rows: LabeledTable, named: bool) -> None:
+        """Set n_features_in_, and feature_names_in_ if the columns have names."""
+        names = [name for name in rows.table.names if name not in (rows.target, rows.sample_weight)]
+        self.n_features_in_ = len(names)
+        if named:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _read_as_fitted(self, X: object) -> Source:
+        """Return X as a table with the column names of the fit; columns without names are matched by position."""
+        table, named = read_table(X, min_rows=0)
+        known = getattr(self, "feature_names_in_", None)
+        if not isinstance(table, Table) or (named and known is not None):
+            return table
+        names = positional_names(self.n_features_in_) if known is None else known.tolist()
+        if named and set(names) <= set(table.names):
+            return table
+        name = type(self).__name__
+        if len(table.names) != len(names):
+            raise ValueError(
+                f"X has {len(table.names)} features, but {name} is expecting {len(names)} features as input."
+            )
+        if named:
+            warnings.warn(f"X has feature names, but {name} was fitted without feature names", stacklevel=4)
+        elif known is not None:
+            warnings.warn(
+                f"X does not have valid feature names, but {name} was fitted with feature names", stacklevel=4
+            )
+        return rename_columns(table, names)
+
+    def _scores(self, X: object) -> npt.NDArray[np.float32]:
+        check_is_fitted(self, "fitted_")
+        return self.fitted_.scores(self._read_as_fitted(X), threads=self._threads())
+
+    def _predict(self, X: object) -> FloatArray:
+        check_is_fitted(self, "fitted_")
+        return self.fitted_.predict(self._read_as_fitted(X), threads=self._threads())
+
+    # Files and importances
+
+    def _set_loaded(self, fitted: Fitted) -> None:
+        """Set the attributes of a model from a file, which knows only the columns of its fields."""
+        self.fitted_, self.schema_ = fitted, fitted.encoder.schema
+        self.history_, self._learner = list(fitted.history), None
+        names = list(dict.fromkeys(columns_of(fitted)))
+        positions = [int(name[1:]) for name in names if re.fullmatch(r"x(0|[1-9]\d*)", name)]
+        if len(positions) == len(names):  # the columns of an array
+            self.n_features_in_ = max(positions) + 1
+        else:
+            self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
+        self._set_classes(None)
+
+    def _find_importances(self) -> FloatArray:
+        rows = getattr(self, "_rows", None)
+        if rows is None:
+            raise AttributeError(
+                "feature_importances_ needs rows of the training table, and a model file contains none; "
+                "use sf.importance(estimator.fitted_, table)"
+            )
+        names = getattr(self, "feature_names_in_", positional_names(self.n_features_in_))
+        return column_importances(self.fitted_, rows, list(names), self._threads())
+
+
+def open_task(
+    estimator: SplineFMBase, X: object, y: object, sample_weight: object, target: str | None, eval_set: object
+) -> Task:
+    """Return what `estimator.fit` with these arguments would learn; the estimator remembers the columns."""
+    check_one_target(estimator, y, target)
+    classes = estimator._find_classes(y) if target is None else None
+    return estimator._task(X, y, sample_weight, target, eval_set, classes)
+
+
+def fit_from_study(
+    estimator: SplineFMBase,
+    X: object,
+    y: object,
+    sample_weight: object,
+    target: str | None,
+    eval_set: object,
+    study: StudySummary,
+) -> None:
+    """Fit an estimator whose settings a study found; its model keeps the study."""
+    estimator._fit(X, y, sample_weight, target, eval_set, study=study)
+
+
+def check_one_target(estimator: SplineFMBase, y: object, target: str | None) -> None:
+    """Raise an error unless exactly one of y and target is given."""
+    if y is None and target is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None; "
+            'or name a column of the table: target="..."'
+        )
+    if y is not None and target is not None:
+        raise ValueError(f"y and target={target!r} are both given; pass one of them")

@@ -1,0 +1,164 @@
+"""The inputs of estimators: tables of any kind, targets and weights as arrays, labels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from scipy.sparse import issparse
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import assert_all_finite, check_array, column_or_1d
+
+from splinefm.encode.schema import Schema
+from splinefm.encode.slots import Slots
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.open import open_table
+from splinefm.encode.tables.table import Table
+from splinefm.learn.labels import Classes, Label
+
+Labels = npt.NDArray[Any]
+# An open table, encoded rows, or paths of files.
+Source = Table | Slots | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class LabeledTable(NamedTuple):
+    """A table with the names of its target and weight columns."""
+
+    table: Table
+    target: str
+    sample_weight: str | None
+
+
+def read_table(X: object, min_rows: int = 1) -> tuple[Source, bool]:
+    """Return X as a table, and whether its columns have names; paths and slots are returned as they are."""
+    if isinstance(X, Slots) or _is_path(X):
+        return X, True  # type: ignore[return-value]  # _is_path has looked
+    if _is_array(X):
+        # As a plain array, a list of rows with numbers and text would become text.
+        array = np.array(X, dtype=object) if isinstance(X, list | tuple) else X
+        return open_table(check_array(array, dtype=None, ensure_all_finite=False, ensure_min_samples=min_rows)), False
+    table = open_table(X)
+    if type(X).__module__.startswith("pandas") and not any(isinstance(name, str) for name in X.columns):  # type: ignore[attr-defined]
+        return rename_columns(table, positional_names(len(table.names))), False
+    return table, True
+
+
+def positional_names(n: int) -> list[str]:
+    """Return the names of n columns that have none."""
+    return [f"x{i}" for i in range(n)]
+
+
+def rename_columns(table: Table, names: list[str]) -> Table:
+    """Return a table in memory with other column names."""
+    return open_table(_all_rows(table).rename_columns(names))
+
+
+def _is_path(X: object) -> bool:
+    paths = X if isinstance(X, list | tuple) else [X]
+    return bool(paths) and all(isinstance(path, str | os.PathLike) for path in paths)
+
+
+def _is_array(X: object) -> bool:
+    arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
+    return issparse(X) or isinstance(X, np.ndarray | list | tuple) or (hasattr(X, "__array__") and not arrow)
+
+
+def _all_rows(table: Table) -> pa.Table:
+    return pa.Table.from_batches(list(table.chunks()), table.schema)
+
+
+def attach_target(table: Source, y: pa.Array, sample_weight: object, schema: Schema | None) -> LabeledTable:
+    """Return a table in memory with y and the weights as columns, under unused names.
+
+    The columns of the schema are checked first, so that a message lists only the columns of the user.
+    """
+    if not isinstance(table, Table) or table.n_rows is None:
+        raise ValueError('y requires a table in memory; for files and datasets, name the target column: target="..."')
+    if schema is not None:
+        schema.check_columns(table.names)
+    taken = set(table.names)
+    weight_name = None if sample_weight is None else _unused_name("sample_weight", taken)
+    rows = LabeledTable(table, _unused_name("y", taken), weight_name)
+    return rows._replace(table=attach_columns(table, rows, y, sample_weight))
+
+
+def attach_columns(table: Table, like: LabeledTable, y: pa.Array, sample_weight: object) -> Table:
+    """Return a table in memory with the target and weight columns that another table has."""
+    if len(y) != table.n_rows:
+        raise ValueError(f"X has {table.n_rows} rows, but y has {len(y)}")
+    whole = _all_rows(table).append_column(like.target, y)
+    if like.sample_weight is None:
+        return open_table(whole)
+    return open_table(whole.append_column(like.sample_weight, pa.array(_check_weights(sample_weight, len(y)))))
+
+
+def _check_weights(sample_weight: object, n_rows: int) -> npt.NDArray[np.float64]:
+    if isinstance(sample_weight, str):
+        raise ValueError(
+            f"sample_weight={sample_weight!r} names a column, which requires target=...; with y, pass an array"
+        )
+    weight = np.full(n_rows, sample_weight) if isinstance(sample_weight, Real) else sample_weight
+    weight = check_array(weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if weight.shape != (n_rows,):
+        raise ValueError(f"sample_weight must have one number per row, shape ({n_rows},); got shape {weight.shape}")
+    if not weight.any():
+        raise ValueError("all sample weights are zero; at least one row must have a positive weight")
+    return np.asarray(weight)
+
+
+def name_target(table: Source, target: str, sample_weight: object) -> LabeledTable:
+    """Return a table, opened, that contains its target and weights."""
+    if sample_weight is not None and not isinstance(sample_weight, str):
+        raise ValueError("with target=..., the weights are a column of the table: pass its name as sample_weight")
+    return LabeledTable(open_table(table), target, sample_weight)
+
+
+def _unused_name(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def read_labels(y: object) -> Labels:
+    """Return labels in one dimension; scikit-learn reports numbers that are not labels."""
+    if type(y).__module__.startswith("pandas") and getattr(y, "ndim", 1) == 1:
+        y = y.to_numpy()  # type: ignore[attr-defined]  # otherwise nullable booleans would become numbers
+    labels = np.asarray(column_or_1d(y, warn=True))
+    try:
+        missing = pa.array(labels, from_pandas=True).null_count
+    except (pa.ArrowException, TypeError):
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        raise ValueError(f"the labels in y must have one type, got {', '.join(kinds)}") from None
+    if missing:
+        raise ValueError(f"Input y contains NaN: {missing} of {len(labels)} labels are missing; drop those rows")
+    if labels.dtype.kind == "f":
+        assert_all_finite(labels, input_name="y")
+    check_classification_targets(labels)
+    return labels
+
+
+def two_classes(labels: Labels) -> Labels:
+    """Return the two distinct labels, sorted."""
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        found = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no classes"
+        raise ValueError(f"y has {found}; a classifier needs rows of two classes")
+    if len(classes) > 2:
+        raise ValueError(
+            "Only binary classification is supported. The type of the target is multiclass: "
+            f"{quoted(classes.tolist(), 5)}. For several classes, fit one model per class: "
+            "sklearn.multiclass.OneVsRestClassifier(SplineFMClassifier()); for numbers, use SplineFMRegressor"
+        )
+    return classes
+
+
+def fitted_labels(classes: Labels) -> Classes | None:
+    """Return the classes as a `Fitted` keeps them: None for 0 and 1, which are numbers to learn as they are."""
+    first, second = classes.tolist()
+    known = isinstance(first, Label) and not (isinstance(second, int | float) and (first, second) == (0, 1))
+    return (first, second) if known or isinstance(first, bool) else None

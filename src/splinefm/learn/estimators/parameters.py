@@ -1,0 +1,246 @@
+"""The parameters that both estimators share: their names and types, and their documentation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from numbers import Integral
+from types import UnionType
+from typing import Any, Self, TypedDict, TypeVar
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from splinefm._checks import check_size
+from splinefm.encode.schema import Schema
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.fitting import DEFAULT_MODEL, fit_model
+from splinefm.learn.training import Penalty, Training
+from splinefm.model.family import AnyModel
+
+RandomState = int | np.random.RandomState | np.random.Generator | None
+_Class = TypeVar("_Class", bound=type)
+_MOST_SEEDS = 2**31 - 1
+_MODEL_PREFIX = "model__"
+_VALIDATION: float = (fit_model.__kwdefaults__ or {})["validation"]
+
+
+class Settings(TypedDict, total=False):
+    """The keyword parameters of both estimators; `SplineFMParameters.__init__` has their defaults."""
+
+    schema: Schema | None
+    epochs: int
+    batch_size: int | None
+    learning_rate: float
+    schedule: str
+    l2: Penalty
+    smoothness: Penalty
+    smoothness_order: int
+    optimizer: str
+    average: bool
+    patience: int | None
+    refit_on_all: bool
+    select_resolutions: bool
+    validation: float
+    n_jobs: int | None
+    random_state: RandomState
+    verbose: bool
+
+
+class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """The parameters that both estimators share."""
+
+    def __init__(
+        self,
+        model: AnyModel | None = None,
+        *,
+        schema: Schema | None = None,
+        epochs: int = Training.epochs,
+        batch_size: int | None = Training.batch_size,
+        learning_rate: float = Training.learning_rate,
+        schedule: str = Training.schedule,
+        l2: Penalty = Training.l2,
+        smoothness: Penalty = Training.smoothness,
+        smoothness_order: int = Training.smoothness_order,
+        optimizer: str = Training.optimizer,
+        average: bool = Training.average,
+        patience: int | None = Training.patience,
+        refit_on_all: bool = Training.refit_on_all,
+        select_resolutions: bool = Training.select_resolutions,
+        validation: float = _VALIDATION,
+        n_jobs: int | None = -1,
+        random_state: RandomState = Training.seed,
+        verbose: bool = False,
+    ) -> None:
+        self.model = model
+        self.schema = schema
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.l2 = l2
+        self.smoothness = smoothness
+        self.smoothness_order = smoothness_order
+        self.optimizer = optimizer
+        self.average = average
+        self.patience = patience
+        self.refit_on_all = refit_on_all
+        self.select_resolutions = select_resolutions
+        self.validation = validation
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.target_tags.required = True
+        return tags
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; `model__k=8` replaces the model by a copy with this k.
+
+        A `model` of None stands for the default model, which `model__k` then changes.
+
+        Parameters
+        ----------
+        **params
+            Names and values.
+        """
+        direct = {name: value for name, value in params.items() if not name.startswith(_MODEL_PREFIX)}
+        nested = {name.removeprefix(_MODEL_PREFIX): params[name] for name in params if name not in direct}
+        super().set_params(**direct)
+        if nested:
+            check_kind("model", self.model, AnyModel, "sf.FFM(k=8)")
+            self.model = (self.model or DEFAULT_MODEL).set_params(**nested)
+        return self
+
+    def _training(self) -> Training:
+        given = self.get_params(deep=False)
+        named = {item.name: given[item.name] for item in fields(Training) if item.name in given}
+        return Training(**named, seed=draw_seed(self.random_state), threads=self._threads())
+
+    def _threads(self) -> int | None:
+        """Return the number of threads; None means all cores of whatever machine this is."""
+        given: Any = self.n_jobs
+        if given is not None and (isinstance(given, bool) or not isinstance(given, Integral) or given == 0):
+            raise ValueError(f"n_jobs must be None, -1 for all cores, or a number of threads, got {given!r}")
+        return None if given == -1 else int(effective_n_jobs(given))
+
+
+def draw_seed(random_state: RandomState) -> int:
+    """Return an integer as it is, and a seed drawn from anything else, as scikit-learn does."""
+    given: Any = random_state
+    if isinstance(given, np.random.Generator):
+        return int(given.integers(_MOST_SEEDS))
+    if given is None or isinstance(given, np.random.RandomState):
+        return int(check_random_state(given).randint(_MOST_SEEDS))
+    check_size("random_state", given, 0)
+    return int(given)
+
+
+def settings_of(fitted: Fitted) -> dict[str, Any]:
+    """Return the parameters of an estimator that would train like a model was trained."""
+    known, training = inspect.signature(SplineFMParameters).parameters, fitted.training
+    named = {item.name: getattr(training, item.name) for item in fields(Training) if item.name in known}
+    named = {name: dict(value) if isinstance(value, tuple) else value for name, value in named.items()}
+    return {**named, "random_state": training.seed, "n_jobs": -1 if training.threads is None else training.threads}
+
+
+def check_kind(name: str, value: object, kind: type | UnionType, example: str) -> None:
+    """Raise an error if a parameter is neither None nor of its type."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be None or an object such as {example}, got {value!r}")
+
+
+_MODEL = """\
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
+        By default, FwFM(k=16), or FM(k=16) for more than 256 fields.
+"""
+_SETTINGS = """\
+    schema : Schema, optional
+        The fields; inferred from the table by default.
+    epochs : int
+        Maximum number of passes over the data.
+    batch_size : int, optional
+        Rows per step; by default, chosen by the size of the table.
+    learning_rate : float
+        Peak learning rate.
+    schedule : {"cosine", "constant"}
+        Learning rate schedule: a warmup and then a cosine decay, or the same rate in all steps.
+    l2, smoothness : float or mapping of str to float, optional
+        Penalties on the size of all weights and on the roughness of curves: a number for all fields, or numbers by
+        field.
+    smoothness_order : {2, 1, 3}
+        Strong smoothness turns a curve into a constant (1), a straight line (2) or a parabola (3).
+    optimizer : {"adamw", "adagrad"}
+        The optimizer.
+    average : bool
+        Use a moving average of the weights.
+    patience : int, optional
+        Stop after this many epochs without a better validation loss.
+    refit_on_all : bool
+        Train again on all rows, for the number of epochs that was best on the validation rows.
+    select_resolutions : bool
+        If the schema is inferred, train a second time with resolutions chosen by column, and keep the better model on
+        the validation rows. Set `select_resolutions=False` to skip this; tables over 200,000 rows skip it
+        automatically.
+    validation : float
+        The share of rows that chooses the best epoch (0 for none), unless `fit` gets an `eval_set`.
+    n_jobs : int, optional
+        Number of threads: -1 for all cores, -2 for all but one. None means 1 unless a `joblib.parallel_config` says
+        otherwise. The result does not depend on it.
+    random_state : int, RandomState, Generator or None
+        Seed for the initial values, the validation rows and the order of the rows; the same integer gives the same
+        model. With None or a NumPy generator, every fit draws a new seed; `fitted_.training.seed` has it.
+    verbose : bool
+        Report progress on standard error.
+"""
+_ATTRIBUTES = """\
+    fitted_ : Fitted
+        The model itself, which can be saved, explained, exported and served without scikit-learn.
+    schema_ : Schema
+        The fields, as given or inferred; `print` shows the reason for each of them.
+    history_ : list of Epoch
+        The losses of every epoch and of every `partial_fit`.
+    feature_importances_ : array of shape (n_features_in_,)
+        How much each column moves the score: mean absolute Shapley values of up to 1,000 rows of the fit, divided by
+        their sum. Exact, and computed on first access. Not available for a `HigherOrderFM`, nor after `load`, because
+        a model file contains no rows: use `sf.importance` there.
+    n_features_in_ : int
+        Number of columns of X in `fit`.
+    feature_names_in_ : array of str
+        Names of these columns, if they have names.
+"""
+
+
+def shared_parameters(cls: _Class) -> _Class:
+    """Complete the docstring and the signature of an estimator by the parameters that both share.
+
+    The docstring has the lines `{model}`, `{settings}` and `{attributes}` where the shared text belongs. scikit-learn
+    reads the names of parameters from the signature of `__init__`, so `**settings` is replaced by its parameters.
+    """
+    parts = {"{model}\n": _MODEL, "{settings}\n": _SETTINGS, "{attributes}\n": _ATTRIBUTES}
+    text = inspect.cleandoc(cls.__doc__ or "")
+    for mark, part in parts.items():
+        text = text.replace(mark, inspect.cleandoc(part) + "\n")
+    cls.__doc__ = text
+    init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of the class itself
+    init.__signature__ = _merged_signature(init, cls.__mro__)  # type: ignore[attr-defined]
+    return cls
+
+
+def _merged_signature(init: Callable[..., None], bases: tuple[type, ...]) -> inspect.Signature:
+    """Return the signature of an `__init__` with `**settings` replaced by the keyword parameters of the base class."""
+    shared: dict[str, Any] = next(
+        dict(inspect.signature(base.__init__).parameters)  # type: ignore[misc]
+        for base in bases
+        if "__init__" in vars(base) and vars(base)["__init__"] is not init
+    )
+    signature = inspect.signature(init)
+    named = {name: item for name, item in signature.parameters.items() if item.kind is not item.VAR_KEYWORD}
+    return signature.replace(parameters=[*named.values(), *(shared[name] for name in shared if name not in named)])

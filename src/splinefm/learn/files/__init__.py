@@ -1,0 +1,1 @@
+"""Model files: the container, and how a model is described in it."""

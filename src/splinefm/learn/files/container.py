@@ -1,0 +1,299 @@
+"""The container of a model file: a JSON description and arrays, with checksums over every byte, replaced in one step.
+
+It is a safetensors file: eight bytes with the length of the header, the JSON header, and the arrays end to end. This
+module reads and writes it without the safetensors package for two reasons. One open file serves header, arrays and
+memory map, so a file that is replaced meanwhile cannot mix with its successor. And error messages say what is wrong.
+The tests compare both directions with the package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import mmap
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+# In the order of the safetensors package: the widest first, so that all arrays are aligned.
+DTYPES: dict[str, np.dtype[Any]] = {
+    "I64": np.dtype("<i8"),
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "U8": np.dtype("u1"),
+}
+_START = b'{"__metadata__":{"splinefm":'
+_NO_DIGEST = "0" * 64
+_MOST_HEADER = 16 << 20
+_MOST_DIMENSIONS = 4
+
+
+class ModelFileError(ValueError):
+    """A model file cannot be written or read; the message says what to do.
+
+    Examples
+    --------
+    >>> issubclass(ModelFileError, ValueError)
+    True
+    """
+
+
+class Foreign(ModelFileError):
+    """The file is not a model file."""
+
+    def __init__(self) -> None:
+        super().__init__("it is not a model file; Fitted.save and splinefm fit write model files")
+
+
+class Damaged(ModelFileError):
+    """The content of a file is inconsistent; the message says where."""
+
+
+def demand(condition: bool, otherwise: str) -> None:
+    """Raise `Damaged` unless the condition holds."""
+    if not condition:
+        raise Damaged(otherwise)
+
+
+def write_container(
+    file: BinaryIO, number: int, version: str, description: Mapping[str, Any], tensors: Mapping[str, Array]
+) -> None:
+    """Write a description with its format number and version, and arrays."""
+    envelope = {
+        "sha256": _NO_DIGEST,  # first, because `_seal` replaces the first digest of the header
+        "format": number,
+        "version": version,
+        **description,
+        "checksums": {name: _digest(values) for name, values in tensors.items()},
+    }
+    code = {dtype: name for name, dtype in DTYPES.items()}
+    rank = {dtype: i for i, dtype in enumerate(DTYPES.values())}
+    ordered = sorted(tensors.items(), key=lambda item: (rank[item[1].dtype], item[0]))
+    header: dict[str, Any] = {"__metadata__": {"splinefm": to_json(envelope)}}
+    at = 0
+    for name, values in ordered:
+        offsets = [at, at + values.nbytes]
+        header[name] = {"dtype": code[values.dtype], "shape": list(values.shape), "data_offsets": offsets}
+        at += values.nbytes
+    encoded = to_json(header).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    if len(encoded) > _MOST_HEADER:
+        raise ModelFileError(f"the description takes {len(encoded):,} bytes; the limit is {_MOST_HEADER:,}")
+    file.write(_seal(len(encoded).to_bytes(8, "little") + encoded))
+    for _, values in ordered:
+        file.write(_bytes(values))
+
+
+def read_container(
+    file: BinaryIO, newest: int, mapped: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the description and arrays of a file with format `newest` or lower.
+
+    The checksums of mapped arrays are not verified.
+    """
+    size = os.fstat(file.fileno()).st_size
+    header = _read_header(file, size)
+    content = _parse_header(header)
+    description = _open_envelope(content.pop("__metadata__"), header, newest)
+    entries = _entries(content, size - len(header))
+    checksums = description.pop("checksums", None)
+    demand(isinstance(checksums, dict) and checksums.keys() == entries.keys(), "checksums and arrays do not match")
+    # Private pages: writes stay in memory, and kernels see ordinary writable arrays.
+    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if mapped else None
+    tensors = {}
+    for name, entry in entries.items():
+        at = len(header) + entry.begin
+        if whole is not None and name in mapped and at % entry.dtype.itemsize == 0:
+            tensors[name] = np.frombuffer(whole, entry.dtype, math.prod(entry.shape), at).reshape(entry.shape)
+            continue
+        values = np.empty(entry.shape, entry.dtype)
+        file.seek(at)
+        file.readinto(_bytes(values))  # type: ignore[attr-defined]  # BinaryIO lacks what every such file has
+        demand(_digest(values) == checksums[name], f"the array {name!r} is damaged")
+        tensors[name] = values
+    return description, tensors
+
+
+class _Entry(NamedTuple):
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int
+    size: int
+
+
+def _read_header(file: BinaryIO, size: int) -> bytes:
+    """Return the header, including its length in front."""
+    demand(size > 0, "it is empty")
+    prefix = file.read(8)
+    length = int.from_bytes(prefix, "little")
+    if size < 8 or length > min(size - 8, _MOST_HEADER):
+        demand(file.read(len(_START)) != _START, f"it is truncated, or the length of its header is wrong ({length:,})")
+        raise Foreign
+    return prefix + file.read(length)
+
+
+def _parse_header(header: bytes) -> dict[str, Any]:
+    try:
+        content = parse_json(header[8:])
+        known = isinstance(content["__metadata__"]["splinefm"], str)
+    except (Damaged, KeyError, TypeError) as error:
+        demand(not header[8:].startswith(_START), "its header is damaged")
+        raise Foreign from error
+    demand(known, "its description is not text")
+    return dict(content)
+
+
+def _open_envelope(metadata: dict[str, str], header: bytes, newest: int) -> dict[str, Any]:
+    """Return the description after verifying the format and the checksum of the header."""
+    description = parse_json(metadata["splinefm"])
+    demand(isinstance(description, dict), "its description is damaged")
+    digest, number, version = (description.pop(name, None) for name in ("sha256", "format", "version"))
+    demand(type(number) is int and number > 0, f"its format is {str(number)[:20]!r}")
+    if number > newest:
+        raise ModelFileError(
+            f"it has format {number} and was written by splinefm {str(version)[:40]}; "
+            f"this version reads formats up to {newest}; upgrade splinefm"
+        )
+    demand(isinstance(digest, str) and len(digest) == len(_NO_DIGEST), "its header has no checksum")
+    demand(_seal(header, digest) == header, "its header is damaged")
+    return dict(description)
+
+
+def _seal(header: bytes, digest: str = _NO_DIGEST) -> bytes:
+    """Return the header with `digest` replaced by the checksum of the header with zeros there."""
+    plain = header.replace(digest.encode(), _NO_DIGEST.encode(), 1)
+    return plain.replace(_NO_DIGEST.encode(), hashlib.sha256(plain).hexdigest().encode(), 1)
+
+
+def _entries(content: dict[str, Any], payload: int) -> dict[str, _Entry]:
+    """Return the position of each array; together they must fill the rest of the file without gaps."""
+    entries = {name: _entry(name, value) for name, value in content.items()}
+    at = 0
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].size)):
+        demand(entry.begin == at, f"the array {name!r} overlaps another or leaves a gap")
+        at += entry.size
+    demand(payload >= at, f"it is truncated: {at - payload:,} bytes are missing")
+    demand(payload == at, f"it has {payload - at:,} extra bytes")
+    return entries
+
+
+def _entry(name: str, value: Any) -> _Entry:
+    what = f"the header entry of the array {name!r} is damaged"
+    demand(isinstance(value, dict) and value.keys() == {"dtype", "shape", "data_offsets"}, what)
+    shape, offsets, dtype = value["shape"], value["data_offsets"], value["dtype"]
+    demand(isinstance(dtype, str) and dtype in DTYPES and _are_sizes(shape) and _are_sizes(offsets), what)
+    demand(len(shape) <= _MOST_DIMENSIONS and len(offsets) == 2, what)
+    size = math.prod(shape) * DTYPES[dtype].itemsize
+    demand(offsets[1] - offsets[0] == size, what)
+    return _Entry(DTYPES[dtype], tuple(shape), offsets[0], size)
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
+
+
+def _bytes(values: Array) -> memoryview:
+    return values.reshape(-1).view(np.uint8).data
+
+
+def _digest(values: Array) -> str:
+    return hashlib.sha256(_bytes(values)).hexdigest()
+
+
+def to_json(value: Any) -> str:
+    """Return compact JSON."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; repeated names, which readers can interpret differently, raise an error."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"its header is damaged ({type(error).__name__})") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    demand(len(unique) == len(pairs), "its header has a repeated name")
+    return unique
+
+
+def check_destination(path: Path) -> Path:
+    """Return the file to write, with links resolved; raise an error if it cannot be written."""
+    try:
+        target = path.resolve()
+    except RuntimeError as error:  # a link to itself, before Python 3.13
+        raise OSError(f"cannot save to {str(path)!r}: {error}") from error
+    if target.is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder; add a file name, such as {str(path / 'model.sfm')!r}")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"cannot save to {str(path)!r}: there is no folder {str(target.parent)!r}; create it first"
+        )
+    if target.exists() and not (target.is_file() and os.access(target, os.W_OK)):
+        raise PermissionError(f"{str(path)!r} cannot be overwritten; choose another name or change its permissions")
+    return target
+
+
+def check_writable(path: Path) -> Path:
+    """Return the file to write after creating and removing a file beside it; call it before long computations.
+
+    Only a real attempt is reliable: permissions say nothing about read-only file systems and privileged users.
+    """
+    target = check_destination(path)
+    temporary = _name_beside(target)
+    _create(temporary).close()
+    temporary.unlink(missing_ok=True)
+    return target
+
+
+def _name_beside(target: Path) -> Path:
+    return target.with_name(f".{target.name[:32]}.{secrets.token_hex(8)}.part")
+
+
+def _create(path: Path) -> BinaryIO:
+    try:
+        return path.open("xb")
+    except OSError as error:
+        kind = PermissionError if isinstance(error, PermissionError) else OSError
+        raise kind(f"the folder {str(path.parent)!r} is not writable ({error.strerror}); choose another") from error
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[BinaryIO]:
+    """Yield a temporary file that replaces the target once it is completely on disk, or is removed on an error."""
+    temporary = _name_beside(target)
+    file = _create(temporary)
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder, so that a new name survives a power failure; Windows has no such call."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

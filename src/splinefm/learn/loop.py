@@ -1,0 +1,191 @@
+"""The training loop: chunks of slots in, the best parameters and a history out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.slots import SlotLayout
+from splinefm.learn.losses import Loss
+from splinefm.learn.penalties import AdaptivePenalties
+from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.training import (
+    RUNS,
+    Callback,
+    Chunk,
+    Diverged,
+    Epoch,
+    FloatArray,
+    Run,
+    Trained,
+    Training,
+    divergence_message,
+    seeded,
+)
+from splinefm.model.cpu import CpuEngine
+from splinefm.model.family import AnyModel, Params, init_params
+from splinefm.model.optimizers import Group, Optimizer
+
+
+def train(
+    model: AnyModel,
+    layout: SlotLayout,
+    groups: list[list[Group]],
+    chunks: Callable[[int], Iterable[Chunk]],
+    n_rows: int,
+    loss: Loss,
+    training: Training,
+    validation: Chunk | None = None,
+    start: float = 0.0,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = SILENT,
+    stop_after: int | None = None,
+    run: Run = "first",
+) -> Trained:
+    """Train a model on the chunks of every epoch.
+
+    `chunks(epoch)` yields the chunks of an epoch, counted from 0, with standardized targets; an epoch has `n_rows`
+    rows, and each chunk must fit in memory. The bias starts at `start`. `stop_after` ends the run after this many
+    epochs without changing the learning rate schedule.
+
+    Returns the parameters of the epoch with the best validation loss (of the last epoch without validation rows), and
+    the history. Ctrl-C stops training within tenths of a second or 8,192 rows and keeps the best parameters so far.
+    A callback that returns True stops training after its epoch.
+    """
+    rng = seeded(training.seed)
+    paced = training.for_fields(len(layout.fields))
+    engine = make_engine(model, layout, groups, loss, paced, n_rows, rng, start)
+    penalties = AdaptivePenalties(engine)
+    best, best_loss, history, since, begin = None, math.inf, [], 0, time.perf_counter()
+    n_epochs, interrupted = stop_after or training.epochs, False
+    try:
+        for epoch in range(n_epochs):
+            progress.begin_epoch(epoch + 1, n_epochs, n_rows)
+            started = time.perf_counter()
+            rates = paced.rates(epoch, n_rows)
+            train_loss, floor, seen, rate = _pass(engine, _batches(chunks(epoch), engine, rng), loss, rates, progress)
+            if not math.isfinite(train_loss):
+                raise Diverged(divergence_message(training, epoch))
+            params = engine.params(averaged=training.average)
+            penalties.adapt(params["factors"], loss.dispersion(train_loss - floor))
+            now = time.perf_counter()
+            value = _validation_loss(engine, params, validation, loss) if validation is not None else math.nan
+            history.append(Epoch(epoch + 1, train_loss, value, rate, seen / (now - started), now - begin, run))
+            progress.end_epoch(history[-1], loss)
+            if validation is None or value < best_loss:
+                best, best_loss, since = params, value, 0
+            else:
+                since += 1
+            if call_all(callbacks, history[-1]):
+                interrupted = True
+                progress.say(f"{RUNS[run]} stopped by a callback; keeping the best epoch")
+                break
+            if training.patience is not None and since >= training.patience:
+                progress.say(f"{RUNS[run]} stopped: no better validation loss since epoch {epoch + 1 - since}")
+                break
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        interrupted = True
+        progress.say("stopped by Ctrl-C; keeping the best epoch")
+    if best is None:
+        raise Diverged(divergence_message(training, len(history) - 1))
+    return Trained(best, history, interrupted)
+
+
+def call_all(callbacks: Sequence[Callback], epoch: Epoch) -> bool:
+    """Call every callback, and return whether one of them asks to stop.
+
+    Only True does: many functions happen to return something else.
+    """
+    answers = [callback(epoch) for callback in callbacks]
+    return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
+
+
+def make_engine(
+    model: AnyModel,
+    layout: SlotLayout,
+    groups: list[list[Group]],
+    loss: Loss,
+    training: Training,
+    n_rows: int,
+    rng: np.random.Generator,
+    start: float = 0.0,
+) -> CpuEngine:
+    """Return an engine with initial parameters."""
+    batch_size = training.rows_per_step(n_rows)
+    steps_per_epoch = max(1, n_rows // batch_size)
+    ema = math.exp(-2.0 / steps_per_epoch) if training.average else 0.0
+    optimizer = Optimizer(training.optimizer, training.learning_rate, ema=min(ema, 0.9999))
+    params = init_params(model, layout, rng)
+    params["bias"][:] = start
+    return CpuEngine(model, layout, params, loss.name, optimizer, groups, batch_size, training.threads)
+
+
+def _pass(
+    engine: CpuEngine,
+    batches: Iterable[tuple[Chunk, npt.NDArray[np.int64]]],
+    loss: Loss,
+    rates: Callable[[int], float],
+    progress: Progress,
+) -> tuple[float, float, int, float]:
+    """Take a step on every batch, until the loss is no longer finite.
+
+    Returns the mean loss and its floor, the number of rows, and the last learning rate.
+    """
+    total, floor, weights, seen, rate = 0.0, 0.0, 0.0, 0, math.nan
+    for chunk, rows in batches:
+        schedule = np.array([rates(seen + at) for at in range(0, len(rows), engine.batch_size)])
+        weight, part, part_floor = train_on(engine, chunk, rows, schedule, engine.batch_size, loss)
+        total, floor, weights = total + part, floor + part_floor, weights + weight
+        seen, rate = seen + len(rows), float(schedule[-1])
+        progress.advance(len(rows), total / max(weights, 1e-300))
+        if not math.isfinite(total):
+            break
+    weights = max(weights, 1e-300)
+    return total / weights, floor / weights, seen, rate
+
+
+def train_on(
+    engine: CpuEngine,
+    chunk: Chunk,
+    rows: npt.NDArray[np.int64],
+    rates: FloatArray,
+    batch_size: int,
+    loss: Loss,
+) -> tuple[float, float, float]:
+    """Train on some rows of a chunk; return their weight, their loss before the steps, and the floor of that loss."""
+    losses = engine.steps(chunk.slots, chunk.y, chunk.sample_weight, rows, rates, batch_size)
+    y, weight = chunk.y[rows], chunk.sample_weight[rows]
+    totals = np.add.reduceat(weight, np.arange(0, len(rows), batch_size))
+    return float(weight.sum()), float(losses @ totals), loss.floor(y, weight)
+
+
+def _batches(
+    chunks: Iterable[Chunk], engine: CpuEngine, rng: np.random.Generator
+) -> Iterator[tuple[Chunk, npt.NDArray[np.int64]]]:
+    """Yield the rows of every chunk in random order, several batches at a time."""
+    for chunk in chunks:
+        order = rng.permutation(len(chunk.slots))
+        for rows in in_groups(order, engine.batch_size, engine):
+            yield chunk, rows
+
+
+def in_groups(order: npt.NDArray[np.int64], batch_size: int, engine: CpuEngine) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield whole batches, as many as the engine takes per call.
+
+    Between two calls, progress is reported and Ctrl-C is noticed.
+    """
+    size = batch_size * max(1, engine.rows_at_once // batch_size)
+    for at in range(0, len(order), size):
+        yield order[at : at + size]
+
+
+def _validation_loss(engine: CpuEngine, params: Params, validation: Chunk, loss: Loss) -> float:
+    score = engine.scores_of(params, validation.slots).astype(np.float64)
+    value = loss.value(validation.y, score)
+    return float(np.average(value, weights=validation.sample_weight))

@@ -1,0 +1,127 @@
+"""What the package asks of a model, and the helpers that the models share."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.model.settings import WithSettings
+from splinefm.model.towers import Towers
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+IntArray: TypeAlias = npt.NDArray[np.int32]
+Params: TypeAlias = dict[str, npt.NDArray[np.float32]]
+"""bias (1,), linear (features,), factors (features, width), and the parameters between fields."""
+
+
+class Model(Protocol):
+    """The questions that every model answers; nothing outside this folder asks for its type.
+
+    The vector of a feature has `width` coordinates. Those in `columns(e)`, `part_size` many, meet field e. Units u and
+    v of the fields f and e add
+
+        p_u[columns(e)]' M_fe p_v[columns(f)]
+
+    to the score, where M_fe is a multiple of the identity or a matrix: see `between`.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Name of the model in the compiled core."""
+
+    @property
+    def order(self) -> int:
+        """Largest number of unit vectors in one product."""
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether the interactions are a sum over pairs of units, as above; only `HigherOrderFM` says no."""
+
+    def width(self, n_fields: int) -> int:
+        """Coordinates of a feature's vector."""
+
+    def part_size(self, n_fields: int) -> int:
+        """Coordinates of a feature's vector that meet one other field."""
+
+    def columns(self, e: int) -> slice:
+        """Coordinates of a feature's vector that meet field e."""
+
+    def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
+        """For each field, the coordinates of its vectors that may differ from zero."""
+
+    def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters between fields."""
+
+    def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
+        """Initial values of the parameters between fields."""
+
+    def between(self, params: Params, f: Any, e: Any) -> FloatArray:
+        """M_fe: a weight r, which stands for r I, or a matrix. Always M_ef = M_fe'.
+
+        The arguments broadcast: for integer arrays of shape s the result has shape s or (*s, part_size, part_size).
+        M_ff is for two units of one field.
+        """
+
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        """M_fe of all pairs: shape (fields, fields), or (fields, fields, part_size, part_size)."""
+
+    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+        """Interactions of unit vectors P of shape (n, units, width), in float64."""
+
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+        """Gradient of the score by the vector of field f, shape (n, width), given the units of the other fields.
+
+        Units of field f in P are ignored.
+        """
+
+    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+        """How the units of items meet those of contexts, given the field of every unit on each side."""
+
+
+class OneVector(WithSettings):
+    """Models whose features have one vector of length k, whichever field it meets."""
+
+    k: int
+
+    def width(self, n_fields: int) -> int:
+        """k."""
+        return self.k
+
+    def part_size(self, n_fields: int) -> int:
+        """k."""
+        return self.k
+
+    def columns(self, e: int) -> slice:
+        """All of them."""
+        return slice(0, self.k)
+
+    def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
+        """k for every field."""
+        return (self.k,) * n_fields
+
+
+def ones_between(f: Any, e: Any) -> FloatArray:
+    """M_fe = I for all pairs."""
+    return np.ones(np.broadcast_shapes(np.shape(f), np.shape(e)))
+
+
+def through(vectors: npt.NDArray[Any], between: FloatArray) -> npt.NDArray[Any]:
+    """x' M for every vector x, shape (n, part_size), where M is a weight or a matrix from `Model.between`."""
+    return np.asarray(vectors * between if between.ndim == 0 else vectors @ between)
+
+
+def weighted_slope(P: npt.NDArray[np.floating], weights: FloatArray, unit_field: IntArray, f: int) -> FloatArray:
+    """Σ_u r_u p_u over the units of all fields but f."""
+    return np.asarray(np.tensordot(P, np.where(unit_field == f, 0.0, weights), axes=(1, 0)))
+
+
+def above_diagonal(between: npt.NDArray[Any], unit_field: IntArray) -> FloatArray:
+    """M between the fields of units u < v, and zero for the other pairs of units.
+
+    `between` has M_fe for all fields f ≤ e. The fields of units ascend.
+    """
+    units = between[unit_field[:, None], unit_field].astype(np.float64)
+    above = np.triu(np.ones(units.shape[:2]), 1)
+    return np.asarray(units * above.reshape(*above.shape, *[1] * (units.ndim - 2)))

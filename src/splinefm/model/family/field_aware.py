@@ -1,0 +1,87 @@
+"""The model with a vector for every field that a feature meets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._checks import check_size
+from splinefm.model.family.contract import FloatArray, IntArray, Params, ones_between
+from splinefm.model.settings import WithSettings
+from splinefm.model.towers import PartTowers, Towers
+
+
+@dataclass(frozen=True)
+class FFM(WithSettings):
+    """Field-aware factorization machine: a vector of length k for every field that it meets.
+
+    Parameters
+    ----------
+    k : int
+        Length of the vectors per pair of fields.
+
+    Examples
+    --------
+    >>> P = np.array([[[0.0, 2.0], [3.0, 0.0]]])  # k = 1: unit 0 meets field 1 with 2, unit 1 meets field 0 with 3
+    >>> FFM(k=1).interaction(P, {}, np.array([0, 1], np.int32))
+    array([6.])
+    """
+
+    k: int = 8
+    kind: ClassVar[str] = "ffm"
+    order: ClassVar[int] = 2
+    pairwise: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_size("k", self.k)
+
+    def width(self, n_fields: int) -> int:
+        """k for each field."""
+        return self.k * n_fields
+
+    def part_size(self, n_fields: int) -> int:
+        """k."""
+        return self.k
+
+    def columns(self, e: int) -> slice:
+        """The part of a vector that is meant for field e."""
+        return slice(e * self.k, (e + 1) * self.k)
+
+    def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
+        """The width for every field."""
+        return (self.width(n_fields),) * n_fields
+
+    def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
+        """None."""
+        return {}
+
+    def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
+        """None."""
+        return {}
+
+    def between(self, params: Params, f: Any, e: Any) -> FloatArray:
+        """One, for every pair of parts."""
+        return ones_between(f, e)
+
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        """Ones."""
+        return np.ones((n_fields, n_fields), dtype)
+
+    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+        """Σ_{u<v} p_u[f(v)]' p_v[f(u)]."""
+        parts = P.reshape(*P.shape[:2], P.shape[2] // self.k, self.k)[:, :, unit_field]  # [n, u, v] = p_u[f(v)]
+        above = np.triu(np.ones(parts.shape[1:3]), 1)
+        return np.asarray(np.einsum("nuvk,nvuk,uv->n", parts, parts, above, optimize=True))
+
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+        """For each other field e, Σ p_u[f] over its units: they meet the part of field f that is meant for e."""
+        n_fields = P.shape[2] // self.k
+        owner = ((unit_field[:, None] == np.arange(n_fields)) & (unit_field != f)[:, None]).astype(np.float64)
+        return np.asarray(np.einsum("nuk,ue->nek", P[:, :, self.columns(f)], owner, optimize=True)).reshape(len(P), -1)
+
+    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+        """Σ_I Σ_C s_f[e]' s_e[f]."""
+        return PartTowers(items, context, self.k)

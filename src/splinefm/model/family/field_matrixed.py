@@ -1,0 +1,107 @@
+"""The model with a matrix between every two fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._checks import check_size
+from splinefm.model.family.contract import FloatArray, IntArray, Params, above_diagonal
+from splinefm.model.settings import WithSettings
+from splinefm.model.towers import MatrixTowers, Towers
+
+
+@dataclass(frozen=True)
+class FmFM(WithSettings):
+    """Field-matrixed factorization machine: M_fe is a full matrix.
+
+    Parameters
+    ----------
+    k : int or tuple of int
+        Length of the vectors, one for all fields or one per field.
+
+    Examples
+    --------
+    >>> FmFM(k=(2, 3)).init_fields(2, np.random.default_rng(0))["field_matrices"].shape
+    (2, 2, 3, 3)
+    """
+
+    k: int | tuple[int, ...] = 8
+    kind: ClassVar[str] = "fmfm"
+    order: ClassVar[int] = 2
+    pairwise: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        given: Any = self.k
+        sizes = tuple(given) if isinstance(given, list | tuple | np.ndarray) else (given,)
+        for k in sizes:
+            check_size("k", k)
+        object.__setattr__(self, "k", tuple(map(int, sizes)) if given is not sizes[0] else int(given))
+
+    def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
+        """k of each field."""
+        sizes = self.k if isinstance(self.k, tuple) else (self.k,) * n_fields
+        if len(sizes) != n_fields:
+            raise ValueError(f"FmFM: k has {len(sizes)} entries, the schema has {n_fields} fields")
+        return sizes
+
+    def width(self, n_fields: int) -> int:
+        """The largest k; shorter vectors are padded with zeros, which stay zero."""
+        return max(self.vector_sizes(n_fields))
+
+    def part_size(self, n_fields: int) -> int:
+        """All coordinates."""
+        return self.width(n_fields)
+
+    def columns(self, e: int) -> slice:
+        """All of them."""
+        return slice(None)
+
+    def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
+        """A matrix for each pair of fields; only M_fe with f ≤ e is used."""
+        width = self.width(n_fields)
+        return {"field_matrices": (n_fields, n_fields, width, width)}
+
+    def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
+        """Identities, padded with zeros: training starts from an FM."""
+        sizes = self.vector_sizes(n_fields)
+        matrices = np.zeros((n_fields, n_fields, max(sizes), max(sizes)), np.float32)
+        for f, k in enumerate(sizes):
+            for e, k_other in enumerate(sizes):
+                matrices[f, e, :k, :k_other] = np.eye(k, k_other)
+        return {"field_matrices": matrices}
+
+    def between(self, params: Params, f: Any, e: Any) -> FloatArray:
+        """M_fe for f ≤ e, and M_ef' otherwise."""
+        return np.asarray(_mirrored(params["field_matrices"], f, e), np.float64)
+
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        """The matrices above the diagonal, mirrored."""
+        f = np.arange(n_fields)
+        return np.asarray(_mirrored(params["field_matrices"], f[:, None], f), dtype)
+
+    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+        """Σ_{u<v} p_u' M_{f(u) f(v)} p_v."""
+        matrices = above_diagonal(params["field_matrices"], unit_field)
+        return np.asarray(np.einsum("nui,uvij,nvj->n", P, matrices, P, optimize=True))
+
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+        """Σ M_{f f(u)} p_u over the units of the other fields."""
+        matrices = self.between(params, f, unit_field)
+        matrices[unit_field == f] = 0.0
+        return np.asarray(np.tensordot(P, matrices, axes=((1, 2), (0, 2))))
+
+    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+        """Σ_I s_f' (Σ_C M_fe s_e), without the coordinates that pad shorter vectors."""
+        rows, columns, sizes = np.unique(items), np.unique(context), self.vector_sizes(n_fields)
+        blocks = [[self.between(params, f, e)[: sizes[f], : sizes[e]] for e in columns] for f in rows]
+        item_sizes, context_sizes = [sizes[f] for f in rows], [sizes[e] for e in columns]
+        return MatrixTowers(items, context, item_sizes, context_sizes, np.block(blocks))
+
+
+def _mirrored(matrices: npt.NDArray[Any], f: Any, e: Any) -> npt.NDArray[Any]:
+    M = matrices[np.minimum(f, e), np.maximum(f, e)]
+    return np.asarray(np.where(np.greater(f, e)[..., None, None], np.swapaxes(M, -1, -2), M))

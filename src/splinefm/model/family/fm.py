@@ -1,0 +1,66 @@
+"""The factorization machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._checks import check_size
+from splinefm.model.family.contract import FloatArray, IntArray, OneVector, Params, ones_between, weighted_slope
+from splinefm.model.towers import SumTowers, Towers
+
+
+@dataclass(frozen=True)
+class FM(OneVector):
+    """Factorization machine: M = I.
+
+    Parameters
+    ----------
+    k : int
+        Length of the vectors.
+
+    Examples
+    --------
+    >>> FM(k=2).interaction(np.array([[[1.0, 2.0], [3.0, 4.0]]]), {}, np.array([0, 1], np.int32))
+    array([11.])
+    """
+
+    k: int = 16
+    kind: ClassVar[str] = "fm"
+    order: ClassVar[int] = 2
+    pairwise: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_size("k", self.k)
+
+    def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
+        """None."""
+        return {}
+
+    def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
+        """None."""
+        return {}
+
+    def between(self, params: Params, f: Any, e: Any) -> FloatArray:
+        """One, for every pair."""
+        return ones_between(f, e)
+
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        """Ones."""
+        return np.ones((n_fields, n_fields), dtype)
+
+    def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
+        """½ (|Σ p_u|² - Σ |p_u|²)."""
+        total = P.sum(axis=1)
+        return np.asarray(0.5 * ((total**2).sum(axis=1) - (P**2).sum(axis=(1, 2))))
+
+    def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
+        """Σ p_u over the units of the other fields."""
+        return weighted_slope(P, self.between(params, f, unit_field), unit_field, f)
+
+    def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
+        """(Σ_I s_f)' (Σ_C s_e)."""
+        return SumTowers(items, self.k)

@@ -1,0 +1,80 @@
+"""Initial parameters, and the memory that training them takes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from splinefm._memory import check_memory
+from splinefm._wording import setting
+from splinefm.encode.slots import SlotLayout
+from splinefm.model.family.contract import Model, Params
+
+# The most arrays of the size of the parameters that training holds at a time: initial values, trained values, two
+# moments, an average, gradients, and the parameters of this epoch and of the best one.
+COPIES = 8
+
+
+def param_shapes(model: Model, layout: SlotLayout) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a model's parameters.
+
+    Examples
+    --------
+    >>> from splinefm.encode.slots import FieldLayout
+    >>> from splinefm.model.family import FM
+    >>> param_shapes(FM(k=2), SlotLayout((FieldLayout("c", 3, (1,), (0,)),)))
+    {'bias': (1,), 'linear': (3,), 'factors': (3, 2)}
+    """
+    n_features, n_fields = layout.n_features, len(layout.fields)
+    return {
+        "bias": (1,),
+        "linear": (n_features,),
+        "factors": (n_features, model.width(n_fields)),
+        **model.field_shapes(n_fields),
+    }
+
+
+def pace_of(n_fields: int) -> float:
+    """Step size for a number of fields: 1 up to 50 fields, then (50 / n)², and 25 / n from 100 on.
+
+    All fields of a row move its score at once. See docs/decisions.md for what was measured.
+
+    Examples
+    --------
+    >>> pace_of(50), pace_of(100), pace_of(1000)
+    (1.0, 0.25, 0.025)
+    """
+    return min(1.0, max((50 / n_fields) ** 2, 25 / n_fields))
+
+
+def check_model_memory(model: Model, layout: SlotLayout) -> None:
+    """Raise if training a model would take more memory than there is."""
+    numbers = sum(math.prod(shape) for shape in param_shapes(model, layout).values())
+    check_memory(
+        COPIES * 4 * numbers,
+        f"training {model} with its {numbers:,} parameters ({layout.n_features:,} features)",
+        f"lower {setting('k')}, or use fewer categories or basis functions",
+    )
+
+
+def init_params(model: Model, layout: SlotLayout, rng: np.random.Generator, scale: float = 0.1) -> Params:
+    """Initial parameters: small vectors with mean zero, everything else neutral.
+
+    The vectors are normal with standard deviation `scale` / √k, so that products of two start small for any k, and
+    √`pace_of(n)` times that for n fields, so that the sum over all pairs of many fields starts small too.
+    """
+    check_model_memory(model, layout)
+    n_fields = len(layout.fields)
+    scale *= np.sqrt(pace_of(n_fields))
+    width = model.width(n_fields)
+    factors = rng.standard_normal((layout.n_features, width), np.float32)
+    factors *= np.float32(scale / np.sqrt(model.part_size(n_fields)))
+    for f, size in enumerate(model.vector_sizes(n_fields)):
+        factors[layout.feature_ptr[f] : layout.feature_ptr[f + 1], size:] = 0.0
+    return {
+        "bias": np.zeros(1, np.float32),
+        "linear": np.zeros(layout.n_features, np.float32),
+        "factors": factors,
+        **model.init_fields(n_fields, rng),
+    }

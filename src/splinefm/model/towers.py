@@ -1,0 +1,197 @@
+"""The interactions of context and item as one inner product: the two-tower form of each model.
+
+With s_f the sum of the unit vectors of field f, I the item's fields and C the context's, the interactions across the
+two sides are
+
+    FM              (Σ_I s_f)' (Σ_C s_e)                          length k
+    FwFM            Σ_I s_f' (Σ_C r_fe s_e)                       k · the smaller of |I| and |C|
+    LowRankFwFM     Σ_r (Σ_I U_rf s_f)' (d_r Σ_C U_re s_e)        k · the smallest of the rank, |I| and |C|
+    FmFM            Σ_I s_f' (Σ_C M_fe s_e)                       the smaller of Σ_I k_f and Σ_C k_e
+    FFM             Σ_I Σ_C s_f[e]' s_e[f]                        k · |I| · |C|
+    HigherOrderFM   Σ_a e_a(I)' (Σ_{b ≤ order - a} e_b(C))        k · the smallest of order - 1 and the units of I and C
+
+where e_a are the elementary symmetric functions of the unit vectors, coordinate by coordinate. I and C may swap roles,
+so the shorter of the two forms is used.
+
+`items` and `context` are the fields of all units on each side, ascending.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+IntArray: TypeAlias = npt.NDArray[np.int32]
+IndexArray: TypeAlias = npt.NDArray[np.intp]
+
+
+class Towers(Protocol):
+    """Both sides of a split model. Neither side is empty."""
+
+    def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
+        """Vectors of one side, shape (n, length), from its unit vectors, shape (n, units, width)."""
+
+    def item_columns(self, field: int) -> IndexArray:
+        """Coordinates of the vectors of an item's field that meet a context."""
+
+    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+        """For each field of an item, the vectors that multiply its features' coordinates in `item_columns`.
+
+        The inner product of a context's vector with an item's is the sum of these products over the features of the
+        item, times their weights. This holds if `Split.is_linear` does.
+        """
+
+
+class SumTowers:
+    """(Σ_I s_f)' (Σ_C s_e)."""
+
+    def __init__(self, items: IntArray, k: int) -> None:
+        self._n_items, self._k = len(np.unique(items)), k
+
+    def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
+        """Σ s_f."""
+        return np.asarray(P.sum(axis=1))
+
+    def item_columns(self, field: int) -> IndexArray:
+        """All of them."""
+        return np.arange(self._k)
+
+    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+        """The same for every field."""
+        return [vectors] * self._n_items
+
+
+class WeightTowers:
+    """Σ_I Σ_C r_fe s_f' s_e, with weights r_fe = Σ_r A_fr B_er; None stands for the identity."""
+
+    def __init__(
+        self, items: IntArray, context: IntArray, k: int, A: FloatArray | None = None, B: FloatArray | None = None
+    ) -> None:
+        self._items, self._context, self._k = items, context, k
+        self._A, self._B = A, B
+        self._n_parts = len(np.unique(items)) if A is None else A.shape[1]
+
+    def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
+        """Σ_f A_fr s_f for all r, or Σ_e B_er s_e."""
+        units, weights = (self._items, self._A) if is_item else (self._context, self._B)
+        S = field_sums(P, units)
+        return _flat(S if weights is None else weights.T @ S)
+
+    def item_columns(self, field: int) -> IndexArray:
+        """All of them."""
+        return np.arange(self._k)
+
+    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+        """Σ_r A_fr q_r for each field f."""
+        parts = vectors.reshape(len(vectors), self._n_parts, self._k)
+        return list((parts if self._A is None else self._A @ parts).transpose(1, 0, 2))
+
+
+class MatrixTowers:
+    """Σ_I Σ_C s_f' M_fe s_e, where `between` has the blocks M_fe."""
+
+    def __init__(
+        self,
+        items: IntArray,
+        context: IntArray,
+        item_sizes: Sequence[int],
+        context_sizes: Sequence[int],
+        between: FloatArray,
+    ) -> None:
+        self._items, self._context = items, context
+        self._item_sizes, self._context_sizes = item_sizes, context_sizes
+        self._size_of = dict(zip(np.unique(items).tolist(), item_sizes, strict=True))
+        items_shorter = sum(item_sizes) <= sum(context_sizes)
+        self._A = None if items_shorter else between
+        self._B = between.T if items_shorter else None
+
+    def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
+        """All s_f of the shorter side; those of the other side times the matrices."""
+        units, sizes, matrix = (
+            (self._items, self._item_sizes, self._A) if is_item else (self._context, self._context_sizes, self._B)
+        )
+        S = field_sums(P, units)
+        flat = np.concatenate([S[:, i, :k] for i, k in enumerate(sizes)], axis=1)
+        return flat if matrix is None else np.asarray(flat @ matrix)
+
+    def item_columns(self, field: int) -> IndexArray:
+        """Those that do not pad the field's vectors."""
+        return np.arange(self._size_of[field])
+
+    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+        """M_fe times the context's vectors, for each field f."""
+        flat = vectors if self._A is None else vectors @ self._A.T
+        return list(np.split(flat, np.cumsum(self._item_sizes)[:-1], axis=1))
+
+
+class PartTowers:
+    """Σ_I Σ_C s_f[e]' s_e[f], with parts of k coordinates."""
+
+    def __init__(self, items: IntArray, context: IntArray, k: int) -> None:
+        self._items, self._context, self._k = items, context, k
+
+    def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
+        """s_f[e] of an item, or s_e[f] of a context, for all pairs (f, e)."""
+        units, others = (self._items, self._context) if is_item else (self._context, self._items)
+        S = field_sums(P, units)
+        parts = S.reshape(*S.shape[:2], S.shape[2] // self._k, self._k)[:, :, np.unique(others)]
+        return _flat(parts if is_item else parts.transpose(0, 2, 1, 3))
+
+    def item_columns(self, field: int) -> IndexArray:
+        """The parts that are meant for the fields of a context."""
+        return (np.unique(self._context)[:, None] * self._k + np.arange(self._k)).ravel().astype(np.intp)
+
+    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+        """s_e[f] for each field f."""
+        return list(np.split(vectors, len(np.unique(self._items)), axis=1))
+
+
+class ProductTowers:
+    """Σ_a e_a(I)' (Σ_{b ≤ order - a} e_b(C))."""
+
+    def __init__(self, order: int, items: IntArray, context: IntArray, k: int) -> None:
+        self._order, self._k = order, k
+        self._n_items = len(np.unique(items))
+        self._items_shorter = len(items) <= len(context)
+        self._most = min(order - 1, len(items), len(context))
+
+    def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
+        """e_a of the side with fewer units for a = 1, 2, .., and Σ_{b ≤ order - a} e_b of the other."""
+        sums = symmetric_sums(P, self._order - 1)[1:]
+        if is_item == self._items_shorter:  # with u units, e_a is zero for a > u
+            return np.concatenate(list(sums[: self._most]), axis=1)
+        up_to = np.cumsum(sums, axis=0)
+        return np.concatenate([up_to[self._order - a - 1] for a in range(1, self._most + 1)], axis=1)
+
+    def item_columns(self, field: int) -> IndexArray:
+        """All of them."""
+        return np.arange(self._k)
+
+    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+        """The same for every field."""
+        return [vectors] * self._n_items
+
+
+def symmetric_sums(P: npt.NDArray[np.floating], order: int) -> FloatArray:
+    """e_t, the sums of products of t different units, coordinate by coordinate: shape (order + 1, n, width)."""
+    sums = np.zeros((order + 1, P.shape[0], P.shape[2]))
+    sums[0] = 1.0
+    for u in range(P.shape[1]):
+        for t in range(order, 0, -1):
+            sums[t] += P[:, u] * sums[t - 1]
+    return sums
+
+
+def field_sums(P: FloatArray, units: IntArray) -> FloatArray:
+    """s_f: the sum of the unit vectors of each field, shape (n, fields, width)."""
+    first = np.flatnonzero(np.diff(units, prepend=-1))
+    return P if len(first) == len(units) else np.asarray(np.add.reduceat(P, first, axis=1))
+
+
+def _flat(vectors: FloatArray) -> FloatArray:
+    return vectors.reshape(len(vectors), math.prod(vectors.shape[1:]))
