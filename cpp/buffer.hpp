@@ -1,5 +1,5 @@
-// Room that a loop works in: zeros that begin at a cache line, so that a vector of 16 numbers is one line instead of
-// two. Pages that nobody touches take no memory.
+// A workspace of loops: zeros that begin at a cache line, so that a vector of 16 numbers is one line instead of
+// two. Pages that are never written take no memory.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ namespace splinefm {
 template <class T> class Buffer {
 public:
     Buffer() = default;
-    explicit Buffer(std::int64_t n) : room(std::calloc(static_cast<std::size_t>(n) * sizeof(T) + LINE, 1)) {
-        if (!room) throw std::bad_alloc();
-        first = reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(room) + LINE - 1) / LINE * LINE);
+    explicit Buffer(std::int64_t n) : memory(std::calloc(static_cast<std::size_t>(n) * sizeof(T) + LINE, 1)) {
+        if (!memory) throw std::bad_alloc();
+        first = reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(memory) + LINE - 1) / LINE * LINE);
 #if defined(__linux__)
         // Fewer, larger pages, as NumPy asks for them: rows all over a large table miss fewer addresses.
-        const auto begin = (reinterpret_cast<std::uintptr_t>(room) + PAGE - 1) / PAGE * PAGE;
+        const auto begin = (reinterpret_cast<std::uintptr_t>(memory) + PAGE - 1) / PAGE * PAGE;
         const auto end =
-            (reinterpret_cast<std::uintptr_t>(room) + static_cast<std::size_t>(n) * sizeof(T)) / PAGE * PAGE;
+            (reinterpret_cast<std::uintptr_t>(memory) + static_cast<std::size_t>(n) * sizeof(T)) / PAGE * PAGE;
         if (end > begin + LARGE) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #endif
     }
-    ~Buffer() { std::free(room); }
-    Buffer(Buffer&& other) noexcept : room(std::exchange(other.room, nullptr)), first(other.first) {}
+    ~Buffer() { std::free(memory); }
+    Buffer(Buffer&& other) noexcept : memory(std::exchange(other.memory, nullptr)), first(other.first) {}
     Buffer& operator=(Buffer&& other) noexcept {
-        std::swap(room, other.room);
+        std::swap(memory, other.memory);
         std::swap(first, other.first);
         return *this;
     }
@@ -39,7 +39,7 @@ public:
 
 private:
     static constexpr std::uintptr_t LINE = 64, PAGE = 4096, LARGE = 1 << 22;
-    void* room = nullptr;
+    void* memory = nullptr;
     T* first = nullptr;
 };
 

@@ -19,7 +19,7 @@ ISAS(DECLARE)
 namespace {
 
 #if defined(__x86_64__)
-// Own code: the compiler's __builtin_cpu_supports needs a library that not every tool chain links.
+// Not __builtin_cpu_supports, which needs a library that not every tool chain links.
 struct Cpu {
     bool avx2 = false, avx512 = false;
 

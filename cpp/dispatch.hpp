@@ -1,8 +1,8 @@
 // Which instruction set the kernels use: chosen once, when the module is loaded.
 //
-// The files of kernels/ are compiled once per instruction set, each time in a namespace of its own (`SPLINEFM_ISA`),
-// and hand over one table of functions. Whatever such a file compiles must be in that namespace: an inline function
-// that two sets share is kept once by the linker, and might be the one with instructions that the processor lacks.
+// The files of kernels/ are compiled once per instruction set, each time in another namespace (`SPLINEFM_ISA`),
+// and export one table of functions. Everything in such a file must be in that namespace: of an inline function that
+// two sets share, the linker keeps one copy, which might have instructions that the processor lacks.
 #pragma once
 
 #include <string>

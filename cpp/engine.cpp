@@ -42,7 +42,8 @@ const char* const WRONG_START = "start has features outside of the field of thei
 
 }  // namespace
 
-OwnShape::OwnShape(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers feature_ptr)
+ShapeData::ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr,
+                     Numbers feature_ptr)
     : weight_ptr(std::move(weight_ptr)), window_unit(std::move(window_unit)), unit_field(std::move(unit_field)),
       window_ptr(std::move(window_ptr)), feature_ptr(std::move(feature_ptr)) {
     unit_ptr = check_windows(this->weight_ptr, this->window_unit, this->unit_field);
@@ -64,7 +65,7 @@ OwnShape::OwnShape(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, 
     }
 }
 
-Shape OwnShape::view(Model model, std::int64_t k, std::int64_t order, std::int64_t tile) const {
+Shape ShapeData::view(Model model, std::int64_t k, std::int64_t order, std::int64_t tile) const {
     Shape shape{};
     shape.weight_ptr = weight_ptr.data();
     shape.window_unit = window_unit.data();
@@ -85,18 +86,18 @@ Shape OwnShape::view(Model model, std::int64_t k, std::int64_t order, std::int64
     return shape;
 }
 
-std::int64_t OwnShape::near_rows() const {
+std::int64_t ShapeData::summed_features() const {
     std::int64_t most = 0;
     for (std::int64_t f = 0; f < n_fields(); ++f) {
         const std::int64_t rows = feature_ptr[f + 1] - feature_ptr[f];
         for (std::int32_t w = window_ptr[f]; w < window_ptr[f + 1]; ++w) {
-            if (rows <= NEAR && weight_ptr[w + 1] - weight_ptr[w] == 4) most = std::max(most, rows);
+            if (rows <= MAX_SUMMED && weight_ptr[w + 1] - weight_ptr[w] == 4) most = std::max(most, rows);
         }
     }
     return most;
 }
 
-std::int64_t room_of(Model model, const Shape& shape) {
+std::int64_t stride_of(Model model, const Shape& shape) {
     switch (model) {
     case Model::fm: return shape.k;
     case Model::ffm: return 0;
@@ -122,7 +123,7 @@ std::int64_t copied_matrices(Model model, const Shape& shape) {
     return model == Model::fmfm ? up_to(shape.n_units * shape.k, 16) * shape.n_units * shape.k : 0;
 }
 
-OwnScratch::OwnScratch(Model model, const OwnShape& layout, const Shape& shape) {
+ScratchData::ScratchData(Model model, const ShapeData& layout, const Shape& shape) {
     if (model == Model::ffm) {
         P = Buffer<float>(shape.n_fields * shape.width);
         Z = Buffer<float>(0);
@@ -133,17 +134,17 @@ OwnScratch::OwnScratch(Model model, const OwnShape& layout, const Shape& shape) 
         Z = Buffer<float>(std::max(n, (shape.order + 1) * 32));
         A = Buffer<float>(model == Model::higher ? shape.tile * (shape.n_units + 1) * (shape.order + 1) * shape.k : 0);
     }
-    const std::int64_t rows = layout.near_rows();
+    const std::int64_t rows = layout.summed_features();
     vectors = Buffer<float>(rows * shape.k);
     linear = Buffer<float>(rows);
     weight = Buffer<float>(rows);
 }
 
-Scratch OwnScratch::view() const {
+Scratch ScratchData::view() const {
     return {P.data(), Z.data(), A.data(), {vectors.data(), linear.data(), weight.data()}};
 }
 
-void Groups::check(const OwnShape& layout) const {
+void Groups::check(const ShapeData& layout) const {
     const std::size_t n = begin.size();
     need(end.size() == n && l2.size() == n && l2_linear.size() == n && smoothness.size() == n && order.size() == n &&
              signs.size() == 4 * n && periodic.size() == n,
@@ -168,8 +169,9 @@ Penalty Groups::view() const {
             smoothness.data(), order.data(), signs.data(), periodic.data()};
 }
 
-Engine::Engine(std::shared_ptr<const OwnShape> own_layout, const Settings& own_settings, const Parameters& parameters)
-    : layout(std::move(own_layout)), settings(own_settings), team(own_settings.threads), alone(1) {
+Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& given_settings,
+               const Parameters& parameters)
+    : layout(std::move(given_layout)), settings(given_settings), team(given_settings.threads), alone(1) {
     const Settings& s = settings;
     need(s.k == 4 || (s.k >= 8 && s.k % 8 == 0), "k must be 4 or a multiple of 8");
     need(s.tile >= 4 && s.tile % 4 == 0 && s.shard >= 16 && s.shard % 16 == 0 && s.block >= s.shard &&
@@ -198,13 +200,13 @@ Engine::Engine(std::shared_ptr<const OwnShape> own_layout, const Settings& own_s
     start = Buffer<std::int32_t>(shape.n_windows * n_rows);
     weight = Buffer<float>(shape.n_weights * n_rows);
     memory.columns = {start.data(), weight.data(), &wrong};
-    const std::int64_t room = room_of(s.model, shape), n_between = between_of(s.model, shape);
+    const std::int64_t stride = stride_of(s.model, shape), n_between = between_of(s.model, shape);
     const std::int64_t n_shards = s.block / s.shard;
-    D = Buffer<float>(s.block * room);
+    D = Buffer<float>(s.block * stride);
     slopes = Buffer<float>(s.batch_size);
     row_losses = Buffer<double>(s.batch_size);
     shards = Buffer<float>(n_shards * n_between);
-    memory.work = {D.data(),  slopes.data(), row_losses.data(), shards.data(), room,
+    memory.work = {D.data(),  slopes.data(), row_losses.data(), shards.data(), stride,
                    n_between, n_shards,      s.shard,           s.block};
     for (int thread = 0; thread < s.threads; ++thread) scratch.emplace_back(s.model, *layout, shape);
     taken = std::vector<std::atomic<bool>>(scratch.size());
@@ -223,46 +225,46 @@ Engine::Engine(std::shared_ptr<const OwnShape> own_layout, const Settings& own_s
     set_penalty(std::move(none));
 }
 
-void Engine::set_penalty(Groups own) {
-    own.check(*layout);
-    const std::lock_guard turn(busy);
-    groups = std::move(own);
+void Engine::set_penalty(Groups given) {
+    given.check(*layout);
+    const std::lock_guard lock(busy);
+    groups = std::move(given);
     memory.penalty = groups.view();
-    make_touch();
+    make_active();
 }
 
-// Room for the rows that a batch can touch: all of a small field, a part of a large one.
-void Engine::make_touch() {
+// Allocate buffers for the active features of a batch: all of a small field, a part of a large one.
+void Engine::make_active() {
     const Shape& shape = memory.shape;
     const bool is_ffm = settings.model == Model::ffm;
-    const std::int64_t shares = is_ffm ? memory.work.n_shards : 1;  // each shard has places of its own
-    std::vector<std::int64_t> places{0};
+    const std::int64_t shares = is_ffm ? memory.work.n_shards : 1;  // each shard has its own positions
+    std::vector<std::int64_t> positions{0};
     for (std::int64_t f = 0; f < shape.n_fields; ++f) {
-        const std::int64_t n_rows = shape.feature_ptr[f + 1] - shape.feature_ptr[f];
-        std::int64_t room = std::min(n_rows * shares, settings.batch_size * layout->weights_of(f));
+        const std::int64_t n_features = shape.feature_ptr[f + 1] - shape.feature_ptr[f];
+        std::int64_t capacity = std::min(n_features * shares, settings.batch_size * layout->weights_of(f));
         const auto first = groups.smoothness.begin() + groups.group_ptr[f];
         const auto last = groups.smoothness.begin() + groups.group_ptr[f + 1];
         if (std::any_of(first, last, [](float strength) { return strength > 0.0f; })) {
-            room = is_ffm ? n_rows + room : std::max(n_rows, room);
+            capacity = is_ffm ? n_features + capacity : std::max(n_features, capacity);
         }
-        places.push_back(places.back() + room);
+        positions.push_back(positions.back() + capacity);
     }
-    if (places == ptr) return;
-    need(places.back() <= std::numeric_limits<std::int32_t>::max(),
-         "a batch can touch too many features: it is too large");
-    ptr = std::move(places);
+    if (positions == ptr) return;
+    need(positions.back() <= std::numeric_limits<std::int32_t>::max(),
+         "a batch can have too many active features: it is too large");
+    ptr = std::move(positions);
     const std::int64_t n = ptr.back();
-    slot = Buffer<std::int32_t>(layout->n_rows());
-    std::fill_n(slot.data(), layout->n_rows(), -1);
-    rows = Buffer<std::int32_t>(n);
+    index_of = Buffer<std::int32_t>(layout->n_features());
+    std::fill_n(index_of.data(), layout->n_features(), -1);
+    features = Buffer<std::int32_t>(n);
     gradient = Buffer<float>(n * shape.width);
     linear = Buffer<float>(n);
-    own = Buffer<float>(n);
+    self_weight = Buffer<float>(n);
     before = Buffer<std::int32_t>(is_ffm ? n : 0);
-    place = Buffer<std::int32_t>(is_ffm ? shape.n_weights * up_to(settings.block, 16) : 0);
-    n_places = Buffer<std::int64_t>(16 * shape.n_fields);
-    memory.touch = {slot.data(),  rows.data(),   gradient.data(), linear.data(),  own.data(),
-                    place.data(), before.data(), ptr.data(),      n_places.data()};
+    position = Buffer<std::int32_t>(is_ffm ? shape.n_weights * up_to(settings.block, 16) : 0);
+    n_active = Buffer<std::int64_t>(16 * shape.n_fields);
+    memory.active = {index_of.data(), features.data(), gradient.data(), linear.data(),  self_weight.data(),
+                     position.data(), before.data(),   ptr.data(),      n_active.data()};
 }
 
 Step Engine::next_step(double learning_rate) {
@@ -305,7 +307,7 @@ void Engine::check_starts(const Data& data, std::int64_t n) {
 void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, const double* learning_rates,
                    double* losses) {
     need(batch_size >= 1 && batch_size <= settings.batch_size, "a batch has from 1 to `batch_size` rows");
-    const std::lock_guard turn(busy);
+    const std::lock_guard lock(busy);
     std::vector<double> totals;
     for (std::int64_t begin = 0; begin < n; begin += batch_size) {
         double total = 0.0;
@@ -326,14 +328,14 @@ void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, co
         if (totals[batch] == 0.0) continue;
         const auto begin = static_cast<std::int64_t>(batch) * batch_size, end = std::min(begin + batch_size, n);
         const Step step = next_step(learning_rates[batch]);
-        losses[batch] = settings.model == Model::ffm ? by_places(data, begin, end, totals[batch], step)
+        losses[batch] = settings.model == Model::ffm ? by_positions(data, begin, end, totals[batch], step)
                                                      : by_rows(data, begin, end, totals[batch], step);
         need(wrong == 0, WRONG_START);
     }
 }
 
 double Engine::by_rows(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step) {
-    const auto& own = *splinefm::kernels().engine;
+    const auto& shared = *splinefm::kernels().engine;
     const std::int64_t n_fields = memory.shape.n_fields;
     const bool has_between = kernels.between != nullptr;
     double loss = 0.0;
@@ -346,26 +348,26 @@ double Engine::by_rows(const Data& data, std::int64_t begin, std::int64_t end, d
             if (field < n_fields) {
                 kernels.field(memory, block, field, scratch);
             } else {
-                loss = own.finish(memory, end - begin, total_weight, step);
+                loss = shared.finish(memory, end - begin, total_weight, step);
             }
         });
     }
     if (has_between) {
         const std::int64_t n = std::min(settings.block, end - begin);
         const std::int64_t n_shards = (n + settings.shard - 1) / settings.shard;
-        now->run(SUMS, [&](int part) noexcept { own.sum_shards(memory, n_shards, part); });
+        now->run(SUMS, [&](int part) noexcept { shared.sum_shards(memory, n_shards, part); });
         now->run(static_cast<int>(n_fields), [&](int field) noexcept { kernels.between(memory, step, field); });
     }
     return loss;
 }
 
-double Engine::by_places(const Data& data, std::int64_t begin, std::int64_t end, double total_weight,
-                         const Step& step) {
+double Engine::by_positions(const Data& data, std::int64_t begin, std::int64_t end, double total_weight,
+                            const Step& step) {
     const std::int64_t n = end - begin, n_fields = memory.shape.n_fields;
     const Block block{data, begin, 0, n, true, total_weight, step};
     const auto n_shards = static_cast<int>((n + settings.shard - 1) / settings.shard);
-    now->run(n_shards, [&](int part) noexcept { kernels.turn_shard(memory, block, part); });
-    now->run(static_cast<int>(n_fields), [&](int field) noexcept { kernels.give_places(memory, block, field); });
+    now->run(n_shards, [&](int part) noexcept { kernels.transpose_shard(memory, block, part); });
+    now->run(static_cast<int>(n_fields), [&](int field) noexcept { kernels.assign_positions(memory, block, field); });
     with_scratch(n_shards, [&](int part, const Scratch& scratch) { kernels.shard(memory, block, part, scratch); });
     double loss = 0.0;
     with_scratch(n_fields + 1, [&](int field, const Scratch& scratch) {
@@ -378,35 +380,35 @@ double Engine::by_places(const Data& data, std::int64_t begin, std::int64_t end,
     return loss;
 }
 
-void score(const OwnShape& layout, Model model, std::int64_t k, std::int64_t order, std::int64_t tile,
+void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t order, std::int64_t tile,
            const Weights& weights, const Data& data, std::int64_t n, int threads, float* scores) {
     need(k == 4 || (k >= 8 && k % 8 == 0), "k must be 4 or a multiple of 8");
     need(tile >= 4 && tile % 4 == 0, "a tile must be a multiple of 4 rows");
     need(model != Model::higher || order >= 2, "order must be at least 2");
     if (n == 0) return;
-    tile = std::min(tile, up_to(n, 4));  // little room for a single row
+    tile = std::min(tile, up_to(n, 4));  // a small workspace for a single row
     const ModelKernels kernels = splinefm::kernels().engine->choose(model, k);
     const Shape shape = layout.view(model, k, order, tile);
     const auto parts =
         static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / ROWS_PER_THREAD)));
-    struct Room {
-        OwnScratch scratch;
+    struct Workspace {
+        ScratchData scratch;
         Buffer<float> D, weight;
         Buffer<std::int32_t> start;
     };
-    std::vector<Room> rooms;
+    std::vector<Workspace> workspaces;
     const std::int64_t n_rows = up_to(tile + 1, 16);
     for (int part = 0; part < parts; ++part) {
-        rooms.push_back({OwnScratch(model, layout, shape), Buffer<float>(tile * room_of(model, shape)),
-                         Buffer<float>(shape.n_weights * n_rows), Buffer<std::int32_t>(shape.n_windows * n_rows)});
+        workspaces.push_back({ScratchData(model, layout, shape), Buffer<float>(tile * stride_of(model, shape)),
+                              Buffer<float>(shape.n_weights * n_rows), Buffer<std::int32_t>(shape.n_windows * n_rows)});
     }
     std::int32_t wrong = 0;
     Team team(parts);
     team.run(parts, [&](int part) noexcept {
-        const Room& room = rooms[static_cast<std::size_t>(part)];
-        const Columns columns{room.start.data(), room.weight.data(), &wrong};
+        const Workspace& workspace = workspaces[static_cast<std::size_t>(part)];
+        const Columns columns{workspace.start.data(), workspace.weight.data(), &wrong};
         const std::int64_t first = n * part / parts, last = n * (part + 1) / parts;
-        const Scoring scoring{shape, weights, data, columns, room.scratch.view(), scores, room.D.data()};
+        const Scoring scoring{shape, weights, data, columns, workspace.scratch.view(), scores, workspace.D.data()};
         kernels.score(scoring, first, last - first);
     });
     need(wrong == 0, WRONG_START);

@@ -1,12 +1,12 @@
 // Training: steps of an optimizer on batches of encoded rows; and scores.
 //
-// A batch goes through two phases, each cut into parts that threads take one by one:
+// A batch goes through two phases, each divided into parts that threads take one by one:
 // 1. by rows, a tile at a time: the unit vectors P, score, loss and its slope, and the derivatives D of the score;
-// 2. by fields: slope · D is added to the gradients of the features of a field, and touched rows are updated.
-// An FFM has no D: it adds up its gradients in the first phase, before which each has got a place: see kernels/ffm.hpp.
+// 2. by fields: slope · D is added to the gradients of a field's features, and the active ones are updated.
+// An FFM has no D: it sums its gradients in the first phase, after assigning a position to each: see kernels/ffm.hpp.
 //
-// Rows of a field belong to no other field, so that phase 2 needs no locks, and every sum has one order: the result
-// does not depend on the number of threads.
+// A feature belongs to one field, so phase 2 needs no locks, and every sum has one order: the result does not depend on
+// the number of threads.
 #pragma once
 
 #include <atomic>
@@ -20,40 +20,40 @@
 
 namespace splinefm {
 
-// A layout, checked: what kernels read by it is inside the arrays. Throws std::invalid_argument.
-class OwnShape {
+// A layout, checked so that kernels stay inside the arrays. Throws std::invalid_argument.
+class ShapeData {
 public:
     using Numbers = std::vector<std::int32_t>;
-    OwnShape(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers feature_ptr);
+    ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers feature_ptr);
 
     // With vectors of k numbers, k times the number of fields in an FFM.
     Shape view(Model model, std::int64_t k, std::int64_t order, std::int64_t tile) const;
-    std::int64_t n_rows() const { return feature_ptr.back(); }
+    std::int64_t n_features() const { return feature_ptr.back(); }
     std::int64_t n_fields() const { return static_cast<std::int64_t>(feature_ptr.size()) - 1; }
     std::int64_t n_units() const { return static_cast<std::int64_t>(unit_field.size()); }
     std::int64_t n_windows() const { return static_cast<std::int64_t>(window_unit.size()); }
     std::int64_t n_weights() const { return weight_ptr.back(); }
-    // Weights of a row of data in field f.
+    // Weights of a row in field f.
     std::int64_t weights_of(std::int64_t f) const { return weight_ptr[window_ptr[f + 1]] - weight_ptr[window_ptr[f]]; }
-    // Most features of a field with splines that is summed near by.
-    std::int64_t near_rows() const;
+    // The largest number of features of a field with splines that is summed in `Sums`.
+    std::int64_t summed_features() const;
 
 private:
     Numbers weight_ptr, window_unit, unit_field, unit_ptr, window_ptr, feature_ptr, lowest, highest;
 };
 
-// Numbers in D for a row, and in the gradients between fields.
-std::int64_t room_of(Model model, const Shape& shape);
+// Size of D for a row, and of the gradients between fields.
+std::int64_t stride_of(Model model, const Shape& shape);
 std::int64_t between_of(Model model, const Shape& shape);
 
 // Numbers of the copies R and M of the parameters between fields.
 std::int64_t copied_weights(Model model, const Shape& shape);
 std::int64_t copied_matrices(Model model, const Shape& shape);
 
-// Room of one thread.
-class OwnScratch {
+// The workspace of one thread.
+class ScratchData {
 public:
-    OwnScratch(Model model, const OwnShape& layout, const Shape& shape);
+    ScratchData(Model model, const ShapeData& layout, const Shape& shape);
     Scratch view() const;
 
 private:
@@ -68,18 +68,18 @@ struct Groups {
     std::vector<float> signs;
     std::vector<std::int64_t> periodic;
 
-    void check(const OwnShape& layout) const;  // throws std::invalid_argument
+    void check(const ShapeData& layout) const;  // throws std::invalid_argument
     Penalty view() const;
 };
 
-// Everything that an engine is made of; the parameters and the optimizer's memory of them belong to the caller.
+// The settings of an engine. Parameters and optimizer state belong to the caller.
 struct Settings {
     Model model;
     Loss loss;
     std::int64_t k, order;
     bool adam;
     double beta1, beta2, eps, weight_decay, ema;
-    std::int64_t tile, shard, block, batch_size;  // how rows are cut: the result depends on it, in its last digits
+    std::int64_t tile, shard, block, batch_size;  // how rows are divided, which affects rounding
     int threads;
     std::int64_t number;  // of steps so far
 };
@@ -93,46 +93,46 @@ struct Parameters {
 
 class Engine {
 public:
-    Engine(std::shared_ptr<const OwnShape> layout, const Settings& settings, const Parameters& parameters);
+    Engine(std::shared_ptr<const ShapeData> layout, const Settings& settings, const Parameters& parameters);
 
     // A step on every batch of `batch_size` of n rows, with a learning rate for each; a batch without weight has loss 0
-    // and makes no step. Throws std::invalid_argument before anything has changed.
+    // and takes no step. Throws std::invalid_argument before anything has changed.
     void steps(const Data& data, std::int64_t n, std::int64_t batch_size, const double* learning_rates, double* losses);
 
     void set_penalty(Groups groups);
     std::int64_t number() const { return settings.number; }
-    const OwnShape& shape() const { return *layout; }
+    const ShapeData& shape() const { return *layout; }
     std::int64_t batch_size() const { return settings.batch_size; }
 
 private:
-    void make_touch();
+    void make_active();
     void check_starts(const Data& data, std::int64_t n);
     double by_rows(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step);
-    double by_places(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step);
+    double by_positions(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step);
     Step next_step(double learning_rate);
     template <class Part> void with_scratch(std::int64_t parts, Part part);
 
-    std::shared_ptr<const OwnShape> layout;
+    std::shared_ptr<const ShapeData> layout;
     Settings settings;
     ModelKernels kernels;
     Groups groups;
     Memory memory{};
     Team team, alone;
     Team* now = nullptr;  // of the two
-    std::mutex busy;      // two callers take turns
+    std::mutex busy;      // held during a call
 
-    std::vector<OwnScratch> scratch;
+    std::vector<ScratchData> scratch;
     std::vector<std::atomic<bool>> taken;  // which scratch is in use
-    Buffer<float> D, slopes, shards, gradient, linear, own, between_gradient, scales_gradient, weight;
+    Buffer<float> D, slopes, shards, gradient, linear, self_weight, between_gradient, scales_gradient, weight;
     Buffer<double> row_losses;
-    Buffer<std::int32_t> start, slot, rows, place, before;
-    Buffer<std::int64_t> n_places;
+    Buffer<std::int32_t> start, index_of, features, position, before;
+    Buffer<std::int64_t> n_active;
     std::vector<std::int64_t> ptr;
     std::int32_t wrong = 0;
 };
 
 // Scores of n rows with any parameters; throws std::invalid_argument.
-void score(const OwnShape& layout, Model model, std::int64_t k, std::int64_t order, std::int64_t tile,
+void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t order, std::int64_t tile,
            const Weights& weights, const Data& data, std::int64_t n, int threads, float* scores);
 
 }  // namespace splinefm

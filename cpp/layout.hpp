@@ -2,7 +2,7 @@
 //
 // Window w of row i owns features start[i, w] + j with weights weight[i, weight_ptr[w] + j]. All windows of a unit
 // are summed into one vector p_u, and the field of a unit says which parameters between fields apply. Views of arrays
-// that someone else owns; copy them by value into loops, a reference is read again and again.
+// that the caller owns; copy them by value, because the compiler would reload references in loops.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // A team of threads that share the parts of a job.
 //
 // Threads take the next part from one atomic that holds (job, parts left). So a thread takes nothing from a job that is
-// over, the caller does whatever the others do not come to do, and nobody waits for a thread that is late. Who does a
-// part must not matter to the result: the number of parts depends on the data, never on the number of threads.
+// over, the caller does the parts that no other thread takes, and nobody waits for a late thread. The result must not
+// depend on which thread does a part: the number of parts depends on the data, never on the number of threads.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ public:
     int threads() const { return n_threads; }
 
     // part(i) for i = 0 .. parts - 1, each once; returns when all are done. Denormal numbers are flushed to zero
-    // inside. Parts throw nothing and start no other job. Two callers of one team take turns.
+    // inside. Parts throw nothing and start no other job. Calls from several threads run one after another.
     template <class Part> void run(int parts, Part&& part) {
         using Body = std::remove_reference_t<Part>;
         static_assert(std::is_nothrow_invocable_v<Body&, int>, "a part must be noexcept: nobody would catch it");

@@ -1,4 +1,4 @@
-// What must hold of the windows, units and fields of a layout before loops read by it; see layout.hpp.
+// Checks of the windows, units and fields of a layout before loops use them; see layout.hpp.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace splinefm {
 
-// Whether offsets begin at 0 and do not fall.
+// Whether offsets begin at 0 and do not decrease.
 bool ascending(std::span<const std::int32_t> offsets);
 
-// Where each number begins among those that count 0, 0, .., 1, .. by ones, and the end.
+// First index of each value in 0, 0, .., 1, .., and the end.
 std::vector<std::int32_t> beginnings(std::span<const std::int32_t> numbers);
 
 // Throws std::invalid_argument unless windows belong to units and units to fields, in order and without gaps, and every

@@ -1,7 +1,7 @@
-// Arrays at the border: what a function may ask of NumPy's arrays, checked once, before a loop sees a pointer.
+// NumPy arrays at the border, checked once, before a loop sees a pointer.
 //
 // nanobind refuses another dtype, number of dimensions, device or stride (arguments are `noconvert`, nothing is copied)
-// with a TypeError. What it does not look at is checked here: alignment. What depends on the function (lengths, ranges
+// with a TypeError. This file checks alignment, which nanobind does not. What depends on the function (lengths, ranges
 // of indices) is checked in its binding; messages name the argument.
 #pragma once
 
@@ -27,7 +27,7 @@ template <class T> using Out2 = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::de
 // Arrays that are returned.
 template <class T> using Array = nb::ndarray<nb::numpy, T, nb::ndim<1>, nb::c_contig>;
 
-// The numbers of an array, at a whole multiple of their size in memory.
+// The numbers of an array, aligned to their size.
 template <class Source> auto* numbers(const Source& array, const char* name) {
     auto* data = array.data();
     if (array.size() && reinterpret_cast<std::uintptr_t>(data) % sizeof(*data))
@@ -35,8 +35,8 @@ template <class Source> auto* numbers(const Source& array, const char* name) {
     return data;
 }
 
-// A new array of n numbers, and where they are; not set to anything.
-template <class T> std::pair<T*, Array<T>> room(std::size_t n) {
+// A new array of n numbers and a pointer to them; not initialized.
+template <class T> std::pair<T*, Array<T>> new_array(std::size_t n) {
     T* const made = new T[n];
     const nb::capsule owner(made, [](void* p) noexcept { delete[] static_cast<T*>(p); });
     return {made, Array<T>(made, {n}, owner)};

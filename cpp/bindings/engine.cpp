@@ -37,15 +37,14 @@ Loss loss_of(const std::string& name) {
     return chosen<Loss>(std::array{"logistic", "squared", "poisson"}, name, "loss");
 }
 
-// Some parameters and the optimizer's memory of them: arrays that stay where they are, and alive.
+// Some parameters and their optimizer state: arrays that the engine keeps alive.
 struct Parameter {
     Out<float> values, m, v, average;
 
     void check(const char* name, std::int64_t n, bool adam, bool averaged) const {
         const auto size = [](const Out<float>& array) { return static_cast<std::int64_t>(array.size()); };
         need(size(values) == n && size(v) == n && (!adam || size(m) == n) && (!averaged || size(average) == n),
-             std::string(name) + " must have " + std::to_string(n) +
-                 " numbers, and so must the optimizer's memory of it");
+             std::string(name) + " must have " + std::to_string(n) + " numbers, and so must the optimizer state of it");
     }
     State state(std::int64_t* last = nullptr) const {
         return {numbers(m, "m"), numbers(v, "v"), numbers(average, "average"), last};
@@ -60,15 +59,15 @@ struct KeptEngine {
     std::unique_ptr<Engine> engine;
 };
 
-std::shared_ptr<OwnShape> make_shape(In<std::int32_t> weight_ptr, In<std::int32_t> window_unit,
-                                     In<std::int32_t> unit_field, In<std::int32_t> window_ptr,
-                                     In<std::int32_t> feature_ptr) {
-    return std::make_shared<OwnShape>(copy_of(weight_ptr, "weight_ptr"), copy_of(window_unit, "window_unit"),
-                                      copy_of(unit_field, "unit_field"), copy_of(window_ptr, "window_ptr"),
-                                      copy_of(feature_ptr, "feature_ptr"));
+std::shared_ptr<ShapeData> make_shape(In<std::int32_t> weight_ptr, In<std::int32_t> window_unit,
+                                      In<std::int32_t> unit_field, In<std::int32_t> window_ptr,
+                                      In<std::int32_t> feature_ptr) {
+    return std::make_shared<ShapeData>(copy_of(weight_ptr, "weight_ptr"), copy_of(window_unit, "window_unit"),
+                                       copy_of(unit_field, "unit_field"), copy_of(window_ptr, "window_ptr"),
+                                       copy_of(feature_ptr, "feature_ptr"));
 }
 
-void make_engine(KeptEngine* self, std::shared_ptr<OwnShape> shape, const std::string& model, std::int64_t k,
+void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::string& model, std::int64_t k,
                  std::int64_t order, const std::string& loss, const std::string& optimizer, double beta1, double beta2,
                  double eps, double weight_decay, double ema, std::int64_t tile, std::int64_t shard, std::int64_t block,
                  std::int64_t batch_size, int threads, std::int64_t number, Parameter bias, Parameter linear,
@@ -80,17 +79,18 @@ void make_engine(KeptEngine* self, std::shared_ptr<OwnShape> shape, const std::s
     need(k >= 1 && threads >= 1, "k and threads must be at least 1");
     const Shape view = shape->view(settings.model, k, order, tile);
     const bool averaged = ema > 0.0;
-    const std::int64_t n_rows = shape->n_rows(), n_fields = shape->n_fields();
+    const std::int64_t n_features = shape->n_features(), n_fields = shape->n_fields();
     bias.check("bias", 1, adam, false);
-    linear.check("linear", n_rows, adam, averaged);
-    factors.check("factors", n_rows * view.width, adam, averaged);
-    need(!averaged || static_cast<std::int64_t>(last.size()) == n_rows, "last must have a number for every feature");
+    linear.check("linear", n_features, adam, averaged);
+    factors.check("factors", n_features * view.width, adam, averaged);
+    need(!averaged || static_cast<std::int64_t>(last.size()) == n_features,
+         "last must have a number for every feature");
     need(static_cast<std::int64_t>(R.size()) >= copied_weights(settings.model, view) &&
              static_cast<std::int64_t>(M.size()) >= copied_matrices(settings.model, view),
          "R or M is too short");
     const bool is_matrix = settings.model == Model::fmfm, is_low = settings.model == Model::low_rank;
     need(between.has_value() == (is_matrix || is_low || settings.model == Model::fwfm) && scales.has_value() == is_low,
-         "parameters between fields do not fit to the model");
+         "parameters between fields do not fit the model");
     Parameters parameters{};
     parameters.targets = {numbers(factors.values, "factors"), numbers(linear.values, "linear"),
                           numbers(bias.values, "bias"), numbers(R, "R"), numbers(M, "M")};
@@ -124,7 +124,7 @@ Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight
                     In<double> sample_weight, In<std::int64_t> rows, In<double> learning_rates,
                     std::int64_t batch_size) {
     Engine& engine = *self.engine;
-    const OwnShape& shape = engine.shape();
+    const ShapeData& shape = engine.shape();
     const std::size_t n = start.shape(0);
     need(static_cast<std::int64_t>(start.shape(1)) == shape.n_windows() && weight.shape(0) == n &&
              static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
@@ -167,7 +167,7 @@ void set_penalty(KeptEngine& self, In<std::int64_t> group_ptr, In<std::int64_t> 
     self.engine->set_penalty(std::move(groups));
 }
 
-Array<float> scores(const OwnShape& shape, const std::string& model, std::int64_t k, std::int64_t order,
+Array<float> scores(const ShapeData& shape, const std::string& model, std::int64_t k, std::int64_t order,
                     std::int64_t tile, In<float> bias, In<float> linear, In<float> factors, In<float> R, In<float> M,
                     In2<std::int32_t> start, In2<float> weight, int threads) {
     const Model kind = model_of(model);
@@ -178,8 +178,8 @@ Array<float> scores(const OwnShape& shape, const std::string& model, std::int64_
              static_cast<std::int64_t>(weight.shape(0)) == n &&
              static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
          "start and weight do not have the shape of the layout");
-    need(bias.size() == 1 && static_cast<std::int64_t>(linear.size()) == shape.n_rows() &&
-             static_cast<std::int64_t>(factors.size()) == shape.n_rows() * view.width &&
+    need(bias.size() == 1 && static_cast<std::int64_t>(linear.size()) == shape.n_features() &&
+             static_cast<std::int64_t>(factors.size()) == shape.n_features() * view.width &&
              static_cast<std::int64_t>(R.size()) >= copied_weights(kind, view) &&
              static_cast<std::int64_t>(M.size()) >= copied_matrices(kind, view),
          "the parameters do not have the sizes of the model and the layout");
@@ -197,10 +197,10 @@ Array<float> scores(const OwnShape& shape, const std::string& model, std::int64_
 }  // namespace
 
 void bind_engine(nb::module_& module) {
-    nb::class_<OwnShape>(module, "Shape", "A layout as the loops read it; see splinefm.encode.slots.Layout.")
+    nb::class_<ShapeData>(module, "Shape", "A layout as the loops read it; see splinefm.encode.slots.SlotLayout.")
         .def(nb::new_(&make_shape), nb::arg("weight_ptr").noconvert(), nb::arg("window_unit").noconvert(),
              nb::arg("unit_field").noconvert(), nb::arg("window_ptr").noconvert(), nb::arg("feature_ptr").noconvert());
-    nb::class_<Parameter>(module, "Parameter", "Some parameters and the optimizer's memory of them; nothing is copied.")
+    nb::class_<Parameter>(module, "Parameter", "Some parameters and their optimizer state; nothing is copied.")
         .def(nb::init<Out<float>, Out<float>, Out<float>, Out<float>>(), nb::arg("values").noconvert(),
              nb::arg("m").noconvert(), nb::arg("v").noconvert(), nb::arg("average").noconvert());
     nb::class_<KeptEngine>(module, "Engine", "Steps of an optimizer; see splinefm.model.cpu.CpuEngine.")
@@ -219,7 +219,7 @@ void bind_engine(nb::module_& module) {
              nb::arg("smoothness").noconvert(), nb::arg("order").noconvert(), nb::arg("signs").noconvert(),
              nb::arg("periodic").noconvert(), "Penalties on groups of features, which lie end to end.")
         .def_prop_ro("number", [](const KeptEngine& self) { return self.engine->number(); }, "Steps so far.");
-    module.attr("NEAR") = NEAR;
+    module.attr("MAX_SUMMED") = MAX_SUMMED;
     module.def("score", &scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("order"), nb::arg("tile"),
                nb::arg("bias").noconvert(), nb::arg("linear").noconvert(), nb::arg("factors").noconvert(),
                nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("start").noconvert(),

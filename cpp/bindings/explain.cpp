@@ -87,8 +87,9 @@ void bind_explain(nb::module_& module) {
              nb::arg("window_unit").noconvert(), nb::arg("unit_field").noconvert(), nb::arg("factors").noconvert(),
              nb::arg("linear").noconvert(), nb::arg("between").noconvert(), nb::arg("center").noconvert(),
              nb::arg("slope").noconvert(), nb::arg("threads"))
-        .def("own", &fill_rows<&Terms::own, false>, nb::arg("start").noconvert(), nb::arg("weight").noconvert(),
-             nb::arg("offset").noconvert(), nb::arg("out").noconvert(), "out = what fields add on their own - offset.")
+        .def("inner", &fill_rows<&Terms::inner, false>, nb::arg("start").noconvert(), nb::arg("weight").noconvert(),
+             nb::arg("offset").noconvert(), nb::arg("out").noconvert(),
+             "out = linear parts and products inside fields - offset.")
         .def("terms", &fill_rows<&Terms::terms, false>, nb::arg("start").noconvert(), nb::arg("weight").noconvert(),
              nb::arg("offset").noconvert(), nb::arg("out").noconvert(),
              "out = all that fields add, half of every product of two for each - offset.")

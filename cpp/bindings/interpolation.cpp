@@ -12,7 +12,7 @@ std::vector<double> copy(const In<double>& array, const char* name) {
 
 Array<double> evaluate(const Interpolation& self, const In<double>& x) {
     const double* const points = numbers(x, "x");
-    auto [out, array] = room<double>(x.size());
+    auto [out, array] = new_array<double>(x.size());
     const nb::gil_scoped_release released;
     self.evaluate(points, static_cast<std::int64_t>(x.size()), out);
     return array;

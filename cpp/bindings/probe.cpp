@@ -1,4 +1,4 @@
-// What the tests ask of the parts that no class shows: short vectors, the team of threads, denormal numbers.
+// Functions for tests of internal parts: short vectors, the team of threads, denormal numbers.
 #include <nanobind/stl/vector.h>
 
 #include "bindings/arrays.hpp"
@@ -16,7 +16,7 @@ Array<float> probe_vec(In<float> a, In<float> b) {
     return give(std::move(out));
 }
 
-// A team whose parts add their numbers to sums of their own: i for part i and job.
+// A team whose parts add their numbers to separate sums: i for part i and job.
 class ProbeTeam {
 public:
     ProbeTeam(int threads, int parts)

@@ -53,7 +53,7 @@ void add_number(EncoderOwner& self, std::int64_t first, Numbers signs, Numbers b
     add(self, std::move(field), plain);
 }
 
-// One window more of the field that was added last.
+// Add a window to the last field.
 void add_window(EncoderOwner& self, std::int64_t segments, Numbers edges,
                 nb::ndarray<const double, nb::ndim<3>, nb::c_contig, nb::device::cpu> coefficients, std::int64_t start,
                 std::int64_t moves, std::int64_t around) {
@@ -92,7 +92,7 @@ Names make_names(EncoderOwner& self, In<std::int64_t> offsets, In<std::uint8_t> 
     for (std::int64_t i = 0; i < n; ++i) sound &= at[i] <= at[i + 1];
     check(sound, "offsets must not decrease, and lie between 0 and the length of text");
     check(first >= 0 && first + n <= MOST, "first must be a feature");
-    check(unseen >= ASK && unseen <= MOST && missing >= ASK && missing <= MOST && missing != NO_ROW,
+    check(unseen >= ASK && unseen <= MOST && missing >= ASK && missing <= MOST && missing != NO_FEATURE,
           "unseen and missing must be features, or negative numbers that stand for none");
     self.offsets.push_back(offsets);
     self.texts.push_back(text);
@@ -125,12 +125,12 @@ Encoded encode(EncoderOwner& self, nb::handle row, const Items& columns, const I
     Terms terms(self.encoder.most_terms());
     std::vector<std::int64_t> found(self.encoder.n_fields());
     read_row(self, source, nullptr, MOST, found, terms);
-    terms.rows.resize(terms.n_terms);
+    terms.features.resize(terms.n_terms);
     terms.weights.resize(terms.n_terms);
     terms.ends.resize(terms.n_units + 1);
-    terms.owners.resize(terms.n_units);
-    return {give(std::move(terms.rows)), give(std::move(terms.weights)), give(std::move(terms.ends)),
-            give(std::move(terms.owners))};
+    terms.unit_fields.resize(terms.n_units);
+    return {give(std::move(terms.features)), give(std::move(terms.weights)), give(std::move(terms.ends)),
+            give(std::move(terms.unit_fields))};
 }
 
 }  // namespace
@@ -159,7 +159,7 @@ void bind_row_encoder(nb::module_& module) {
         .def("add_given", &add_given, nb::arg("length"), nb::arg("apart"),
              "A field whose reader returns features and weights of every value.")
         .def("encode", &encode, nb::arg("row"), nb::arg("columns"), nb::arg("readers"),
-             "Table rows and weights of terms; where the terms of units end, after a zero; fields of units.");
+             "Features and weights of terms; where the terms of units end, after a zero; fields of units.");
 }
 
 }  // namespace splinefm::bindings

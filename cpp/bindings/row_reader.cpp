@@ -13,12 +13,12 @@ namespace {
 
 using Given = std::pair<std::vector<std::int64_t>, std::vector<double>>;
 
-constexpr double EXACT = 9007199254740992.0;  // 2^53: whole floats below are spelled like whole numbers
+constexpr double EXACT = 9007199254740992.0;  // 2^53: floats below it that are integers are spelled like integers
 
 class Reader {
 public:
-    Reader(const EncoderOwner& owner, const Source& source, std::int64_t n_rows)
-        : owner(owner), source(source), n_rows(n_rows) {}
+    Reader(const EncoderOwner& owner, const Source& source, std::int64_t n_features)
+        : owner(owner), source(source), n_features(n_features) {}
 
     nb::object value(int f) const {
         nb::object found = nb::steal(PyObject_GetItem(source.row.ptr(), PyTuple_GetItem(source.columns.ptr(), f)));
@@ -56,9 +56,9 @@ private:
     nb::object ask(int f, const nb::object& given) const { return source.readers[f](given); }
 
     std::int64_t checked(int f, std::int64_t row) const {
-        if (row < NO_ROW || row >= n_rows)
+        if (row < NO_FEATURE || row >= n_features)
             throw nb::index_error(("a reader of field " + std::to_string(f) + " gave feature " + std::to_string(row) +
-                                   ", there are " + std::to_string(n_rows))
+                                   ", there are " + std::to_string(n_features))
                                       .c_str());
         return row;
     }
@@ -83,7 +83,7 @@ private:
         if (!PyLong_CheckExact(given) && !PyBool_Check(given)) return false;
         x = PyLong_AsDouble(given);
         if (x != -1.0 || !PyErr_Occurred()) return true;
-        PyErr_Clear();  // a whole number beyond all floats
+        PyErr_Clear();  // an integer beyond all floats
         return false;
     }
 
@@ -113,7 +113,7 @@ private:
         return names.find(Digits(static_cast<std::int64_t>(x)).text());
     }
 
-    // Terms of a list of text, or of whole numbers; false where the reader must be asked. Elements that are missing or
+    // Terms of a list of strings or integers; false where the reader must be asked. Elements that are missing or
     // empty are none.
     static bool add_names(const ListField& field, PyObject* given, Terms& terms) {
         const bool is_list = PyList_CheckExact(given);
@@ -155,7 +155,7 @@ private:
 
     const EncoderOwner& owner;
     const Source& source;
-    const std::int64_t n_rows;
+    const std::int64_t n_features;
 };
 
 // Adds the terms of a field, and closes its units.
@@ -191,9 +191,9 @@ void check_source(const EncoderOwner& owner, const Source& source) {
         throw nb::value_error("columns and readers must be tuples with an item for every field");
 }
 
-void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_rows,
+void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_features,
               std::vector<std::int64_t>& found, Terms& terms) {
-    const Reader reader(owner, source, n_rows);
+    const Reader reader(owner, source, n_features);
     const RowEncoder& encoder = owner.encoder;
     for (const int f : encoder.categories()) {
         found[f] = reader.category(f, std::get<CategoryField>(encoder.field(f)).names);

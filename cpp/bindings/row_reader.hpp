@@ -1,4 +1,4 @@
-// A row of Python values -> terms. Floats, whole numbers, text and lists of them are read here; for anything else, and
+// A row of Python values -> terms. Floats, integers, strings and lists of them are read here; for anything else, and
 // for names that fields do not know, a function of the field is asked: it may raise, and may take its time.
 #pragma once
 
@@ -34,9 +34,9 @@ struct Source {
 // Raises unless there are a column and a reader for every field.
 void check_source(const EncoderOwner& owner, const Source& source);
 
-// Write the terms of a row; `found` has room for a number per field. Rows that readers give must be below `n_rows`;
+// Write the terms of a row; `found` has a number per field. Features that readers return must be below `n_features`;
 // a scorer, if there is one, asks for the parameters of categories while numbers are read.
-void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_rows,
+void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_features,
               std::vector<std::int64_t>& found, Terms& terms);
 
 }  // namespace splinefm::bindings

@@ -17,8 +17,8 @@ namespace {
 
 constexpr int AT_ONCE = 8;  // rows of a list that are encoded, then scored
 
-// What one caller writes to.
-struct Room {
+// The workspace of one call.
+struct Workspace {
     std::vector<std::int64_t> found;
     std::vector<Terms> terms;
     std::vector<float> vectors;
@@ -43,7 +43,7 @@ public:
               .width = static_cast<std::int64_t>(factors.shape(1)),
               .order = order,
               .n_fields = encoder->encoder.n_fields(),
-              .n_rows = static_cast<std::int64_t>(factors.shape(0)),
+              .n_features = static_cast<std::int64_t>(factors.shape(0)),
               .factors = numbers(factors, "factors"),
               .linear = numbers(linear, "linear"),
               .between = numbers(between, "between"),
@@ -61,9 +61,9 @@ public:
     double score(nb::handle row, const Items& columns, const Items& readers, bool link) {
         const Source source{row, columns, readers};
         check_source(*encoder, source);
-        Borrowed room(*this);
-        read(source, *room, 0);
-        const double found = scorer.score(room->terms[0], room->vectors.data());
+        Borrowed workspace(*this);
+        read(source, *workspace, 0);
+        const double found = scorer.score(workspace->terms[0], workspace->vectors.data());
         return link ? scorer.predict(found) : found;
     }
 
@@ -71,7 +71,7 @@ public:
               Out<double> out) {
         double* const scores = numbers(out, "out");
         const std::size_t n = out.size();
-        Borrowed room(*this);
+        Borrowed workspace(*this);
         for (std::size_t first = 0; first < n; first += AT_ONCE) {
             const std::size_t count = std::min<std::size_t>(AT_ONCE, n - first);
             for (std::size_t i = 0; i < count; ++i) {
@@ -79,42 +79,42 @@ public:
                 const nb::object row = rows[first + i];
                 const Source source{row, columns, readers};
                 check_source(*encoder, source);
-                read(source, *room, i);
+                read(source, *workspace, i);
             }
             const nb::gil_scoped_release released;
             for (std::size_t i = 0; i < count; ++i) {
-                const double found = scorer.score(room->terms[i], room->vectors.data());
+                const double found = scorer.score(workspace->terms[i], workspace->vectors.data());
                 scores[first + i] = link ? scorer.predict(found) : found;
             }
         }
     }
 
 private:
-    // Memory that nobody uses: that of the last call, or new one if a call is in the midst of another.
+    // A free workspace: that of the last call, or a new one while another call is running.
     class Borrowed {
     public:
-        explicit Borrowed(ScorerOwner& owner) : owner(owner), room(owner.spare.exchange(nullptr)) {
-            if (!room) room = owner.make_room();
+        explicit Borrowed(ScorerOwner& owner) : owner(owner), workspace(owner.spare.exchange(nullptr)) {
+            if (!workspace) workspace = owner.make_workspace();
         }
-        ~Borrowed() { delete owner.spare.exchange(room); }
+        ~Borrowed() { delete owner.spare.exchange(workspace); }
         Borrowed(const Borrowed&) = delete;
         Borrowed& operator=(const Borrowed&) = delete;
-        Room& operator*() const { return *room; }
-        Room* operator->() const { return room; }
+        Workspace& operator*() const { return *workspace; }
+        Workspace* operator->() const { return workspace; }
 
     private:
         ScorerOwner& owner;
-        Room* room;
+        Workspace* workspace;
     };
 
-    Room* make_room() const {
+    Workspace* make_workspace() const {
         const std::int64_t most = encoder->encoder.most_terms();
-        return new Room{std::vector<std::int64_t>(scorer.params.n_fields), std::vector<Terms>(AT_ONCE, Terms(most)),
-                        std::vector<float>(scorer.room(most))};
+        return new Workspace{std::vector<std::int64_t>(scorer.params.n_fields),
+                             std::vector<Terms>(AT_ONCE, Terms(most)), std::vector<float>(scorer.workspace_size(most))};
     }
 
-    void read(const Source& source, Room& room, std::size_t i) {
-        read_row(*encoder, source, &scorer, scorer.params.n_rows, room.found, room.terms[i]);
+    void read(const Source& source, Workspace& workspace, std::size_t i) {
+        read_row(*encoder, source, &scorer, scorer.params.n_features, workspace.found, workspace.terms[i]);
     }
 
     void check() const {
@@ -123,9 +123,10 @@ private:
         const bool is_ffm = p.model == Model::ffm;
         if (p.k < 4 || p.k > 1 << 16 || (p.k != 4 && p.k % 8)) fail("k must be 4 or a multiple of 8");
         if (p.order < 2 || p.order > 1 << 16) fail("order must be at least 2");
-        if (p.width != (is_ffm ? p.k * p.n_fields : p.k)) fail("factors must have k numbers per row (FFM: per field)");
-        if (static_cast<std::int64_t>(linear.size()) != p.n_rows) fail("linear must have a number per row of factors");
-        if (encoder->encoder.end_row() > p.n_rows) fail("factors must have all features of the fields");
+        if (p.width != (is_ffm ? p.k * p.n_fields : p.k))
+            fail("factors must have k numbers per feature (FFM: per field)");
+        if (static_cast<std::int64_t>(linear.size()) != p.n_features) fail("linear must have a number per feature");
+        if (encoder->encoder.end_feature() > p.n_features) fail("factors must have all features of the fields");
         const std::int64_t pairs = p.n_fields * p.n_fields;
         const std::int64_t asked = p.model == Model::fwfm ? pairs : p.model == Model::fmfm ? pairs * p.k * p.k : 0;
         if (static_cast<std::int64_t>(between.size()) < asked)
@@ -136,7 +137,7 @@ private:
     const In2<float> factors;
     const In<float> linear, between;
     const RowScorer scorer;
-    std::atomic<Room*> spare = nullptr;
+    std::atomic<Workspace*> spare = nullptr;
 };
 
 }  // namespace
@@ -151,7 +152,7 @@ void bind_row_scorer(nb::module_& module) {
              nb::arg("linear").noconvert(), nb::arg("between").noconvert(), nb::arg("bias"), nb::arg("link"),
              nb::arg("center"), nb::arg("scale"))
         .def("score", &ScorerOwner::score, nb::arg("row"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
-             "The score of a row, or the prediction that it stands for.")
+             "The score of a row, or its prediction.")
         .def("many", &ScorerOwner::many, nb::arg("rows"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
              nb::arg("out").noconvert(), "Scores of a list of rows, written to `out`.");
 }

@@ -37,7 +37,7 @@ struct Owner {
 
 Array<std::int32_t> find(const Owner& self, const Offsets& offsets, const Text& text) {
     const Strings asked = strings(offsets, text);
-    auto [out, array] = room<std::int32_t>(asked.n);
+    auto [out, array] = new_array<std::int32_t>(asked.n);
     const nb::gil_scoped_release released;
     self.table.find(asked, out);
     return array;
@@ -55,7 +55,7 @@ std::pair<Array<std::int32_t>, Array<std::int64_t>> count(const Offsets& offsets
 
 Array<std::uint64_t> probe_hash(const Offsets& offsets, const Text& text) {
     const Strings all = strings(offsets, text);
-    auto [out, array] = room<std::uint64_t>(all.n);
+    auto [out, array] = new_array<std::uint64_t>(all.n);
     for (std::int64_t i = 0; i < all.n; ++i) out[i] = hash(all[i]);
     return array;
 }

@@ -69,14 +69,14 @@ Catalog of_effects(const In3<std::int32_t>& starts, const In3<float>& weights, c
 }
 
 std::vector<std::pair<Array<float>, Array<std::int64_t>>>
-search(const Catalog& self, const In2<float>& requests, const In<float>& constants, std::int64_t k, std::int64_t room,
-       const In<std::int64_t>& visit, const In<std::uint8_t>& keep, const In<std::int32_t>& codes,
-       const In<std::uint8_t>& wanted, int threads) {
+search(const Catalog& self, const In2<float>& requests, const In<float>& constants, std::int64_t k,
+       std::int64_t capacity, const In<std::int64_t>& visit, const In<std::uint8_t>& keep,
+       const In<std::int32_t>& codes, const In<std::uint8_t>& wanted, int threads) {
     const std::int64_t n_rows = self.top_k->n_rows();
     demand(keep.size() == 0 || static_cast<std::int64_t>(keep.size()) >= n_rows, "keep must be of all rows, or empty");
     const std::int64_t* panels = numbers(visit, "visit");
     const Wish wish{.k = k,
-                    .room = room,
+                    .capacity = capacity,
                     .visit = {panels, panels + visit.size()},
                     .only = {.keep = keep.size() ? keep.data() : nullptr,
                              .codes = numbers(codes, "codes"),
@@ -128,11 +128,11 @@ void bind_top_k(nb::module_& module) {
     top_k
         .def_static("effects", &of_effects, nb::arg("starts").noconvert(), nb::arg("weights").noconvert(),
                     nb::arg("windows").noconvert(), nb::arg("offsets").noconvert(), nb::arg("n_rows"),
-                    "Panels of places and weights; of each window the first effect, the largest place, the number of "
+                    "Panels of starts and weights; of each window the first effect, the largest start, the number of "
                     "weights and the line of the first (-1: it is 1).")
         .def("search", &search, nb::arg("requests").noconvert(), nb::arg("constants").noconvert(), nb::arg("k"),
-             nb::arg("room"), nb::arg("visit").noconvert(), nb::arg("keep").noconvert(), nb::arg("codes").noconvert(),
-             nb::arg("wanted").noconvert(), nb::arg("threads"),
+             nb::arg("capacity"), nb::arg("visit").noconvert(), nb::arg("keep").noconvert(),
+             nb::arg("codes").noconvert(), nb::arg("wanted").noconvert(), nb::arg("threads"),
              "For each query scores and rows from the k-th best score up, in no order.")
         .def_static("effects_of", &effects_of, nb::arg("panels").noconvert(), nb::arg("n_rows"),
                     nb::arg("queries").noconvert(), nb::arg("out").noconvert(),

@@ -17,7 +17,7 @@ void need(bool holds, const char* problem) {
     if (!holds) throw std::invalid_argument(problem);
 }
 
-// Rows of k numbers with zeros behind them.
+// Rows of k numbers, padded with zeros.
 std::vector<float> padded(std::span<const float> numbers, std::int64_t k, std::int64_t stride) {
     const std::int64_t n = static_cast<std::int64_t>(numbers.size()) / k;
     std::vector<float> rows(static_cast<std::size_t>(n * stride));
@@ -51,7 +51,7 @@ void Terms::read_layout(const Source& source) {
                    weight_ptr.data()};
     task.first_unit = first_unit.data();
     for (int w = 0; w < n_windows; ++w) {
-        const std::int64_t last = source.n_rows - (weight_ptr[w + 1] - weight_ptr[w]);
+        const std::int64_t last = source.n_features - (weight_ptr[w + 1] - weight_ptr[w]);
         highest.push_back(static_cast<std::int32_t>(std::min<std::int64_t>(last, INT32_MAX)));
     }
 }
@@ -59,12 +59,12 @@ void Terms::read_layout(const Source& source) {
 void Terms::read_parameters(const Source& source) {
     const std::int64_t n_fields = task.layout.n_fields, k = source.k;
     task.k = k;
-    // Products of sizes that arrays really have do not overflow.
+    // Products of the sizes of existing arrays do not overflow.
     need(k <= source.width && source.width <= INT32_MAX &&
              source.width == (task.model == Model::ffm ? n_fields * k : k),
          "factors do not have the width of the model");
     task.width = source.width;
-    need(static_cast<std::int64_t>(source.linear.size()) == source.n_rows, "linear must have a number per feature");
+    need(static_cast<std::int64_t>(source.linear.size()) == source.n_features, "linear must have a number per feature");
     const auto size = static_cast<std::size_t>(n_fields * task.width);
     need(source.center.size() == size && source.slope.size() == size,
          "center and slope must have a vector for every field");
@@ -94,7 +94,7 @@ void Terms::read_parameters(const Source& source) {
     task.between = between.data();
 }
 
-void Terms::own(const Slots& rows, const double* offset, double* out) { fill(loops.own, rows, offset, out); }
+void Terms::inner(const Slots& rows, const double* offset, double* out) { fill(loops.inner, rows, offset, out); }
 void Terms::terms(const Slots& rows, const double* offset, double* out) { fill(loops.terms, rows, offset, out); }
 void Terms::effects(const Slots& rows, const double* offset, double* out) { fill(loops.effects, rows, offset, out); }
 
@@ -113,7 +113,8 @@ void Terms::vectors(const Slots& rows, float* out) {
     run(loops.vectors, todo);
 }
 
-// Threads take blocks of rows from one counter. Rows do not depend on each other, so who takes which does not matter.
+// Threads take blocks of rows from one counter. Rows are independent, so the result does not depend on which thread
+// takes which.
 void Terms::run(Loop loop, const Task& todo) {
     const std::int64_t n = todo.rows.n, n_blocks = (n + BLOCK - 1) / BLOCK;
     const auto workers = static_cast<int>(std::min<std::int64_t>(team.threads(), n_blocks));
@@ -121,16 +122,16 @@ void Terms::run(Loop loop, const Task& todo) {
     // need two vectors of units.
     const std::int64_t parts = task.model == Model::ffm ? task.layout.n_fields : 1;
     const std::int64_t n_fields = task.layout.n_fields, vectors = n_fields * parts * task.stride;
-    const std::int64_t room =
+    const std::int64_t workspace =
         (task.model == Model::fmfm ? 8 * vectors : vectors + n_fields * task.stride) + 2 * task.stride;
-    std::vector<float> rooms(static_cast<std::size_t>(workers * room));
+    std::vector<float> workspaces(static_cast<std::size_t>(workers * workspace));
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> outside{false};
     team.run(workers, [&](int worker) noexcept {
         for (std::int64_t block; (block = next.fetch_add(1)) < n_blocks && !outside;) {
             const std::int64_t first = block * BLOCK, last = std::min(first + BLOCK, n);
             if (inside(todo.rows, first, last))
-                loop(todo, first, last, rooms.data() + worker * room);
+                loop(todo, first, last, workspaces.data() + worker * workspace);
             else
                 outside = true;
         }

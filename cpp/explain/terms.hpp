@@ -10,12 +10,12 @@
 
 namespace splinefm::explain {
 
-// What the terms are made of; see Task. Numbers are kept by whoever made it for as long as the terms live.
+// The inputs of the terms; see Task. The caller keeps the arrays alive as long as the terms.
 struct Source {
     std::string model;  // a name of `model_of`, but not of a HigherOrderFM
     std::int64_t k;
     std::span<const std::int32_t> weight_ptr, window_unit, unit_field;
-    std::int64_t n_rows, width;      // shape of `factors`
+    std::int64_t n_features, width;  // shape of `factors`
     const float* factors;            // (features, width)
     std::span<const float> linear;   // (features)
     std::span<const float> between;  // FwFM: (fields, fields), FmFM: (fields, fields, k, k); those with f <= e are read
@@ -24,7 +24,7 @@ struct Source {
 
 class Terms {
 public:
-    // Throws std::invalid_argument if the parts of the source do not fit to each other.
+    // Throws std::invalid_argument if the parts of the source do not fit each other.
     Terms(const Source& source, int threads);
 
     std::int64_t n_fields() const { return task.layout.n_fields; }
@@ -33,7 +33,7 @@ public:
     std::int64_t width() const { return task.width; }
 
     // See Loops. Throw std::out_of_range if a window of a row is not inside the table.
-    void own(const Slots& rows, const double* offset, double* out);
+    void inner(const Slots& rows, const double* offset, double* out);
     void terms(const Slots& rows, const double* offset, double* out);
     void effects(const Slots& rows, const double* offset, double* out);
     void vectors(const Slots& rows, float* out);

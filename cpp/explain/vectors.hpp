@@ -1,4 +1,4 @@
-// Vectors of fields, Σ weight T[row] over their windows, and what a field adds on its own. For kernels only.
+// Vectors of fields, Σ weight T[feature] over their windows, and a_f, the part of a field alone. For kernels only.
 #pragma once
 
 #include "explain/task.hpp"
@@ -22,7 +22,7 @@ inline Row row_of(const Task& task, Index i) {
 
 inline Index first_window(const Task& task, Index field) { return task.layout.unit_ptr[task.first_unit[field]]; }
 
-// p + numbers c to c + K - 1 of Σ weight T[row] over windows first to last - 1.
+// p + numbers c to c + K - 1 of Σ weight T[feature] over windows first to last - 1.
 template <int K> inline Vec<K> sum(const Task& task, Row row, Index first, Index last, Index c, Vec<K> p) {
     const Index width = task.width;
     for (Index w = first; w < last; ++w) {
@@ -33,7 +33,7 @@ template <int K> inline Vec<K> sum(const Task& task, Row row, Index first, Index
     return p;
 }
 
-// The same for one number: what vectors of less than four numbers are made of.
+// The same for one number, for vectors of fewer than four numbers.
 inline float sum(const Task& task, Row row, Index first, Index last, Index c, float p) {
     for (Index w = first; w < last; ++w) {
         const float* from = task.factors + row.start[w] * task.width + c;
@@ -43,7 +43,7 @@ inline float sum(const Task& task, Row row, Index first, Index last, Index c, fl
     return p;
 }
 
-// Windows whose vectors are added up: numbers c to c + n - 1 of them, less those of `center` if there is one.
+// Windows whose vectors are summed: numbers c to c + n - 1 of them, less those of `center` if there is one.
 struct Windows {
     Index first, last, c, n;
     const float* center;
@@ -119,7 +119,7 @@ template <int K, int LENGTH> struct Vectors {
             if constexpr (LENGTH != 0) {
                 gather(task, row, {first, last, 0, width, center}, parts);
             } else {
-                float* side_by_side = Z + n_fields * n_fields * stride(task);  // in the room of the sums
+                float* side_by_side = Z + n_fields * n_fields * stride(task);  // in the workspace of the sums
                 gather(task, row, {first, last, 0, width, center}, side_by_side);
                 for (Index e = 0; e < n_fields; ++e)
                     for (Index c = 0; c < task.k; ++c) parts[e * stride(task) + c] = *side_by_side++;
@@ -127,29 +127,29 @@ template <int K, int LENGTH> struct Vectors {
         }
     }
 
-    // a_f: the linear part, and Σ_{u<v} p_u' M_ff p_v over the units of the field. `room` is for two vectors.
-    static double own(const Task& task, Row row, Index f, float* room) {
-        double own = 0.0;
+    // a_f: the linear part, and Σ_{u<v} p_u' M_ff p_v over the units of the field. `workspace` is for two vectors.
+    static double inner(const Task& task, Row row, Index f, float* workspace) {
+        double sum = 0.0;
         for (Index w = first_window(task, f); w < first_window(task, f + 1); ++w) {
             const float* linear = task.linear + row.start[w];
             for (Index j = task.layout.weight_ptr[w]; j < task.layout.weight_ptr[w + 1]; ++j)
-                own += row.weight[j] * *linear++;
+                sum += row.weight[j] * *linear++;
         }
         const Index first = task.first_unit[f], last = task.first_unit[f + 1];
-        if (last - first < 2) return own;
+        if (last - first < 2) return sum;
         const Index part = task.model == Model::ffm ? f * task.k : 0;  // an FFM has a part for the field itself
         const std::int32_t* unit_ptr = task.layout.unit_ptr;
-        float *before = room, *p = room + stride(task);
+        float *before = workspace, *p = workspace + stride(task);
         gather_one(task, row, {unit_ptr[first], unit_ptr[first + 1], part, task.k, nullptr}, before);
         for (Index v = first + 1; v < last; ++v) {
             gather_one(task, row, {unit_ptr[v], unit_ptr[v + 1], part, task.k, nullptr}, p);
             if (task.model == Model::fmfm)
-                own += dot(task, before, matrix(task, f, f), p);
+                sum += dot(task, before, matrix(task, f, f), p);
             else
-                own += task.inside[f] * dot(task, before, p);
+                sum += task.inside[f] * dot(task, before, p);
             for (Index c = 0; c < stride(task); c += K) store(before + c, load<K>(before + c) + load<K>(p + c));
         }
-        return own;
+        return sum;
     }
 };
 

@@ -51,7 +51,7 @@ template <int K, bool FIXED> inline void update_weights(const Memory& memory, co
     }
 }
 
-// U and d, all at once; the gradient G of R is in the rest of the room for the gradient of U.
+// U and d, all at once; the gradient G of R is in the rest of the buffer for the gradient of U.
 template <int K, bool FIXED> inline void update_low_rank(const Memory& memory, const Step& step) {
     const Shape shape = memory.shape;
     const Dense &between = memory.between, &scales = memory.scales;
@@ -70,10 +70,10 @@ template <int K, bool FIXED> inline void update_low_rank(const Memory& memory, c
     for (Index r = 0; r < rank; ++r) {
         scales.gradient[r] = 0.0f;
         for (Index f = 0; f < n_fields; ++f) {
-            float turned = 0.0f;
-            for (Index e = 0; e < n_fields; ++e) turned += G[f * n_fields + e] * U[r * n_fields + e];
-            dU[r * n_fields + f] = d[r] * turned;
-            scales.gradient[r] += 0.5f * turned * U[r * n_fields + f];
+            float product = 0.0f;
+            for (Index e = 0; e < n_fields; ++e) product += G[f * n_fields + e] * U[r * n_fields + e];
+            dU[r * n_fields + f] = d[r] * product;
+            scales.gradient[r] += 0.5f * product * U[r * n_fields + f];
         }
     }
     update_flat(between, 0, rank * n_fields, without_decay(step));

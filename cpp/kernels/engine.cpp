@@ -15,16 +15,16 @@ namespace splinefm::SPLINEFM_ISA {
 namespace {
 
 template <template <int, bool> class M, int K, bool FIXED> struct ByRows {
-    using Own = M<K, FIXED>;
+    using Kernel = M<K, FIXED>;
 
     static void score(const Scoring& scoring, Index first, Index n) {
         const Shape shape = scoring.shape;
         for (Index at = first; at < first + n; at += shape.tile) {
             const Index n_rows = least(shape.tile, first + n - at);
             float* scores = scoring.scores + at;
-            turn(shape, scoring.data, at, n_rows, scoring.columns, 0);
+            transpose(shape, scoring.data, at, n_rows, scoring.columns, 0);
             for (Index i = 0; i < n_rows; ++i) scores[i] = scoring.weights.bias[0];
-            Own::scores(shape, scoring.weights, scoring.columns, 0, n_rows, scoring.scratch, scoring.D, scores);
+            Kernel::scores(shape, scoring.weights, scoring.columns, 0, n_rows, scoring.scratch, scoring.D, scores);
         }
     }
 
@@ -34,26 +34,26 @@ template <template <int, bool> class M, int K, bool FIXED> struct ByRows {
         const Work work = memory.work;
         const Index begin = part * work.shard, end = least(begin + work.shard, block.n);
         float* between = work.between + part * work.n_between;
-        if (block.place == 0) {
+        if (block.offset == 0) {
             for (Index i = 0; i < work.n_between; ++i) between[i] = 0.0f;
         }
         for (Index at = begin; at < end; at += shape.tile) {
             const Index n_rows = least(shape.tile, end - at), row = block.first + at;
             fetch_tile(shape, block.data, row + shape.tile, block.first + least(at + 2 * shape.tile, end));
-            float *slopes = work.slopes + block.place + at, *D = work.D + at * work.room;
-            turn(shape, block.data, row, n_rows, memory.columns, at);
+            float *slopes = work.slopes + block.offset + at, *D = work.D + at * work.stride;
+            transpose(shape, block.data, row, n_rows, memory.columns, at);
             for (Index i = 0; i < n_rows; ++i) slopes[i] = memory.weights.bias[0];
-            Own::scores(shape, memory.weights, memory.columns, at, n_rows, scratch, D, slopes);
+            Kernel::scores(shape, memory.weights, memory.columns, at, n_rows, scratch, D, slopes);
             for (Index i = 0; i < n_rows; ++i) {
                 set_slope(memory.loss, block.data, block.data.rows[row + i], slopes[i], block.total_weight, work,
-                          block.place + at + i);
+                          block.offset + at + i);
             }
-            Own::pairs(shape, scratch, D, n_rows, slopes, between);
+            Kernel::pairs(shape, scratch, D, n_rows, slopes, between);
         }
     }
 
     static void field(const Memory& memory, const Block& block, Index field, const Scratch& scratch) {
-        scatter<K, FIXED, Own::HAS_SUMS>(memory, block, field, scratch.sums);
+        scatter<K, FIXED, Kernel::HAS_SUMS>(memory, block, field, scratch.sums);
         if (block.last) update_field<K>(memory, length<K, FIXED>(memory.shape), field, block.step);
     }
 };
@@ -72,8 +72,8 @@ template <int K, bool FIXED> void update_m(const Memory& memory, const Step& ste
 
 template <template <int, bool> class M, int K, bool FIXED>
 ModelKernels by_rows(void (*between)(const Memory&, const Step&, Index)) {
-    using Own = ByRows<M, K, FIXED>;
-    return {Own::score, nullptr, nullptr, Own::shard, Own::field, between};
+    using Kernel = ByRows<M, K, FIXED>;
+    return {Kernel::score, nullptr, nullptr, Kernel::shard, Kernel::field, between};
 }
 
 template <int K, bool FIXED> ModelKernels of_model(Model model) {
@@ -85,8 +85,8 @@ template <int K, bool FIXED> ModelKernels of_model(Model model) {
     case Model::higher: return by_rows<HigherOrderFM, K, FIXED>(nullptr);
     case Model::ffm: break;
     }
-    using Own = FFM<K, FIXED>;
-    return {Own::score, Own::turn_shard, Own::places, Own::shard, Own::field, nullptr};
+    using Kernel = FFM<K, FIXED>;
+    return {Kernel::score, Kernel::transpose_shard, Kernel::positions, Kernel::shard, Kernel::field, nullptr};
 }
 
 ModelKernels choose(Model model, std::int64_t k) {
@@ -103,8 +103,8 @@ void sum_shards(const Memory& memory, std::int64_t n_shards, std::int64_t part) 
     const Index n = memory.work.n_between;
     float* gradients = memory.work.between;
     for (Index shard = 1; shard < n_shards; ++shard) {
-        const float* own = gradients + shard * n;
-        for (Index at = part * n / SUMS; at < (part + 1) * n / SUMS; ++at) gradients[at] += own[at];
+        const float* more = gradients + shard * n;
+        for (Index at = part * n / SUMS; at < (part + 1) * n / SUMS; ++at) gradients[at] += more[at];
     }
 }
 

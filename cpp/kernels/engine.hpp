@@ -4,7 +4,7 @@
 // whatever thread makes it: the result does not depend on the number of threads.
 #pragma once
 
-#include "kernels/bundles.hpp"
+#include "kernels/structs.hpp"
 
 namespace splinefm {
 
@@ -12,9 +12,9 @@ namespace splinefm {
 struct ModelKernels {
     // Scores of n rows, from row `first` on.
     void (*score)(const Scoring&, std::int64_t first, std::int64_t n);
-    // An FFM first turns the rows of a shard to columns, and gives places to the weights of a field.
-    void (*turn_shard)(const Memory&, const Block&, std::int64_t part);
-    void (*give_places)(const Memory&, const Block&, std::int64_t field);
+    // An FFM first transposes the rows of a shard, and assigns positions to the weights of a field.
+    void (*transpose_shard)(const Memory&, const Block&, std::int64_t part);
+    void (*assign_positions)(const Memory&, const Block&, std::int64_t field);
     // Losses, slopes and derivatives of the rows of a shard.
     void (*shard)(const Memory&, const Block&, std::int64_t part, const Scratch&);
     // Gradients of the features of a field, and their step at the end of a batch.

@@ -9,31 +9,32 @@ namespace {
 constexpr Index FOUR = 4;  // rows that share the loads of a matrix, and fields that share those of a vector
 
 template <int K, int LENGTH> struct Rows : Vectors<K, LENGTH> {
-    using Own = Vectors<K, LENGTH>;
-    using Own::centered;
-    using Own::dot;
-    using Own::matrix;
-    using Own::own;
-    using Own::stride;
+    using Base = Vectors<K, LENGTH>;
+    using Base::centered;
+    using Base::dot;
+    using Base::inner;
+    using Base::matrix;
+    using Base::stride;
 
-    // The room: two vectors, then Z and sums.
-    static float* after_units(const Task& task, float* room) { return room + 2 * stride(task); }
+    // The workspace: two vectors, then Z and sums.
+    static float* after_units(const Task& task, float* workspace) { return workspace + 2 * stride(task); }
 
-    static void own_parts(const Task& shared, Index first, Index last, float* room) {
+    static void inner_parts(const Task& shared, Index first, Index last, float* workspace) {
         const Task task = shared;
         const Index n_fields = task.layout.n_fields;
         for (Index i = first; i < last; ++i) {
             const Row row = row_of(task, i);
-            for (Index f = 0; f < n_fields; ++f) task.out[i * n_fields + f] = own(task, row, f, room) - task.offset[f];
+            for (Index f = 0; f < n_fields; ++f)
+                task.out[i * n_fields + f] = inner(task, row, f, workspace) - task.offset[f];
         }
     }
 
     // q_f = Σ z - z_f.
-    static void terms_fm(const Task& shared, Index first, Index last, float* room) {
+    static void terms_fm(const Task& shared, Index first, Index last, float* workspace) {
         const Task task = shared;
         const Index n_fields = task.layout.n_fields, length = stride(task);
-        float* Z = after_units(task, room);
-        own_parts(task, first, last, room);
+        float* Z = after_units(task, workspace);
+        inner_parts(task, first, last, workspace);
         for (Index i = first; i < last; ++i) {
             double* out = task.out + i * n_fields;
             centered(task, row_of(task, i), Z);
@@ -49,11 +50,11 @@ template <int K, int LENGTH> struct Rows : Vectors<K, LENGTH> {
     }
 
     // q_f = Σ_e r_fe z_e; four sums in registers share every load of z.
-    static void terms_fwfm(const Task& shared, Index first, Index last, float* room) {
+    static void terms_fwfm(const Task& shared, Index first, Index last, float* workspace) {
         const Task task = shared;
         const Index n_fields = task.layout.n_fields, length = stride(task), four = task.four;
-        float* Z = after_units(task, room);
-        own_parts(task, first, last, room);
+        float* Z = after_units(task, workspace);
+        inner_parts(task, first, last, workspace);
         for (Index i = first; i < last; ++i) {
             double* out = task.out + i * n_fields;
             centered(task, row_of(task, i), Z);
@@ -83,13 +84,13 @@ template <int K, int LENGTH> struct Rows : Vectors<K, LENGTH> {
         out[f] += total(load<K>(Z + at) * (0.5f * q + load<K>(task.slope + at)));
     }
 
-    // q_f = Σ_{e>f} M_fe z_e + Σ_{e<f} M_ef' z_e: every product of two fields counts half for each. The room is for the
-    // vectors of four rows, and for as many sums: twice z_f' h_f and the products, number by number.
-    static void terms_fmfm(const Task& shared, Index first, Index last, float* room) {
+    // q_f = Σ_{e>f} M_fe z_e + Σ_{e<f} M_ef' z_e: every product of two fields counts half for each. The workspace is
+    // for the vectors of four rows, and for as many sums: twice z_f' h_f and the products, number by number.
+    static void terms_fmfm(const Task& shared, Index first, Index last, float* workspace) {
         const Task task = shared;
         const Index n_fields = task.layout.n_fields, length = stride(task), size = n_fields * length;
-        float *Z = after_units(task, room), *sums = Z + FOUR * size;
-        own_parts(task, first, last, room);
+        float *Z = after_units(task, workspace), *sums = Z + FOUR * size;
+        inner_parts(task, first, last, workspace);
         for (Index at = first; at < last; at += FOUR) {
             const Index n = last - at < FOUR ? last - at : FOUR;
             for (Index i = 0; i < n; ++i) {
@@ -114,7 +115,7 @@ template <int K, int LENGTH> struct Rows : Vectors<K, LENGTH> {
         const Index length = stride(task), size = task.layout.n_fields * length;
         for (Index c = 0; c < length; c += K) {
             Vec<K> t0 = fill<K>(0.0f), t1 = t0, t2 = t0, t3 = t0;
-            for (Index j = 0; j < Own::length(task); ++j) {
+            for (Index j = 0; j < Base::length(task); ++j) {
                 const Vec<K> m = load<K>(M + j * length + c);
                 t0 = mine[j] * m + t0;
                 t1 = mine[size + j] * m + t1;
@@ -140,13 +141,13 @@ template <int K, int LENGTH> struct Rows : Vectors<K, LENGTH> {
         return total(numbers);
     }
 
-    // z_f' q_f = Σ_e z_f[e]' z_e[f]; the room is for the vectors of a row, and for a sum per field.
-    static void terms_ffm(const Task& shared, Index first, Index last, float* room) {
+    // z_f' q_f = Σ_e z_f[e]' z_e[f]; the workspace is for the vectors of a row, and for a sum per field.
+    static void terms_ffm(const Task& shared, Index first, Index last, float* workspace) {
         const Task task = shared;
         const Index n_fields = task.layout.n_fields, length = stride(task), size = n_fields * length;
-        float *Z = after_units(task, room), *sums = Z + n_fields * size;
+        float *Z = after_units(task, workspace), *sums = Z + n_fields * size;
         const float* slope = task.slope;
-        own_parts(task, first, last, room);
+        inner_parts(task, first, last, workspace);
         for (Index i = first; i < last; ++i) {
             centered(task, row_of(task, i), Z);
             double* out = task.out + i * n_fields;
@@ -170,11 +171,11 @@ template <int K, int LENGTH> struct Rows : Vectors<K, LENGTH> {
         }
     }
 
-    static void effects(const Task& shared, Index first, Index last, float* room) {
+    static void effects(const Task& shared, Index first, Index last, float* workspace) {
         const Task task = shared;
         const Index n_fields = task.layout.n_fields, parts = task.model == Model::ffm ? n_fields : 1;
         const Index size = parts * stride(task), n_effects = n_fields * (n_fields + 1) / 2;
-        float* Z = after_units(task, room);
+        float* Z = after_units(task, workspace);
         for (Index i = first; i < last; ++i) {
             const Row row = row_of(task, i);
             double *out = task.out + i * n_effects, *pair = out + n_fields;
@@ -183,7 +184,7 @@ template <int K, int LENGTH> struct Rows : Vectors<K, LENGTH> {
                 Vec<K> main = fill<K>(0.0f);
                 for (Index c = f * size; c < (f + 1) * size; c += K)
                     main = load<K>(Z + c) * load<K>(task.slope + c) + main;
-                out[f] = own(task, row, f, room) + total(main) - task.offset[f];
+                out[f] = inner(task, row, f, workspace) + total(main) - task.offset[f];
                 for (Index e = f + 1; e < n_fields; ++e) *pair++ = product(task, Z, f, e);
             }
         }
@@ -207,7 +208,7 @@ template <int K, int LENGTH> struct Rows : Vectors<K, LENGTH> {
                                               : model == Model::fwfm ? terms_fwfm
                                               : model == Model::fmfm ? terms_fmfm
                                                                      : terms_ffm;
-        return {K, own_parts, terms, effects, vectors};
+        return {K, inner_parts, terms, effects, vectors};
     }
 
     static void vectors(const Task& shared, Index first, Index last, float*) {

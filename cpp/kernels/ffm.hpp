@@ -1,11 +1,11 @@
-// The step of an FFM, whose vectors are so long that memory decides: row by row, all of a row while it is near.
+// The step of an FFM, whose long vectors make it memory-bound: row by row, all of a row while it is in the cache.
 //
-// S[f] is the sum of the unit vectors of field f, and S[f, e] what of it is meant for field e. The score of a row is
+// S[f] is the sum of the unit vectors of field f, and S[f, e] its part for field e. The score of a row is
 // Σ_{f<e} S[f, e]' S[e, f], and the derivative by p_u[e] of a unit of field f is S[e, f], less p_u[f] if e = f.
 //
-// Every weight of a batch has a *place*, where the gradient of its feature is added up. A feature that several
-// shards touch has a place for each of them, the next one pointing to the one before: so no two threads write to the
-// same memory, and the order of sums does not depend on threads.
+// Every weight of a batch has a *position*, where the gradient of its feature is summed. A feature that is active in
+// several shards has a position in each, linked to the one before. So no two threads write to the same memory, and the
+// order of sums does not depend on threads.
 #pragma once
 
 #include "kernels/rows.hpp"
@@ -13,44 +13,44 @@
 
 namespace splinefm::SPLINEFM_ISA {
 
-// What `touch.place` has for a weight of zero, and, from there on downward, for a place that is new and to be cleared.
+// Codes in `active.position`: a weight of zero; and from NEW downward, a position that is new and must be cleared.
 constexpr Index NONE = -1, NEW = -2;
 
 // Places for the weights of a field of a batch of n rows, shard by shard.
-inline void give_places(const Memory& memory, Index n, Index field) {
+inline void assign_positions(const Memory& memory, Index n, Index field) {
     const Shape shape = memory.shape;
     const Columns columns = memory.columns;
-    const Touch touch = memory.touch;
+    const Active active = memory.active;
     const Index shard = memory.work.shard;
-    Index begin = touch.ptr[field], end = begin, next_shard = 0;
+    Index begin = active.ptr[field], end = begin, next_shard = 0;
     for (Index i = 0; i < n; ++i) {
         if (i == next_shard) {
             begin = end;
             next_shard += shard;
         }
         for (Index w = shape.window_ptr[field]; w < shape.window_ptr[field + 1]; ++w) {
-            const Index j = shape.weight_ptr[w], row = start_of(shape, columns, i, w);
-            if (i + AHEAD < n) fetch(touch.slot + start_of(shape, columns, i + AHEAD, w));
+            const Index j = shape.weight_ptr[w], feature = start_of(shape, columns, i, w);
+            if (i + AHEAD < n) fetch(active.index_of + start_of(shape, columns, i + AHEAD, w));
             for (Index m = 0; m < shape.weight_ptr[w + 1] - j; ++m) {
                 const Index at = column(i, j + m, shape.n_weights);
-                Index place = NONE;
+                Index position = NONE;
                 if (columns.weight[at] != 0.0f) {
-                    place = touch.slot[row + m];
-                    if (place < begin) {  // none so far, or that of another shard
-                        touch.before[end] = static_cast<std::int32_t>(place);
-                        if (place >= 0) touch.rows[place] = -1;  // its gradient goes to the next one
-                        touch.rows[end] = static_cast<std::int32_t>(row + m);
-                        touch.slot[row + m] = static_cast<std::int32_t>(end);
-                        touch.own[end] = 0.0f;
-                        place = NEW - end;
+                    position = active.index_of[feature + m];
+                    if (position < begin) {  // none so far, or that of another shard
+                        active.before[end] = static_cast<std::int32_t>(position);
+                        if (position >= 0) active.features[position] = -1;  // its gradient goes to the next one
+                        active.features[end] = static_cast<std::int32_t>(feature + m);
+                        active.index_of[feature + m] = static_cast<std::int32_t>(end);
+                        active.self_weight[end] = 0.0f;
+                        position = NEW - end;
                         ++end;
                     }
                 }
-                touch.place[at] = static_cast<std::int32_t>(place);
+                active.position[at] = static_cast<std::int32_t>(position);
             }
         }
     }
-    touch.n_places[16 * field] = end - touch.ptr[field];
+    active.n[16 * field] = end - active.ptr[field];
 }
 
 // Whether a unit is the only one of its field.
@@ -69,12 +69,12 @@ template <int K, bool FIXED> struct FFM {
     // S = x T for the first weight of a field, else S += x T.
     static void add_weight(const float* T, Index width, float x, bool first, float* S) {
         constexpr int WIDE = K <= 8 ? 4 * K : K;
-        const Index whole = width / WIDE * WIDE;
+        const Index wide_end = width / WIDE * WIDE;
         if (first) {
             for (Index c = 0; c < width; c += K) store<K>(S + c, x * load<K>(T + c));
         } else {
-            for (Index c = 0; c < whole; c += WIDE) store<WIDE>(S + c, x * load<WIDE>(T + c) + load<WIDE>(S + c));
-            for (Index c = whole; c < width; c += K) store<K>(S + c, x * load<K>(T + c) + load<K>(S + c));
+            for (Index c = 0; c < wide_end; c += WIDE) store<WIDE>(S + c, x * load<WIDE>(T + c) + load<WIDE>(S + c));
+            for (Index c = wide_end; c < width; c += K) store<K>(S + c, x * load<K>(T + c) + load<K>(S + c));
         }
     }
 
@@ -99,7 +99,7 @@ template <int K, bool FIXED> struct FFM {
         }
     }
 
-    // Σ_{f<e} S[f, e]' S[e, f]; sums of their own, since one addition would wait for the other.
+    // Σ_{f<e} S[f, e]' S[e, f]; separate sums, so that additions do not wait for each other.
     static float sum_pairs(Index n_fields, Index k, const float* S) {
         const Index width = n_fields * k;
         Vec<2 * K> a = fill<2 * K>(0.0f), b = a;
@@ -108,10 +108,10 @@ template <int K, bool FIXED> struct FFM {
             for (Index f = 1; f < n_fields; ++f) {
                 Index e = 0;
                 for (; e + 4 <= f; e += 4) {
-                    const float *row = S + f * width + e * k + c, *turned = S + e * width + f * k + c;
-                    a = load_two(row, k) * join(load<K>(turned), load<K>(turned + width)) + a;
-                    turned += 2 * width;
-                    b = load_two(row + 2 * k, k) * join(load<K>(turned), load<K>(turned + width)) + b;
+                    const float *row = S + f * width + e * k + c, *transposed = S + e * width + f * k + c;
+                    a = load_two(row, k) * join(load<K>(transposed), load<K>(transposed + width)) + a;
+                    transposed += 2 * width;
+                    b = load_two(row + 2 * k, k) * join(load<K>(transposed), load<K>(transposed + width)) + b;
                 }
                 for (; e < f; ++e)
                     rest = load<K>(S + f * width + e * k + c) * load<K>(S + e * width + f * k + c) + rest;
@@ -140,9 +140,9 @@ template <int K, bool FIXED> struct FFM {
             const bool is_first = u == 0 || shape.unit_field[u - 1] != field;
             if (!is_only(shape, u)) {
                 for (Index c = 0; c < k; c += K) {
-                    const Vec<K> own = part_of_unit<K>(shape, T, width, columns, i, u, field * k + c);
-                    store<K>(scratch.A + u * k + c, own);
-                    if (!is_first) score = own * load<K>(S + field * (width + k) + c) + score;
+                    const Vec<K> p = part_of_unit<K>(shape, T, width, columns, i, u, field * k + c);
+                    store<K>(scratch.A + u * k + c, p);
+                    if (!is_first) score = p * load<K>(S + field * (width + k) + c) + score;
                 }
             }
             if (kind == 4 && is_first) {
@@ -155,16 +155,16 @@ template <int K, bool FIXED> struct FFM {
         return linear + total(score) + sum_pairs(n_fields, k, S);
     }
 
-    // The place of a weight, cleared if it is new; the linear part is added.
-    static float* ready(const Touch& touch, Index width, Index at, float factor) {
-        Index place = touch.place[at];
-        if (place < 0) {
-            place = NEW - place;
-            for (Index c = 0; c < width; c += K) store<K>(touch.gradient + place * width + c, fill<K>(0.0f));
-            touch.linear[place] = 0.0f;
+    // The position of a weight, cleared if it is new; the linear part is added.
+    static float* ready(const Active& active, Index width, Index at, float factor) {
+        Index position = active.position[at];
+        if (position < 0) {
+            position = NEW - position;
+            for (Index c = 0; c < width; c += K) store<K>(active.gradient + position * width + c, fill<K>(0.0f));
+            active.linear[position] = 0.0f;
         }
-        touch.linear[place] += factor;
-        return touch.gradient + place * width;
+        active.linear[position] += factor;
+        return active.gradient + position * width;
     }
 
     // gradient[e] += factor S[e, f], less p_u[f] for e = f, of which nothing is left in a field with one unit. A fresh
@@ -174,8 +174,8 @@ template <int K, bool FIXED> struct FFM {
         const Index width = n_fields * k;
         for (Index c = 0; c < k; c += K) {
             const float* S = scratch.P + field * k + c;
-            float *to = gradient + c, *own = gradient + field * k + c;
-            Vec<K> mine = FRESH ? fill<K>(0.0f) : load<K>(own);
+            float *to = gradient + c, *self = gradient + field * k + c;
+            Vec<K> mine = FRESH ? fill<K>(0.0f) : load<K>(self);
             if constexpr (FIXED) {
                 for (Index e = 0; e + 2 <= n_fields; e += 2, to += 2 * k, S += 2 * width) {
                     const Vec<2 * K> g = factor * join(load<K>(S), load<K>(S + width));
@@ -191,17 +191,17 @@ template <int K, bool FIXED> struct FFM {
                 const Vec<K> others = load<K>(scratch.P + field * (width + k) + c) - load<K>(scratch.A + u * k + c);
                 mine = factor * others + mine;
             }
-            store<K>(own, mine);
+            store<K>(self, mine);
         }
     }
 
-    // The gradients of four weights of the only unit of a field together: what they have in common is read once.
-    static void add_four(const Touch& touch, Index n_fields, Index k, Index at, Index field, float slope,
+    // The gradients of four weights of the only unit of a field: shared numbers are read once.
+    static void add_four(const Active& active, Index n_fields, Index k, Index at, Index field, float slope,
                          const float* x, const float* S) {
         const Index width = n_fields * k, d = field * k;
         const float x0 = slope * x[0], x1 = slope * x[16], x2 = slope * x[32], x3 = slope * x[48];
-        float *g0 = ready(touch, width, at, x0), *g1 = ready(touch, width, at + 16, x1);
-        float *g2 = ready(touch, width, at + 32, x2), *g3 = ready(touch, width, at + 48, x3);
+        float *g0 = ready(active, width, at, x0), *g1 = ready(active, width, at + 16, x1);
+        float *g2 = ready(active, width, at + 32, x2), *g3 = ready(active, width, at + 48, x3);
         for (Index e = 0; e < n_fields; ++e) {
             if (e == field) continue;
             for (Index c = e * k; c < (e + 1) * k; c += K) {
@@ -214,46 +214,48 @@ template <int K, bool FIXED> struct FFM {
         }
     }
 
-    // Whether all of four weights have a place.
-    static bool all_placed(const Touch& touch, Index at) {
-        return touch.place[at] != NONE && touch.place[at + 16] != NONE && touch.place[at + 32] != NONE &&
-               touch.place[at + 48] != NONE;
+    // Whether all of four weights have a position.
+    static bool all_active(const Active& active, Index at) {
+        return active.position[at] != NONE && active.position[at + 16] != NONE && active.position[at + 32] != NONE &&
+               active.position[at + 48] != NONE;
     }
 
-    // Ask for what the gradient of a unit goes to, if that is a single row: those of splines are near anyway.
-    static void fetch_gradient(const Shape& shape, const Touch& touch, Index width, Index i, Index u) {
+    // Prefetch the gradient of a unit with one feature; those of splines are in the cache anyway.
+    static void fetch_gradient(const Shape& shape, const Active& active, Index width, Index i, Index u) {
         if (u < shape.n_units && kind_of(shape, u) == 1) {
             const Index j = shape.weight_ptr[shape.unit_ptr[u]];
-            const Index place = touch.place[column(i, j, shape.n_weights)];
-            if (place != NONE) fetch_row(touch.gradient + (place >= 0 ? place : NEW - place) * width, width);
+            const Index position = active.position[column(i, j, shape.n_weights)];
+            if (position != NONE)
+                fetch_row(active.gradient + (position >= 0 ? position : NEW - position) * width, width);
         }
     }
 
-    // The gradients of all features of row i.
-    static void add_gradients(const Shape& shape, const Columns columns, const Touch touch, Index i, float slope,
+    // Add the gradients of all features of row i.
+    static void add_gradients(const Shape& shape, const Columns columns, const Active active, Index i, float slope,
                               const Scratch& scratch) {
         const Index k = length<K, FIXED>(shape), n_fields = shape.n_fields, width = n_fields * k;
         for (Index u = 0; u < shape.n_units; ++u) {
-            fetch_gradient(shape, touch, width, i, u + 2);
+            fetch_gradient(shape, active, width, i, u + 2);
             const Index field = shape.unit_field[u];
             const bool only = is_only(shape, u);
             for (Index w = shape.unit_ptr[u]; w < shape.unit_ptr[u + 1]; ++w) {
                 const Index j = shape.weight_ptr[w], n = shape.weight_ptr[w + 1] - j;
                 const Index at = column(i, j, shape.n_weights);
-                if (only && n == 4 && all_placed(touch, at)) {
-                    add_four(touch, n_fields, k, at, field, slope, columns.weight + at, scratch.P);
+                if (only && n == 4 && all_active(active, at)) {
+                    add_four(active, n_fields, k, at, field, slope, columns.weight + at, scratch.P);
                 } else {
                     for (Index m = at; m < at + 16 * n; m += 16) {
-                        if (touch.place[m] == NONE) continue;
+                        if (active.position[m] == NONE) continue;
                         const float factor = slope * columns.weight[m];
-                        const Index place = touch.place[m];
-                        if (place < 0) {
-                            touch.linear[NEW - place] = factor;
+                        const Index position = active.position[m];
+                        if (position < 0) {
+                            active.linear[NEW - position] = factor;
                             add<true>(n_fields, k, scratch, field, u, only, factor,
-                                      touch.gradient + (NEW - place) * width);
+                                      active.gradient + (NEW - position) * width);
                         } else {
-                            touch.linear[place] += factor;
-                            add<false>(n_fields, k, scratch, field, u, only, factor, touch.gradient + place * width);
+                            active.linear[position] += factor;
+                            add<false>(n_fields, k, scratch, field, u, only, factor,
+                                       active.gradient + position * width);
                         }
                     }
                 }
@@ -265,20 +267,22 @@ template <int K, bool FIXED> struct FFM {
         const Shape shape = scoring.shape;
         for (Index at = first; at < first + n; at += shape.tile) {
             const Index n_rows = least(shape.tile, first + n - at);
-            turn(shape, scoring.data, at, n_rows, scoring.columns, 0);
+            transpose(shape, scoring.data, at, n_rows, scoring.columns, 0);
             for (Index i = 0; i < n_rows; ++i) {
-                const float own = score_row(shape, scoring.weights, scoring.columns, i, scoring.scratch);
-                scoring.scores[at + i] = scoring.weights.bias[0] + own;
+                const float score = score_row(shape, scoring.weights, scoring.columns, i, scoring.scratch);
+                scoring.scores[at + i] = scoring.weights.bias[0] + score;
             }
         }
     }
 
-    static void turn_shard(const Memory& memory, const Block& block, Index part) {
+    static void transpose_shard(const Memory& memory, const Block& block, Index part) {
         const Index begin = part * memory.work.shard, n = least(memory.work.shard, block.n - begin);
-        turn(memory.shape, block.data, block.first + begin, n, memory.columns, begin);
+        transpose(memory.shape, block.data, block.first + begin, n, memory.columns, begin);
     }
 
-    static void places(const Memory& memory, const Block& block, Index field) { give_places(memory, block.n, field); }
+    static void positions(const Memory& memory, const Block& block, Index field) {
+        assign_positions(memory, block.n, field);
+    }
 
     // Loss, slope and gradients of the rows of a shard.
     static void shard(const Memory& memory, const Block& block, Index part, const Scratch& scratch) {
@@ -287,22 +291,22 @@ template <int K, bool FIXED> struct FFM {
         for (Index i = part * work.shard; i < least((part + 1) * work.shard, block.n); ++i) {
             const float score = memory.weights.bias[0] + score_row(shape, memory.weights, memory.columns, i, scratch);
             set_slope(memory.loss, block.data, block.data.rows[block.first + i], score, block.total_weight, work, i);
-            add_gradients(shape, memory.columns, memory.touch, i, work.slopes[i], scratch);
+            add_gradients(shape, memory.columns, memory.active, i, work.slopes[i], scratch);
         }
     }
 
-    // The gradients of the places of a feature are added up to that of the last one, then the step.
+    // The gradients of the positions of a feature are added up to that of the last one, then the step.
     static void field(const Memory& memory, const Block& block, Index field, const Scratch&) {
-        const Touch touch = memory.touch;
-        const Index width = memory.shape.n_fields * length<K, FIXED>(memory.shape), first = touch.ptr[field];
-        for (Index place = first; place < first + touch.n_places[16 * field]; ++place) {
-            if (touch.rows[place] < 0) continue;
-            for (Index before = touch.before[place]; before >= 0; before = touch.before[before]) {
+        const Active active = memory.active;
+        const Index width = memory.shape.n_fields * length<K, FIXED>(memory.shape), first = active.ptr[field];
+        for (Index position = first; position < first + active.n[16 * field]; ++position) {
+            if (active.features[position] < 0) continue;
+            for (Index before = active.before[position]; before >= 0; before = active.before[before]) {
                 for (Index c = 0; c < width; c += K) {
-                    float* gradient = touch.gradient + place * width + c;
-                    store<K>(gradient, load<K>(gradient) + load<K>(touch.gradient + before * width + c));
+                    float* gradient = active.gradient + position * width + c;
+                    store<K>(gradient, load<K>(gradient) + load<K>(active.gradient + before * width + c));
                 }
-                touch.linear[place] += touch.linear[before];
+                active.linear[position] += active.linear[before];
             }
         }
         update_field<K>(memory, width, field, block.step);

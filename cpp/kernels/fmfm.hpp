@@ -22,7 +22,7 @@ template <int K, bool FIXED> struct FmFM {
         }
     }
 
-    // Sixteen columns of P M for four rows, in registers; there is room for rows beyond the last.
+    // Sixteen columns of P M for four rows, in registers; buffers are padded beyond the last row.
     static void times_panel(const float* P, Index row, const float* panel, Index n, float* D) {
         Vec<16> q0 = fill<16>(0.0f), q1 = q0, q2 = q0, q3 = q0;
         for (Index r = 0; r < n; ++r) {

@@ -37,13 +37,13 @@ template <int K, bool FIXED> struct FwFM {
                         q2 = r[2] * other + q2;
                         q3 = r[3] * other + q3;
                     }
-                    const Index own = u * k;
-                    store<K>(q + own, q0);
-                    store<K>(q + own + k, q1);
-                    store<K>(q + own + 2 * k, q2);
-                    store<K>(q + own + 3 * k, q3);
-                    score = load<K>(p + own) * q0 + (load<K>(p + own + k) * q1 + score);
-                    score = load<K>(p + own + 2 * k) * q2 + (load<K>(p + own + 3 * k) * q3 + score);
+                    const Index from = u * k;
+                    store<K>(q + from, q0);
+                    store<K>(q + from + k, q1);
+                    store<K>(q + from + 2 * k, q2);
+                    store<K>(q + from + 3 * k, q3);
+                    score = load<K>(p + from) * q0 + (load<K>(p + from + k) * q1 + score);
+                    score = load<K>(p + from + 2 * k) * q2 + (load<K>(p + from + 3 * k) * q3 + score);
                 }
             }
             out[i] += 0.5f * total(score);

@@ -45,13 +45,13 @@ template <int K, bool FIXED> struct HigherOrderFM {
                 for (Index u = n_units - 1; u >= 0; --u) {
                     const Vec<K> p = load<K>(scratch.P + i * row + u * k + c);
                     const float* A = scratch.A + (i * (n_units + 1) + u) * sums + c;
-                    Vec<K> own = fill<K>(0.0f);
+                    Vec<K> sum = fill<K>(0.0f);
                     for (Index t = 1; t <= order; ++t) {  // E[t - 1] is used up before it gets its share of E[t]
                         const Vec<K> derivative = load<K>(E + t * K);
-                        own = derivative * load<K>(A + (t - 1) * k) + own;
+                        sum = derivative * load<K>(A + (t - 1) * k) + sum;
                         store<K>(E + (t - 1) * K, derivative * p + load<K>(E + (t - 1) * K));
                     }
-                    store<K>(D + i * row + u * k + c, own);
+                    store<K>(D + i * row + u * k + c, sum);
                 }
             }
         }

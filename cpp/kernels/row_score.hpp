@@ -13,8 +13,8 @@ namespace splinefm::SPLINEFM_ISA {
 template <int K> inline Vec<K> part(const RowUnits& row, std::int64_t u, std::int64_t c) {
     std::int64_t t = row.ends[u];
     const std::int64_t end = row.ends[u + 1];
-    Vec<K> p = row.weights[t] * load<K>(row.factors + row.rows[t] * row.width + c);
-    for (++t; t < end; ++t) p += row.weights[t] * load<K>(row.factors + row.rows[t] * row.width + c);
+    Vec<K> p = row.weights[t] * load<K>(row.factors + row.features[t] * row.width + c);
+    for (++t; t < end; ++t) p += row.weights[t] * load<K>(row.factors + row.features[t] * row.width + c);
     return p;
 }
 
@@ -32,19 +32,19 @@ template <int K> float fm_part(RowUnits row, std::int64_t c) {
 // Σ_u p_u' Σ_{v<u} R_{f(u) f(v)} p_v, in four sums, which do not wait for each other
 template <int K> float fwfm_part(RowUnits row, std::int64_t c) {
     float* const P = row.vectors;
-    const std::int32_t* const owners = row.owners;
+    const std::int32_t* const unit_fields = row.unit_fields;
     Vec<K> score = fill<K>(0.0f);
     for (std::int64_t u = 0; u < row.n_units; ++u) {
-        const float* const R = row.between + owners[u] * row.n_fields;
+        const float* const R = row.between + unit_fields[u] * row.n_fields;
         Vec<K> q0 = fill<K>(0.0f), q1 = q0, q2 = q0, q3 = q0;
         std::int64_t v = 0;
         for (; v + 4 <= u; v += 4) {
-            q0 += R[owners[v]] * load<K>(P + v * K);
-            q1 += R[owners[v + 1]] * load<K>(P + (v + 1) * K);
-            q2 += R[owners[v + 2]] * load<K>(P + (v + 2) * K);
-            q3 += R[owners[v + 3]] * load<K>(P + (v + 3) * K);
+            q0 += R[unit_fields[v]] * load<K>(P + v * K);
+            q1 += R[unit_fields[v + 1]] * load<K>(P + (v + 1) * K);
+            q2 += R[unit_fields[v + 2]] * load<K>(P + (v + 2) * K);
+            q3 += R[unit_fields[v + 3]] * load<K>(P + (v + 3) * K);
         }
-        for (; v < u; ++v) q0 += R[owners[v]] * load<K>(P + v * K);
+        for (; v < u; ++v) q0 += R[unit_fields[v]] * load<K>(P + v * K);
         const Vec<K> p = part<K>(row, u, c);
         store(P + u * K, p);
         score += p * ((q0 + q1) + (q2 + q3));
@@ -73,8 +73,8 @@ template <int K> void sum_terms(const RowUnits& row, std::int64_t u, float* out)
     std::int64_t t = row.ends[u];
     for (std::int64_t c = 0; c < width; c += K) store(out + c, fill<K>(0.0f));
     for (; t + 4 <= end; t += 4) {
-        const float *v0 = row.factors + row.rows[t] * width, *v1 = row.factors + row.rows[t + 1] * width;
-        const float *v2 = row.factors + row.rows[t + 2] * width, *v3 = row.factors + row.rows[t + 3] * width;
+        const float *v0 = row.factors + row.features[t] * width, *v1 = row.factors + row.features[t + 1] * width;
+        const float *v2 = row.factors + row.features[t + 2] * width, *v3 = row.factors + row.features[t + 3] * width;
         const float* x = row.weights + t;
         const float x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
         for (std::int64_t c = 0; c < width; c += K) {
@@ -86,7 +86,7 @@ template <int K> void sum_terms(const RowUnits& row, std::int64_t u, float* out)
         }
     }
     for (; t < end; ++t) {
-        const float* const v = row.factors + row.rows[t] * width;
+        const float* const v = row.factors + row.features[t] * width;
         const float x = row.weights[t];
         for (std::int64_t c = 0; c < width; c += K) store(out + c, load<K>(out + c) + x * load<K>(v + c));
     }
@@ -95,12 +95,12 @@ template <int K> void sum_terms(const RowUnits& row, std::int64_t u, float* out)
 // Σ_{v<u} p_u[f(v)]' p_v[f(u)]; D[e, v] = p_v[e] is kept for the fields e that are still to come
 template <int K> float ffm(RowUnits row, std::int64_t k) {
     const std::int64_t n = row.n_units, n_fields = row.n_fields;
-    const std::int32_t* const owners = row.owners;
+    const std::int32_t* const unit_fields = row.unit_fields;
     float *const D = row.vectors, *const whole = D + n_fields * n * k;
     Vec<K> even = fill<K>(0.0f), odd = even;
     for (std::int64_t u = 0; u < n; ++u) {
-        const std::int64_t field = owners[u], t = row.ends[u];
-        const float* p = row.factors + row.rows[t] * row.width;  // the vector of a category stays where it is
+        const std::int64_t field = unit_fields[u], t = row.ends[u];
+        const float* p = row.factors + row.features[t] * row.width;  // the vector of a category stays where it is
         if (row.ends[u + 1] > t + 1 || row.weights[t] != 1.0f) {
             sum_terms<K>(row, u, whole);
             p = whole;
@@ -109,10 +109,10 @@ template <int K> float ffm(RowUnits row, std::int64_t k) {
         for (std::int64_t c = 0; c < k; c += K) {
             std::int64_t v = 0;
             for (; v + 2 <= u; v += 2) {
-                even += load<K>(p + owners[v] * k + c) * load<K>(theirs + v * k + c);
-                odd += load<K>(p + owners[v + 1] * k + c) * load<K>(theirs + (v + 1) * k + c);
+                even += load<K>(p + unit_fields[v] * k + c) * load<K>(theirs + v * k + c);
+                odd += load<K>(p + unit_fields[v + 1] * k + c) * load<K>(theirs + (v + 1) * k + c);
             }
-            if (v < u) even += load<K>(p + owners[v] * k + c) * load<K>(theirs + v * k + c);
+            if (v < u) even += load<K>(p + unit_fields[v] * k + c) * load<K>(theirs + v * k + c);
             for (std::int64_t e = field; e < n_fields; ++e) store(D + (e * n + u) * k + c, load<K>(p + e * k + c));
         }
     }
@@ -123,16 +123,16 @@ template <int K> float ffm(RowUnits row, std::int64_t k) {
 template <int K> float fmfm(RowUnits row, std::int64_t k) {
     const std::int64_t block = k * k;
     float* const P = row.vectors;
-    const std::int32_t* const owners = row.owners;
+    const std::int32_t* const unit_fields = row.unit_fields;
     Vec<K> score = fill<K>(0.0f);
     for (std::int64_t v = 0; v < row.n_units; ++v) {
-        const float* const M = row.between + owners[v] * row.n_fields * block;
+        const float* const M = row.between + unit_fields[v] * row.n_fields * block;
         for (std::int64_t c = 0; c < k; c += K) {
             Vec<K> q0 = fill<K>(0.0f), q1 = q0, q2 = q0, q3 = q0;
             std::int64_t u = 0;
             for (; u + 4 <= v; u += 4) {
-                const float *m0 = M + owners[u] * block + c, *m1 = M + owners[u + 1] * block + c;
-                const float *m2 = M + owners[u + 2] * block + c, *m3 = M + owners[u + 3] * block + c;
+                const float *m0 = M + unit_fields[u] * block + c, *m1 = M + unit_fields[u + 1] * block + c;
+                const float *m2 = M + unit_fields[u + 2] * block + c, *m3 = M + unit_fields[u + 3] * block + c;
                 const float* const p = P + u * k;
                 for (std::int64_t i = 0; i < k; ++i) {
                     q0 += p[i] * load<K>(m0 + i * k);
@@ -142,7 +142,7 @@ template <int K> float fmfm(RowUnits row, std::int64_t k) {
                 }
             }
             for (; u < v; ++u) {
-                const float* const m = M + owners[u] * block + c;
+                const float* const m = M + unit_fields[u] * block + c;
                 for (std::int64_t i = 0; i < k; ++i) q0 += P[u * k + i] * load<K>(m + i * k);
             }
             const Vec<K> p = part<K>(row, v, c);

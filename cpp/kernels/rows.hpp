@@ -1,4 +1,4 @@
-// What every model does with the rows of a batch, whatever its interactions: columns, loss and slope.
+// Steps that all models share: transposing rows to columns, loss and slope.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 namespace splinefm::SPLINEFM_ISA {
 
 // Copy starts and weights of n rows of a batch, from `first` on, to columns, from row `at` on.
-inline void turn(const Shape& shape, const Data& data, Index first, Index n, const Columns& columns, Index at) {
+inline void transpose(const Shape& shape, const Data& data, Index first, Index n, const Columns& columns, Index at) {
     const Index n_windows = shape.n_windows, n_weights = shape.n_weights;
     const std::int32_t *lowest = shape.lowest, *highest = shape.highest;
     bool wrong = false;
@@ -17,10 +17,10 @@ inline void turn(const Shape& shape, const Data& data, Index first, Index n, con
         const std::int32_t* start = data.start + row * n_windows;
         std::int32_t* to = columns.start + column(at + i, 0, n_windows);
         for (Index w = 0; w < n_windows; ++w) {
-            const std::int32_t own = start[w], low = lowest[w];
-            const bool inside = own >= low && own <= highest[w];
+            const std::int32_t given = start[w], low = lowest[w];
+            const bool inside = given >= low && given <= highest[w];
             wrong |= !inside;
-            to[16 * w] = inside ? own : low;
+            to[16 * w] = inside ? given : low;
         }
         const float* weight = data.weight + row * n_weights;
         float* weights = columns.weight + column(at + i, 0, n_weights);
@@ -29,7 +29,7 @@ inline void turn(const Shape& shape, const Data& data, Index first, Index n, con
     if (wrong) __atomic_store_n(columns.wrong, 1, __ATOMIC_RELAXED);
 }
 
-// Ask for rows of data that come up soon.
+// Prefetch rows that come up soon.
 inline void fetch_tile(const Shape& shape, const Data& data, Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
         const Index row = data.rows[i];
@@ -38,10 +38,10 @@ inline void fetch_tile(const Shape& shape, const Data& data, Index begin, Index 
     }
 }
 
-// Weighted loss of a row of data, and its slope by the score over `total_weight`: for all three losses the slope is
+// Weighted loss of a row, and its slope by the score over `total_weight`: for all three losses the slope is
 // prediction - y.
 inline void set_slope(Loss loss, const Data& data, Index row, double score, double total_weight, const Work& work,
-                      Index place) {
+                      Index index) {
     const double y = data.y[row], sample_weight = data.sample_weight[row];
     double value, prediction;
     if (loss == Loss::logistic) {
@@ -55,8 +55,8 @@ inline void set_slope(Loss loss, const Data& data, Index row, double score, doub
         prediction = std::exp(score);
         value = prediction - y * score;
     }
-    work.losses[place] = sample_weight * value;
-    work.slopes[place] = static_cast<float>(sample_weight * (prediction - y) / total_weight);
+    work.losses[index] = sample_weight * value;
+    work.slopes[index] = static_cast<float>(sample_weight * (prediction - y) / total_weight);
 }
 
 }  // namespace splinefm::SPLINEFM_ISA

@@ -1,14 +1,14 @@
 // Unit vectors p_u = Σ weight T[row] and linear parts of rows, K numbers at a time. Rows come as columns: see `column`.
 #pragma once
 
-#include "kernels/bundles.hpp"
+#include "kernels/structs.hpp"
 #include "vec.hpp"
 
 namespace splinefm::SPLINEFM_ISA {
 
 using Index = std::int64_t;
 
-constexpr Index AHEAD = 16;  // how many rows of data ahead memory is asked for
+constexpr Index AHEAD = 16;  // distance of prefetches, in rows
 
 // Units are handled four at a time; those beyond the last have vectors of zeros.
 [[gnu::always_inline]] inline Index padded(Index n_units) { return (n_units + 3) / 4 * 4; }
@@ -20,12 +20,12 @@ constexpr Index AHEAD = 16;  // how many rows of data ahead memory is asked for
 
 [[gnu::always_inline]] inline void fetch(const void* x) { __builtin_prefetch(x, 0, 3); }
 
-// Ask for n numbers.
+// Prefetch n numbers.
 [[gnu::always_inline]] inline void fetch_row(const float* x, Index n) {
     for (Index c = 0; c < n; c += 16) fetch(x + c);
 }
 
-// Where the number of row i in column w is, of n columns: sixteen rows of a column are neighbors.
+// Index of row i in column w of n columns: sixteen rows of a column are neighbors.
 [[gnu::always_inline]] inline Index column(Index i, Index w, Index n) { return (((i >> 4) * n + w) << 4) + (i & 15); }
 
 // k, which the compiler knows unless it is any multiple of 8.
@@ -54,8 +54,8 @@ template <int K, bool FIXED> [[gnu::always_inline]] inline Index length(const Sh
     return columns.weight + column(i, j, shape.n_weights);
 }
 
-// Every sixteen rows, ask for the columns of window w and of weights j to end - 1, two lines ahead. The lines of a
-// column are far from each other, so that the processor does not foresee them.
+// Every sixteen rows, prefetch the columns of window w and of weights j to end - 1, two lines ahead. The lines of a
+// column are too far apart for the hardware prefetcher.
 [[gnu::always_inline]] inline void fetch_columns(const Shape& shape, const Columns& columns, Index i, Index w, Index j,
                                                  Index end) {
     if ((i & 15) == 0) {
@@ -82,7 +82,7 @@ template <int K> [[gnu::always_inline]] inline Vec<K> sum_four(Four x, const flo
     return (x.x0 * L[0] + x.x2 * L[2]) + (x.x1 * L[1] + x.x3 * L[3]);
 }
 
-// Ask for the feature of a category of a row that comes up soon.
+// Prefetch the feature of a category of a row that comes up soon.
 [[gnu::always_inline]] inline void fetch_category(const Shape& shape, const Weights& weights, const Columns& columns,
                                                   Index i, Index end, Index w, Index k) {
     if (i + AHEAD < end) {
@@ -115,11 +115,11 @@ inline float linear_part(const Shape& shape, const float* L, const Columns& colu
     for (Index w = shape.unit_ptr[u]; w < shape.unit_ptr[u + 1]; ++w) {
         const Index j = shape.weight_ptr[w], n = shape.weight_ptr[w + 1] - j;
         const float* x = weight_of(shape, columns, i, j);
-        const Index row = start_of(shape, columns, i, w);
+        const Index feature = start_of(shape, columns, i, w);
         if (n == 4) {
-            linear += sum_four_linear(four(x), L + row);
+            linear += sum_four_linear(four(x), L + feature);
         } else {
-            for (Index m = 0; m < n; ++m) linear += x[16 * m] * L[row + m];
+            for (Index m = 0; m < n; ++m) linear += x[16 * m] * L[feature + m];
         }
     }
     return linear;
@@ -135,17 +135,17 @@ template <int K, bool FIXED, class Use>
     if (kind == 1) {
         for (Index i = 0; i < n; ++i) {
             fetch_category(shape, weights, columns, at + i, at + n, w, k);
-            const Index row = start_of(shape, columns, at + i, w);
+            const Index feature = start_of(shape, columns, at + i, w);
             const float x = *weight_of(shape, columns, at + i, j);
-            for (Index c = 0; c < k; c += K) use(i, c, x * load<K>(weights.T + row * k + c));
-            scores[i] += x * weights.L[row];
+            for (Index c = 0; c < k; c += K) use(i, c, x * load<K>(weights.T + feature * k + c));
+            scores[i] += x * weights.L[feature];
         }
     } else if (kind == 4) {
         for (Index i = 0; i < n; ++i) {
-            const Index row = start_of(shape, columns, at + i, w);
+            const Index feature = start_of(shape, columns, at + i, w);
             const Four x = four(weight_of(shape, columns, at + i, j));
-            for (Index c = 0; c < k; c += K) use(i, c, sum_four<K>(x, weights.T + row * k + c, k));
-            scores[i] += sum_four_linear(x, weights.L + row);
+            for (Index c = 0; c < k; c += K) use(i, c, sum_four<K>(x, weights.T + feature * k + c, k));
+            scores[i] += sum_four_linear(x, weights.L + feature);
         }
     } else {
         for (Index i = 0; i < n; ++i) {

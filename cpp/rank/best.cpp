@@ -12,14 +12,14 @@ constexpr float INFINITE = std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-Best nothing_found(float* scores, std::int64_t* rows, float* scratch, std::int64_t k, std::int64_t room) {
+Best nothing_found(float* scores, std::int64_t* rows, float* scratch, std::int64_t k, std::int64_t capacity) {
     return {.scores = scores,
             .rows = rows,
             .scratch = scratch,
             .k = k,
-            .room = room,
+            .capacity = capacity,
             .count = 0,
-            .limit = std::min(room, k + std::max(k, MORE)),
+            .limit = std::min(capacity, k + std::max(k, MORE)),
             .least = std::numeric_limits<float>::lowest(),
             .spilled = std::numeric_limits<float>::quiet_NaN()};
 }
@@ -35,8 +35,8 @@ void compact(Best& best) noexcept {
         above += scores[i] > kth;
         equal += scores[i] == kth;
     }
-    // Half of the room must be free afterwards, or the next row would bring the next compaction.
-    if (above + equal > k + (best.room - k) / 2) {
+    // Half of the capacity must be free afterwards, or the next row would bring the next compaction.
+    if (above + equal > k + (best.capacity - k) / 2) {
         equal = k - above;
         best.spilled = kth;
     }
@@ -54,7 +54,7 @@ void compact(Best& best) noexcept {
         ++kept;
     }
     best.count = kept;
-    best.limit = std::min(best.room, kept + std::max(k, MORE));
+    best.limit = std::min(best.capacity, kept + std::max(k, MORE));
 }
 
 }  // namespace splinefm

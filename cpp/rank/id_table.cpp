@@ -20,12 +20,12 @@ std::uint64_t hash(const std::uint64_t* words, std::int64_t width) {
     return mixed >> 1;
 }
 
-// The place of an id, or the empty one where it would be.
-std::size_t look_up(const std::vector<std::int64_t>& places, Words words, const std::uint64_t* id) {
-    const std::size_t mask = places.size() - 1;
+// The bucket of an id, or the empty one where it would be.
+std::size_t look_up(const std::vector<std::int64_t>& buckets, Words words, const std::uint64_t* id) {
+    const std::size_t mask = buckets.size() - 1;
     std::size_t at = hash(id, words.width) & mask;
-    while (places[at] != EMPTY &&
-           (places[at] == ERASED || !std::equal(id, id + words.width, words.data + places[at] * words.width)))
+    while (buckets[at] != EMPTY &&
+           (buckets[at] == ERASED || !std::equal(id, id + words.width, words.data + buckets[at] * words.width)))
         at = (at + 1) & mask;
     return at;
 }
@@ -35,12 +35,12 @@ std::size_t look_up(const std::vector<std::int64_t>& places, Words words, const 
 std::int64_t IdTable::insert(Words words, const std::int64_t* rows, std::int64_t n) {
     const std::unique_lock lock(mutex);
     check(words, rows, n);
-    if (2 * (taken + n) > static_cast<std::int64_t>(places.size())) resize(words, n);
+    if (2 * (taken + n) > static_cast<std::int64_t>(buckets.size())) resize(words, n);
     std::int64_t repeated = -1;
     for (std::int64_t i = 0; i < n; ++i) {
-        const std::size_t at = look_up(places, words, words.data + rows[i] * words.width);
-        if (places[at] == EMPTY) {
-            places[at] = rows[i];
+        const std::size_t at = look_up(buckets, words, words.data + rows[i] * words.width);
+        if (buckets[at] == EMPTY) {
+            buckets[at] = rows[i];
             highest = std::max(highest, rows[i]);
             ++taken;
         } else if (repeated < 0) {
@@ -54,17 +54,18 @@ void IdTable::find(Words words, Words wanted, std::int64_t* out) const {
     const std::shared_lock lock(mutex);
     check(words, nullptr, 0);
     if (wanted.width != words.width) throw std::invalid_argument("wanted must be as wide as words");
-    for (std::int64_t i = 0; i < wanted.n; ++i) out[i] = places[look_up(places, words, wanted.data + i * wanted.width)];
+    for (std::int64_t i = 0; i < wanted.n; ++i)
+        out[i] = buckets[look_up(buckets, words, wanted.data + i * wanted.width)];
 }
 
 void IdTable::erase(Words words, const std::int64_t* rows, std::int64_t n) {
     const std::unique_lock lock(mutex);
     check(words, rows, n);
-    const std::size_t mask = places.size() - 1;
+    const std::size_t mask = buckets.size() - 1;
     for (std::int64_t i = 0; i < n; ++i) {
         std::size_t at = hash(words.data + rows[i] * words.width, words.width) & mask;
-        while (places[at] != rows[i] && places[at] != EMPTY) at = (at + 1) & mask;
-        if (places[at] == rows[i]) places[at] = ERASED;
+        while (buckets[at] != rows[i] && buckets[at] != EMPTY) at = (at + 1) & mask;
+        if (buckets[at] == rows[i]) buckets[at] = ERASED;
     }
 }
 
@@ -82,19 +83,19 @@ void IdTable::check(Words words, const std::int64_t* rows, std::int64_t n) const
                                     std::to_string(words.n));
 }
 
-// Room for the rows that are there and some more, a third full to a sixth.
+// Grow to a capacity for the present rows and more, with a load from a sixth to a third.
 void IdTable::resize(Words words, std::int64_t more) {
-    const std::int64_t live = std::count_if(places.begin(), places.end(), [](std::int64_t row) { return row >= 0; });
+    const std::int64_t live = std::count_if(buckets.begin(), buckets.end(), [](std::int64_t row) { return row >= 0; });
     const auto size = std::max<std::uint64_t>(64, std::uint64_t{1} << std::bit_width<std::uint64_t>(3 * (live + more)));
     std::vector<std::int64_t> wider(size, EMPTY);
     std::int64_t entered = 0;
-    for (const std::int64_t row : places) {
+    for (const std::int64_t row : buckets) {
         if (row < 0) continue;
-        std::int64_t& place = wider[look_up(wider, words, words.data + row * words.width)];
-        entered += place == EMPTY;
-        if (place == EMPTY) place = row;
+        std::int64_t& bucket = wider[look_up(wider, words, words.data + row * words.width)];
+        entered += bucket == EMPTY;
+        if (bucket == EMPTY) bucket = row;
     }
-    places = std::move(wider);
+    buckets = std::move(wider);
     taken = entered;
 }
 

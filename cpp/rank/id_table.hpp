@@ -1,7 +1,7 @@
 // IdTable: rows by id, a hash table with open addressing.
 //
-// Ids are words of eight bytes, `width` for each row, in an array that the caller keeps: the table holds rows alone.
-// The place of an erased row stays taken, so that others are still found. At most half of the places are taken.
+// Ids are words of eight bytes, `width` for each row, in an array of the caller: the table holds only rows.
+// An erased row leaves a tombstone in its bucket, so that others are still found. The load is at most one half.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,17 @@ public:
     // out[i] = the row whose id is words i of `wanted`, -1 where there is none; wanted.width must be words.width.
     void find(Words words, Words wanted, std::int64_t* out) const;
 
-    // Takes rows out.
+    // Removes rows.
     void erase(Words words, const std::int64_t* rows, std::int64_t n);
 
-    // Enters all rows anew: for words that have become wider.
+    // Rebuilds the table, for words that have become wider.
     void rebuild(Words words);
 
 private:
     void check(Words words, const std::int64_t* rows, std::int64_t n) const;
     void resize(Words words, std::int64_t more);
 
-    std::vector<std::int64_t> places = std::vector<std::int64_t>(64, -1);
+    std::vector<std::int64_t> buckets = std::vector<std::int64_t>(64, -1);
     std::int64_t taken = 0;
     std::int64_t highest = -1;  // the largest row that was ever entered
     mutable std::shared_mutex mutex;

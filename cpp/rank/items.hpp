@@ -1,4 +1,4 @@
-// A catalog as the loops see it: views of arrays that someone else owns.
+// A catalog as the loops see it: views of arrays that the caller owns.
 //
 // Items are columns of panels: number j of the item in row r is panels[r / size, j, r % size]. Products with a query
 // are then sums of whole lines, and memory is read in long runs. A row that is not in use has the offset -inf, so that
@@ -26,16 +26,16 @@ struct VectorItems {
     std::int64_t n_rows;   // rows that may be in use
 };
 
-// Of the features that items have: effects from `first` on, the largest place, how many weights, and the line of the
+// Of the features that items have: effects from `first` on, the largest start, how many weights, and the line of the
 // first of them (-1: one weight, which is 1).
 struct Window {
-    std::int64_t first, last, width, place;
+    std::int64_t first, last, width, line;
 };
 
 // score = constant + offset + Σ_windows Σ_j weight_j effects[first + start + j]
 struct EffectItems {
     const std::int32_t*
-        starts;            // (n_panels, n_windows, size); may come from a file: cut off at the window's last place
+        starts;            // (n_panels, n_windows, size); may come from a file: clipped at the window's last start
     const float* weights;  // (n_panels, n_weights, size)
     const Window* windows;
     std::int64_t n_panels, n_windows, n_weights, size;

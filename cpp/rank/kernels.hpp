@@ -10,7 +10,7 @@ namespace splinefm {
 
 // Columns of a panel that several queries share.
 inline constexpr std::int64_t VECTOR_TILE = 1024;
-inline constexpr std::int64_t EFFECT_TILE = 512;  // as many as the first cache has room for
+inline constexpr std::int64_t EFFECT_TILE = 512;  // as many as fit into the first cache
 
 // Over items of one form. A request is what items are compared with: queries one after the other, (n, length), or the
 // effects of all features, (rows, 1) for one query and (rows, TOGETHER) for several.

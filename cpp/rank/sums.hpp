@@ -28,7 +28,7 @@ inline void add_weighted(const std::int32_t* starts, const float* weights, std::
     for (std::int64_t i = 0; i < width; ++i) out[i] += weights[i] * effects[cut(starts[i], last)];
 }
 
-// Of four neighboring rows, the windows of cubic splines: places are looked up once. Weights are lines at `stride`.
+// Of four neighboring rows, the windows of cubic splines: starts are looked up once. Weights are lines at `stride`.
 inline void add_four(const std::int32_t* starts, const float* weights, std::int64_t stride, std::uint32_t last,
                      const float* effects, std::int64_t width, float* __restrict out) noexcept {
     const float *a = weights, *b = a + stride, *c = b + stride, *d = c + stride;
@@ -49,11 +49,11 @@ inline void sum(const EffectItems& items, std::int64_t panel, std::int64_t width
         const std::int32_t* starts = items.starts + (panel * items.n_windows + w) * size;
         const auto last = static_cast<std::uint32_t>(window.last);
         const float* own = effects + window.first;
-        if (window.place < 0) {
+        if (window.line < 0) {
             add(starts, last, own, width, out);
             continue;
         }
-        const float* weights = items.weights + (panel * items.n_weights + window.place) * size;
+        const float* weights = items.weights + (panel * items.n_weights + window.line) * size;
         std::int64_t j = 0;
         for (; j + 4 <= window.width; j += 4) add_four(starts, weights + j * size, size, last, own + j, width, out);
         for (; j < window.width; ++j) add_weighted(starts, weights + j * size, last, own + j, width, out);
@@ -71,14 +71,14 @@ inline void sum_together(const EffectItems& items, std::int64_t panel, std::int6
         const std::int32_t* starts = items.starts + (panel * items.n_windows + w) * size + begin;
         const auto last = static_cast<std::uint32_t>(window.last);
         const float* own = effects + window.first * K;
-        if (window.place < 0) {
+        if (window.line < 0) {
             for (std::int64_t i = 0; i < width; ++i) {
                 const float* effect = own + static_cast<std::int64_t>(cut(starts[i], last)) * K;
                 store(tile + i * K, load<K>(tile + i * K) + load<K>(effect));
             }
             continue;
         }
-        const float* weights = items.weights + (panel * items.n_weights + window.place) * size + begin;
+        const float* weights = items.weights + (panel * items.n_weights + window.line) * size + begin;
         for (std::int64_t i = 0; i < width; ++i) {
             const float* effect = own + static_cast<std::int64_t>(cut(starts[i], last)) * K;
             Vec<K> total = load<K>(tile + i * K);

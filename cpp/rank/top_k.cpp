@@ -43,10 +43,10 @@ struct Part {
     std::vector<Best> best;
 
     Part(std::int64_t n, const Wish& wish, std::int64_t work)
-        : scores(n * wish.room), scratch(wish.room), workspace(work), rows(n * wish.room) {
+        : scores(n * wish.capacity), scratch(wish.capacity), workspace(work), rows(n * wish.capacity) {
         for (std::int64_t q = 0; q < n; ++q)
-            best.push_back(
-                nothing_found(&scores[q * wish.room], &rows[q * wish.room], scratch.data(), wish.k, wish.room));
+            best.push_back(nothing_found(&scores[q * wish.capacity], &rows[q * wish.capacity], scratch.data(), wish.k,
+                                         wish.capacity));
     }
 };
 
@@ -98,12 +98,12 @@ template <class Items> Found search_one(const Items& items, const float* request
               0, wish.k, found);
     if (!spilled) return found;
     const float last = *std::min_element(found.scores.begin(), found.scores.end());
-    std::vector<std::int64_t> room(wish.visit.size() * widest(items));
+    std::vector<std::int64_t> tied(wish.visit.size() * widest(items));
     std::vector<float> scores(widest(items));
     std::int64_t n_tied = 0;
     const Visit visit{wish.visit.data(), static_cast<std::int64_t>(wish.visit.size())};
     Team(1).run(1, [&](int) noexcept {
-        n_tied = loops.ties(items, visit, request, constant, wish.only, last, room.data(), scores.data());
+        n_tied = loops.ties(items, visit, request, constant, wish.only, last, tied.data(), scores.data());
     });
     Found all;
     for (std::size_t i = 0; i < found.scores.size(); ++i) {
@@ -112,7 +112,7 @@ template <class Items> Found search_one(const Items& items, const float* request
         all.rows.push_back(found.rows[i]);
     }
     all.scores.insert(all.scores.end(), n_tied, last);
-    all.rows.insert(all.rows.end(), room.begin(), room.begin() + n_tied);
+    all.rows.insert(all.rows.end(), tied.begin(), tied.begin() + n_tied);
     return all;
 }
 
@@ -153,7 +153,8 @@ void check_request(const EffectItems& items, std::int64_t rows, std::int64_t col
 
 void check_wish(const Wish& wish, std::int64_t n_rows, std::int64_t size) {
     demand(wish.k >= 1 && wish.k <= n_rows, "k must be from 1 to the number of rows");
-    demand(wish.room >= wish.k + 2 && wish.room <= 2 * n_rows + wish.k + size, "room must be for more than k + 1 rows");
+    demand(wish.capacity >= wish.k + 2 && wish.capacity <= 2 * n_rows + wish.k + size,
+           "capacity must be larger than k + 1");
     demand(wish.threads >= 1, "threads must be at least 1");
     for (const std::int64_t panel : wish.visit)
         demand(panel >= 0 && panel < (n_rows + size - 1) / size, "visit names a panel that does not exist");
@@ -169,11 +170,10 @@ TopK::TopK(const EffectItems& items) : windows(items.windows, items.windows + it
     own.windows = windows.data();
     check_panels(own);
     for (const Window& window : windows) {
-        demand(
-            window.first >= 0 && window.last >= 0 && window.last <= std::numeric_limits<std::int32_t>::max() &&
-                window.width >= 1 && window.place >= -1 &&
-                (window.place < 0 || (window.width <= own.n_weights && window.place <= own.n_weights - window.width)),
-            "a window reaches beyond the weights");
+        demand(window.first >= 0 && window.last >= 0 && window.last <= std::numeric_limits<std::int32_t>::max() &&
+                   window.width >= 1 && window.line >= -1 &&
+                   (window.line < 0 || (window.width <= own.n_weights && window.line <= own.n_weights - window.width)),
+               "a window reaches beyond the weights");
     }
     viewed = own;
 }

@@ -17,9 +17,9 @@ struct Found {
     std::vector<std::int64_t> rows;
 };
 
-// What is asked for. `room`: rows that are kept at a time for a query, more than k + 1.
+// What is asked for. `capacity`: rows that are kept at a time for a query, more than k + 1.
 struct Wish {
-    std::int64_t k, room;
+    std::int64_t k, capacity;
     std::vector<std::int64_t> visit;
     Filter only;
     int threads;

@@ -41,7 +41,7 @@ double Pieces::operator()(double x) const {
     return c[0] + t * (c[1] + t * (c[2] + t * c[3]));
 }
 
-std::int64_t Window::n_rows() const {
+std::int64_t Window::n_features() const {
     std::int64_t end = 0;
     for (std::int64_t segment = 0; segment < segments; ++segment) {
         std::int64_t row = start + segment * moves;
@@ -82,9 +82,9 @@ std::int64_t NumberField::most_terms() const {
     return std::max<std::int64_t>(most, 1);
 }
 
-std::int64_t NumberField::end_row() const {
+std::int64_t NumberField::end_feature() const {
     std::int64_t end = 0;
-    for (const Window& window : windows) end = std::max(end, window.n_rows());
+    for (const Window& window : windows) end = std::max(end, window.n_features());
     return first + static_cast<std::int64_t>(rules.size()) + has_missing + end;
 }
 

@@ -1,7 +1,7 @@
-// A numerical field as a row at a time needs it: transform and basis are pieces of polynomials.
+// A numerical field for one row at a time: transform and basis are piecewise polynomials.
 //
 // u = T(x) is linear or a cubic in each piece of [knots[0], knots[n]], constant beyond. The weights of a window are
-// polynomials of the place inside the segment of u, from -1 to 1. Rows of the table: [special values.., missing,
+// polynomials of the position inside the segment of u, from -1 to 1. Features: [special values.., missing,
 // functions..]. Steps (bins) have no transform: their windows take x itself.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace splinefm {
 
-// A value that a field has a feature for: x == bound, x < bound, and so on.
+// A special value, which has a feature: x == bound, x < bound, and so on.
 struct Rule {
     enum Sign { equal, below, at_most, above, at_least };
     Sign sign;
@@ -23,8 +23,9 @@ struct Rule {
 
 // u = T(x).
 struct Pieces {
-    std::vector<double> knots;   // n + 1, increasing
-    std::vector<double> values;  // at the knots (one power), or coefficients of cubics of the place from 0 to 1 (four)
+    std::vector<double> knots;  // n + 1, increasing
+    std::vector<double>
+        values;  // at the knots (one power), or coefficients of cubics of the position from 0 to 1 (four)
     int powers = 1;
 
     double operator()(double x) const;
@@ -40,7 +41,7 @@ struct Window {
     std::int64_t around;        // function `around` is function 0 again
 
     // The largest number of a function, plus one.
-    std::int64_t n_rows() const;
+    std::int64_t n_features() const;
 
     void add_terms(double u, std::int64_t first, Terms& terms) const;
 };
@@ -48,13 +49,13 @@ struct Window {
 struct NumberField {
     std::int64_t first;  // its first feature
     std::vector<Rule> rules;
-    bool has_missing;  // a row for missing values
+    bool has_missing;  // a feature for missing values
     bool apart;        // a unit per term
     Pieces pieces;     // no knots: windows take x
     std::vector<Window> windows;
 
     std::int64_t most_terms() const;
-    std::int64_t end_row() const;
+    std::int64_t end_feature() const;
 
     // Terms of a number, NaN if it is missing; false if the field does not take it.
     bool add_terms(double x, Terms& terms) const;

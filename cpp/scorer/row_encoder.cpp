@@ -7,7 +7,7 @@
 namespace splinefm {
 namespace {
 
-std::int64_t end_row(const Names& names) {
+std::int64_t end_feature(const Names& names) {
     return std::max({names.first + names.size, names.unseen + 1, names.missing + 1});
 }
 
@@ -18,10 +18,10 @@ struct MostTerms {
     std::int64_t operator()(const GivenField& field) const { return field.length; }
 };
 
-struct EndRow {
-    std::int64_t operator()(const NumberField& field) const { return field.end_row(); }
-    std::int64_t operator()(const CategoryField& field) const { return end_row(field.names); }
-    std::int64_t operator()(const ListField& field) const { return end_row(field.names); }
+struct EndFeature {
+    std::int64_t operator()(const NumberField& field) const { return field.end_feature(); }
+    std::int64_t operator()(const CategoryField& field) const { return end_feature(field.names); }
+    std::int64_t operator()(const ListField& field) const { return end_feature(field.names); }
     std::int64_t operator()(const GivenField&) const { return 0; }
 };
 
@@ -35,7 +35,7 @@ std::int64_t Names::find(std::string_view name) const {
 
 void RowEncoder::add(RowField field) {
     n_terms += std::visit(MostTerms{}, field);
-    n_rows = std::max(n_rows, std::visit(EndRow{}, field));
+    n_features = std::max(n_features, std::visit(EndFeature{}, field));
     if (std::holds_alternative<CategoryField>(field)) category_fields.push_back(n_fields());
     fields.push_back(std::move(field));
 }
@@ -46,7 +46,7 @@ bool RowEncoder::add(Window window) {
     n_terms -= field->most_terms();
     field->windows.push_back(std::move(window));
     n_terms += field->most_terms();
-    n_rows = std::max(n_rows, field->end_row());
+    n_features = std::max(n_features, field->end_feature());
     return true;
 }
 

@@ -7,16 +7,16 @@
 
 namespace splinefm {
 
-std::int64_t RowScorer::room(std::int64_t most_terms) const {
+std::int64_t RowScorer::workspace_size(std::int64_t most_terms) const {
     const std::int64_t n = params.n_fields;
     const std::int64_t vectors = params.model == Model::ffm ? most_terms * n + n : most_terms;
     return params.k * std::max(vectors, params.order + 1);
 }
 
-double RowScorer::score(const Terms& terms, float* room) const {
+double RowScorer::score(const Terms& terms, float* workspace) const {
     double score = params.bias;
     for (std::int64_t t = 0; t < terms.n_terms; ++t)
-        score += static_cast<double>(terms.weights[t]) * static_cast<double>(params.linear[terms.rows[t]]);
+        score += static_cast<double>(terms.weights[t]) * static_cast<double>(params.linear[terms.features[t]]);
     return score + kernels().score_row({
                        .model = params.model,
                        .k = params.k,
@@ -26,11 +26,11 @@ double RowScorer::score(const Terms& terms, float* room) const {
                        .n_units = terms.n_units,
                        .factors = params.factors,
                        .between = params.between,
-                       .rows = terms.rows.data(),
+                       .features = terms.features.data(),
                        .weights = terms.weights.data(),
                        .ends = terms.ends.data(),
-                       .owners = terms.owners.data(),
-                       .vectors = room,
+                       .unit_fields = terms.unit_fields.data(),
+                       .vectors = workspace,
                    });
 }
 

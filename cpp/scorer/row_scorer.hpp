@@ -1,4 +1,4 @@
-// RowScorer: the terms of one row -> its score, b + Σ linear + interactions, or the prediction that it stands for.
+// RowScorer: the terms of one row -> its score, b + Σ linear + interactions, or its prediction.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace splinefm {
 
 enum class Link { none, logistic, squared, poisson };
 
-// Parameters that someone else owns.
+// Parameters that the caller owns.
 struct RowParams {
     Model model;
-    std::int64_t k, width, order, n_fields, n_rows;
+    std::int64_t k, width, order, n_fields, n_features;
     const float *factors, *linear, *between;
     double bias;
     Link link;
@@ -24,16 +24,16 @@ class RowScorer {
 public:
     explicit RowScorer(RowParams params) : params(params) {}
 
-    // How many numbers a kernel writes to while it scores a row of so many terms.
-    std::int64_t room(std::int64_t most_terms) const;
+    // Size of the workspace that a kernel needs to score a row of at most this many terms.
+    std::int64_t workspace_size(std::int64_t most_terms) const;
 
-    // Ask for the parameters of a feature, so that memory has some time to answer.
+    // Prefetch the parameters of a feature.
     void fetch(std::int64_t row) const {
         __builtin_prefetch(params.linear + row);
         for (std::int64_t c = 0; c < params.width; c += 16) __builtin_prefetch(params.factors + row * params.width + c);
     }
 
-    double score(const Terms& terms, float* room) const;
+    double score(const Terms& terms, float* workspace) const;
     double predict(double score) const;
 
     const RowParams params;

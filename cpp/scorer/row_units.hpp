@@ -1,4 +1,4 @@
-// The units of one row and the parameters that they have: what a kernel sees of a row. Views, copied by value.
+// The units of one row and their parameters, as kernels see them. Views, copied by value.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace splinefm {
 struct RowUnits {
     Model model;
     std::int64_t k;      // numbers of a vector (FFM: for each field): 4, or a multiple of 8
-    std::int64_t width;  // numbers of a row of factors: k, in an FFM n_fields k
+    std::int64_t width;  // numbers per feature: k, in an FFM n_fields k
     std::int64_t order;  // of a model of higher order
     std::int64_t n_fields, n_units;
-    const float* factors;        // (features, width)
-    const float* between;        // weights of pairs of fields, or matrices by their second field
-    const std::int32_t* rows;    // of terms
-    const float* weights;        // of terms
-    const std::int32_t* ends;    // unit u has terms ends[u] to ends[u + 1] - 1
-    const std::int32_t* owners;  // fields of units, none smaller than the one before
-    float* vectors;              // room to work in
+    const float* factors;             // (features, width)
+    const float* between;             // weights of pairs of fields, or matrices by their second field
+    const std::int32_t* features;     // of terms
+    const float* weights;             // of terms
+    const std::int32_t* ends;         // unit u has terms ends[u] to ends[u + 1] - 1
+    const std::int32_t* unit_fields;  // ascending
+    float* vectors;                   // workspace
 };
 
 }  // namespace splinefm

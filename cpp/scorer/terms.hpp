@@ -1,8 +1,7 @@
-// A row on its way from values to a score: terms, which are features with weights, and units, runs of terms whose
-// vectors are summed.
+// An encoded row: terms, which are features with weights, and units, which are runs of terms whose vectors are summed.
 //
-// Term t is feature rows[t] with weights[t]; unit u has terms ends[u] to ends[u + 1] - 1 and belongs to field
-// owners[u]. Units come in the order of their fields, and each has a term.
+// Term t is feature features[t] with weights[t]; unit u has terms ends[u] to ends[u + 1] - 1 and belongs to field
+// unit_fields[u]. Units are in the order of their fields, and each has at least one term.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +10,13 @@
 namespace splinefm {
 
 struct Terms {
-    // Room for so many terms; nothing is allocated later.
-    explicit Terms(std::int64_t most) : rows(most), owners(most), ends(most + 1), weights(most) {}
+    // Capacity in terms; nothing is allocated later.
+    explicit Terms(std::int64_t most) : features(most), unit_fields(most), ends(most + 1), weights(most) {}
 
     void clear() { n_terms = n_units = 0; }
 
     void add(std::int64_t row, float weight) {
-        rows[n_terms] = static_cast<std::int32_t>(row);
+        features[n_terms] = static_cast<std::int32_t>(row);
         weights[n_terms++] = weight;
     }
 
@@ -25,13 +24,13 @@ struct Terms {
     void close(int field, std::int64_t begin, bool apart) {
         while (begin < n_terms) {
             begin = apart ? begin + 1 : n_terms;
-            owners[n_units++] = field;
+            unit_fields[n_units++] = field;
             ends[n_units] = static_cast<std::int32_t>(begin);
         }
     }
 
     std::int64_t n_terms = 0, n_units = 0;
-    std::vector<std::int32_t> rows, owners, ends;  // ends[0] is 0
+    std::vector<std::int32_t> features, unit_fields, ends;  // ends[0] is 0
     std::vector<float> weights;
 };
 

@@ -1,4 +1,4 @@
-"""Whether there is memory for what is about to be made: asked before, since many systems kill who takes too much."""
+"""Memory checks before large allocations: many systems kill a process that takes too much."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 
 from splinefm._wording import in_bytes
 
-# What takes less is not worth a look at the system.
+# Smaller allocations are not checked.
 SMALL = 1 << 28
 _PROCESS, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def check_memory(needed: float, what: str, way_out: str) -> None:
-    """Raise where something would take more memory than there is.
+    """Raise where something would take more memory than is free.
 
     Parameters
     ----------
     needed : number
         Bytes that it takes.
     what : str
-        What takes them, as the beginning of a sentence.
+        What needs the memory, as the beginning of a sentence.
     way_out : str
-        What to do instead.
+        A fix, as the end of the sentence.
 
     Examples
     --------
@@ -41,12 +41,12 @@ def check_memory(needed: float, what: str, way_out: str) -> None:
 
 
 def free_memory(process: Path = _PROCESS, groups: Path = _GROUPS) -> int:
-    """Bytes that this process can still take: of the machine, of its container, and of its own limit.
+    """Bytes that this process can still allocate, by the machine, its container and its limit.
 
     Parameters
     ----------
     process, groups : Path
-        Where Linux tells about processes and control groups.
+        Where Linux lists processes and control groups.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def _of_machine(process: Path) -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
-        return sys.maxsize  # a system that does not tell; it will refuse by itself
+        return sys.maxsize  # a system that does not say; it will refuse by itself
 
 
 def _of_groups(process: Path, groups: Path) -> Iterator[int]:
@@ -78,9 +78,9 @@ def _of_groups(process: Path, groups: Path) -> Iterator[int]:
             root, files = groups / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         else:
             continue
-        own = root / name.lstrip("/")
-        # A container may see its own group at the root, under a name that only the host knows.
-        for folder in (own, *own.parents):
+        group = root / name.lstrip("/")
+        # A container may see its group at the root, under a name that only the host knows.
+        for folder in (group, *group.parents):
             if folder != root and root not in folder.parents:
                 break
             yield from _left_in(folder, *files)
@@ -90,7 +90,7 @@ def _left_in(folder: Path, limit: str, used: str, cache: str) -> Iterator[int]:
     most, now = ("".join(_lines(folder / name)) for name in (limit, used))
     if most.isdigit() and now.isdigit():
         stat = dict(line.split(" ", 1) for line in _lines(folder / "memory.stat"))
-        yield int(most) - int(now) + int(stat.get(cache, 0))  # what was read from files gives way
+        yield int(most) - int(now) + int(stat.get(cache, 0))  # the page cache is freed when needed
 
 
 def _of_process(process: Path) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Words for people: sizes, text that is safe to print, and advice in the language of the reader."""
+"""Text for people: sizes, text that is safe to print, and advice for library or command-line users."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# C0 and C1 controls, line separators, and marks that turn the direction of the text around them.
+# C0 and C1 controls, line separators, and marks that change the direction of the text around them.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_LINES = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
-# For the process, not for the thread: messages are made by worker threads, too.
+# For the process, not the thread: worker threads write messages, too.
 _readers: list[str] = []
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Text whose control characters are written out: a value of a table must not steer the reader's terminal.
+    r"""Text with its control characters escaped: a value of a table must not control the user's terminal.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def in_bytes(size: float) -> str:
-    """A size as people read it.
+    """A size in bytes, kB, MB and so on.
 
     Examples
     --------
@@ -50,14 +50,14 @@ def in_bytes(size: float) -> str:
 
 
 def for_reader(library: str, command: str) -> str:
-    """The form of a piece of advice that suits the reader.
+    """Advice for library users, or for command-line users inside `on_command_line`.
 
     Parameters
     ----------
     library : str
-        For those who call the library: names of functions and arguments.
+        For callers of the library: names of functions and arguments.
     command : str
-        For those who run a command: names of commands and options.
+        For users of the command line: names of commands and options.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def for_reader(library: str, command: str) -> str:
 
 
 def setting(name: str) -> str:
-    """The name of a setting as the reader writes it.
+    """The name of a setting as the user writes it.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def as_bins(name: str) -> str:
 
 @contextmanager
 def on_command_line() -> Iterator[None]:
-    """While it lasts, messages speak to those who run a command."""
+    """Context in which messages address command-line users."""
     _readers.append("command line")
     try:
         yield

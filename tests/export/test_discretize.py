@@ -268,7 +268,7 @@ class TestBound:
             exact = sf.discretization_error(fitted, binned).bound
             with monkeypatch.context() as patch:
                 patch.setattr(score_bounds, "_MOST_POINTS", 20)
-                patch.setattr(field_paths, "_ROOM", 500)
+                patch.setattr(field_paths, "_BLOCK_NUMBERS", 500)
                 loose = sf.discretization_error(fitted, binned).bound
             found = largest_change(fitted, binned, table)
             assert found <= exact <= loose * (1 + 1e-9) <= 3 * exact
@@ -512,8 +512,8 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({}, "say how fine"),
-            ({"fields": {}}, "say how fine"),
+            ({}, "give the number of bins or their edges"),
+            ({"fields": {}}, "give the number of bins or their edges"),
             ({"fields": {"recencyy": 9}}, "no column 'recencyy' in the model; nearest: 'recency'"),
             ({"fields": {"country": 9}}, "'country' is a Categorical field"),
             ({"fields": {"recency": 0}}, "from 1 to 1,000,000, got 0"),

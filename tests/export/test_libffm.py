@@ -346,7 +346,7 @@ def test_a_failed_export_leaves_the_old_file(tmp_path):
     path.write_text("old")
     broken = make([sf.Categorical("c")], sf.FM(k=2), {"c": ["a", "b"]})
     broken.params["factors"][-1, 0] = np.inf
-    with pytest.raises(ValueError, match="infinite or no numbers; fit it anew"):
+    with pytest.raises(ValueError, match="contain NaN or infinity; refit it"):
         sf.export_libffm(broken, path)
     assert path.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == ["model.ffm"]
 

@@ -162,7 +162,7 @@ SHAPES = {
 }
 for family in FAMILIES:
     for shapes in SHAPES.get(family, [()]):
-        place = (0.0, 1.0) if family in ("beta", "kumaraswamy") else (3, 20)  # whole numbers are numbers, too
+        place = (0.0, 1.0) if family in ("beta", "kumaraswamy") else (3, 20)  # integers are numbers, too
         TRANSFORMS.append(sf.BestFitCDF(family=family, params=(*place, *shapes)))
 
 
@@ -363,20 +363,20 @@ def test_whole_numbers_as_categories(tmp_path):
     check(fitted, session, {"i": [3, None, 99, -7, 2**62], "c": list("aabbz")}, integers=["i"])
     assert {value.name: value.type for value in session.get_inputs()} == {"i": "tensor(int64)", "c": "tensor(string)"}
     check(fitted, export(fitted, tmp_path), {"i": [3, None, 99, -7, 2**62], "c": list("aabbz")})
-    with pytest.raises(ValueError, match="'c' has the category 'a', which is no whole number"):
+    with pytest.raises(ValueError, match="'c' has the category 'a', which is not an integer"):
         sf.export_onnx(fitted, tmp_path / "model.onnx", integers=["i", "c"])
     with pytest.raises(ValueError, match=r"categorical fields, which are \['i', 'c'\]; got 'x'"):
         sf.export_onnx(fitted, tmp_path / "model.onnx", integers=["x"])
     with pytest.raises(ValueError, match=r"write integers=\['i'\]"):
         sf.export_onnx(fitted, tmp_path / "model.onnx", integers="i")
-    with pytest.raises(ValueError, match="something else than whole numbers"):
+    with pytest.raises(ValueError, match="something other than integers"):
         sf.onnx_inputs(fitted, {"i": ["x"], "c": ["a"]}, integers=["i"])
 
 
 @pytest.mark.parametrize("name", ["007", "+1", "1.0", "", "9223372036854775808", "-9223372036854775808", "-0", "1e3"])
 def test_names_that_are_not_those_of_whole_numbers(name, tmp_path):
     fitted = make([sf.Categorical("i", vocabulary=["1", name])], sf.FM(k=2), {"i": ["1", "1"]})
-    with pytest.raises(ValueError, match="no whole number"):
+    with pytest.raises(ValueError, match="not an integer"):
         sf.export_onnx(fitted, tmp_path / "model.onnx", integers=["i"])
 
 
@@ -490,7 +490,7 @@ def test_opsets(opset, tmp_path):
 
 @pytest.mark.parametrize("opset", [16, 10_000, 17.5, True, "17"])
 def test_bad_opsets(opset, tmp_path):
-    with pytest.raises(ValueError, match="opset must be a whole number from 17 to"):
+    with pytest.raises(ValueError, match="opset must be an integer from 17 to"):
         sf.export_onnx(example(), tmp_path / "model.onnx", opset=opset)
 
 
@@ -504,7 +504,7 @@ def test_bad_opsets(opset, tmp_path):
 def test_code_of_your_own_cannot_be_exported_but_its_bins_can(field, what, tmp_path):
     table = {"x": np.arange(10.0), "c": ["a", "b"] * 5}
     fitted = make([field, sf.Categorical("c")], sf.FFM(k=2), table)
-    with pytest.raises(ValueError, match=rf"field 'x': a graph cannot hold {what}.*sf.discretize"):
+    with pytest.raises(ValueError, match=rf"field 'x': ONNX cannot express {what}.*sf.discretize"):
         sf.export_onnx(fitted, tmp_path / "model.onnx")
     binned = sf.discretize(fitted, {"x": 200})
     check(binned, export(binned, tmp_path), {"x": np.linspace(-1, 10, 50), "c": ["a", "b"] * 25})
@@ -543,7 +543,7 @@ def test_a_failed_export_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "model.onnx"
     path.write_text("old")
     monkeypatch.setattr(onnx_graph, "MOST_BYTES", 1000)
-    with pytest.raises(ValueError, match="more than 1,000 bytes, more than a file of ONNX can hold; raise min_count"):
+    with pytest.raises(ValueError, match="more than 1,000 bytes, more than an ONNX file can hold; raise min_count"):
         sf.export_onnx(example(), path)
     monkeypatch.undo()
     monkeypatch.setattr(onnx.checker, "check_model", lambda *args, **options: 1 / 0)

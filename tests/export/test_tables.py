@@ -416,7 +416,7 @@ class TestFolder:
             sf.export_tables(binned_of(), folder)
         (folder / ("notes.txt" if content == "both" else content)).write_text("{}")
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
-        with pytest.raises(FileExistsError, match="something else than exported tables"):
+        with pytest.raises(FileExistsError, match="something other than exported tables"):
             sf.export_tables(binned_of(), folder)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 

@@ -106,4 +106,4 @@ def test_text_without_digits_is_not_parsed_as_numbers_and_dates(monkeypatch):
     monkeypatch.setattr(inference, "parse_numbers", None)
     monkeypatch.setattr(inference, "parse_times", None)
     schema = sf.infer_schema({"c": ["a", "b", None] * 20, "d": ["True", "False", "True"] * 20})
-    assert schema.reasons == {"c": "text with 2 distinct values", "d": "truth values with 2 distinct values"}
+    assert schema.reasons == {"c": "text with 2 distinct values", "d": "booleans with 2 distinct values"}

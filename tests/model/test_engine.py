@@ -17,7 +17,7 @@ from battery import (
     make_slots,
     make_targets,
 )
-from splinefm._core import NEAR
+from splinefm._core import MAX_SUMMED
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import workspace
 from splinefm.model.cpu import BatchScorer, CpuEngine, predict_scores
@@ -151,7 +151,7 @@ def test_a_spline_field_too_large_to_be_summed_near_by_has_the_same_gradient(mod
     n_weights = sum(widths) + 1
     weight = rng.normal(size=(60, n_weights)) * (rng.random((60, n_weights)) < 0.7)
     start = rng.integers(0, [*([6] * len(widths)), 5], (60, len(widths) + 1))
-    for size in (10, NEAR + 1):
+    for size in (10, MAX_SUMMED + 1):
         layout = SlotLayout((FieldLayout("x", size, widths, (0,) * len(widths)), FieldLayout("c", 5, (1,), (0,))))
         used = np.r_[0:10, size : size + 5]
         small = random_params(model, SlotLayout((FieldLayout("x", 10, widths, (0,) * len(widths)), layout.fields[1])))

@@ -35,9 +35,9 @@ def call(name, i, value):
 
 
 def misaligned(right):
-    room = np.zeros(right.nbytes + 1, np.uint8)
-    room[1:] = np.frombuffer(right.tobytes(), np.uint8)
-    return room[1:].view(right.dtype)
+    memory = np.zeros(right.nbytes + 1, np.uint8)
+    memory[1:] = np.frombuffer(right.tobytes(), np.uint8)
+    return memory[1:].view(right.dtype)
 
 
 WRONG = {

@@ -56,7 +56,7 @@ def by_hand(source, start, weight):
     def part(vector, f):
         return vector[f * k : (f + 1) * k] if model == "ffm" else vector
 
-    own, terms, effects, vectors = [], [], [], []
+    inner, terms, effects, vectors = [], [], [], []
     for i in range(len(start)):
         P, linear = np.zeros((5, width)), np.zeros(N_FIELDS)
         for w, u in enumerate(LAYOUT["window_unit"]):
@@ -70,14 +70,14 @@ def by_hand(source, start, weight):
             a[1] += part(P[u], 1) @ between(1, 1) @ part(P[v], 1)
         main = a + (z * slope).sum(axis=1)
         pairs = {(f, e): part(z[f], e) @ between(f, e) @ part(z[e], f) for f, e in [(0, 1), (0, 2), (1, 2)]}
-        own.append(a)
+        inner.append(a)
         terms.append([main[f] + sum(0.5 * pair for key, pair in pairs.items() if f in key) for f in range(N_FIELDS)])
         effects.append([*main, *pairs.values()])
         vectors.append(z)
-    return {"own": own, "terms": terms, "effects": effects, "vectors": vectors}
+    return {"inner": inner, "terms": terms, "effects": effects, "vectors": vectors}
 
 
-def without_own_slope(source):
+def without_slope_inside(source):
     """The slope of an FFM has no part for the field itself; see splinefm.explain.quadratic.toward."""
     if source["model"] == "ffm":
         for f in range(N_FIELDS):
@@ -99,7 +99,7 @@ def ask(terms, what, start, weight, width):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 7, 8, 9, 10, 16, 20, 32, 33])
 def test_any_length_of_vectors_equals_the_definitions(model, k):
-    source = without_own_slope(make_source(model, k))
+    source = without_slope_inside(make_source(model, k))
     start, weight = make_rows(7)
     terms = _core.ExplainTerms(**source, threads=1)
     for what, expected in by_hand(source, start, weight).items():
@@ -111,7 +111,7 @@ def test_any_length_of_vectors_equals_the_definitions(model, k):
 def test_threads_change_no_bit(model):
     source, (start, weight) = make_source(model, 10), make_rows(1500)
     one, three = (_core.ExplainTerms(**source, threads=threads) for threads in (1, 3))
-    for what in ("own", "terms", "effects", "vectors"):
+    for what in ("inner", "terms", "effects", "vectors"):
         found = [ask(terms, what, start, weight, source["factors"].shape[1]) for terms in (one, three)]
         np.testing.assert_array_equal(*found)
 
@@ -200,7 +200,7 @@ def test_wrong_parameters_raise(model, k, name, wrong):
 @examples(300)
 @given(
     st.sampled_from(MODELS),
-    st.sampled_from(["own", "terms", "effects", "vectors"]),
+    st.sampled_from(["inner", "terms", "effects", "vectors"]),
     st.sampled_from(["start", "weight", "offset", "out"]),
     st.sampled_from([*sorted(WRONG), "read-only"]),
 )
@@ -224,7 +224,7 @@ def test_wrong_rows_raise(model, what, name, wrong):
 
 
 @examples(200)
-@given(st.data(), st.sampled_from(MODELS), st.sampled_from(["own", "terms", "effects", "vectors"]), st.integers(1, 3))
+@given(st.data(), st.sampled_from(MODELS), st.sampled_from(["inner", "terms", "effects", "vectors"]), st.integers(1, 3))
 def test_windows_outside_of_the_table_raise(data, model, what, threads):
     start, weight = make_rows(600)
     w = data.draw(st.integers(0, 5))

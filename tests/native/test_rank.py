@@ -59,8 +59,8 @@ def test_the_best_are_those_of_a_sort(data):
     visit = np.flatnonzero(rng.integers(0, 4, -(-n_rows // size)))
     passing &= np.isin(np.arange(n_rows) // size, visit)
     k, threads = data.draw(st.integers(1, n_rows)), data.draw(st.integers(1, 3))
-    room = k + data.draw(st.integers(2, n_rows))
-    found = items.search(queries, constants, k, room, visit, keep, codes, wanted, threads)
+    capacity = k + data.draw(st.integers(2, n_rows))
+    found = items.search(queries, constants, k, capacity, visit, keep, codes, wanted, threads)
     for query, constant, (scores, rows) in zip(queries, constants, found, strict=True):
         every = np.where(passing, vectors @ query + (offsets + constant), -np.inf)
         assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == expected(every, k)
@@ -189,7 +189,7 @@ def good_search(form):
         first = {"panels": panels, "scales": np.zeros(128 * (form == "int8"), np.float32)}
         requests = np.zeros((2, 3), np.float32)
     first |= {"offsets": np.zeros(128, np.float32), "n_rows": 128}
-    names = ["requests", "constants", "k", "room", "visit", "keep", "codes", "wanted", "threads"]
+    names = ["requests", "constants", "k", "capacity", "visit", "keep", "codes", "wanted", "threads"]
     second = dict(zip(names, [requests, np.zeros(2, np.float32), 3, 9, *last, 2], strict=True))
     return first, second
 
@@ -262,7 +262,7 @@ def test_arrays_that_do_not_fit_raise(data, case):
         ("offsets", np.zeros(127, np.float32), "offsets must be those of all rows"),
         ("k", 0, "k must be from 1"),
         ("k", 129, "k must be from 1"),
-        ("room", 4, "room must be for more"),
+        ("capacity", 4, r"capacity must be larger than k \+ 1"),
         ("visit", np.array([2]), "panel that does not exist"),
         ("visit", np.array([-1]), "panel that does not exist"),
         ("keep", np.ones(127, np.uint8), "keep must be of all rows"),

@@ -20,11 +20,11 @@ import splinefm as sf
 from splinefm.encode.rows.fields import compile_number
 from splinefm.encode.rows.readers import name_of
 from splinefm.encode.tables.columns import as_categories
-from splinefm.encode.tables.dates import Part
 from splinefm.encode.transforms.families import FAMILIES
 from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
+from splinefm.rank.tables import FieldSubset
 from support import one_of_each, random_fitted
 
 NAN = math.nan
@@ -200,7 +200,7 @@ def test_each_value_means_what_it_means_in_a_table(name, value, hostile):
 @pytest.mark.parametrize("fields", [tuple(range(16)), (1, 3, 5, 8), (0, 2, 6, 9, 14)], ids=str)
 def test_the_context_of_an_index_is_encoded_like_columns_of_one_value(fields, reduction):
     schema = make_schema(reduction)
-    part = Part(random_fitted(sf.FM(k=4), schema, table_of(schema)), fields)
+    part = FieldSubset(random_fitted(sf.FM(k=4), schema, table_of(schema)), fields)
 
     def feature_weights(slots):
         width = np.diff(slots.layout.weight_ptr)

@@ -1,8 +1,8 @@
 """Watch: does a table look like the one that the encoder was fitted to?
 
-A column that was renamed, rescaled or spelled otherwise still gives a number for every row: all of its values are
+A column that was renamed, rescaled or spelled differently still gives a number for every row: all of its values are
 unseen, out of range or missing. The shares of such values are counted while rows are encoded, and compared with what
-the training rows let expect.
+the training rows suggest.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Tally:
             self.examples = list(dict.fromkeys([*self.examples, *examples]))[:EXAMPLES]
 
     def is_unusual(self, expected: float) -> bool:
-        """Whether the share exceeds an expected one clearly."""
+        """Whether the share clearly exceeds the expected one."""
         if self.count <= (expected + MARGIN) * self.total:
             return False
         likely = self.total * expected
@@ -73,12 +73,12 @@ class Tally:
 
 
 class Watch:
-    """Counts unseen, out-of-range and missing values of the tables that are encoded under its eyes.
+    """Counts unseen, out-of-range and missing values while tables are encoded.
 
     Parameters
     ----------
     encoder : Encoder
-        Whose training rows are compared with.
+        The encoder whose training rows the tables are compared with.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class Watch:
             self.missing[f].add(*missing)
 
     def _is_usual(self, f: int, item: Any, values: Any, start: Any) -> bool:
-        """Whether a look at the least and the largest value, which costs next to nothing, finds nothing to count."""
+        """Whether the smallest and the largest value, which are cheap to find, leave nothing to count."""
         if not len(start) or isinstance(item, MultiValued):
             return False
         if isinstance(item, Categorical):
@@ -134,7 +134,7 @@ class Watch:
             far = [f"{value:g}" for value in x[outside][:EXAMPLES]]
             self.odd[f].add(round(float(rows[outside].sum())), statistics.n_rows, far)
             return
-        elements = item.elements if isinstance(item, MultiValued) else item
+        elements = item.elements
         names, counts = statistics.counts.every()
         unseen = elements.find(names) < 0
         examples = [repr(name) for name in names.filter(to_arrow(unseen))[:EXAMPLES].to_pylist()]
@@ -167,7 +167,7 @@ class Watch:
         return list(lines)
 
     def warn(self) -> None:
-        """Warn of what is unusual, if anything is."""
+        """Warn about unusual values, if there are any."""
         lines = self.report()
         if not lines:
             return
@@ -187,15 +187,15 @@ def expected_shares(encoder: Encoder, f: int) -> tuple[float, float]:
     """
     item, counts, n = encoder.fields[f], encoder.feature_counts[f], encoder.n_rows
     if isinstance(item, Numerical):
-        missing = counts[len(item.special)] if item.missing == "token" else 0.0
+        missing = 0.0 if item.missing_token is None else counts[item.missing_token]
         return 2.0 / (n + 1), missing / n  # either end is exceeded by one of n + 1
-    elements = item.elements if isinstance(item, MultiValued) else item
-    first = int(item.missing == "token")
+    elements = item.elements
+    first = elements.first_unseen
     known = counts[elements.n_tokens :]
     total = max(1.0, counts[first:].sum()) if isinstance(item, MultiValued) else n
     unseen = counts[first : elements.n_tokens].sum()
     if item.unseen == "neutral" and not isinstance(item, MultiValued):
-        unseen = n - counts.sum()  # they touch no row
+        unseen = n - counts.sum()  # they have no feature
     return (unseen + known[known <= item.min_count].sum()) / total, (counts[0] / n if first else 0.0)
 
 
@@ -209,8 +209,8 @@ def _names(
 ) -> tuple[Any, Any]:
     """Count and examples of unseen and of missing categories."""
     n = len(start)
-    first = int(item.missing == "token")
-    elements = item.elements if isinstance(item, MultiValued) else item
+    elements = item.elements
+    first = elements.first_unseen
     is_missing = (start[:, 0] == 0) & (weight[:, 0] != 0.0) if first else np.zeros(n, bool)
     if item.unseen == "neutral":
         unseen = (weight == 0.0) & (start == 0) if isinstance(item, Categorical) else np.zeros_like(start, bool)
@@ -240,7 +240,7 @@ def _percent(share: float) -> str:
 
 
 def _outside() -> int:
-    """How far up the stack the caller of the package is, whose line a warning should name."""
+    """The stack level of the caller of the package, whose line a warning should name."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "splinefm":
         frame, level = frame.f_back, level + 1
@@ -248,7 +248,7 @@ def _outside() -> int:
 
 
 def as_watch(watch: Watch | bool, encoder: Encoder) -> tuple[Watch | None, bool]:
-    """The watch to show rows to, and whether to warn afterwards: a watch that was given is read by its owner."""
+    """The watch that counts, and whether to warn afterwards: who passes a watch reads it."""
     if isinstance(watch, Watch):
         return watch, False
     return (Watch(encoder), True) if watch else (None, False)

@@ -1,4 +1,4 @@
-"""Encoder: statistics in one mergeable pass, then tables become slots."""
+"""Encoder: collects statistics in one mergeable pass, then encodes tables as slots."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStati
 # Rows per task: fitting takes a column of a chunk at a time, encoding all columns of a block.
 CHUNK = 131_072
 BLOCK = 16_384
-# Work on shorter arrays is Python's for the most part, and threads would wait for each other.
+# Work on shorter arrays is mostly Python, where threads wait for each other.
 FEW_ROWS = 10_000
-# What fitting a field takes: counts and weights of its features and copies of them; and for a summary of so many
-# values all their weights, which are a few arrays of float64.
-ROW_BYTES, WEIGHT_BYTES, POINTS = 48, 32, 4096
+# Memory that fitting a field takes: counts and weights per feature and copies of them, and a few float64 arrays of
+# weights for a summary of so many values.
+FEATURE_BYTES, WEIGHT_BYTES, POINTS = 48, 32, 4096
 
 
 @dataclass(eq=False)
 class EncoderStatistics:
-    """What fitting an encoder needs to know of a table, collected in one pass.
+    """What fitting an encoder needs to know about a table, collected in one pass.
 
-    EncoderStatistics of parts of a table, made one after the other, in other processes or on other machines, can be
-    merged: categories, counts and ranges come out exactly as from the whole, quantiles within
+    Statistics of parts of a table, collected one after the other, in other processes or on other machines, can be
+    merged: categories, counts and ranges are exactly those of the whole table, quantiles within
     `QuantileSketch.rank_error`.
 
     Parameters
@@ -51,7 +51,7 @@ class EncoderStatistics:
     schema : Schema
         The fields.
     threads : int, optional
-        Columns that are read at the same time; all cores by default. The result does not depend on it.
+        Columns to read at the same time; all cores by default. The result does not depend on it.
 
     Examples
     --------
@@ -100,34 +100,34 @@ class EncoderStatistics:
     def encoder(self) -> Encoder:
         """The encoder that these statistics determine."""
         if not self.n_rows:
-            raise ValueError("the table has no rows; an encoder is fitted to at least one")
+            raise ValueError("the table has no rows; fit an encoder to at least one")
         threads = 1 if self.n_rows < FEW_ROWS else self.threads
         fitted = list(in_order(_fit, zip(self.schema, self.fields, strict=True), threads))
         fields, notes, counts, weights = zip(*fitted, strict=True)
         by_name = dict(zip(self.schema.names, notes, strict=True))
-        return Encoder(fields, self.n_rows, by_name, counts, weights, np.array([_range(own) for own in self.fields]))
+        return Encoder(fields, self.n_rows, by_name, counts, weights, np.array(list(map(_range, self.fields))))
 
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Turns tables into slots; made by `fit_encoder`.
+    """Encodes tables as slots; made by `fit_encoder`.
 
     Parameters
     ----------
     fields : tuple of fields
         The fields with transforms, bases and vocabularies filled in.
     n_rows : int
-        Rows that it was fitted to.
+        Number of training rows.
     notes : mapping of str to str
-        How each field came out, in plain words.
+        How each field was fitted, in plain words.
     feature_counts : tuple of arrays
-        For each field the training rows that touch each of its features.
+        For each field, the number of training rows in which each of its features is active.
     feature_weights : tuple of arrays, optional
-        For each field the sum over the training rows of the weight of each of its features; NaN, the default, where
-        it is not known. For categorical fields it is the counts, whatever is given.
+        For each field, the sum of the weight of each feature over the training rows; NaN, the default, where it is not
+        known. Categorical fields always use the counts.
     ranges : array of shape (fields, 2), optional
-        The least and the largest ordinary value of numerical fields in the training rows; NaN, the default, where they
-        are not known.
+        The smallest and the largest ordinary value of each numerical field in the training rows; NaN, the default,
+        where they are not known.
 
     Examples
     --------
@@ -152,13 +152,13 @@ class Encoder:
             raise ValueError(
                 f"ranges must have a pair per field, shape ({len(self.fields)}, 2); got {self.ranges.shape}"
             )
-        weights = self.feature_weights or tuple(np.full(len(rows), np.nan) for rows in self.feature_counts)
+        weights = self.feature_weights or tuple(np.full(len(counts), np.nan) for counts in self.feature_counts)
         sizes = [item.layout.n_features for item in self.fields]
         for what, arrays in (("feature_counts", self.feature_counts), ("feature_weights", weights)):
-            if [len(rows) for rows in arrays] != sizes:
+            if list(map(len, arrays)) != sizes:
                 raise ValueError(
                     f"{what} must have an array per field, with an entry per feature: {sizes} entries, "
-                    f"got {[len(rows) for rows in arrays]}"
+                    f"got {list(map(len, arrays))}"
                 )
         each = zip(self.fields, self.feature_counts, weights, strict=True)
         known = tuple(counts if isinstance(item, Categorical) else weight for item, counts, weight in each)
@@ -182,12 +182,12 @@ class Encoder:
 
     @cached_property
     def layout(self) -> SlotLayout:
-        """Rows, windows and units of all fields, laid end to end."""
+        """Features, windows and units of all fields, laid end to end."""
         return SlotLayout(tuple(item.layout for item in self.fields))
 
     @property
     def feature_means(self) -> tuple[FloatArray, ...]:
-        """For each field the mean weight of each of its features over the training rows; NaN where it is not known.
+        """For each field, the mean weight of each feature over the training rows; NaN where it is not known.
 
         Exact for categorical and multi-valued fields, and for numerical ones with up to 4,096 distinct values; beyond
         that within twice `QuantileSketch.rank_error` for the functions of a spline.
@@ -195,14 +195,14 @@ class Encoder:
         return tuple(weights / self.n_rows for weights in self.feature_weights)
 
     def encode(self, table: object, *, threads: int | None = None, watch: Watch | None = None) -> Slots:
-        """Slots of all rows of a table, in its order.
+        """Encode all rows of a table, in order.
 
         Parameters
         ----------
         table : table, path or dataset
-            Anything that `open_table` takes; other columns than the fields' are ignored.
+            Anything that `open_table` takes; columns that no field reads are ignored.
         threads : int, optional
-            Blocks of rows that are encoded at the same time; all cores by default.
+            Blocks of rows to encode at the same time; all cores by default.
         watch : Watch, optional
             Counts values that are unseen, out of range or missing.
         """
@@ -212,7 +212,7 @@ class Encoder:
             parts = list(in_order(partial(self._encode_block, watch), self._blocks(source), threads))
             return concatenate_slots(parts) if parts else empty_slots(0, self.layout)
         self._check_block(min(BLOCK, source.n_rows), threads)
-        # Writing in place: the result is never in memory twice.
+        # Blocks write into the result, so that it is never in memory twice.
         slots = empty_slots(source.n_rows, self.layout)
         self._fill(slots, self._blocks(source), threads, watch)
         return slots
@@ -220,7 +220,7 @@ class Encoder:
     def encode_chunks(
         self, table: object, *, rows: int = CHUNK, threads: int | None = None, watch: Watch | None = None
     ) -> Iterator[Slots]:
-        """Slots of a table in chunks of `rows` rows, for tables that do not fit in memory."""
+        """Encode a table in chunks of `rows` rows, for tables that do not fit in memory."""
         for chunk in _open(self.schema, table).chunks(self.schema.columns, rows):
             self._check_block(min(BLOCK, chunk.num_rows), threads)
             slots = empty_slots(chunk.num_rows, self.layout)
@@ -230,30 +230,31 @@ class Encoder:
     def extend(
         self, table: object, *, target: str | None = None, threads: int | None = None, watch: Watch | None = None
     ) -> Encoder:
-        """The encoder with the frequent new categories of a table: rows are appended, all others stay.
+        """Add the frequent new categories of a table; returns a new encoder with features appended to fields.
 
         Transforms, bases and the length of lists do not change. Counts and weights of the table are added to those of
-        earlier rows, which stay as they were encoded: a category that was rare then and is frequent now begins at zero.
+        earlier rows, which stay as they were encoded: a category that was rare before and is frequent now starts at
+        zero.
         """
         statistics = EncoderStatistics(self.schema, threads)
         statistics.update(table, target=target)
         fields, counts, weights = [], [], []
-        for f, own in enumerate(statistics.fields):
+        for f, collected in enumerate(statistics.fields):
             if watch is not None:
-                watch.see_statistics(f, own)
-            extended: Any = self.fields[f].extend(own)  # type: ignore[arg-type]  # statistics of this very field
-            more, more_weights = _feature_sums(extended, own)
+                watch.see_statistics(f, collected)
+            extended: Any = self.fields[f].extend(collected)  # type: ignore[arg-type]  # statistics of this very field
+            more, more_weights = _feature_sums(extended, collected)
             fields.append(extended)
             counts.append(_plus(self.feature_counts[f], more))
             weights.append(_plus(self.feature_weights[f], more_weights))
         n_rows = self.n_rows + statistics.n_rows
-        new = np.array([_range(own) for own in statistics.fields])
+        new = np.array(list(map(_range, statistics.fields)))
         ranges = np.stack([np.fmin(self.ranges[:, 0], new[:, 0]), np.fmax(self.ranges[:, 1], new[:, 1])], axis=1)
-        ranges[np.isnan(self.ranges)] = np.nan  # of models that did not keep them
+        ranges[np.isnan(self.ranges)] = np.nan  # models of earlier versions did not keep them
         return Encoder(tuple(fields), n_rows, self.notes, tuple(counts), tuple(weights), ranges)
 
     def starvation(self) -> BasisStarvation:
-        """For every basis function the share of training rows in its support; print it to see a table."""
+        """For every basis function, the share of training rows in its support; print it to see a table."""
         return BasisStarvation.of(self.fields, self.feature_counts, self.n_rows)
 
     def _blocks(self, source: Table) -> Iterator[pa.RecordBatch]:
@@ -280,7 +281,7 @@ class Encoder:
         return slots
 
     def _encode_into(self, task: tuple[pa.RecordBatch, Slots, int, Watch | None]) -> None:
-        """Write the slots of a block of rows at their place."""
+        """Write the slots of a block of rows, which begins at row `at`."""
         block, slots, at, watch = task
         rows = slice(at, at + block.num_rows)
         layout = self.layout
@@ -307,7 +308,7 @@ def fit_encoder(schema: Schema, table: object, *, target: str | None = None, thr
     target : str, optional
         Name of the target; it must not be a field.
     threads : int, optional
-        Columns that are read at the same time; all cores by default. The result does not depend on it.
+        Columns to read at the same time; all cores by default. The result does not depend on it.
 
     Examples
     --------
@@ -317,7 +318,7 @@ def fit_encoder(schema: Schema, table: object, *, target: str | None = None, thr
     {'c': '2 categories'}
     """
     if not isinstance(schema, Schema):
-        raise TypeError(f"schema must be a sf.Schema, got {type(schema).__name__}; sf.Schema.infer makes one")
+        raise TypeError(f"schema must be a sf.Schema, got {type(schema).__name__}; use sf.Schema.infer to make one")
     statistics = EncoderStatistics(schema, threads)
     statistics.update(table, target=target)
     return statistics.encoder()
@@ -332,7 +333,7 @@ def _open(schema: Schema, table: object, target: str | None = None) -> Table:
 def _by_field(schema: Schema, batch: pa.RecordBatch) -> list[pa.Array]:
     """The column of each field, from a batch of the schema's columns."""
     columns = batch.columns
-    return [columns[place] for place in schema.column_indices]
+    return [columns[index] for index in schema.column_indices]
 
 
 def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray, FloatArray]:
@@ -345,10 +346,10 @@ def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray, FloatArray]:
 def _check_field(item: Field) -> None:
     """Raise where a fitted field has more features, or more weights per row, than there is memory for."""
     layout = SlotLayout((item.layout,))
-    rows, weights = layout.n_features, layout.n_weights
+    features, weights = layout.n_features, layout.n_weights
     check_memory(
-        ROW_BYTES * rows + POINTS * WEIGHT_BYTES * weights,
-        f"field {item.name!r} with {rows:,} features, of which a value uses {weights:,},",
+        FEATURE_BYTES * features + POINTS * WEIGHT_BYTES * weights,
+        f"field {item.name!r} with {features:,} features, of which a value uses {weights:,},",
         "give it fewer basis functions or buckets, or raise its min_count",
     )
 
@@ -360,13 +361,13 @@ def _feature_sums(item: Any, statistics: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _range(statistics: FieldStatistics) -> tuple[float, float]:
-    """The least and the largest ordinary number."""
+    """The smallest and the largest ordinary number."""
     summary = statistics.sketch.summary() if isinstance(statistics, NumericalStatistics) else None
     return (math.nan, math.nan) if summary is None else (float(summary.value[0]), float(summary.value[-1]))
 
 
 def _plus(old: FloatArray, more: FloatArray) -> FloatArray:
-    """The sum of two arrays; rows that the first lacks are new."""
+    """The sum of two arrays, of which the first may be shorter: new features begin at zero."""
     return np.concatenate([old, np.zeros(len(more) - len(old))]) + more
 
 

@@ -1,4 +1,4 @@
-"""A schema from a look at the table, with the reason for every choice."""
+"""Infer a schema from a table, with the reason for every choice."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from splinefm.encode.transforms.choice import FEW_VALUES as SPREAD_BY_RANK
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-# Only so many rows are looked at: the choice hardly changes after that, the fit reads all of them.
+# Rows that are read: the choice hardly changes after that. The fit reads all of them.
 LOOK_AT = 500_000
-# Whole numbers with at most this many distinct values are codes or grades more often than quantities.
+# Integers with at most this many distinct values are codes or grades more often than quantities.
 FEW_VALUES = 10
-# A value with this share of the rows (zeros, caps, sentinels) would leave a gap in the transform: it gets a row.
+# A value with this share of the rows (zeros, caps, sentinels) would leave a gap in the transform: it gets a feature.
 ATOM = 0.1
 MOST_ATOMS = 3
 MANY_CATEGORIES, MIN_COUNT = 1_000, 10
@@ -57,7 +57,7 @@ EXAMPLES = 3
 SAMPLE = 5_000  # values that are tried first: to go through all takes long
 # With more distinct values than this, splines of several resolutions find the detail that the data support.
 FINE = 128
-# With more columns than these each has one resolution: three would take thrice the time and memory.
+# With more columns than these each has one resolution: three would take three times the time and memory.
 MANY_COLUMNS = 256
 # Rows per segment there, from 8 to the 20 segments of `BSpline()`.
 ROWS_PER_SEGMENT, LEAST_SEGMENTS = 100, 8
@@ -65,7 +65,7 @@ _ONE_PER_ROW = "nearly one per row: an identifier? It cannot help on new rows; c
 
 
 def infer_schema(table: object, *, target: str | None = None) -> Schema:
-    """A schema that suits a table.
+    """Infer a schema from a table.
 
     The rules, in this order:
 
@@ -76,8 +76,8 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
        day of the year from two years on. Text is dates if 99 % of it is written as ISO 8601 says, or all of it in
        another common way that has one meaning: 5/28/2011, but not 5/6/2011.
     4. Text becomes numbers if 99 % of it is numbers, or 80 % and the rest has at most three spellings, such as `?`;
-       what is no number counts as missing. Whole numbers that a typed table has as text stay text.
-    5. Other text, booleans and whole numbers with at most 10 distinct values become categories (with `min_count=10`
+       what is no number counts as missing. Integers that a typed table has as text stay text.
+    5. Other text, booleans and integers with at most 10 distinct values become categories (with `min_count=10`
        where there are more than 1,000 of them), and so do about 256 distinct numbers at most that recur and lie far
        apart on no grid, such as tariffs.
     6. Other numbers become numerical fields with `transform="auto"`, with splines of three resolutions where there are
@@ -85,19 +85,19 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
        Where there are more than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at
        most 20.
 
-    The first 500,000 rows are looked at.
+    Only the first 500,000 rows are read.
 
     Parameters
     ----------
     table : table, path or dataset
         Anything that `open_table` takes.
     target : str, optional
-        The column to leave out because it is to be predicted.
+        The column to predict, which is left out.
 
     Returns
     -------
     Schema
-        Its `reasons` say why each field is as it is, and which columns were left out.
+        Its `reasons` explain each field, and name the columns that were left out.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def _choose(name: str, column: pa.Array, untyped: bool) -> _Choice:
     if is_text(kind) or (pa.types.is_dictionary(kind) and is_text(kind.value_type)):
         return _text(name, as_text(column), untyped)
     if pa.types.is_boolean(kind):
-        return _categorical(name, column, "truth values")
+        return _categorical(name, column, "booleans")
     if not (is_number(kind) or pa.types.is_duration(kind)):
         return _categorical(name, column, f"values of type {kind}")
     return _number(name, as_numbers(column, name))
@@ -186,11 +186,11 @@ def _text(name: str, text: pa.LargeStringArray, untyped: bool) -> _Choice:
     distinct = present.unique()
     booleans = find_values(distinct) == "booleans"
     if not pc.any(matches(distinct, r"\d"), min_count=0).as_py():  # no dates or numbers: most of the time of a column
-        return _categorical(name, text, "truth values" if booleans else "text")
+        return _categorical(name, text, "booleans" if booleans else "text")
     found = _text_dates(name, text, present) or _text_numbers(name, text, present, untyped)
     if found is not None:
         return found
-    return _categorical(name, text, "truth values" if booleans else "text", _mixture_words(name, present))
+    return _categorical(name, text, "booleans" if booleans else "text", _mixture_words(name, present))
 
 
 def _text_dates(name: str, text: pa.LargeStringArray, present: pa.LargeStringArray) -> _Choice | None:
@@ -218,7 +218,7 @@ def _text_numbers(name: str, text: pa.LargeStringArray, present: pa.LargeStringA
     if stray is None:
         stray = np.zeros(len(text), bool)
         if not untyped and pc.all(matches(present, r"^\d+$")).as_py():
-            return None  # who keeps whole numbers as text means names
+            return None  # integers that are kept as text are names
     elif not _are_few(text, x, stray, len(present)):
         return None
     fields, reasons = _number(name, x, decimal=decimal, text="missing", words=_stray_words(text, stray, "number"))
@@ -300,7 +300,7 @@ def _dates(
 
 
 def _zone(kind: pa.DataType) -> str | None:
-    """The zone whose clock tells the time of a column; UTC is the default."""
+    """The time zone of a column; None for UTC, the default."""
     zone = getattr(kind, "tz", None)
     return None if zone in (None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00") else str(zone)
 
@@ -314,9 +314,7 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
         return _left_out(name, "it has no values")
     is_whole = bool((value == np.floor(value)).all())
     if len(value) <= FEW_VALUES and is_whole:
-        return _one(
-            Categorical(name), f"whole numbers with only {len(value)} distinct values{_or_quantity(name)}{words}"
-        )
+        return _one(Categorical(name), f"integers with only {len(value)} distinct values{_or_quantity(name)}{words}")
     if _are_amounts(value, count):
         reason = f"{len(value):,} distinct numbers that recur exactly, far apart{_or_quantity(name)}{words}"
         return _one(Categorical(name), reason)
@@ -340,9 +338,9 @@ def _basis(n_distinct: int) -> BSpline | MultiResolution:
 
 
 def _atoms(value: FloatArray, count: IntArray) -> IntArray:
-    """Places of values that are too frequent to be a quantity."""
+    """Indices of values that are too frequent to be a quantity."""
     atoms = np.flatnonzero(count >= ATOM * count.sum())
-    # Heavy values of a coarse grid are no exceptions; the transform gives each of them its place by rank.
+    # Heavy values of a coarse grid are no exceptions; the transform spaces them by rank.
     return atoms if len(atoms) <= MOST_ATOMS and len(value) > SPREAD_BY_RANK else atoms[:0]
 
 

@@ -38,7 +38,7 @@ class Schema:
     fields : sequence of Numerical, Categorical, MultiValued and Timestamp
         The fields; their names must differ. A timestamp becomes a numerical field for each of its parts.
     reasons : mapping of str to str
-        Why each field is as it is, where the schema was inferred. Not part of equality.
+        Explains each field of an inferred schema. Not part of equality.
 
     Examples
     --------
@@ -68,10 +68,10 @@ class Schema:
         if twice:
             raise ValueError(
                 f"the schema names a field twice: {', '.join(map(repr, twice))}; "
-                'to read a column twice, name the second field otherwise and give it column="..."'
+                'to read a column twice, give the second field another name and set column="..."'
             )
 
-    @cached_property  # tables have thousands of columns, and much asks for their names
+    @cached_property  # tables may have thousands of columns, and their names are read often
     def names(self) -> tuple[str, ...]:
         """Names of the fields."""
         return tuple(item.name for item in self.fields)
@@ -83,9 +83,9 @@ class Schema:
 
     @cached_property
     def column_indices(self) -> tuple[int, ...]:
-        """For each field the place of its column among `columns`."""
-        place = {name: i for i, name in enumerate(self.columns)}
-        return tuple(place[item.column] for item in self.fields)
+        """For each field the index of its column in `columns`."""
+        index = {name: i for i, name in enumerate(self.columns)}
+        return tuple(index[item.column] for item in self.fields)
 
     def on_column(self, column: str) -> tuple[Field, ...]:
         """The fields that read a column."""
@@ -145,7 +145,7 @@ class Schema:
 
     @staticmethod
     def infer(table: object, *, target: str | None = None) -> Schema:
-        """A schema that suits a table; `reasons` says why each field is as it is. See `infer_schema`."""
+        """Infer a schema from a table; `reasons` explains each field. See `infer_schema`."""
         from splinefm.encode.inference import infer_schema
 
         return infer_schema(table, target=target)
@@ -196,7 +196,7 @@ class Schema:
         try:
             text = path.read_text(encoding="utf-8")
             description = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-        except (ValueError, RecursionError) as error:  # what is nested too deeply, too
+        except (ValueError, RecursionError) as error:  # also what is nested too deeply
             raise ValueError(f"{path} is not a valid {path.suffix[1:].upper()} file: {error}") from error
         try:
             return Schema.from_dict(description)
@@ -227,7 +227,7 @@ def _is_plain_number(item: Field) -> bool:
 
 
 def schema_path(path: str | os.PathLike[str]) -> Path:
-    """The path of a schema file, whose name tells its form."""
+    """The path of a schema file, whose name shows its format."""
     path = Path(path)
     if path.suffix not in (".toml", ".json"):
         raise ValueError(f"a schema file ends in .toml or .json, got {str(path)!r}")
@@ -262,7 +262,7 @@ def _is_default(value: Any, item: Any) -> bool:
         return True
     if not (default is None or default == ""):
         return False
-    try:  # what the object fills in by itself, such as the column of a field, need not be told
+    try:  # what the object fills in by itself, such as the column of a field, is left out
         return bool(replace(value, **{item.name: default}) == value)
     except ValueError:
         return False
@@ -284,7 +284,7 @@ def _from_dict(description: Any, where: str) -> Any:
             raise ValueError(f"{where}: {name} has no setting {key!r}; it has {', '.join(known)}")
     try:
         return kind(**{key: _from_dict(value, where) for key, value in settings.items()})
-    except (TypeError, OverflowError) as error:  # a number that no float holds, too
+    except (TypeError, OverflowError) as error:  # also a number that no float holds
         raise ValueError(f"{where}: {name}: {error}") from error
 
 

@@ -28,7 +28,7 @@ class FieldLayout:
     name : str
         Name of the field.
     n_features : int
-        Rows of the parameter table that the field owns.
+        Features of the field: rows of the parameter table.
     widths : tuple of int
         Weights per window.
     units : tuple of int
@@ -78,7 +78,7 @@ class SlotLayout:
 
     @property
     def n_features(self) -> int:
-        """Rows of the parameter table."""
+        """Features of all fields: rows of the parameter table."""
         return sum(field.n_features for field in self.fields)
 
     @property
@@ -98,17 +98,17 @@ class SlotLayout:
 
     @cached_property
     def feature_ptr(self) -> IntArray:
-        """Field f owns features `feature_ptr[f]` to `feature_ptr[f + 1] - 1`."""
+        """Field f has features `feature_ptr[f]` to `feature_ptr[f + 1] - 1`."""
         return offsets(field.n_features for field in self.fields)
 
     @cached_property
     def window_ptr(self) -> IntArray:
-        """Field f owns windows `window_ptr[f]` to `window_ptr[f + 1] - 1`."""
+        """Field f has windows `window_ptr[f]` to `window_ptr[f + 1] - 1`."""
         return offsets(len(field.widths) for field in self.fields)
 
     @cached_property
     def weight_ptr(self) -> IntArray:
-        """Window w owns weights `weight_ptr[w]` to `weight_ptr[w + 1] - 1`."""
+        """Window w has weights `weight_ptr[w]` to `weight_ptr[w + 1] - 1`."""
         return offsets(width for field in self.fields for width in field.widths)
 
     @cached_property
@@ -126,7 +126,7 @@ class SlotLayout:
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """Encoded rows: window w of row i owns features `start[i, w] + j` with weights `weight[i, weight_ptr[w] + j]`.
+    """Encoded rows: window w of row i has features `start[i, w] + j` with weights `weight[i, weight_ptr[w] + j]`.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ class Slots:
 
 
 def empty_slots(n: int, layout: SlotLayout) -> Slots:
-    """Room for n rows."""
+    """Slots for n rows, with arbitrary content."""
     needed = 4 * n * (layout.n_windows + layout.n_weights)
     check_memory(needed, f"a table of {n:,} encoded rows", "use fewer rows or columns, or bases with fewer functions")
     return Slots(np.empty((n, layout.n_windows), np.int32), np.empty((n, layout.n_weights), np.float32), layout)

@@ -1,4 +1,4 @@
-"""BasisStarvation report: how many training rows does each basis function see?"""
+"""BasisStarvation: how many training rows each basis function sees."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def inner_parts(fitted: Fitted, slots: Slots, threads: int | None) -> FloatArray
     terms = _terms(fitted, slots.layout, none, none, threads)
     out = np.empty((len(slots), len(none)))
     for rows in _blocks(len(slots), CALL_ROWS):
-        terms.own(*_arrays(slots, rows), np.zeros(len(none)), out[rows])
+        terms.inner(*_arrays(slots, rows), np.zeros(len(none)), out[rows])
     return out
 
 

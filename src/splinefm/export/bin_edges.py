@@ -1,4 +1,4 @@
-"""Where simulated bins end: given, evenly spaced in several senses, or as few as a bound on scores allows."""
+"""Edges of simulated bins: given, evenly spaced in several senses, or as few as a bound on scores allows."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ MOST_BINS = 1_000_000
 
 
 def given_bins(fitted: Fitted, name: str, edges: Sequence[float]) -> Bins:
+    """Bins with edges in raw units."""
     item = fitted.encoder.schema[name]
     try:
         bins = Bins(count=max(1, len(edges) - 1), edges=tuple(edges))
@@ -46,6 +47,7 @@ def given_bins(fitted: Fitted, name: str, edges: Sequence[float]) -> Bins:
 
 
 def spaced_bins(fitted: Fitted, name: str, count: int, spacing: Spacing, data: object) -> Bins:
+    """A number of bins that are evenly spaced in some sense."""
     item = fitted.encoder.schema[name]
     if spacing == "u":
         return Bins(count)

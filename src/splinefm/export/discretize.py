@@ -39,11 +39,11 @@ def discretize(
     max_error: float | None = None,
     data: object = None,
 ) -> Fitted:
-    """The model with bins in place of the bases of numerical fields; a `Fitted` like any other.
+    """Replace the bases of numerical fields by bins; returns a new `Fitted`.
 
     The vector and the linear weight of a bin are those of the field at the mid-point of the bin in u = T(z).
     Transforms, special values and missing ones stay as they are, and so do fields that consist of steps already.
-    `discretization_error` tells how far scores can move.
+    Use `discretization_error` to see how far scores can move.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def discretize(
         The number of bins of each field, or one number for all numerical fields. With `max_error`: the name or the
         names of the fields, by default all numerical ones.
     edges : mapping of str to sequence of float, optional
-        Borders of bins in raw units, both ends included; values beyond them fall in the outer bins.
+        Edges of bins in raw units, both ends included; values beyond them fall into the outer bins.
     spacing : {"u", "uniform", "geometric", "quantile"}
         Where a given number of bins is put: equal widths in u, equal widths in raw units, raw widths that grow by a
         constant factor, or equal numbers of rows. Raw widths divide the range of the transform (or of `data`).
@@ -61,7 +61,7 @@ def discretize(
         Choose the bins, as few as possible, so that no score moves by more than this, whatever the values of the
         fields; all fields of this call together.
     data : table, optional
-        Whose range and quantiles `spacing` refers to, in place of those of the training rows.
+        The table whose range and quantiles `spacing` refers to, instead of those of the training rows.
 
     Examples
     --------
@@ -89,14 +89,16 @@ def discretize(
         if name in counts:
             raise ValueError(f"{name!r} has a number of bins and edges: give one of the two")
     if not counts and not edges:
-        raise ValueError('say how fine the bins are: fields={"name": 200}, edges={"name": [...]} or max_error=1e-3')
+        raise ValueError(
+            'give the number of bins or their edges: fields={"name": 200}, edges={"name": [...]} or max_error=1e-3'
+        )
     smooth = {item.name for item in fitted.encoder.fields if not is_steps(item)}
     bins = {name: spaced_bins(fitted, name, count, spacing, data) for name, count in counts.items() if name in smooth}
     return _replaced(fitted, bins | {name: given_bins(fitted, name, given) for name, given in (edges or {}).items()})
 
 
 class FieldReport(NamedTuple):
-    """One field of a `DiscretizationReport`: its bins, and the most that they can move a score."""
+    """One field of a `DiscretizationReport`: its number of bins, and the most that they can move a score."""
 
     name: str
     bins: int
@@ -115,8 +117,8 @@ class DiscretizationReport:
         No score moves by more than this, whatever the values of the fields: the sum of the bounds of the fields. It is
         computed in float64; the rounding of float32 scores comes on top.
     certified : bool
-        False where a field has a basis of which nothing is known but its values (`Powers`, `CustomBasis`, classes of
-        your own): then `bound` was taken on a fine grid of points.
+        False where a field has a basis of which only the values are known (`Powers`, `CustomBasis`, custom classes):
+        then `bound` was measured on a fine grid of points.
     n_rows : int
         Rows on which the change was measured.
     max_error, mean_error : float
@@ -157,7 +159,7 @@ def discretization_error(fitted: Fitted, binned: Fitted, data: object = None) ->
     fitted : Fitted
         The model.
     binned : Fitted
-        What `discretize` made of it, perhaps saved and loaded meanwhile.
+        The result of `discretize`, which may have been saved and loaded since.
     data : table, optional
         Rows to measure the change of the scores on.
 
@@ -207,15 +209,15 @@ def _measure(fitted: Fitted, binned: Fitted, data: object) -> tuple[int, float, 
     return n_rows, most, total / n_rows
 
 
-# Which fields, and how they are told
+# Which fields, and checks of arguments
 
 
 def _check_numerical(fitted: Fitted, name: str) -> None:
     schema = fitted.encoder.schema
     if name not in schema.names:
-        raise ValueError(missing_column_message(name, schema.names, place="the model"))
+        raise ValueError(missing_column_message(name, schema.names, where="the model"))
     if not isinstance(schema[name], Numerical):
-        raise ValueError(f"{name!r} is a {type(schema[name]).__name__} field: it has a row per category and no bins")
+        raise ValueError(f"{name!r} is a {type(schema[name]).__name__} field: it has categories, not bins")
     if not fitted.model.pairwise and max(schema[name].layout.units) > 0:
         raise ValueError(
             f'{name!r} has reduction="identity": products of three and more of its vectors are no function of one '
@@ -250,7 +252,7 @@ def _counts(fitted: Fitted, fields: object) -> dict[str, int]:
 
 
 def _changed_fields(fitted: Fitted, binned: Fitted) -> list[int]:
-    """Fields that have bins in place of another basis; raise where anything else differs."""
+    """Fields that have bins instead of another basis; raise where anything else differs."""
     before: tuple[Any, ...] = fitted.encoder.fields
     after: tuple[Any, ...] = binned.encoder.fields
     same = fitted.model == binned.model and [item.name for item in before] == [item.name for item in after]
@@ -280,7 +282,7 @@ def _changed_fields(fitted: Fitted, binned: Fitted) -> list[int]:
 
 
 def _replaced(fitted: Fitted, bins: dict[str, Bins]) -> Fitted:
-    """The model with bins in place of some bases; fields that are steps already stay."""
+    """The model with bins instead of some bases; fields that are steps already stay."""
     encoder = fitted.encoder
     chosen = {
         f: bins[item.name]

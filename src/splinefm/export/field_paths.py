@@ -24,7 +24,7 @@ _EXACT = 10  # polynomials up to this degree are turned into control points with
 _CELLS = 512  # parts of [0, 1] in which the speed of a curve is bounded, at least
 _MOST_CELLS = 1 << 17
 _HULL = 64  # parts of [0, 1] whose control points hold the curve of another field, at least
-_ROOM = 1 << 22  # numbers in arrays of intermediate results
+_BLOCK_NUMBERS = 1 << 22  # numbers in arrays of intermediate results
 
 
 def is_steps(item: Field) -> bool:
@@ -32,14 +32,14 @@ def is_steps(item: Field) -> bool:
     return isinstance(item, Numerical) and step_cuts(item.basis) is not None
 
 
-def blocks(n: int, room: int) -> Iterator[slice]:
-    """Parts of n rows that take `room` numbers each, so that intermediate results stay small."""
-    step = max(1, _ROOM // max(1, room))
+def blocks(n: int, width: int) -> Iterator[slice]:
+    """Blocks of n items of `width` numbers each, so that intermediate results stay small."""
+    step = max(1, _BLOCK_NUMBERS // max(1, width))
     return (slice(at, at + step) for at in range(0, n, step))
 
 
 def field_features(fitted: Fitted, f: int) -> FloatArray:
-    """Linear weights and vectors of a field's features: shape (rows, 1 + width)."""
+    """Linear weights and vectors of a field's features: shape (features, 1 + width)."""
     first, last = fitted.encoder.layout.feature_ptr[f : f + 2]
     linear, factors = fitted.params["linear"][first:last], fitted.params["factors"][first:last]
     return np.concatenate([linear[:, None], factors], axis=1, dtype=np.float64)
@@ -100,13 +100,13 @@ class FieldPath:
 
     def controls(self, first: FloatArray, last: FloatArray) -> FloatArray:
         """Bézier control points between points of the same cell: shape (n, degree + 1, 1 + width)."""
-        place = np.linspace(0.0, 1.0, self.degree + 1) if self.degree else np.array([0.5])
-        u = np.minimum(first[:, None] + (last - first)[:, None] * place, last[:, None])
+        t = np.linspace(0.0, 1.0, self.degree + 1) if self.degree else np.array([0.5])
+        u = np.minimum(first[:, None] + (last - first)[:, None] * t, last[:, None])
         values = self.at(u.ravel()).reshape(*u.shape, -1)
         return np.asarray(np.einsum("ij,njw->niw", _to_bernstein(self.degree), values))
 
     def parts(self, fine: bool) -> FloatArray:
-        """Borders of parts whose control points are near the curve, or, if it is no polynomial, near enough."""
+        """Borders of parts whose control points are close to the curve, or close enough if it is no polynomial."""
         if self.certified and not self.third.any():
             return _refined(pieces(self.item)[0], _HULL)
         return self.cells if fine else np.linspace(0.0, 1.0, _parts_for(1e-4, self.third, 4 * _HULL) + 1)

@@ -40,6 +40,7 @@ from splinefm.encode.slots import Slots, expand_windows
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
+from splinefm.export.links import LINKS
 from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
@@ -54,7 +55,7 @@ _MOST_FEATURES = (1 << 31) - 1
 
 
 def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Format = "text", raw: bool = False) -> None:
-    """Write the model as a model file of libffm, and what its features stand for as JSON beside it (path + ".json").
+    """Write the model as a libffm model file, and what its features stand for as JSON next to it (path + ".json").
 
     FM, FwFM, LowRankFwFM, FmFM and FFM become models of libffm with the same scores, linear weights and bias
     included, without instance-wise normalization. `export_libffm_rows` writes rows for it.
@@ -64,13 +65,13 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
     fitted : Fitted
         The model.
     path : path
-        Where to. Existing files are replaced in one step each, or not at all.
+        The file to write. Existing files are replaced atomically.
     format : {"text", "binary"}
         The text file of libffm up to 1.14 and its forks, or the binary file of libffm since 1.21 (as built with SSE,
         on x86).
     raw : bool
-        Allow other losses than the logistic one. The program turns every score into a probability; systems that only
-        read its files can do otherwise. The map names the link.
+        Allow losses other than the logistic one. The libffm program converts every score to a probability; systems that
+        only read its files need not. The JSON file names the link.
 
     Raises
     ------
@@ -112,7 +113,7 @@ def export_libffm_rows(
     table : table, path or dataset
         Anything that `Fitted.scores` takes.
     path : path
-        Where to; an existing file is replaced in one step.
+        The file to write; an existing file is replaced atomically.
     target : str, optional
         The column of labels; without it all labels are 0, which does not matter for predictions.
 
@@ -132,13 +133,13 @@ def export_libffm_rows(
     """
     _check(fitted, raw=True)
     schema = fitted.encoder.schema
-    place = _check_path(path)
+    destination = _check_path(path)
     source = open_table(table, types=schema.column_types())
     schema.check_columns(source.names, target)
     if target is not None and target not in source.names:
         raise ValueError(missing_column_message(target, source.names))
     names = [*schema.columns, *([target] if target is not None else [])]
-    with replacing(place) as file:
+    with replacing(destination) as file:
         for chunk in source.chunks(names, CHUNK):
             labels = ["0"] * chunk.num_rows if target is None else _labels(fitted, chunk.column(target), target)
             slots = fitted.encoder.encode(chunk.select(list(schema.columns)))
@@ -191,7 +192,7 @@ def _own_weight(fitted: Fitted, f: int) -> np.float32:
         return np.float32(0.0)
     way_out = f'fit with reduction="sum", or use {_onnx()}'
     if isinstance(item, Numerical):
-        way_out = f"bins have no such pairs: export what {as_bins(item.name)} makes"
+        way_out = f"bins have no such pairs: export the result of {as_bins(item.name)}"
     problem = f'field {item.name!r} has reduction="identity", and libffm has no counterpart of the'
     between = fitted.model.between(fitted.params, f, f)
     if between.ndim:
@@ -204,7 +205,7 @@ def _own_weight(fitted: Fitted, f: int) -> np.float32:
 
 def _checked(vectors: Array) -> Array:
     if not np.isfinite(vectors).all():
-        raise ValueError("the model has weights that are infinite or no numbers; fit it anew")
+        raise ValueError("the model's parameters contain NaN or infinity; refit it")
     # Some readers of text take numbers this small for errors.
     vectors[np.abs(vectors) < np.finfo(np.float32).tiny] = 0.0
     return vectors
@@ -270,7 +271,6 @@ def _lines(labels: list[str], slots: Slots) -> Iterator[str]:
 def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
     n, m, k = _size(fitted)
     layout, loss = fitted.encoder.layout, fitted.loss
-    links = {"logistic": "1 / (1 + exp(-score))", "squared": "center + scale * score", "poisson": "exp(score)"}
     classes = None if loss.classes is None else [str(label) for label in loss.classes]
     return {
         "written_by": f"splinefm {sys.modules['splinefm'].__version__}",
@@ -278,7 +278,7 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
         "libffm": {"format": format, "n": n, "m": m, "k": k, "normalization": False},
         "prediction": {
             "loss": loss.name,
-            "formula": links[loss.name],
+            "formula": LINKS[loss.name],
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": classes,
@@ -303,13 +303,13 @@ def _describe(item: Any) -> dict[str, Any]:
         special = [rule if isinstance(rule, str) else f"== {rule!r}" for rule in item.special]
         tokens = special + ["missing"] * (item.missing == "token")
         part = {"part": item.part} if item.part is not None else {}
-        own: dict[str, Any] = {"kind": "numerical", **part, "tokens": tokens, "missing": item.missing}
+        number: dict[str, Any] = {"kind": "numerical", **part, "tokens": tokens, "missing": item.missing}
         if type(item.basis) is not Bins:
             parts = {"basis": _settings(item.basis), "transform": _settings(item.transform)}
-            return {**own, "functions": sum(item.basis.sizes), **parts}
+            return {**number, "functions": sum(item.basis.sizes), **parts}
         edges = bin_edges(item).tolist()
         # JSON has no infinities; bins beyond them hold no number.
-        return {**own, "edges": [edge if math.isfinite(edge) else str(edge) for edge in edges]}
+        return {**number, "edges": [edge if math.isfinite(edge) else str(edge) for edge in edges]}
     tokens = [token.name for token in item.elements.tokens()]
     described: dict[str, Any] = {
         "kind": "categorical",
@@ -324,7 +324,7 @@ def _describe(item: Any) -> dict[str, Any]:
 
 
 def _settings(part: Any) -> object:
-    """A transform or a basis as JSON; of one with code of its own, the name."""
+    """A transform or a basis as JSON; of a custom one, the name."""
     return {"kind": type(part).__name__, **asdict(part)} if isinstance(part, TRANSFORMS + BASES) else repr(part)
 
 
@@ -346,8 +346,8 @@ def _check(fitted: Fitted, raw: bool) -> None:
     if fitted.loss.name != "logistic" and not raw:
         raise ValueError(
             f"libffm predicts 1 / (1 + exp(-score)), which is no prediction of a model with the {fitted.loss.name} "
-            f"loss; use {_onnx()}, or {for_reader('raw=True', '--raw')} for a system that reads the file and has a "
-            "link of its own"
+            f"loss; use {_onnx()}, or {for_reader('raw=True', '--raw')} for a system that reads the file and applies "
+            "another link"
         )
 
 

@@ -2,7 +2,7 @@
 
 **How far a score can move.** The score is affine in the vector of one field: a change (δ, Δ) of its linear part and
 its vector moves the score by δ + Σ_e Δ' M_fe p_e, with p_e the vectors of the other fields. Whatever the values of
-those fields, p_e lies in the convex hull of some points: the rows of a categorical field, the control points of a
+those fields, p_e lies in the convex hull of some points: the features of a categorical field, the control points of a
 spline. The largest change is therefore at most
 
     E(δ, Δ) = max over both signs of  ±δ + Σ_e  max over the points x of field e of  ±Δ' M_fe x,
@@ -154,12 +154,12 @@ class _Hull:
                 self._follow(FieldPath(fitted, e))
             return
         if isinstance(self.item, MultiValued) and self.item.reduction != "mean":
-            # A sum of up to n rows is a mean of n vectors, each of them zero or n times a row.
+            # A sum of up to n features is a mean of n vectors, each of them zero or n times a feature.
             self.scale[self.item.missing == "token" :] = self.item.max_length
         self.zero = self.item.unseen == "neutral" or isinstance(self.item, MultiValued)
 
     def _follow(self, path: FieldPath) -> None:
-        """The control points of a curve in place of its coefficients: they are nearer to it."""
+        """The control points of a curve instead of its coefficients: they are closer to it."""
         breaks = path.parts(fine=False)
         controls = path.controls(breaks[:-1], breaks[1:])[:, :, 1:]
         inner = controls[:, : max(1, path.degree)].reshape(-1, controls.shape[2])
@@ -212,9 +212,9 @@ def _part(f: int, hull: _Hull) -> _Part:
         kept[np.argpartition(lengths, -_MOST_POINTS)[:-_MOST_POINTS]] = False
     points, rest, at = [], [], 0
     for part in hull.seen_from(f):
-        own = kept[at : at + len(part)]
-        points.append(part[own])
-        rest.append(part[~own])
+        chosen = kept[at : at + len(part)]
+        points.append(part[chosen])
+        rest.append(part[~chosen])
         at += len(part)
     ball = None
     if not kept.all():

@@ -31,6 +31,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.special import Comparison
 from splinefm.encode.tables.names import quoted
+from splinefm.export.links import LINKS
 from splinefm.learn.files.container import sync_folder
 from splinefm.learn.fitted import Fitted
 
@@ -43,25 +44,20 @@ MANIFEST = "manifest.json"
 
 _BLOCK = 65_536  # features that are written at a time
 _LARGEST = float(np.finfo(np.float64).max)
-_PREDICTIONS = {
-    "logistic": "1 / (1 + exp(-score))",
-    "squared": "center + scale * score",
-    "poisson": "exp(score)",
-}
 
 
 def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: Format = "parquet") -> Path:
     """Write the model as plain tables and a manifest; returns the folder.
 
-    Numerical fields must consist of bins: use `sf.discretize` first. The folder appears in one step with all its files.
-    An earlier export in its place is replaced; any other folder that is not empty is left alone.
+    Numerical fields must consist of bins: use `sf.discretize` first. The folder appears atomically, with all its files.
+    An earlier export there is replaced; any other folder that is not empty is left alone.
 
     Parameters
     ----------
     fitted : Fitted
         The model.
     folder : path
-        Where to; the folder above it must exist.
+        The folder to write; its parent must exist.
     format : {"parquet", "csv"}
         Of the tables; the manifest is JSON.
 
@@ -73,8 +69,8 @@ def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: For
     >>> schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c")])
     >>> training = sf.Training(epochs=2, threads=1)
     >>> fitted = sf.fit_model(table, "y", loss="squared", schema=schema, model=sf.FM(k=2), training=training)
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     written = export_tables(sf.discretize(fitted, {"x": 200}), f"{place}/tables")
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     written = export_tables(sf.discretize(fitted, {"x": 200}), f"{parent}/tables")
     ...     sorted(path.name for path in written.iterdir())
     ['field-0-x.parquet', 'field-1-c.parquet', 'manifest.json']
     """
@@ -82,19 +78,19 @@ def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: For
     check_choice("format", format, ("parquet", "csv"))
     _check_steps(fitted)
     target = _check_folder(Path(folder))
-    with _replacing_folder(target) as place:
+    with _replacing_folder(target) as temporary:
         files = {}
         fields = []
         for f, item in enumerate(fitted.encoder.fields):
             name = f"field-{f}-{_slug(item.name)}.{format}".replace("-.", ".")
-            files[name] = _write(place / name, _blocks_of_field(fitted, f))
+            files[name] = _write(temporary / name, _blocks_of_field(fitted, f))
             fields.append({"position": f, "name": item.name, "column": item.column, "file": name, **_describe(item)})
         between = _interactions(fitted)
         if between is not None:
             name = f"interactions.{format}"
-            files[name] = _write(place / name, iter([between]))
+            files[name] = _write(temporary / name, iter([between]))
         manifest = _manifest(fitted, fields, files, None if between is None else f"interactions.{format}")
-        _write_text(place / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        _write_text(temporary / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     return target
 
 
@@ -115,7 +111,7 @@ def _manifest(
         "bias": float(fitted.params["bias"][0]),
         "loss": {
             "name": loss.name,
-            "prediction": _PREDICTIONS[loss.name],
+            "prediction": LINKS[loss.name],
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": None if loss.classes is None else [_plain(label) for label in loss.classes],
@@ -277,7 +273,7 @@ def _check_folder(path: Path) -> Path:
         raise FileExistsError(f"{str(path)!r} is a file; name a folder for the tables")
     if target.exists() and not _is_export(target):
         raise FileExistsError(
-            f"the folder {str(path)!r} holds something else than exported tables and is not replaced; "
+            f"the folder {str(path)!r} holds something other than exported tables and is not replaced; "
             "name a new folder, or empty it"
         )
     return target
@@ -297,7 +293,7 @@ def _is_export(folder: Path) -> bool:
 
 @contextmanager
 def _replacing_folder(target: Path) -> Iterator[Path]:
-    """A new folder that takes the place of the target once all of it is on the disk, or vanishes."""
+    """A new folder that replaces the target once all of it is on disk, or is removed."""
     token = secrets.token_hex(8)
     temporary, old = (target.with_name(f".{target.name[:32]}.{token}.{end}") for end in ("part", "old"))
     try:

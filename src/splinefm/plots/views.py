@@ -238,7 +238,7 @@ def _several(curves: object) -> list[Curve]:
         found = f"{curves!r}" if isinstance(curves, list | tuple) else type(curves).__name__
         raise TypeError(f"curve must be a Curve or a list of curves, made by fitted.segment; got {found}")
     for curve in curves:
-        if curve.rows.ndim > 1:
+        if curve.effects.ndim > 1:
             raise ValueError(f"got a family of {len(curve)} curves where one is needed; choose one, such as curve[0]")
     fields = sorted({curve.field.name for curve in curves})
     if len(fields) > 1:

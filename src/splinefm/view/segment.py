@@ -178,7 +178,7 @@ def _unknown_field(name: str, schema: Schema) -> str:
     if name in schema.columns:
         parts = quoted([item.name for item in schema.on_column(name)])
         return f"{name!r} is a column of several fields; take one of {parts}"
-    return missing_column_message(name, schema.names, place="the model")
+    return missing_column_message(name, schema.names, where="the model")
 
 
 def _one_value(item: Field, value: object) -> object:

@@ -136,7 +136,7 @@ class TestNumerical:
             ([np.nan], "all 1 rows are missing"),
             (["low", "high"], r"column 'x' should hold numbers, but has 'low'; .*sf.Categorical\('x'\)"),
             ([[1], [2]], r"column 'x' holds lists; use sf.MultiValued\('x'\)"),
-            ([{"a": 1}], "column 'x' is of the nested type struct.*columns of their own"),
+            ([{"a": 1}], "column 'x' is of the nested type struct.*split its parts into columns"),
             ([b"x"], "column 'x' should hold numbers but is of type binary"),
             ([datetime.time(1)], "column 'x' should hold numbers but is of type time"),
         ],

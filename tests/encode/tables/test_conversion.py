@@ -89,9 +89,9 @@ def test_periods_of_a_file_are_times(tmp_path):
 
 
 PROBLEMS = {
-    "big": ([1, 10**30], r"whole numbers of more than 64 bits, such as 10{30}; make them floats .* or text"),
-    "negative": ([-(10**30), 1], r"whole numbers of more than 64 bits, such as -10{30}; "),
-    "big and missing": ([None, 10**30], r"whole numbers of more than 64 bits, such as 10{30}; "),
+    "big": ([1, 10**30], r"integers of more than 64 bits, such as 10{30}; make them floats .* or text"),
+    "negative": ([-(10**30), 1], r"integers of more than 64 bits, such as -10{30}; "),
+    "big and missing": ([None, 10**30], r"integers of more than 64 bits, such as 10{30}; "),
     "mixed": ([1, "x"], r"several types, such as 1 \(int\) and 'x' \(str\); give it one type"),
     "missing and mixed": ([None, float("nan"), "x", 2.5], r"several types, such as 'x' \(str\) and 2.5 \(float\); "),
     "truth": ([True, 3], r"several types, such as True \(bool\) and 3 \(int\); "),

@@ -116,7 +116,7 @@ class TestInference:
         with pytest.raises(ValueError, match=r"column 'x' should hold numbers, but has 'a'.*sf.Categorical\('x'\)"):
             sf.fit_encoder(sf.Schema([sf.Numerical("x")]), {"x": ["a", "b"]})
         with pytest.raises(
-            ValueError, match=r"column 'x' has no values: .* no number, hence missing: 2 rows such as 'a'"
+            ValueError, match=r"column 'x' has no values: .* not numbers, hence missing: 2 rows such as 'a'"
         ):
             sf.fit_encoder(sf.Schema([sf.Numerical("x", text="missing")]), {"x": ["a", "b"]})
 

@@ -66,14 +66,14 @@ def test_it_is_the_simplex_of_scipy(name, n):
     simplex = around(*np.linspace(-0.7, 1.3, n) if name != "wall" else np.linspace(0.5, 1.5, n))
     for steps in (1, 7, STEPS):
         ours, theirs = Counted(LOSSES[name]), Counted(LOSSES[name])
-        found = nelder_mead(ours, simplex, near=NEAR, flat=FLAT, steps=steps)
+        found = nelder_mead(ours, simplex, xatol=NEAR, fatol=FLAT, steps=steps)
         np.testing.assert_allclose(found, by_scipy(theirs, simplex, steps=steps), rtol=1e-12, atol=1e-12)
         assert ours.calls == theirs.calls
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_it_finds_the_bottom_of_a_curved_valley(n):
-    found = nelder_mead(rosenbrock, around(*[-0.5] * n), near=1e-8, flat=1e-12, steps=5000)
+    found = nelder_mead(rosenbrock, around(*[-0.5] * n), xatol=1e-8, fatol=1e-12, steps=5000)
     np.testing.assert_allclose(found, np.ones(n), atol=1e-4)
 
 
@@ -83,7 +83,7 @@ def test_steps_are_walked_down(n):
         return float(np.floor(np.abs(4.0 * x)).sum())
 
     simplex = around(*np.linspace(1.0, 2.0, n), size=1.0)
-    found = nelder_mead(loss, simplex, near=NEAR, flat=FLAT, steps=STEPS)
+    found = nelder_mead(loss, simplex, xatol=NEAR, fatol=FLAT, steps=STEPS)
     assert loss(found) <= loss(simplex[0]) / 2.0
 
 
@@ -91,9 +91,9 @@ def test_steps_are_walked_down(n):
 def test_fits_of_all_families_are_those_of_scipy(monkeypatch, column):
     tried = []
 
-    def both(loss, simplex, *, near, flat, steps):
-        ours, theirs = nelder_mead(loss, simplex, near=near, flat=flat, steps=steps), by_scipy(loss, simplex)
-        assert (near, flat, steps) == (NEAR, FLAT, STEPS)
+    def both(loss, simplex, *, xatol, fatol, steps):
+        ours, theirs = nelder_mead(loss, simplex, xatol=xatol, fatol=fatol, steps=steps), by_scipy(loss, simplex)
+        assert (xatol, fatol, steps) == (NEAR, FLAT, STEPS)
         assert loss(ours) <= loss(theirs) + 1e-12
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
         tried.append(len(ours))
@@ -117,7 +117,7 @@ def test_a_loss_that_is_not_finite_is_walked_away_from(beyond, n):
 
     simplex = around(*[2.9] * n)
     assert np.isfinite([loss(vertex) for vertex in simplex]).sum() == 1
-    found = nelder_mead(loss, simplex, near=NEAR, flat=FLAT, steps=STEPS)
+    found = nelder_mead(loss, simplex, xatol=NEAR, fatol=FLAT, steps=STEPS)
     assert (found < 3.0).all()
     assert loss(found) < loss(simplex[0]) / 10.0
 
@@ -126,7 +126,7 @@ def test_a_loss_that_is_not_finite_is_walked_away_from(beyond, n):
 def test_nan_counts_as_infinite(steps):
     def found(beyond):
         loss = Counted(lambda x: float(((x - 2.0) ** 2).sum()) if (x < 3.0).all() else beyond)
-        return [*nelder_mead(loss, around(2.9, 2.95), near=NEAR, flat=FLAT, steps=steps), loss.calls]
+        return [*nelder_mead(loss, around(2.9, 2.95), xatol=NEAR, fatol=FLAT, steps=steps), loss.calls]
 
     assert found(np.nan) == found(np.inf)
 
@@ -134,24 +134,24 @@ def test_nan_counts_as_infinite(steps):
 @pytest.mark.parametrize("value", [0.0, 1e290, np.inf, np.nan])
 def test_where_all_is_flat_it_ends_before_the_last_step(value):
     loss = Counted(lambda x: value)
-    found = nelder_mead(loss, around(1.0, 2.0), near=NEAR, flat=FLAT, steps=10**6)
+    found = nelder_mead(loss, around(1.0, 2.0), xatol=NEAR, fatol=FLAT, steps=10**6)
     assert loss.calls < 100
     assert np.abs(found - [1.0, 2.0]).max() <= 0.25
 
 
 def test_minus_infinity_is_the_best_there_is():
-    found = nelder_mead(lambda x: -np.inf if x[0] > 1.0 else -x[0], around(0.0), near=NEAR, flat=FLAT, steps=STEPS)
+    found = nelder_mead(lambda x: -np.inf if x[0] > 1.0 else -x[0], around(0.0), xatol=NEAR, fatol=FLAT, steps=STEPS)
     assert found[0] > 1.0
 
 
 def test_the_simplex_that_was_given_stays_as_it_is():
     simplex = around(0.5, 0.5)
     before = simplex.copy()
-    first, again = (nelder_mead(rosenbrock, simplex, near=NEAR, flat=FLAT, steps=50) for _ in range(2))
+    first, again = (nelder_mead(rosenbrock, simplex, xatol=NEAR, fatol=FLAT, steps=50) for _ in range(2))
     np.testing.assert_array_equal(simplex, before)
     np.testing.assert_array_equal(first, again)
 
 
 def test_without_a_step_the_best_vertex_is_the_answer():
     simplex = np.array([[2.0, 2.0], [0.1, 0.0], [3.0, 0.0]])
-    np.testing.assert_array_equal(nelder_mead(LOSSES["bowl"], simplex, near=NEAR, flat=FLAT, steps=0), simplex[1])
+    np.testing.assert_array_equal(nelder_mead(LOSSES["bowl"], simplex, xatol=NEAR, fatol=FLAT, steps=0), simplex[1])

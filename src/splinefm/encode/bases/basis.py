@@ -1,13 +1,14 @@
-"""Function bases: u in [0, 1] -> the rows that are active and their weights B_i(u).
+"""Function bases: u in [0, 1] -> the active functions and their weights B_i(u).
 
-The functions that are not zero at a point form *windows* of neighboring rows. A basis has
+The functions that are not zero at a point form *windows* of neighboring features. A basis has
 
 - `widths`: weights per window,
-- `sizes`: rows per block of neighboring functions; they add up to the number of functions,
+- `sizes`: functions per block of neighbors; they add up to the number of functions,
 - `basis(u) -> (start, weight)`: arrays of shape (n, windows) and (n, sum of widths).
 
-Any object with these members is a basis. One that learns from data (`Bins`) has `fit` too. One whose neighboring
-functions are alike (splines) has `smoothing(order)`: the weight of Σ |Δ^order v|² in the smoothness penalty, by block.
+Any object with these members is a basis. A basis that learns from data (`Bins`) also has `fit`. A basis whose
+neighboring functions are alike (splines) also has `smoothing(order)`: the weight of Σ |Δ^order v|² in the smoothness
+penalty, by block.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Basis(Protocol):
         """Functions per block of neighbors."""
 
     def __call__(self, u: FloatArray) -> Windows:
-        """First row of each window, and the weights."""
+        """The first function of each window, and the weights."""
 
 
 BASES = (BSpline, MultiResolution, Bins, Polynomial, Fourier, Powers)
@@ -58,12 +59,12 @@ def step_cuts(basis: Basis) -> FloatArray | None:
 
 
 def supports(basis: Basis) -> FloatArray:
-    """Where each function of a basis is not zero, in u; all of [0, 1] unless the basis knows better."""
+    """Where each function of a basis is not zero, in u; all of [0, 1] unless the basis says otherwise."""
     known = getattr(basis, "supports", None)
     return known() if known is not None else whole(sum(basis.sizes))
 
 
 def smoothing(basis: Basis, order: int) -> tuple[float, ...]:
-    """The weight of Σ |Δ^order v|² in the smoothness penalty, by block; 0 unless the basis knows better."""
+    """The weight of Σ |Δ^order v|² in the smoothness penalty, by block; 0 unless the basis says otherwise."""
     known = getattr(basis, "smoothing", None)
     return known(order) if known is not None else (0.0,) * len(basis.sizes)

@@ -56,7 +56,7 @@ class Bins:
             object.__setattr__(self, "cuts", tuple(float(cut) for cut in self.cuts))
 
     def fit(self, x: FloatArray, weight: FloatArray, transform: Transform) -> Bins:
-        """Put the borders where the edges or the quantiles of x say."""
+        """The bins with borders at the given edges, or at the quantiles of x."""
         if self.cuts is not None:
             return self
         if self.edges is not None:

@@ -1,4 +1,4 @@
-"""Bases whose functions are all active everywhere: polynomials, waves, powers, and functions of your own."""
+"""Bases whose functions are all active everywhere: polynomials, waves, powers, and custom functions."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class CustomBasis:
     Parameters
     ----------
     functions : tuple of callables
-        The functions. They cannot be written to a file.
+        The functions. They cannot be saved to a file.
 
     Examples
     --------

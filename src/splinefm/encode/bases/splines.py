@@ -37,7 +37,7 @@ class BSpline:
     degree : int
         0 (steps) to 5; 3 is a cubic spline.
     knots : tuple of float, optional
-        Break-points in u, from 0 to 1, in place of equal segments; `segments` follows from them.
+        Break-points in u, from 0 to 1, instead of equal segments; `segments` follows from them.
     periodic : bool
         u = 1 is the same point as u = 0. Give the transform the period, such as `MinMax(low=0, high=24)`.
 
@@ -62,7 +62,7 @@ class BSpline:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Weights per window; a periodic spline has windows of width 1, since its rows wrap around."""
+        """Weights per window; a periodic spline has windows of width 1, since its functions wrap around."""
         return (1,) * (self.degree + 1) if self.periodic else (self.degree + 1,)
 
     @property
@@ -76,10 +76,12 @@ class BSpline:
         inner = np.arange(self.segments + 1) / self.segments if self.knots is None else np.array(self.knots)
         outer = np.arange(1, self.degree + 1)
         if self.periodic:
-            turns = [inner[:-1] + turn for turn in range(-self.degree, self.degree + 2)]
-            whole = np.concatenate(turns)
+            periods = [inner[:-1] + shift for shift in range(-self.degree, self.degree + 2)]
+            repeated = np.concatenate(periods)
             first = self.degree * self.segments - self.degree
-            return whole[first : first + self.segments + 2 * self.degree + 1]
+            return repeated[first : first + self.segments + 2 * self.degree + 1]
+        # DIFFERS: the paper clamps the knots, repeating 0 and 1. Knots that continue the spacing span the same splines,
+        # and u = 1 needs no exception: the paper's code has no active function there.
         left = inner[0] - outer[::-1] * (inner[1] - inner[0])
         right = inner[-1] + outer * (inner[-1] - inner[-2])
         return np.concatenate([left, inner, right])
@@ -90,14 +92,14 @@ class BSpline:
         return self.extended_knots[self.degree : self.degree + self.segments + 1]
 
     def __call__(self, u: FloatArray) -> Windows:
-        """Rows and weights of the functions that are not zero at u."""
+        """Starts of the windows and weights of the functions that are not zero at u."""
         if self.knots is None and self.degree > 0:
             start, weight = cardinal_splines(u, self.segments, self.degree)
         else:
             start, weight = cox_de_boor(u, self.extended_knots, self.segments, self.degree)
         if self.periodic:
-            rows = (start[:, None] + np.arange(self.degree + 1)) % self.segments
-            return rows.astype(np.int32), weight
+            functions = (start[:, None] + np.arange(self.degree + 1)) % self.segments
+            return functions.astype(np.int32), weight
         return start[:, None], weight
 
     def smoothing(self, order: int) -> tuple[float, ...]:
@@ -127,7 +129,7 @@ class BSpline:
 class MultiResolution:
     """Several uniform B-spline bases in one field, their vectors summed; one window per resolution.
 
-    The coarse functions catch the trend from little data, the fine ones add detail where the data support it.
+    The coarse functions learn the trend from little data; the fine ones add detail where the data support it.
 
     Parameters
     ----------
@@ -150,7 +152,7 @@ class MultiResolution:
         object.__setattr__(self, "segments", tuple(self.segments))
         if not self.segments:
             raise ValueError("segments must name at least one resolution, got ()")
-        _ = self.levels  # each level checks its own numbers
+        _ = self.levels  # each level checks its numbers
 
     @property
     def levels(self) -> tuple[BSpline, ...]:
@@ -173,7 +175,7 @@ class MultiResolution:
         return np.unique(np.concatenate([level.breaks for level in self.levels]))
 
     def __call__(self, u: FloatArray) -> Windows:
-        """Rows and weights of the functions that are not zero at u."""
+        """Starts of the windows and weights of the functions that are not zero at u."""
         first = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int32)
         starts, weights = zip(*(level(u) for level in self.levels), strict=True)
         return np.concatenate(starts, axis=1) + first, np.concatenate(weights, axis=1)
@@ -181,8 +183,8 @@ class MultiResolution:
     def smoothing(self, order: int) -> tuple[float, ...]:
         """The weight of Σ |Δ^order v|² in the smoothness penalty, by resolution: that of 20 segments for all of them.
 
-        Weights by the number of segments would forbid the finest resolution the very details that it is there for; the
-        coarse ones carry what is smooth.
+        Weights that grow with the number of segments would smooth away the detail that the finest resolution is there
+        for. The coarse ones carry what is smooth.
         """
         return (smoothing_weight(UNIT_SEGMENTS, order) if self.degree > 0 else 0.0,) * len(self.segments)
 

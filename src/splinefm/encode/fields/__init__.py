@@ -1,1 +1,1 @@
-"""Fields: columns with all that it takes to turn their values into features."""
+"""Fields: columns with all that it takes to encode their values as features."""

@@ -18,7 +18,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def first_feature(item: Field) -> int:
-    """Rows before the basis functions or categories."""
+    """Features before the basis functions or categories."""
     if isinstance(item, Numerical):
         return item.n_tokens
     return item.layout.n_features - len(item.vocabulary or ())
@@ -27,9 +27,9 @@ def first_feature(item: Field) -> int:
 def frequent_positions(item: Categorical | MultiValued, counts: FloatArray | None, most: int) -> npt.NDArray[np.intp]:
     """Positions in the vocabulary of the most frequent categories, in the order to show them.
 
-    `counts` are the training rows of all features of the field; without them the vocabulary tells, the most frequent
-    first, unless it was extended. Categories without an order of their own (see `display_order`) stay in that of
-    frequency.
+    `counts` are the training rows of all features of the field. Without them the order of the vocabulary counts: the
+    most frequent first, unless it was extended. Categories without a natural order (see `display_order`) stay in that
+    of frequency.
 
     Examples
     --------
@@ -57,19 +57,19 @@ def as_column(item: Field, values: object) -> tuple[pa.Array, tuple[int, ...]]:
 
 
 def weights_at(item: Field, values: object) -> tuple[Any, tuple[int, ...]]:
-    """Weights of the field's rows at raw values, a sparse matrix of shape (n, rows), and the shape of the values."""
+    """Weights of features at raw values, a sparse matrix of shape (n, features), and the shape of the values."""
     from scipy.sparse import csr_array
 
     column, shape = as_column(item, values)
-    rows, weight = features_on_axis(item, column)
-    row_ptr = np.arange(len(rows) + 1) * rows.shape[1]
-    return csr_array((weight.ravel(), rows.ravel(), row_ptr), shape=(len(rows), item.layout.n_features)), shape
+    features, weight = features_on_axis(item, column)
+    row_ptr = np.arange(len(features) + 1) * features.shape[1]
+    return csr_array((weight.ravel(), features.ravel(), row_ptr), shape=(len(features), item.layout.n_features)), shape
 
 
-def effects_at(item: Field, rows: FloatArray, values: object) -> FloatArray:
-    """Σ_i rows_i weight_i at raw values: shape (segments.., values..)."""
+def effects_at(item: Field, effects: FloatArray, values: object) -> FloatArray:
+    """Σ_i effects_i weight_i at raw values: shape (segments.., values..)."""
     matrix, shape = weights_at(item, values)
-    return np.asarray((matrix @ rows.T).T.reshape(rows.shape[:-1] + shape))
+    return np.asarray((matrix @ effects.T).T.reshape(effects.shape[:-1] + shape))
 
 
 def plain(value: Any) -> Any:
@@ -78,12 +78,12 @@ def plain(value: Any) -> Any:
 
 
 def more_axes(array: FloatArray, at: int, n_axes: int) -> FloatArray:
-    """The array with axes of length 1 put in at `at`, until it has `n_axes`."""
+    """The array with axes of length 1 inserted at `at`, until it has `n_axes`."""
     return np.expand_dims(array, tuple(range(at, at + n_axes - array.ndim)))
 
 
 def active_features(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """Rows inside the field that are active, and their weights; both of shape (n, weights)."""
+    """Active features inside the field, and their weights; both of shape (n, weights)."""
     start, weight = item.encode(column)
     return expand_windows(start, item.layout.widths), weight
 
@@ -95,5 +95,5 @@ def features_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int3
 
 
 def encode_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """Rows inside the field and weights of values along its axis."""
+    """Features inside the field and weights of values along its axis."""
     return item.encode_values(item.on_axis(column)) if isinstance(item, Numerical) else item.encode(column)

@@ -70,20 +70,20 @@ class Categorical:
     min_count : int
         Categories with fewer training rows are treated as unseen.
     unseen : {"rare", "neutral", "error", "hash"}
-        What a category that is not in the vocabulary becomes: one shared row, the zero vector, an error, or
-        one of `buckets` rows chosen by a hash of its name.
+        What a category that is not in the vocabulary becomes: one shared feature, the zero vector, an error, or
+        one of `buckets` features chosen by a hash of its name.
     missing : {"token", "error"}
-        Whether a missing value has a row of its own or is an error.
+        Whether missing values have a feature or are errors.
     buckets : int
-        Number of rows for `unseen="hash"`.
+        Number of features for `unseen="hash"`.
     reduction : {"sum", "identity"}
         The same for a single category; here so that all fields have it.
     vocabulary : Vocabulary or sequence of str, optional
-        The categories, in row order; learned from the data if not given.
+        The categories, in the order of their features; learned from the data if not given.
     values : {"text", "numbers", "booleans", "dates"}, optional
-        What the names spell; learned from the data if not given. Numbers, truth values and dates have one name each
+        What the names spell; learned from the data if not given. Numbers, booleans and dates have one name each
         however they are spelled, such as `2` and `2.0`, or `True`, `true` and `1`; with "text" every spelling is a
-        category of its own.
+        different category.
     column : str, optional
         The column of the table; the name by default. Several fields may read one column.
 
@@ -154,8 +154,8 @@ class Categorical:
 
     @property
     def layout(self) -> FieldLayout:
-        """Rows, windows and units of the fitted field."""
-        # A table without a single known category still has a row to point at.
+        """Features, windows and units of the fitted field."""
+        # A field without a single known category still has a feature to point at.
         return FieldLayout(self.name, max(1, self.n_tokens + len(self._fitted())), (1,), (0,))
 
     def collect(self) -> CategoricalStatistics:
@@ -186,7 +186,7 @@ class Categorical:
         names, _ = statistics.counts.renamed(self.spelling).frequent(self.min_count)
         new = names.filter(to_arrow(self._fitted().find(names) < 0))
         if self.unseen == "hash" or not len(new):
-            return self  # hashed categories have a place already
+            return self  # hashed categories have a feature already
         return replace(self, vocabulary=Vocabulary(pa.concat_arrays([self._fitted().names, new])))
 
     @property
@@ -199,44 +199,44 @@ class Categorical:
         return as_categories(column, self.column, widened=self.values == "text")
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
-        """Rows inside the field, shape (n, 1), and weights, shape (n, 1)."""
+        """Features inside the field, shape (n, 1), and weights, shape (n, 1)."""
         return self.encode_values(self.read(column))
 
     def encode_values(self, values: Categories) -> tuple[IntArray, FloatArray]:
-        """Rows inside the field and weights of names."""
+        """Features inside the field and weights of names."""
         names, codes = values
-        row, weight = self.look_up(names)
+        feature, weight = self.look_up(names)
         if codes is not None:
             if not len(names):
-                row, weight = np.zeros(1, np.int32), np.ones(1)
-            row, weight = row[codes], weight[codes]
+                feature, weight = np.zeros(1, np.int32), np.ones(1)
+            feature, weight = feature[codes], weight[codes]
             absent = codes < 0
         else:
             absent = to_numpy(names.is_null())
         if absent.any():
             self.refuse_missing()
-            row, weight = np.where(absent, np.int32(0), row), np.where(absent, 1.0, weight)
-        return row[:, None], weight[:, None]
+            feature, weight = np.where(absent, np.int32(0), feature), np.where(absent, 1.0, weight)
+        return feature[:, None], weight[:, None]
 
     def find(self, names: pa.LargeStringArray) -> IntArray:
-        """Place of each name in the vocabulary, in any spelling; -1 where it has none."""
+        """Position of each name in the vocabulary, in any spelling; -1 where it is not there."""
         return self._fitted().find(names, self.spelling)
 
     def look_up(self, names: pa.LargeStringArray) -> tuple[IntArray, FloatArray]:
-        """Row and weight of each name; nulls get some row, to be overwritten."""
+        """Feature and weight of each name; nulls get some feature, to be overwritten."""
         found = self.find(names)
-        row = found + np.int32(self.n_tokens)
+        feature = found + np.int32(self.n_tokens)
         weight = np.ones(len(names))
         unknown = np.flatnonzero(found < 0)
         if len(unknown):
-            self._place_unseen(names, unknown, row, weight)
-        return row, weight
+            self._assign_unseen(names, unknown, feature, weight)
+        return feature, weight
 
-    def _place_unseen(self, names: pa.LargeStringArray, at: Any, row: IntArray, weight: FloatArray) -> None:
+    def _assign_unseen(self, names: pa.LargeStringArray, at: Any, feature: IntArray, weight: FloatArray) -> None:
         first = self.first_unseen
-        row[at] = first
+        feature[at] = first
         if self.unseen == "neutral":
-            row[at] = 0
+            feature[at] = 0
             weight[at] = 0.0
             return
         if self.unseen == "rare":
@@ -252,7 +252,7 @@ class Categorical:
             known_as = canonical(unseen.dictionary, self.spelling)
             bucket = [first + hash_bucket(name.as_py(), self.buckets) for name in known_as]
             codes = to_numpy(unseen.indices.fill_null(scalar(-1, np.int32)))
-            row[at] = np.array([*bucket, 0], np.int32)[codes]
+            feature[at] = np.array([*bucket, 0], np.int32)[codes]
 
     def refuse_missing(self) -> None:
         """Raise if missing values are not allowed."""
@@ -277,17 +277,17 @@ class Categorical:
         return self._fitted().display_order(positions)
 
     def feature_counts(self, statistics: CategoryStatistics) -> FloatArray:
-        """Training rows that touch each feature."""
+        """Number of training rows in which each feature is active."""
         counts = np.zeros(self.layout.n_features)
         if self.missing == "token":
             counts[0] = statistics.n_missing
         return counts + self.count_features(statistics.counts, len(counts))
 
-    def count_features(self, counts: CategoryCounts, n_rows: int) -> FloatArray:
+    def count_features(self, counts: CategoryCounts, n_features: int) -> FloatArray:
         """Counts of categories as counts of features."""
         names, rows = counts.every()
-        place, weight = self.look_up(names)
-        return np.asarray(np.bincount(place, rows * weight, minlength=n_rows), np.float64)
+        feature, weight = self.look_up(names)
+        return np.asarray(np.bincount(feature, rows * weight, minlength=n_features), np.float64)
 
     def _fitted(self) -> Vocabulary:
         if self.vocabulary is None:

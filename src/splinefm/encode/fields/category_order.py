@@ -1,4 +1,4 @@
-"""The order in which people expect categories that are numbers, truth values, days, months or dates."""
+"""The order in which people expect categories that are numbers, booleans, days, months or dates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_WORDS = 100
 
 
 def natural_ranks(names: pa.LargeStringArray) -> npt.NDArray[np.intp] | None:
-    """Where names stand in the order of what they say; None where they say nothing that has an order.
+    """The ranks of names in the order of what they mean; None where they mean nothing that has an order.
 
     Numbers by size, false before true, days from Monday to Sunday, months from January to December (in English, whole
     or in three letters), ISO dates and months in time. More than half of the names must be of one such kind; the
@@ -63,7 +63,7 @@ def _numbers(names: pa.LargeStringArray) -> npt.NDArray[np.float64]:
 
 
 def _dates(names: pa.LargeStringArray) -> npt.NDArray[np.float64]:
-    """The place of each name among those that are dates, whose text sorts as time; NaN where it is none."""
+    """The rank of each name among those that are dates, whose text sorts by time; NaN where it is none."""
     keys = np.full(len(names), np.nan)
     dates = to_numpy(pc.match_substring_regex(names, _DATE))
     keys[dates] = np.unique(names.filter(to_arrow(dates)).to_pylist(), return_inverse=True)[1]
@@ -71,8 +71,8 @@ def _dates(names: pa.LargeStringArray) -> npt.NDArray[np.float64]:
 
 
 def _words(names: pa.LargeStringArray) -> list[npt.NDArray[np.float64]]:
-    """For each set of words with an order the place of each name, NaN where it is none of them."""
+    """For each set of ordered words the rank of each name, NaN where it is none of them."""
     if len(names) > _MOST_WORDS:
         return []
     lower = [name.lower() for name in names.to_pylist()]
-    return [np.array([places.get(name, np.nan) for name in lower], np.float64) for places in _ORDERED_WORDS]
+    return [np.array([ranks.get(name, np.nan) for name in lower], np.float64) for ranks in _ORDERED_WORDS]

@@ -25,20 +25,20 @@ LONGEST_LIST = 64
 
 @dataclass(frozen=True)
 class MultiValued:
-    """A column of lists of categories, or of text that a separator cuts into them.
+    """A column of lists of categories, or of text that a separator splits into them.
 
     Parameters
     ----------
     name : str
         Name of the column.
     separator : str, optional
-        Where to cut a column of text; white space around the parts is removed.
+        What splits a column of text; white space around the parts is removed.
     reduction : {"sum", "mean", "identity"}
         Sum or average the vectors of the elements into one, or keep one unit per element.
     max_length : int, optional
         Elements beyond it are left out. By default the longest list of the training data, at most 64.
     min_count, unseen, missing, buckets, vocabulary, values, column
-        For the elements, as in `Categorical`. An empty list is the zero vector; a missing list has a row.
+        For the elements, as in `Categorical`. An empty list is the zero vector; a missing list has a feature.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class MultiValued:
 
     @property
     def layout(self) -> FieldLayout:
-        """Rows, windows and units of the fitted field."""
+        """Features, windows and units of the fitted field."""
         length = self._fitted_length()
         units = tuple(range(length)) if self.reduction == "identity" else (0,) * length
         return FieldLayout(self.name, self.elements.layout.n_features, (1,) * length, units)
@@ -110,11 +110,11 @@ class MultiValued:
         return as_lists(column, self.column, self.separator)
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
-        """Rows inside the field and weights, both of shape (n, max_length); unused places weigh 0."""
+        """Features inside the field and weights, both of shape (n, max_length); unused ones weigh 0."""
         return self.encode_values(self.read(column))
 
     def encode_values(self, values: Lists) -> tuple[IntArray, FloatArray]:
-        """Rows inside the field and weights of lists of names."""
+        """Features inside the field and weights of lists of names."""
         length, n = self._fitted_length(), len(values.missing)
         start = np.zeros((n, length), np.int32)
         weight = np.zeros((n, length))
@@ -143,7 +143,7 @@ class MultiValued:
         return self.elements.display_order(positions)
 
     def feature_counts(self, statistics: MultiValuedStatistics) -> FloatArray:
-        """Elements of the training rows that touch each feature."""
+        """Number of elements of the training rows with each feature."""
         return self.elements.feature_counts(statistics)
 
     def feature_weights(self, statistics: MultiValuedStatistics) -> FloatArray:
@@ -152,7 +152,7 @@ class MultiValued:
         weights = np.zeros(self.layout.n_features)
         if self.missing == "token":
             weights[0] = statistics.n_missing
-        for length, counts in sorted(statistics.by_length.items()):  # the same sums however the rows were cut
+        for length, counts in sorted(statistics.by_length.items()):  # the same sums however the rows were chunked
             weights += elements.count_features(counts, len(weights)) / length
         return weights
 

@@ -44,11 +44,10 @@ class Numerical:
     basis : Basis
         The functions of u = T(z) whose values are the field's weights.
     special : sequence of numbers and rules
-        Values that are no quantities, each with a row of its own: numbers (`0.0`), "negative", or a
-        comparison such as ">= 999". The first that matches wins. They do not take part in the fit of the
-        transform.
+        Values that are not quantities, with a feature each: numbers (`0.0`), "negative", or a comparison such as
+        ">= 999". The first that matches wins. They take no part in the fit of the transform.
     missing : {"token", "error"}
-        Whether a missing value (null or NaN) has a row of its own or is an error.
+        Whether missing values (null or NaN) have a feature or are errors.
     reduction : {"sum", "identity"}
         Sum the basis-weighted vectors into one (paper: sum reduction), or keep one unit per active function.
     text : {"error", "missing"}
@@ -62,7 +61,7 @@ class Numerical:
     format : str, optional
         How dates are written as text, such as "%m/%d/%Y"; as ISO 8601 says by default.
     zone : str, optional
-        The time zone whose clock tells the parts of times that have a zone, such as "Europe/Paris"; UTC by default.
+        The time zone that times with a zone are converted to, such as "Europe/Paris"; UTC by default.
     column : str, optional
         The column of the table; the name by default. Several fields may read one column.
 
@@ -119,7 +118,7 @@ class Numerical:
 
     @property
     def n_tokens(self) -> int:
-        """Rows before the basis functions."""
+        """Features before the basis functions."""
         return len(self.special) + (self.missing == "token")
 
     @property
@@ -134,7 +133,7 @@ class Numerical:
 
     @property
     def layout(self) -> FieldLayout:
-        """Rows, windows and units of the fitted field."""
+        """Features, windows and units of the fitted field."""
         widths = self.basis.widths
         if self.reduction == "identity":
             widths = (1,) * sum(widths)
@@ -146,7 +145,7 @@ class Numerical:
         return NumericalStatistics(self)
 
     def fit(self, statistics: NumericalStatistics) -> tuple[Numerical, str]:
-        """The field with transform and basis filled in, and how the transform came about."""
+        """The field with transform and basis filled in, and how the transform was chosen."""
         if statistics.n_missing == statistics.n_rows:
             raise ValueError(
                 f"column {self.column!r} has no values: all {statistics.n_rows:,} rows are missing"
@@ -171,7 +170,7 @@ class Numerical:
         return self
 
     def encode(self, column: pa.Array) -> tuple[IntArray, FloatArray]:
-        """Rows inside the field, shape (n, windows), and weights, shape (n, weights)."""
+        """Features inside the field, shape (n, windows), and weights, shape (n, weights)."""
         return self.encode_values(self.read(column))
 
     def read(self, column: pa.Array) -> FloatArray:
@@ -189,10 +188,11 @@ class Numerical:
         return as_numbers(column, self.name) if is_number(column.type) else self.read(column)
 
     def encode_values(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Rows inside the field and weights of numbers."""
+        """Features inside the field and weights of numbers."""
         token = self.tokens(x)
         if token is not None:
             x = np.where(token == ORDINARY, x, 0.0)
+        # PAPER: z -> u = T(z) -> B_1(u) .. B_l(u); the sum reduction Σ_i B_i(u) v_i is left to the model.
         start, weight = self.basis(self.fitted_transform(x))
         start = start + np.int32(self.n_tokens)
         if self.reduction == "identity":
@@ -223,7 +223,7 @@ class Numerical:
         infinite = x[~finite & (token == ORDINARY)]
         if len(infinite):
             raise ValueError(
-                f"column {self.column!r} holds {infinite[0]}; remove it, or give it a row of its own: "
+                f"column {self.column!r} holds {infinite[0]}; remove it, or make it a special value: "
                 + as_field(
                     "Numerical",
                     self.name,
@@ -239,13 +239,13 @@ class Numerical:
         return names + [f"B{i}" for i in range(sum(self.basis.sizes))]
 
     def feature_ranges(self) -> FloatArray:
-        """Raw-unit interval of each feature, NaN for tokens; shape (rows, 2)."""
+        """Raw-unit interval of each feature, NaN for tokens; shape (features, 2)."""
         ends = supports(self.basis)
         ranges = np.asarray(self.fitted_transform.inverse(ends.ravel())).reshape(ends.shape)
         return np.concatenate([np.full((self.n_tokens, 2), np.nan), ranges])
 
     def feature_counts(self, statistics: NumericalStatistics) -> FloatArray:
-        """Training rows that touch each feature."""
+        """Number of training rows in which each feature is active."""
         return self._totals(statistics, lambda weight: weight != 0.0)
 
     def feature_weights(self, statistics: NumericalStatistics) -> FloatArray:
@@ -259,9 +259,9 @@ class Numerical:
             tokens = np.append(tokens, statistics.n_missing)
         x, n_rows = statistics.points()
         start, weight = self.basis(self.fitted_transform(x))
-        rows = expand_windows(start, self.basis.widths)
+        features = expand_windows(start, self.basis.widths)
         share = of(weight) * n_rows[:, None] * (statistics.n_ordinary > 0)
-        totals = np.bincount(rows.ravel(), share.ravel(), minlength=sum(self.basis.sizes))
+        totals = np.bincount(features.ravel(), share.ravel(), minlength=sum(self.basis.sizes))
         return np.concatenate([tokens, totals])
 
     @property
@@ -331,10 +331,10 @@ class NumericalStatistics:
             self.stray = tuple(dict.fromkeys([*self.stray, *stray[:100].to_pylist()]))[:EXAMPLES]
 
     def stray_words(self) -> str:
-        """What to tell of text that counts as missing."""
+        """A remark on text that counts as missing."""
         if not self.n_stray:
             return ""
-        what = "no number" if self.spec.part is None else "no date"
+        what = "not numbers" if self.spec.part is None else "not dates"
         return f"; {what}, hence missing: {self.n_stray:,} rows such as {', '.join(map(repr, self.stray))}"
 
     def points(self) -> tuple[FloatArray, FloatArray]:

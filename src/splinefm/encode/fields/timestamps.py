@@ -14,7 +14,7 @@ from splinefm.encode.tables.columns import Stray
 from splinefm.encode.tables.dates import PARTS, Part
 from splinefm.encode.transforms.scaling import MinMax
 
-# What the parts of a date look like to a model: cycles are periodic splines, days of the week have nothing in between.
+# How the parts of a date are encoded: cycles as periodic splines; days of the week have nothing in between.
 _FORMS: dict[Part, dict[str, Any]] = {
     "trend": {"basis": MultiResolution()},
     "hour": {"transform": MinMax(0.0, 24.0), "basis": BSpline(24, periodic=True)},
@@ -29,7 +29,7 @@ class Timestamp:
 
     A schema takes it apart: `Timestamp("seen_at", parts=["hour", "trend"])` stands for the numerical fields
     "seen_at.hour" and "seen_at.trend", which both read the column "seen_at". Hours and days of the year are periodic
-    splines, days of the week have a row each, and the trend is a spline of several resolutions.
+    splines, days of the week have a feature each, and the trend is a spline of several resolutions.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class Timestamp:
     format : str, optional
         How dates are written as text, such as "%m/%d/%Y"; as ISO 8601 says by default.
     zone : str, optional
-        The time zone whose clock tells the parts of times that have a zone; UTC by default.
+        The time zone that times with a zone are converted to; UTC by default.
     missing : {"token", "error"}
-        Whether a missing value has a row of its own or is an error.
+        Whether missing values have a feature or are errors.
     text : {"error", "missing"}
         Whether text that is no date is an error or a missing value.
 

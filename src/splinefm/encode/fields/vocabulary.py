@@ -1,4 +1,4 @@
-"""Counting categories in pieces that can be merged, and looking them up."""
+"""Counts of categories that can be merged, and vocabularies that look them up."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class CategoryCounts:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Category names in row order, with a hash table that is built at the first look-up.
+    """Category names in the order of their features, with a hash table that is built at the first lookup.
 
     Examples
     --------
@@ -147,7 +147,7 @@ class Vocabulary:
         return StringTable(*text_buffers(self.names))
 
     def __getstate__(self) -> dict[str, pa.LargeStringArray]:
-        """The names, without what is made of them when it is needed."""
+        """The names, without what is derived from them on demand."""
         return {"names": self.names}
 
 

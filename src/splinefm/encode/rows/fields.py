@@ -1,4 +1,4 @@
-"""A fitted model as compiled code takes it, one row at a time: its fields, and its parameters."""
+"""Fitted fields as compiled code reads them, one row at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.sketch import FloatArray
 
 _NO_NUMBERS = np.zeros(0)
-_AGREES = 1e-6  # by so much the weights of a compiled field may differ from those of the encoder
+_AGREES = 1e-6  # the most that weights of a compiled field may differ from those of the encoder
 _PROBES = 128
 
 Float32 = npt.NDArray[np.float32]
@@ -51,7 +51,7 @@ class RowFields:
     Attributes
     ----------
     columns, readers : tuples
-        For `RowEncoder`: where the value of each field is, and what reads values that compiled code does not.
+        For `RowEncoder`: the column of each field, and what reads values that compiled code does not.
     slow : tuple of str
         Numerical fields that are not compiled.
 
@@ -60,8 +60,8 @@ class RowFields:
     >>> from splinefm.encode.transforms.scaling import MinMax
     >>> from splinefm.encode.bases.splines import BSpline
     >>> fields = RowFields([Numerical("x", MinMax(low=0.0, high=1.0), BSpline(1, degree=1))], [0])
-    >>> rows, weights, _, _ = fields.encoder.encode({"x": 0.25}, fields.columns, fields.readers)
-    >>> rows.tolist(), weights.tolist()
+    >>> features, weights, _, _ = fields.encoder.encode({"x": 0.25}, fields.columns, fields.readers)
+    >>> features.tolist(), weights.tolist()
     ([1, 2], [0.75, 0.25])
     """
 
@@ -81,7 +81,7 @@ class RowFields:
             if item.separator is None:
                 averages = item.reduction == "mean"
                 self.encoder.add_lists(*_names(item.elements, first), length=length, averages=averages, apart=apart)
-            else:  # white space around names does not count, as Python sees it
+            else:  # Python strips the white space around names
                 self.encoder.add_given(length, apart)
             return list_reader(item, first)
         compiled = compile_number(item)
@@ -126,7 +126,7 @@ def _add_number(encoder: RowEncoder, item: Numerical, first: int, found: Numeric
 
 
 def compile_number(item: Numerical) -> NumericalDescription | None:
-    """The description of a field for compiled code, or None where only its Python objects will do."""
+    """The description of a field for compiled code, or None where it takes the field's Python objects."""
     found = describe_numerical(item)
     return found if found is not None and _agrees(item, found) else None
 

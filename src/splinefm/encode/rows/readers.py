@@ -1,14 +1,13 @@
-"""Single raw values -> numbers and features, where compiled code asks: other types, spellings, hashes, bad values.
+"""Single raw values -> numbers and features, for what compiled code does not read: other types, spellings, hashes.
 
-Whatever is not read quickly goes through the code that encodes whole columns, as a column of one value: it means the
-same there, and errors name the column.
+Values without a fast path go through the code that encodes whole columns, as a column of one value. They mean the same
+there, and errors name the column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,47 +23,41 @@ from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.dates import seconds_of, take_part
 from splinefm.encode.tables.spelling import canonical
 
-NO_ROW, ASK = -1, -2  # instead of a feature: none, and that a reader is asked
-# Other types are read by way of Arrow, which knows what they mean.
+NO_FEATURE, ASK = -1, -2  # instead of a feature: none, and that a reader is asked
+# Arrow reads the other types.
 _NUMBERS = frozenset({float, int, bool, np.bool_, *(np.dtype(code).type for code in "efdbhilqBHILQ")})
-_MOST_SPELLINGS = 10_000  # that are kept of a field, beside its names
+_MOST_SPELLINGS = 10_000  # that are cached for a field, beside its names
 _EXACT = 2**53  # whole floats below are spelled like ints
 # Elements of lists that are looked up one by one; others may depend on each other, such as 1 in [1, 2.5].
 _TEXT, _WHOLE, _OTHER = {str, type(None)}, {int, type(None)}, {object}
 
 Codes = tuple[list[int], list[float]]
-"""Table rows, `NO_ROW` where there is none, and weights."""
+"""Features, `NO_FEATURE` where there is none, and weights."""
 Reader = Callable[[Any], Any]
 
 
 def unseen_feature(field: Categorical, first: int) -> int:
     """The feature that all unseen categories of a field share; `ASK` if it takes more to know."""
-    return {"rare": first + field.first_unseen, "neutral": NO_ROW}.get(field.unseen, ASK)
+    return {"rare": first + field.first_unseen, "neutral": NO_FEATURE}.get(field.unseen, ASK)
 
 
 class CategoryFeatures:
-    """Table rows of the values of a field whose first row is `first`; those that were met before are kept.
+    """Features of the values of a field whose first feature is `first`; values that were looked up before are cached.
 
     Examples
     --------
-    >>> rows = CategoryFeatures(Categorical("c", vocabulary=["b", "7"], values="numbers"), first=10)
-    >>> rows.find("b"), rows.find("unseen"), rows.find(7), rows.find("7.0"), rows.find(None)
-    (12, 11, 13, 13, 10)
+    >>> features = CategoryFeatures(Categorical("c", vocabulary=["b", "7"], values="numbers"), first=10)
+    >>> [features.find(value) for value in ("b", "unseen", 7, "7.0", None)]
+    [12, 11, 13, 13, 10]
     """
 
     def __init__(self, field: Categorical, first: int) -> None:
         self.field, self.first, self.shared = field, first, unseen_feature(field, first)
-
-    @cached_property
-    def rows(self) -> dict[str, int]:
-        """Rows of all names; those of further spellings are added when they are met. Many fields never need it."""
-        names = [] if self.field.vocabulary is None else self.field.vocabulary.names.to_pylist()
-        start = self.first + self.field.n_tokens
-        self._most = len(names) + _MOST_SPELLINGS
-        return dict(zip(names, range(start, start + len(names)), strict=True))
+        self._known: dict[str, int] = {}
+        self._most = len(field.vocabulary or ()) + _MOST_SPELLINGS
 
     def find(self, value: Any) -> int:
-        """The row of any value; raises if the field refuses it."""
+        """The feature of any value; raises if the field refuses it."""
         name = name_of(value)
         if name is not None:
             return self.find_name(name)
@@ -74,24 +67,25 @@ class CategoryFeatures:
         return encode_one(self.field, self.first, value)[0][0]
 
     def find_name(self, name: str) -> int:
-        """The row of a name in any spelling."""
-        row = self.rows.get(name)
-        if row is None:
-            row = self._look_up(name)
-            if len(self.rows) < self._most:
-                self.rows[name] = row
-        return row
+        """The feature of a name in any spelling."""
+        feature = self._known.get(name)
+        if feature is None:
+            feature = self._look_up(name)
+            if len(self._known) < self._most:
+                self._known[name] = feature
+        return feature
 
     def _look_up(self, name: str) -> int:
         field = self.field
-        known_as = name
         check_text(field.column, name)
-        if field.spelling != "text":
-            known_as = canonical(from_strings([name]), field.spelling)[0].as_py()
-        row = self.rows.get(known_as, self.shared)
-        if row != ASK:
-            return row
+        names = from_strings([name])
+        found = int(field.find(names)[0])
+        if found >= 0:
+            return self.first + field.n_tokens + found
+        if self.shared != ASK:
+            return self.shared
         if field.unseen == "hash":
+            known_as = canonical(names, field.spelling)[0].as_py()
             return self.first + field.first_unseen + hash_bucket(known_as, field.buckets)
         return encode_one(field, self.first, name)[0][0]  # which raises
 
@@ -145,9 +139,9 @@ def read_number(item: Numerical, value: object) -> float:
 
 
 def encode_one(item: Categorical | MultiValued, first: int, value: object) -> Codes:
-    """Table rows and weights of one value, by the encoder; one each for every weight of the field's layout."""
-    rows, weights = active_features(item, one_value(item.column, value))
-    codes = np.where(weights[0] != 0.0, rows[0] + first, NO_ROW)
+    """Features and weights of one value, by the encoder; one each for every weight of the field's layout."""
+    features, weights = active_features(item, one_value(item.column, value))
+    codes = np.where(weights[0] != 0.0, features[0] + first, NO_FEATURE)
     return codes.tolist(), weights[0].tolist()
 
 
@@ -159,7 +153,7 @@ def number_reader(item: Numerical) -> Reader:
     def read(value: Any) -> float:
         try:
             return float(value) if type(value) in _NUMBERS else read_number(item, value)
-        except OverflowError:  # a whole number beyond all floats: Arrow says so, with the name of the column
+        except OverflowError:  # an integer beyond all floats: Arrow says so, with the name of the column
             return read_number(item, value)
 
     return read
@@ -187,7 +181,7 @@ def category_reader(item: Categorical, first: int) -> Reader:
 
 
 def list_reader(item: MultiValued, first: int) -> Reader:
-    """Reads lists of a field: rows of its elements, and their weights."""
+    """Reads lists of a field: features of its elements, and their weights."""
     elements = CategoryFeatures(item.elements, first)
     length = len(item.layout.widths)
 

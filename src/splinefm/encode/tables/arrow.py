@@ -20,12 +20,12 @@ _UTF_32 = {"little": "utf-32-le", "big": "utf-32-be"}[sys.byteorder]
 
 
 def to_arrow(values: npt.NDArray[Any], *, from_pandas: bool = False) -> pa.Array | pa.ChunkedArray:
-    """`pyarrow.array` of a NumPy array: numbers without a copy where they are contiguous, truth values, text.
+    """`pyarrow.array` of a NumPy array: numbers without a copy where they are contiguous, booleans, text.
 
     Parameters
     ----------
     values : array
-        Of one dimension. What is not made of numbers, truth values or a moderate amount of text is left to pyarrow.
+        Of one dimension. What is not made of numbers, booleans or a moderate amount of text is left to pyarrow.
     from_pandas : bool
         Whether NaN becomes null.
 

@@ -1,4 +1,4 @@
-"""One Arrow column -> numbers, category names, or lists of them; with errors in the user's words."""
+"""One Arrow column -> numbers, category names, or lists of them; with errors in the user's terms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def as_numbers(column: pa.Array, name: str, *, text: Stray = "error", decimal: D
     Parameters
     ----------
     column : array
-        Numbers, truth values, dates, times, durations, or text that holds numbers; see `parse_numbers`.
+        Numbers, booleans, dates, times, durations, or text that holds numbers; see `parse_numbers`.
     name : str
         Name of the column, for messages.
     text : {"error", "missing"}
@@ -119,7 +119,7 @@ class Categories(NamedTuple):
 
 
 def as_categories(column: pa.Array, name: str, *, widened: bool = False) -> Categories:
-    """Names of the categories: text as it is, whole numbers without a decimal point, so that 3 and 3.0 agree.
+    """Names of the categories: text as it is, integers without a decimal point, so that 3 and 3.0 agree.
 
     Numbers of 32 bits are named by the digits that tell them apart, or if they are to be `widened` those of 64 bits.
     """
@@ -140,7 +140,7 @@ def as_categories(column: pa.Array, name: str, *, widened: bool = False) -> Cate
 
 
 class Lists(NamedTuple):
-    """Lists of category names: row i owns `names[offsets[i]:offsets[i + 1]]`."""
+    """Lists of category names: row i has `names[offsets[i]:offsets[i + 1]]`."""
 
     names: pa.LargeStringArray
     offsets: npt.NDArray[np.int64]
@@ -271,7 +271,7 @@ def _stray_number(column: pa.Array, stray: npt.NDArray[np.bool_], name: str) -> 
             "or for one of its parts " + as_field("Numerical", name, 'part="trend"')
         )
     return (
-        f"column {name!r} should hold numbers, but has {example!r}; mend it, or count such text as missing: "
+        f"column {name!r} should hold numbers, but has {example!r}; correct it, or count such text as missing: "
         + as_field("Numerical", name, 'text="missing"')
         + f"; or {as_field('Categorical', name)}"
     )
@@ -281,12 +281,12 @@ def _stray_date(column: pa.Array, stray: npt.NDArray[np.bool_], name: str, forma
     example = column[int(stray.argmax())].as_py()
     written = "as ISO 8601 says, such as 2024-05-28 or 2024-05-28T13:30" if format is None else f"as {format!r}"
     return (
-        f"column {name!r} should hold dates written {written}, but has {example!r}; mend it, "
-        'tell the format in its field, such as format="%m/%d/%Y", or count such text as missing: text="missing"'
+        f"column {name!r} should hold dates written {written}, but has {example!r}; correct it, "
+        'give the format in its field, such as format="%m/%d/%Y", or count such text as missing: text="missing"'
     )
 
 
 def _nested(column: pa.Array, name: str) -> str:
     if _is_list(column.type):
         return f"column {name!r} holds lists; {as_field('MultiValued', name)}"
-    return f"column {name!r} is of the nested type {column.type}; make its parts columns of their own"
+    return f"column {name!r} is of the nested type {column.type}; split its parts into columns"

@@ -1,4 +1,4 @@
-"""Columns that Arrow has no plain type for: what becomes of them, or what to tell."""
+"""Columns that Arrow has no plain type for: their conversion, or the error to raise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from splinefm.encode.tables.arrow import to_arrow
 _ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 _MOST_SHOWN = 60
 _MISSING = ("NoneType", "NaTType", "NAType")
-# What polars can hold and Arrow cannot, with the way out.
+# What polars can hold and Arrow cannot, with a fix.
 _OF_POLARS = {
     "Object": "convert it to numbers, text or dates",
     "Int128": "cast it to pl.Float64 if it is an amount, or to pl.String if it is a code",
@@ -84,7 +84,7 @@ def convert_column(name: str, values: object) -> pa.Array | pa.ChunkedArray:
 
 
 def refuse_types_of_polars(frame: Any) -> None:
-    """Raise where a DataFrame of polars has a column that would come out as bytes without meaning."""
+    """Raise where a polars DataFrame has a column that Arrow would hand over as meaningless bytes."""
     for name, dtype in frame.schema.items():
         if str(dtype) in _OF_POLARS:
             example = next((f", such as {_short(value)}" for value in frame[name] if value is not None), "")
@@ -122,7 +122,7 @@ def _other_form(values: Any) -> object:
 
 
 def _problem(values: Any) -> str:
-    """What is wrong with values that cannot be converted, and the way out."""
+    """What is wrong with values that cannot be converted, and a fix."""
     examples = _examples(_present(values))
     if len(examples) == 1 and "list" in examples:
         inner = _examples(item for value in _present(values) for item in _present(value))
@@ -137,7 +137,7 @@ def _problem(values: Any) -> str:
     if kind == "int":
         largest = max(_present(values), key=abs)
         return (
-            f"holds whole numbers of more than 64 bits, such as {_short(largest)}; "
+            f"holds integers of more than 64 bits, such as {_short(largest)}; "
             "make them floats if they are amounts, or text if they are codes"
         )
     if "complex" in kind:

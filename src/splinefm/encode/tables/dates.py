@@ -48,7 +48,7 @@ def parse_times(
     format : str, optional
         As for `datetime.strptime`.
     zone : str, optional
-        Where clocks are read: a time with a zone of its own becomes the time there, by default in UTC.
+        The zone to convert to: a time that has a zone becomes the time in this one, by default in UTC.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def _iso_times(text: pa.LargeStringArray, zone: str | None) -> pa.Array:
         except pa.ArrowInvalid:
             pass  # such as the 30th of February
     coded = dates.dictionary_encode()
-    # Distinct ones are read one by one: zones may differ, and what is no date must not spoil the others.
+    # Distinct ones are parsed one by one: zones may differ, and text that is no date must not affect the others.
     times = pa.array([_iso_time(value.as_py(), zone) for value in coded.dictionary], _US)
     return times.take(coded.indices)
 

@@ -36,9 +36,9 @@ _NULL_SPELLINGS = ["", "#N/A N/A", *_NULLS.split()]
 # of 1 MB may show only the integers of a column that has fractions further down; 8 MB is cheap (50 ms) and
 # covers most files whole. Batches already handed out cannot be widened: a misfit past that is an error.
 BLOCK = 8 << 20
-# Several files are open at once for shuffled reading, with types that are known by then: smaller blocks will do.
+# Several files are open at once for shuffled reading. Their types are known by then, so that smaller blocks suffice.
 SMALL_BLOCK = 2 << 20
-# So much is looked at to find the separator.
+# Bytes that are read to find the separator.
 _HEAD = 1 << 16
 _MOST_SHOWN = 80
 
@@ -60,7 +60,7 @@ class _Text:
             yield from read_records(stream, self.separator, 2 * BLOCK)
 
     def explaining(self) -> AbstractContextManager[None]:
-        """Turn the errors of Arrow into errors that name the text, the line and the way out."""
+        """Replace the errors of Arrow by errors that name the text, the line and a fix."""
         return naming(self.name, partial(_explain, self))
 
 
@@ -275,7 +275,7 @@ class _Continued(io.RawIOBase):
 
 @contextmanager
 def naming(name: str, explain: Callable[[Exception], str] = str) -> Iterator[None]:
-    """Turn the errors of Arrow into errors that name the file."""
+    """Replace the errors of Arrow by errors that name the file."""
     try:
         yield
     except (FileNotFoundError, PermissionError):
@@ -287,8 +287,8 @@ def naming(name: str, explain: Callable[[Exception], str] = str) -> Iterator[Non
 def _explain(text: _Text, error: Exception) -> str:
     problem = str(error)
     # Arrow names the row where it reads with one thread.
-    place = r"In CSV column #(\d+): (?:Row #\d+: )?"
-    misfit = re.match(place + r"CSV conversion error to ([^:]*): invalid value '(.*)'$", problem, re.DOTALL)
+    where = r"In CSV column #(\d+): (?:Row #\d+: )?"
+    misfit = re.match(where + r"CSV conversion error to ([^:]*): invalid value '(.*)'$", problem, re.DOTALL)
     if misfit:
         return _misfit(text, int(misfit[1]), misfit[2], misfit[3])
     if "Expected" in problem and (found := find_ragged(text.records(), text.separator)):
@@ -323,7 +323,7 @@ def _ragged(text: _Text, record: Record, n: int, wanted: int) -> str:
     found, shown = "1 column" if n == 1 else f"{n} columns", _shown(_decoded(record.text))
     return (
         f"line {record.line} has {found} instead of {wanted}, separated by {text.separator!r}: {shown}; put quotes "
-        "around values with a separator, or say what separates columns: sep=';', on the command line --sep ';'"
+        "around values with a separator, or name the separator: sep=';', on the command line --sep ';'"
     )
 
 

@@ -25,7 +25,7 @@ _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv
 _COMPRESSIONS = (".gz", ".bz2", ".zst")
 
 _PARQUET_BUFFER, _PARQUET_SMALL_BUFFER = 1 << 20, 1 << 18
-# Row groups are read together until they have so many rows: each piece opens its file anew.
+# Row groups are read together until they have so many rows: each piece opens its file again.
 _PIECE_ROWS = 65_536
 
 

@@ -1,4 +1,4 @@
-"""The text of CSV files: what separates the columns, and in which line a row is, which Arrow does not tell."""
+"""The text of CSV files: the separator, and the line of a row, which Arrow does not report."""
 
 from __future__ import annotations
 
@@ -156,6 +156,6 @@ def _ends_in_quotes(line: str, separator: str, inside: bool) -> bool:
 
 
 def _end_of_quotes(text: str, at: int) -> int:
-    """The place of the quote that ends a value; the length of the text where there is none."""
+    """The index of the quote that ends a value; the length of the text where there is none."""
     match = _IN_QUOTES.match(text, at)
     return match.end() if match else at  # the pattern matches the empty text, too

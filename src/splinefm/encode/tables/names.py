@@ -7,25 +7,25 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-# From this share of common letters on, names are offered in place of one that is not there.
+# Names that share at least this part of their letters are offered for one that does not exist.
 _ALIKE = 0.6
 
 
 def missing_column_message(
-    name: str, names: Sequence[str], kind: Literal["column", "field"] = "column", place: str = "the table"
+    name: str, names: Sequence[str], kind: Literal["column", "field"] = "column", where: str = "the table"
 ) -> str:
-    """What to tell about a column that a table does not have: the nearest names and those that exist.
+    """The message for a column that a table does not have: the closest names and those that exist.
 
     Examples
     --------
     >>> missing_column_message("recencyy", ["recency", "country"])
     "no column 'recencyy' in the table; nearest: 'recency'. Columns: 'recency', 'country'"
     """
-    return f"no {kind} {name!r} in {place}{nearest_hint(name, names)}. {kind.capitalize()}s: {quoted(names)}"
+    return f"no {kind} {name!r} in {where}{nearest_hint(name, names)}. {kind.capitalize()}s: {quoted(names)}"
 
 
 def nearest_hint(name: str, names: Sequence[str], most: int = 3) -> str:
-    """The names that a misspelled one may stand for, the likeliest first: what to add to a message.
+    """The part of a message that offers the names a misspelled one may stand for, the likeliest first.
 
     Examples
     --------
@@ -42,16 +42,16 @@ def nearest_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:
     """
     wanted = _letters(str(name))
     scored = []
-    for place, other in enumerate(names):
+    for index, other in enumerate(names):
         letters = _letters(other)
         within = min(len(wanted), len(letters)) > 1 and (wanted in letters or letters in wanted)
         ratio = difflib.SequenceMatcher(None, wanted, letters).ratio()
-        scored.append((-(wanted == letters), -within, -ratio, place))
+        scored.append((-(wanted == letters), -within, -ratio, index))
     scored.sort()
-    alike = [names[place] for same, within, ratio, place in scored if same or within or -ratio >= _ALIKE]
+    alike = [names[index] for same, within, ratio, index in scored if same or within or -ratio >= _ALIKE]
     if not alike and len(names) <= most:  # a list of all says no more than the names themselves
         return []
-    return (alike or [names[place] for *_, place in scored])[:most]
+    return (alike or [names[index] for *_, index in scored])[:most]
 
 
 def _letters(name: str) -> str:

@@ -63,7 +63,7 @@ def parse_numbers(text: pa.LargeStringArray, decimal: Decimal = ".") -> tuple[Fl
 
 
 def find_decimal(text: pa.LargeStringArray) -> Decimal:
-    """The decimal sign with which more of the column are numbers; the point, where both will do.
+    """The decimal sign with which more of the column are numbers; the point where both fit equally.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def _n_stray(text: pa.LargeStringArray, decimal: Decimal) -> int:
 
 
 def _points_and_commas(text: pa.LargeStringArray) -> pa.LargeStringArray:
-    """The text with points and commas in each other's place."""
+    """The text with points and commas exchanged."""
     for old, new in ((".", "\0"), (",", "."), ("\0", ",")):
         text = pc.replace_substring(text, old, new)
     return text

@@ -26,7 +26,7 @@ SMALL_PIECE = 2048
 
 
 def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None, sep: str | None = None) -> Table:
-    """Open anything tabular for reading in batches; what is open already is handed back.
+    """Open anything tabular for reading in batches; an open table is returned as it is.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
         DataFrame is not a column.
     types : mapping of str to pyarrow.DataType, optional
         CSV only: the types to read columns with. Other columns have the type that the first 8 MB of each file
-        suggest, text where files disagree; names that are not in the file are ignored. `pyarrow.float64()` is a
-        wish: a column whose first 8 MB are not numbers alone is handed over as text. Functions that are given an
-        open table add the types that they need; those given here stay.
+        suggest, text where files disagree; names that are not in the file are ignored. `pyarrow.float64()` is
+        only a preference: a column whose first 8 MB are not all numbers is read as text. Functions that take an open
+        table add the types that they need; those given here stay.
     sep : str, optional
-        CSV only: the character between the columns. By default it is found: the comma, tab, semicolon or bar of which
-        the header and the rows have the same number; in TSV files the tab.
+        CSV only: the character between the columns. By default it is detected: the comma, tab, semicolon or bar that
+        the header and the rows have the same number of; in TSV files the tab.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     ('x0', 'x1')
     """
     if isinstance(source, Table):
-        return source._retype(types) if types and source._retype is not None else source
+        return source.with_types(types) if types else source
     check_separator(sep)
     paths = [source] if isinstance(source, str | os.PathLike) else source
     if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | os.PathLike) for path in paths):
@@ -130,7 +130,7 @@ def _from_stream(source: object) -> Table:
             return _from_reader(reader)
         table = reader.read_all()
     except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
-        if _is_of("pandas", source):  # column by column, to convert more or to tell which of them is the problem
+        if _is_of("pandas", source):  # column by column, to convert more or to name the one that fails
             return _from_dict({str(name): source.iloc[:, i] for i, name in enumerate(source.columns)})  # type: ignore[attr-defined]
         detail = ": ".join(map(str, error.args[::-1]))
         kind = type(source).__name__
@@ -183,7 +183,7 @@ def _from_numpy(array: np.ndarray) -> Table:
 
 
 def _is_dataset(source: object) -> bool:
-    # Whoever holds a dataset has imported the module, which is slow to import otherwise.
+    # A caller with a dataset has imported the module already; importing it here would be slow.
     module = sys.modules.get("pyarrow.dataset")
     return module is not None and isinstance(source, module.Dataset)
 
@@ -192,7 +192,7 @@ def _from_dataset(dataset: Any) -> Table:
     def pieces() -> list[Piece]:
         try:
             fragments = list(dataset.get_fragments())
-        except ValueError:  # a filtered dataset does not tell its fragments
+        except ValueError:  # a filtered dataset does not list its fragments
             return [Piece(partial(_dataset_batches, dataset))]
         parts = [part for whole in fragments for part in _split(whole)]
         return [Piece(partial(_dataset_batches, part, schema=dataset.schema), n_rows) for part, n_rows in parts]

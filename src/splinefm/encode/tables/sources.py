@@ -19,7 +19,7 @@ STANDARD = "-"
 
 
 def open_data(data: str, types: Mapping[str, pa.DataType] | None = None, sep: str | None = None) -> Table:
-    """The table behind an argument of the command line.
+    """Open the table that an argument of the command line names.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def open_data(data: str, types: Mapping[str, pa.DataType] | None = None, sep: st
     types : mapping of str to pyarrow.DataType, optional
         The types to read the columns of text files with. If given, other columns of the standard input are text.
     sep : str, optional
-        The character between the columns of text; by default it is found.
+        The character between the columns of text; by default it is detected.
     """
     if data != STANDARD:
         return open_table(data, types=types, sep=sep)

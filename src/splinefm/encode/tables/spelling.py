@@ -1,6 +1,6 @@
 """One name per category, however its value is spelled: `2` and `2.0`, `True` and `true`, a date with and without time.
 
-A text file says `2.0` where a DataFrame has the number 2, and `True` where it has a truth value. What the names of a
+A text file says `2.0` where a DataFrame has the number 2, and `True` where it has a boolean. What the names of a
 column spell is found out once, when its field is fitted; from then on every spelling of a value leads to the same name.
 """
 
@@ -87,7 +87,7 @@ def other_spellings(name: str, values: Values) -> list[str]:
 
 
 def float_names(values: pa.DoubleArray) -> pa.LargeStringArray:
-    """Numbers as names, whole ones without a decimal point, so that 3 and 3.0 agree; NaN is null.
+    """Numbers as names, integers without a decimal point, so that 3 and 3.0 agree; NaN is null.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def _merges_too_much(names: pa.LargeStringArray) -> bool:
 
 
 def _canonical_numbers(names: pa.LargeStringArray) -> pa.LargeStringArray:
-    """Whole numbers by their digits, which may be many; others by way of a float, as numbers of a table are named."""
+    """Integers by their digits, which may be many; others by way of a float, as numbers of a table are named."""
     whole = matches(names, _WHOLE)
     digits = pc.replace_substring_regex(names, pattern=_SIGN_AND_DIGITS, replacement=r"\1\2")
     names = pc.if_else(whole, _swap(digits, {"-0": "0"}, None), names)
@@ -139,5 +139,5 @@ def _canonical_dates(names: pa.LargeStringArray) -> pa.LargeStringArray:
 def _swap(names: pa.LargeStringArray, pairs: dict[str, str], where: pa.BooleanArray | None) -> pa.LargeStringArray:
     """Other names for some; `where` chooses those that are compared by their lower case."""
     compared = names if where is None else pc.if_else(where, pc.utf8_lower(pc.utf8_trim_whitespace(names)), names)
-    place = pc.index_in(compared, from_strings(list(pairs)))
-    return pc.if_else(pc.is_valid(place), from_strings(list(pairs.values())).take(place), names)
+    index = pc.index_in(compared, from_strings(list(pairs)))
+    return pc.if_else(pc.is_valid(index), from_strings(list(pairs.values())).take(index), names)

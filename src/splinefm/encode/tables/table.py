@@ -20,8 +20,8 @@ READ_ONCE = "a reader or stream can be read once; pass a table, a path or a data
 Read = Callable[[list[str]], Iterable[pa.RecordBatch]]
 _Part = tuple[int, pa.RecordBatch]
 
-# A shuffled batch mixes so many pieces of a table, fewer for wide ones: an open Parquet column takes about 1.6 MB,
-# because its pages are read whole.
+# The most pieces of a table that a shuffled batch mixes, fewer for wide tables: an open Parquet column takes about
+# 1.6 MB, because its pages are read whole.
 MOST_OPEN, OPEN_COLUMNS = 8, 160
 
 
@@ -66,12 +66,16 @@ class Table:
 
     @property
     def untyped(self) -> bool:
-        """Whether the source has no types of its own, as text files have none."""
+        """Whether the source has no types, as text files have none."""
         return self._retype is not None
 
     def as_text(self) -> Table:
         """The table with all columns as text, if it is `untyped`; otherwise as it is."""
-        return self if self._retype is None else self._retype(dict.fromkeys(self.names, pa.large_string()))
+        return self.with_types(dict.fromkeys(self.names, pa.large_string()))
+
+    def with_types(self, types: Mapping[str, pa.DataType]) -> Table:
+        """The table read with these types, if it is `untyped`; otherwise as it is."""
+        return self if self._retype is None else self._retype(types)
 
     def chunks(self, columns: Sequence[str] | None = None, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
         """Batches of exactly `rows` rows (the last may have fewer), however the source is chunked.
@@ -97,10 +101,10 @@ class Table:
     ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
         """Batches of at most `rows` rows in random order, each with the numbers of its rows in the table.
 
-        Every batch mixes rows of several places, so that a table that is sorted, by time or by label, gives batches
-        that resemble each other. The places are row groups of Parquet files, whole text files, fragments of datasets
-        and small blocks of tables in memory; a place is read in its own order, and the rows of a batch are in the
-        order of the table. Readers and filtered datasets have only one place.
+        Every batch mixes rows of several pieces of the table, so that batches resemble each other even if the table is
+        sorted, by time or by label. The pieces are row groups of Parquet files, whole text files, fragments of datasets
+        and small blocks of tables in memory. A piece is read in order, and the rows of a batch are in the order of the
+        table. Readers and filtered datasets have only one piece.
 
         Parameters
         ----------
@@ -121,10 +125,10 @@ class Table:
         """
         schema = self._selected(columns, rows)
         n_open = max(2, min(MOST_OPEN, OPEN_COLUMNS // len(schema)))
-        turn = -(-rows // n_open)
-        pieces = [self._placed[i] for i in rng.permutation(len(self._placed))]
-        parts = (_parts(first, read(schema.names), schema, turn) for first, read in pieces)
-        return _gather(_take_turns(parts, n_open), schema, rows)
+        rows_each = -(-rows // n_open)
+        pieces = [self._numbered_pieces[i] for i in rng.permutation(len(self._numbered_pieces))]
+        parts = (_parts(first, read(schema.names), schema, rows_each) for first, read in pieces)
+        return _gather(_round_robin(parts, n_open), schema, rows)
 
     def count_rows(self) -> int:
         """Number of rows; where it is not known, one column is read.
@@ -138,7 +142,7 @@ class Table:
         return self.n_rows if self.n_rows is not None else self._count(Piece(self._read))
 
     @cached_property
-    def _placed(self) -> list[tuple[int, Read]]:
+    def _numbered_pieces(self) -> list[tuple[int, Read]]:
         """The pieces, each with the number of its first row; where sizes are not known, one column is read."""
         pieces = self._pieces() if self._pieces is not None else [Piece(self._read)]
         firsts = accumulate((self._count(piece) for piece in pieces[:-1]), initial=0)
@@ -202,7 +206,7 @@ def _arrays(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
 
 
 def _join(parts: list[list[pa.Array]], schema: pa.Schema) -> pa.RecordBatch:
-    # Joining copies, so a batch that was cut from one piece is handed on as it is.
+    # Joining copies, so a batch that comes from one piece is passed on without it.
     whole = parts[0] if len(parts) == 1 else [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
     return pa.RecordBatch.from_arrays(whole, schema=schema)
 
@@ -216,8 +220,8 @@ def _parts(
         first += batch.num_rows
 
 
-def _take_turns(pieces: Iterator[Iterator[_Part]], n_open: int) -> Iterator[_Part]:
-    """The parts of all pieces, in turn from a few open pieces; one that is used up makes room for the next."""
+def _round_robin(pieces: Iterator[Iterator[_Part]], n_open: int) -> Iterator[_Part]:
+    """The parts of all pieces, round-robin over a few open pieces; the next one is opened when one is used up."""
     active = deque(islice(pieces, n_open))
     while active:
         part = next(active[0], None)
@@ -233,15 +237,15 @@ def _gather(
     parts: Iterable[_Part], schema: pa.Schema, rows: int
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
     """Parts joined to batches of at most `rows` rows, with the numbers of the rows."""
-    own: list[_Part] = []
+    waiting: list[_Part] = []
     n = 0
     for part in chain(parts, [None]):
-        if own and (part is None or n + part[1].num_rows > rows):
-            own.sort(key=lambda item: item[0])
-            numbers = np.concatenate([np.arange(first, first + batch.num_rows) for first, batch in own])
-            whole = _join([batch.columns for _, batch in own], schema)
-            own, n = [], 0  # let go of the parts before the reader goes to work
+        if waiting and (part is None or n + part[1].num_rows > rows):
+            waiting.sort(key=lambda item: item[0])
+            numbers = np.concatenate([np.arange(first, first + batch.num_rows) for first, batch in waiting])
+            whole = _join([batch.columns for _, batch in waiting], schema)
+            waiting, n = [], 0  # free the parts before the caller uses the batch
             yield numbers, whole
         if part is not None:
-            own.append(part)
+            waiting.append(part)
             n += part[1].num_rows

@@ -1,4 +1,4 @@
-"""BestFitCDF: the CDF of the parametric family that is nearest to a column."""
+"""BestFitCDF: the CDF of the parametric family that is closest to a column."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_LOG = 30.0  # scales and shapes beyond exp(±30) are runaway fits, not dist
 
 @dataclass(frozen=True)
 class BestFitCDF:
-    """The CDF of the parametric family that is nearest to held-out points.
+    """The CDF of the parametric family that is closest to held-out points.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ def _maximize_likelihood(family: Family, z: Float, weight: Float) -> Params:
         return float(value) if np.isfinite(value) and np.abs(theta).max() < _MAX_LOG else LARGEST
 
     simplex = theta + 0.25 * np.eye(len(theta) + 1, len(theta), k=-1)
-    return natural(nelder_mead(loss, simplex, near=1e-3, flat=1e-6, steps=_MAX_STEPS))
+    return natural(nelder_mead(loss, simplex, xatol=1e-3, fatol=1e-6, steps=_MAX_STEPS))
 
 
 def _full_params(support: Support, free: Float) -> Params:

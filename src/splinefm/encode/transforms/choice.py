@@ -12,7 +12,7 @@ from splinefm.encode.transforms.scaling import MinMax
 from splinefm.encode.transforms.transform import Transform
 
 FEW_VALUES = 32  # up to this many distinct values are spread by rank
-CELLS = 20  # a column is spread evenly if every one of so many equal cells of [0, 1] ...
+CELLS = 20  # a column is spread evenly if each of this many equal cells of [0, 1] ...
 CELL_SHARE = 0.25  # ... holds at least this part of its even share of the rows
 ATOM = 0.02  # a value with this share of the rows is an atom, which no smooth CDF can follow
 GOOD_FIT = 0.01  # root mean square distance below which a parametric CDF replaces the empirical one
@@ -21,7 +21,7 @@ TAIL_SPAN = 0.5  # heavy tail: the middle 98 % of the rows take less than this p
 
 
 def choose_transform(x: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> tuple[Transform, str]:
-    """Fit the transform that suits a column, and say why.
+    """Choose and fit a transform for a column, with the reason for the choice.
 
     The first that applies:
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # loads scipy.special only when a function below first touches it
+import scipy  # loads scipy.special only when a function below first uses it
 
 from splinefm.encode.transforms.likelihood import (
     cauchy_maximum,
@@ -45,8 +45,8 @@ class Family(NamedTuple):
     log_density, cdf, ppf
         Of z (or u) and the shapes.
     maximum
-        Of standardized points and weights: the free parameters that maximize the likelihood, by equations of the
-        family's own; None where it has none or they do not settle.
+        Of standardized points and weights: the free parameters that maximize the likelihood, by the equations
+        of the family; None where it has none or they do not converge.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""The maximum of the likelihood of a family, in a few steps by its own equations.
+"""The maximum of the likelihood of a family, in a few steps by its equations.
 
-A table may have thousands of columns, and a simplex needs about seventy looks at all values of each. Each function
+A table may have thousands of columns, and a simplex evaluates all values of each about seventy times. Each function
 here takes standardized points and their weights, and returns free parameters (see `Family.start`), or None where the
-steps do not settle: then the simplex is asked.
+steps do not converge: then the simplex takes over.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-import scipy  # loads scipy.special only when a function below first touches it
+import scipy  # loads scipy.special only when a function below first uses it
 
 from splinefm.encode.transforms.points import Float
 
-_STEPS = 40  # most steps; five to ten are usual where the family is near
-_NEAR = 1e-5  # of a parameter or its logarithm
+_STEPS = 40  # most steps; five to ten are usual where the family fits
+_CLOSE = 1e-5  # of a parameter or its logarithm
 _FAR = 15.0  # a Lomax whose log(scale / mean) is so large is an exponential
 _Slopes = Callable[[Float], tuple[Float, Float]]
 Params: TypeAlias = tuple[float, ...]
@@ -54,7 +54,7 @@ def _fisher_scoring(z: Float, weight: Float, slopes: _Slopes, one: float, two: f
         first, second = slopes((z - location) / scale)
         step, growth = one * (share @ first), two * (share @ second - 1.0)
         location, scale = location + scale * step, scale * np.exp(np.clip(growth, -2.0, 2.0))
-        if abs(step) < _NEAR and abs(growth) < _NEAR:
+        if abs(step) < _CLOSE and abs(growth) < _CLOSE:
             return location, scale
     return None
 
@@ -75,7 +75,7 @@ def gumbel_maximum(z: Float, weight: Float) -> Params | None:
         step = (mean - first - scale) / slope
         if not np.isfinite(step):
             return None
-        if abs(step) < _NEAR * scale:
+        if abs(step) < _CLOSE * scale:
             return least - scale * np.log(total), scale
         scale = max(scale + step, scale / 4.0)
     return None
@@ -107,7 +107,7 @@ def gamma_maximum(z: Float, weight: Float) -> Params | None:
         if not 0.0 < inverse < np.inf:
             return None
         shape, before = 1.0 / inverse, shape
-        if abs(shape - before) < _NEAR * shape:
+        if abs(shape - before) < _CLOSE * shape:
             return mean / shape, shape
     return None
 
@@ -137,7 +137,7 @@ def lomax_maximum(z: Float, weight: Float) -> Params | None:
         low, high = (theta, high) if slope > 0.0 else (low, theta)
         step = -slope / curvature if curvature < 0.0 else np.inf
         after = theta + step if low < theta + step < high else (low + high) / 2.0
-        if abs(after - theta) < _NEAR:
+        if abs(after - theta) < _CLOSE:
             return np.exp(theta), 1.0 / m
         theta = after
     return None

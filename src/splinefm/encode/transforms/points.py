@@ -26,7 +26,7 @@ def weighted_quantile(x: Float, weight: Float, share: float) -> float:
 
 
 def mid_ranks(weight: Float) -> Float:
-    """Return the share of the weight below each point plus half its own.
+    """Return the share of the weight below each point plus half of the weight at the point.
 
     Examples
     --------

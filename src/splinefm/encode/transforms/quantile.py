@@ -27,12 +27,11 @@ class Quantile:
     Parameters
     ----------
     knots
-        At most so many values are kept, at evenly spaced ranks and always with both ends and, as far as
-        they fit, the values that hold more than 1 / knots of the rows. With no more distinct values
-        than that, all are kept.
+        The most values to keep: at evenly spaced ranks, with both ends and, as far as they fit, the values that
+        have more than 1 / knots of the rows. A column with no more distinct values keeps them all.
     atom_share
-        The largest part of the ranks left to a single value, however many rows it holds. A value with
-        60 % of the rows would leave as much of [0, 1] without data.
+        The largest part of the ranks left to a single value, however many rows it holds. Otherwise a
+        value with 60 % of the rows would leave as much of [0, 1] without data.
     x, u
         The knots, learned: strictly increasing raw values and their images, from 0 to 1.
 
@@ -98,7 +97,7 @@ class Quantile:
         return Interpolation(*self._arrays)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields, without what is made of them when it is needed."""
+        """The fields, without what is derived from them on demand."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 

@@ -113,7 +113,10 @@ class Log:
 class ArcsinhSquare:
     """u = (w(x) - w(low)) / (w(high) - w(low)) with w(x) = sign(x) asinh(|x|)².
 
-    Near zero w is about x², far out it grows as log(2x)²: for counts and amounts with a heavy tail.
+    DIFFERS: the paper's formula scales by the maximum of non-negative values. This one also takes negative values, and
+    `clip` scales by a quantile, as the paper's code does.
+
+    Close to zero, w is about x²; far out it grows as log(2x)². Use it for counts and amounts with a heavy tail.
 
     Parameters
     ----------

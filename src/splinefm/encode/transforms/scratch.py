@@ -1,4 +1,4 @@
-"""Work space that a thread uses again and again: fresh memory costs a page fault every 4 kB."""
+"""A workspace that each thread reuses: fresh memory costs a page fault every 4 kB."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from splinefm.encode.transforms.points import Float
 
 
 def nelder_mead(
-    loss: Callable[[Float], float], simplex: npt.ArrayLike, *, near: float, flat: float, steps: int
+    loss: Callable[[Float], float], simplex: npt.ArrayLike, *, xatol: float, fatol: float, steps: int
 ) -> Float:
-    """Return the best point that a simplex finds on its way downhill (Nelder & Mead, 1965).
+    """Return the best point that a downhill simplex finds (Nelder & Mead, 1965).
 
     With w the worst of the n + 1 vertices and c the mean of the others, x(t) = (1 + t) c - t w is a line through both.
-    A step puts one of four points in the place of w:
+    A step replaces w by one of four points:
 
     - x(1), the reflection of w, if it is better than the second worst vertex;
     - x(2), if x(1) is better than all vertices and x(2) still better;
@@ -34,14 +34,15 @@ def nelder_mead(
         Function of n numbers. It may be infinite or NaN, which counts as infinite.
     simplex
         The vertices to begin with, shape (n + 1, n).
-    near, flat
-        It is over when all vertices are as near as that to the best one, in every coordinate, and their losses too.
+    xatol, fatol
+        The search ends when all vertices are within `xatol` of the best one, in every coordinate, and their losses
+        within `fatol` of its loss.
     steps
         Most steps.
 
     Examples
     --------
-    >>> nelder_mead(lambda x: (x[0] - 3) ** 2, [[0.0], [1.0]], near=1e-6, flat=1e-6, steps=100).round(3)
+    >>> nelder_mead(lambda x: (x[0] - 3) ** 2, [[0.0], [1.0]], xatol=1e-6, fatol=1e-6, steps=100).round(3)
     array([3.])
     """
 
@@ -55,7 +56,7 @@ def nelder_mead(
         order = values.argsort(kind="stable")
         points, values = points[order], values[order]
         # Infinite losses count as equal: their difference would be NaN.
-        if np.abs(points - points[0]).max() <= near and not values[-1] > values[0] + flat:
+        if np.abs(points - points[0]).max() <= xatol and not values[-1] > values[0] + fatol:
             break
         better = _better_than_worst(at, points, values)
         if better is not None:

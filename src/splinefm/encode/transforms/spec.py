@@ -22,7 +22,7 @@ def check_share(name: str, share: float) -> None:
 
 
 def make_plain(spec: Any) -> None:
-    """Turn arrays, lists and NumPy numbers in the fields into tuples and Python numbers."""
+    """Convert arrays, lists and NumPy numbers in the fields to tuples and Python numbers."""
     for field in fields(spec):
         object.__setattr__(spec, field.name, _plain(getattr(spec, field.name)))
 

@@ -1,6 +1,6 @@
 """Monotone maps T: x -> u in [0, 1] that spread a column over the interval a basis lives on.
 
-A transform is a frozen dataclass that is at once the specification, the fitted object and what is saved.
+A transform is a frozen dataclass: the specification, the fitted object and what is saved at once.
 `fit` returns a filled-in copy and keeps every value that was given. On the copy, `t(x)` clips to [0, 1] and
 passes NaN through, and `t.inverse(u)` goes back. A column with a single value c learns the narrowest
 range that starts there: u = 0 up to c and 1 above (`BestFitCDF`: a normal of scale 1 around c).
@@ -23,7 +23,7 @@ from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
 
 @runtime_checkable
 class Transform(Protocol):
-    """What a transform has to offer; any object with these members will do.
+    """The members of a transform; any object that has them is one.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class CustomTransform:
-    """Two functions of your own, clipped to [0, 1]; nothing is learned, and it cannot be saved.
+    """Two given functions, clipped to [0, 1]; nothing is learned, and it cannot be saved.
 
     Parameters
     ----------

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import is_integer
+
 try:
     import onnx
     from onnx import helper, numpy_helper
@@ -49,9 +51,9 @@ class Graph:
     """
 
     def __init__(self, opset: int, taken: set[str]) -> None:
-        if isinstance(opset, bool) or not isinstance(opset, int | np.integer) or not OLDEST <= opset <= NEWEST:
+        if not is_integer(opset) or not OLDEST <= opset <= NEWEST:
             raise ValueError(
-                f"opset must be a whole number from {OLDEST} to {NEWEST} (the newest of onnx {onnx.__version__}), "
+                f"opset must be an integer from {OLDEST} to {NEWEST} (the newest of onnx {onnx.__version__}), "
                 f"got {opset!r}"
             )
         self.opset = int(opset)
@@ -80,7 +82,7 @@ class Graph:
         if known != new:
             raise ValueError(
                 f"column {name!r} is read by fields of different kinds, and an input of a graph has one type; "
-                "give one of the fields a column of its own"
+                "give each of the fields a different column"
             )
         if known is new:
             self._inputs.append(new)
@@ -103,7 +105,7 @@ class Graph:
         return self("Cast", value, to=_element_type(dtype))
 
     def look_up(self, value: str, keys: list[Any], rows: list[int], otherwise: int) -> str:
-        """The row of each key, which may be strings or whole numbers."""
+        """The row of each key, which may be strings or integers."""
         kind = "keys_strings" if isinstance(keys[0], str) else "keys_int64s"
         self._grow(sum(len(key.encode()) + 4 if isinstance(key, str) else 10 for key in keys) + 10 * len(rows))
         return self("LabelEncoder", value, domain=_ML, default_int64=otherwise, values_int64s=rows, **{kind: keys})
@@ -143,7 +145,7 @@ class Graph:
         self._bytes += size
         if self._bytes > MOST_BYTES:
             raise ValueError(
-                f"the model takes more than {MOST_BYTES:,} bytes, more than a file of ONNX can hold; raise min_count "
+                f"the model takes more than {MOST_BYTES:,} bytes, more than an ONNX file can hold; raise min_count "
                 "of the fields with most categories, or use a smaller k"
             )
 

@@ -26,7 +26,7 @@ NO_INTEGER = int(np.iinfo(np.int64).min)
 
 
 def onnx_inputs(fitted: Fitted, table: object, *, integers: Collection[str] = ()) -> dict[str, Array]:
-    """The columns of a table as the graph of `export_onnx` takes them, to check an export or to learn the forms.
+    """The columns of a table as the graph of `export_onnx` takes them, to check an export or to see the formats.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _as_input(item: Any, column: pa.Array, whole: bool) -> Array:
     try:
         return np.array([NO_INTEGER if name is None else int(name) for name in listed], np.int64)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"column {item.name!r} holds something else than whole numbers: {error}") from error
+        raise ValueError(f"column {item.name!r} holds something other than integers: {error}") from error
 
 
 def _padded(item: MultiValued, column: pa.Array) -> Array:
@@ -106,7 +106,7 @@ def list_length(item: MultiValued) -> int:
 
 
 def check_export(fitted: Fitted, integers: Collection[str]) -> None:
-    """Raise for what a graph cannot hold, and for fields that cannot be read as integers."""
+    """Raise for what ONNX cannot express, and for fields that cannot be read as integers."""
     check_fitted(fitted)
     if isinstance(integers, str):
         raise ValueError(f"integers takes a list of names; write integers=[{integers!r}]")
@@ -114,12 +114,12 @@ def check_export(fitted: Fitted, integers: Collection[str]) -> None:
     for name in integers:
         item = schema[name] if name in schema.names else None
         if not isinstance(item, Categorical):
-            categorical = [own.name for own in schema if isinstance(own, Categorical)]
+            categorical = [other.name for other in schema if isinstance(other, Categorical)]
             raise ValueError(f"integers names categorical fields, which are {categorical}; got {name!r}")
         for category in item.vocabulary.names.to_pylist():  # type: ignore[union-attr]  # fitted
             if not _is_integer(category):
                 raise ValueError(
-                    f"field {name!r} has the category {category!r}, which is no whole number; leave it out of integers"
+                    f"field {name!r} has the category {category!r}, which is not an integer; leave it out of integers"
                 )
     for item in schema:
         if isinstance(item, Categorical | MultiValued) and item.unseen == "hash":
@@ -130,5 +130,5 @@ def check_export(fitted: Fitted, integers: Collection[str]) -> None:
 
 
 def _is_integer(category: str) -> bool:
-    """Whether a name is that of a whole number, in the one form that the encoder gives it."""
+    """Whether a name is that of an integer, in the one form that the encoder gives it."""
     return re.fullmatch("0|-?[1-9][0-9]{0,18}", category) is not None and NO_INTEGER < int(category) < 1 << 63

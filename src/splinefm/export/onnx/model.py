@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.export.links import LINKS
 from splinefm.export.onnx.fields import field_units
 from splinefm.export.onnx.inputs import NO_INTEGER, check_export, missing_text
 from splinefm.learn.files.container import check_destination, replacing
@@ -31,7 +32,7 @@ def export_onnx(
 
     The graph has an input per column of the table, under its name, and two outputs, "score" (float) and "prediction"
     (double), with an entry per row. Where a column has one of these names, "_" is appended to that of the output. Any
-    number of rows can be scored at a time. An existing file is replaced in one step, or not at all.
+    number of rows can be scored at a time. An existing file is replaced atomically.
 
     | field | input | missing |
     |---|---|---|
@@ -42,9 +43,9 @@ def export_onnx(
 
     Numbers are doubles because a float would cut digits off, those of timestamps for instance. Dates and times are
     seconds since 1970, by the clock of the field's `zone`, of which the graph takes the parts. Categories that were
-    numbers in the table are numbers as text, "3" for 3.0 ("3.0" is understood, too); truth values are "true" and
+    numbers in the table are numbers as text, "3" for 3.0 ("3.0" is understood, too); booleans are "true" and
     "false"; dates are written as 2024-05-28, or 2024-05-28 13:30:00. Where `unseen="error"` or `missing="error"` was
-    asked for, running the graph on such a value is an error (a row that the table does not have is looked up). Infinite
+    asked for, running the graph on such a value is an error (a feature that does not exist is looked up). Infinite
     numbers, which are errors here, count as the ends of the range.
 
     Parameters
@@ -52,16 +53,16 @@ def export_onnx(
     fitted : Fitted
         The model.
     path : path
-        Where to; the usual ending is ".onnx".
+        The file to write, usually ending in ".onnx".
     opset : int
         Version of ONNX's operators, 17 or higher. Old runtimes refuse new ones.
     integers : names of fields
-        Categorical fields to be read as int64 instead of strings; all their categories must be whole numbers.
+        Categorical fields to be read as int64 instead of strings; all their categories must be integers.
 
     Raises
     ------
     ValueError
-        For what a graph cannot hold: transforms and bases with code of your own (with bins it can, see
+        For what ONNX cannot express: custom transforms and bases (with bins it can, see
         `sf.discretize`), `unseen="hash"`, and more than 2 GB.
 
     Examples
@@ -206,10 +207,6 @@ def _metadata(fitted: Fitted, outputs: list[str], integers: Collection[str]) -> 
         "splinefm.fields": json.dumps(fields, ensure_ascii=False),
         "splinefm.outputs": json.dumps(outputs),
         "splinefm.loss": loss.name,
-        "splinefm.link": {
-            "logistic": "1 / (1 + exp(-score))",
-            "squared": f"{loss.center!r} + {loss.scale!r} * score",
-            "poisson": "exp(score)",
-        }[loss.name],
+        "splinefm.link": f"{loss.center!r} + {loss.scale!r} * score" if loss.name == "squared" else LINKS[loss.name],
         "splinefm.classes": json.dumps(None if loss.classes is None else [str(label) for label in loss.classes]),
     }

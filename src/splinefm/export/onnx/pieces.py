@@ -41,17 +41,17 @@ class Pieces:
 
     borders: FloatArray
     coefficients: FloatArray
-    """Of the powers of the place in the piece, which runs from -1 to 1; shape (pieces, powers)."""
+    """Of the powers of the position in the piece, which runs from -1 to 1; shape (pieces, powers)."""
 
     def __call__(self, g: Graph, t: str) -> str:
         """The function of t, constant beyond the ends."""
         inside = g("Clip", t, float(self.borders[0]), float(self.borders[-1]))
         at = count_up_to(g, inside, self.borders[1:-1])
         middle, half = (self.borders[1:] + self.borders[:-1]) / 2, np.diff(self.borders) / 2
-        place = g("Div", g("Sub", inside, g("Gather", middle, at)), g("Gather", half, at))
+        position = g("Div", g("Sub", inside, g("Gather", middle, at)), g("Gather", half, at))
         value = g("Gather", self.coefficients[:, -1].copy(), at)
         for power in range(self.coefficients.shape[1] - 2, -1, -1):
-            value = g("Add", g("Mul", value, place), g("Gather", self.coefficients[:, power].copy(), at))
+            value = g("Add", g("Mul", value, position), g("Gather", self.coefficients[:, power].copy(), at))
         return value
 
 

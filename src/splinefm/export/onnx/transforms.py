@@ -51,8 +51,8 @@ def date_part(g: Graph, seconds: str, part: Part) -> str:
     fours, hundreds, eras = (g("Floor", g("Div", of_era, n)) for n in (1_460.0, 36_524.0, 146_096.0))
     leaps = g("Add", g("Sub", fours, hundreds), eras)
     year = g("Floor", g("Div", g("Sub", of_era, leaps), 365.0))
-    own = g("Sub", g("Floor", g("Div", year, 4.0)), g("Floor", g("Div", year, 100.0)))
-    of_year = g("Sub", of_era, g("Add", g("Mul", year, 365.0), own))
+    leap_days = g("Sub", g("Floor", g("Div", year, 4.0)), g("Floor", g("Div", year, 100.0)))
+    of_year = g("Sub", of_era, g("Add", g("Mul", year, 365.0), leap_days))
     return g("Add", _remainder(g, g("Add", of_year, 60.0), 366.0), 1.0)
 
 
@@ -100,9 +100,9 @@ def _between(
 def _arcsinh_square(g: Graph, x: str) -> str:
     """asinh(a) = log1p(a + a² / (1 + √(1 + a²))); far out, where a² would overflow, log a + log 2."""
     a = g("Abs", x)
-    near = g("Min", a, 1e9)
-    square = g("Mul", near, near)
-    inner = g("Add", near, g("Div", square, g("Add", g("Sqrt", g("Add", square, 1.0)), 1.0)))
+    small = g("Min", a, 1e9)
+    square = g("Mul", small, small)
+    inner = g("Add", small, g("Div", square, g("Add", g("Sqrt", g("Add", square, 1.0)), 1.0)))
     far = g("Add", g("Log", g("Max", a, 1e9)), float(np.log(2.0)))
     asinh = g("Where", g("Less", a, 1e9), _log1p(g, inner), far)
     return g("Mul", g("Sign", x), g("Mul", asinh, asinh))
@@ -150,14 +150,14 @@ def _laplace(g: Graph, z: str) -> str:
 def _cauchy(g: Graph, z: str) -> str:
     """½ + atan(z) / π; beyond 1 by atan(z) = ±π/2 - atan(1/z)."""
     far = g("Greater", g("Abs", z), 1.0)
-    near_zero = g("Div", g("Where", far, 1.0, z), g("Where", far, z, 1.0))
-    turn = pieces_of(lambda r: np.arctan(r) / np.pi, -1.0, 1.0)(g, near_zero)
-    beyond = g("Sub", g("Where", g("Less", z, 0.0), 0.0, 1.0), turn)
-    return g("Where", far, beyond, g("Add", turn, 0.5))
+    ratio = g("Div", g("Where", far, 1.0, z), g("Where", far, z, 1.0))
+    angle = pieces_of(lambda r: np.arctan(r) / np.pi, -1.0, 1.0)(g, ratio)
+    beyond = g("Sub", g("Where", g("Less", z, 0.0), 0.0, 1.0), angle)
+    return g("Where", far, beyond, g("Add", angle, 0.5))
 
 
 def _gamma(g: Graph, z: str, a: float) -> str:
-    """In log z, since near 0 the CDF is like z to the power a."""
+    """In log z, since close to 0 the CDF behaves like z to the power a."""
     from scipy.special import gammainc, gammainccinv, gammaincinv, gammaln
 
     def in_logs(t: FloatArray) -> FloatArray:
@@ -173,7 +173,7 @@ def _gamma(g: Graph, z: str, a: float) -> str:
 
 
 def _beta(g: Graph, z: str, a: float, b: float) -> str:
-    """In log(z / (1 - z)), since near its ends the CDF is like powers of z and 1 - z."""
+    """In log(z / (1 - z)), since close to its ends the CDF behaves like powers of z and 1 - z."""
     from scipy.special import betainc, betaincinv, betaln, expit, logit
 
     def in_logits(t: FloatArray) -> FloatArray:
@@ -183,8 +183,8 @@ def _beta(g: Graph, z: str, a: float, b: float) -> str:
     with np.errstate(divide="ignore"):
         low = max(float(logit(betaincinv(a, b, _TAIL))), _SMALLEST_LOG)
         high = min(-float(logit(betaincinv(b, a, _TAIL))), _LAST_LOGIT)
-    place = g("Sub", g("Log", z), g("Log", g("Sub", 1.0, z)))
-    inside = pieces_of(in_logits, low, high)(g, place)
+    logit_z = g("Sub", g("Log", z), g("Log", g("Sub", 1.0, z)))
+    inside = pieces_of(in_logits, low, high)(g, logit_z)
     return g("Where", g("Less", z, 1.0), g("Where", g("Greater", z, 0.0), inside, 0.0), 1.0)
 
 
@@ -211,6 +211,6 @@ def no_counterpart(what: str, item: Numerical) -> str:
     part = getattr(item, what)
     detail = f" with family {part.family!r}" if isinstance(part, BestFitCDF) else ""
     return (
-        f"field {item.name!r}: a graph cannot hold the {what} {type(part).__name__}{detail}; "
-        f"with bins it can: export what {as_bins(item.name)} makes"
+        f"field {item.name!r}: ONNX cannot express the {what} {type(part).__name__}{detail}; "
+        f"it can express bins: export the result of {as_bins(item.name)}"
     )

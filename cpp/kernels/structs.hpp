@@ -1,5 +1,5 @@
-// What the kernels work on: pointers and sizes, bundled by purpose. Plain data for all instruction sets; whoever makes
-// a bundle owns what it points to. Kernels copy bundles by value into loops: references would be read again and again.
+// The data of the kernels: structs of pointers and sizes, the same for all instruction sets. The creator of a struct
+// owns the memory. Kernels copy structs by value, because the compiler would reload references in loops.
 //
 // Letters: P unit vectors, T table of vectors, L linear weights, R weights and M matrices between fields, D derivatives
 // of the score by the unit vectors. The vector of feature r starts at r · width in T. The width is k; in an FFM it is
@@ -12,13 +12,13 @@
 
 namespace splinefm {
 
-constexpr int NEAR = 2048;  // features of a field whose gradients are summed in `Sums`
-constexpr int SUMS = 8;     // parts in which the gradients of shards are summed
+constexpr int MAX_SUMMED = 2048;  // fields with splines and at most this many features sum gradients in `Sums`
+constexpr int SUMS = 8;           // parts in which the gradients of shards are summed
 
 enum class Loss { logistic, squared, poisson };
 
-// The layout; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u. Window w of a row of data starts at a table
-// row from `lowest[w]` to `highest[w]`.
+// The layout; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u. Window w of a row starts at a feature
+// from `lowest[w]` to `highest[w]`.
 struct Shape {
     const std::int32_t *weight_ptr, *window_unit, *unit_field, *unit_ptr, *window_ptr, *feature_ptr;
     const std::int32_t *lowest, *highest;
@@ -44,47 +44,48 @@ struct Data {
     const std::int64_t* rows;
 };
 
-// Starts and weights of rows, sixteen rows of a column after sixteen of the next: see `column`. `*wrong` is set where a
-// start is out of range; it is then replaced by one that is not.
+// Starts and weights of rows in column order, in blocks of sixteen rows: see `column`. `*wrong` is set if a start is
+// out of range; it is then replaced by one in range.
 struct Columns {
     std::int32_t* start;
     float* weight;
     std::int32_t* wrong;
 };
 
-// Derivatives of a block of rows, `room` numbers each, and gradients of the parameters between fields: `n_between`
+// Derivatives of a block of rows, `stride` numbers each, and gradients of the parameters between fields: `n_between`
 // numbers for each of `n_shards` shards, dR of weights and dM of matrices.
 struct Work {
     float *D, *slopes;
     double* losses;
     float* between;
-    std::int64_t room, n_between, n_shards, shard, block;
+    std::int64_t stride, n_between, n_shards, shard, block;
 };
 
-// Gradients of the features of a field with splines, and how much weight they got: see `scatter.hpp`.
+// Gradients of the features of a field with splines, and their total weights: see `scatter.hpp`.
 struct Sums {
     float *vectors, *linear, *weight;
 };
 
-// Room of one thread for a tile of rows: P, the same times the slopes, and the sums of a HigherOrderFM. In an FFM P is
-// S of a row, and A has p_u[f] of its units: see `ffm.hpp`.
+// The workspace of one thread for a tile of rows: P, P times the slopes, and the sums of a HigherOrderFM. In an FFM, P
+// is S of a row, and A has p_u[f] of its units: see `ffm.hpp`.
 struct Scratch {
     float *P, *Z, *A;
     Sums sums;
 };
 
-// The features that a batch touches, field by field, and their gradients. `rows[place]` from place `ptr[field]` on;
-// `slot[row]` is the place of a row, the last one if it has several. In an FM `own` times its vector is still to be
-// subtracted from the gradient of a row; elsewhere `own` is zero. `place` and `before` are for an FFM: see `ffm.hpp`.
-struct Touch {
-    std::int32_t *slot, *rows;
-    float *gradient, *linear, *own;
-    std::int32_t *place, *before;
+// The active features of a batch, field by field, and their gradients: `features[position]` for positions from
+// `ptr[field]` on. `index_of[feature]` is the position of a feature, the last one if it has several, and -1 if it is
+// not active. In an FM, `self_weight` times a feature's vector is still to be subtracted from its gradient; in other
+// models it is zero. `position` and `before` are for an FFM: see `ffm.hpp`.
+struct Active {
+    std::int32_t *index_of, *features;
+    float *gradient, *linear, *self_weight;
+    std::int32_t *position, *before;
     const std::int64_t* ptr;
-    std::int64_t* n_places;  // 16 per field: a cache line, since threads write to them all the time
+    std::int64_t* n;  // active features, 16 numbers per field: a cache line, because threads write to them often
 };
 
-// Groups of features with penalties of their own; `signs` has the four coefficients of Δ^order per group.
+// Groups of features that share penalties; `signs` has the four coefficients of Δ^order per group.
 struct Penalty {
     const std::int64_t *group_ptr, *begin, *end;
     const float *l2, *l2_linear, *smoothness;
@@ -93,13 +94,13 @@ struct Penalty {
     const std::int64_t* periodic;
 };
 
-// The optimizer's memory of some parameters.
+// The optimizer state of some parameters.
 struct State {
     float *m, *v, *average;
     std::int64_t* last;
 };
 
-// Parameters between fields, n numbers, their gradient, and the optimizer's memory of them.
+// Parameters between fields, n numbers, their gradient, and their optimizer state.
 struct Dense {
     float *values, *gradient;
     std::int64_t n;
@@ -114,14 +115,14 @@ struct Step {
     std::int64_t number;
 };
 
-// All that a step works on, but for the data and what each thread has of its own.
+// The memory of a step, without the data and the workspaces of threads.
 struct Memory {
     Shape shape;
     Weights weights;
     Targets targets;
     Columns columns;
     Work work;
-    Touch touch;
+    Active active;
     Penalty penalty;
     State vectors, linear, bias;
     Dense between, scales;
@@ -129,16 +130,16 @@ struct Memory {
     bool low_rank;
 };
 
-// A block of n rows of a batch: from row `first` of the data on, which is `place` in the batch.
+// A block of n rows: from row `first` of the data on, at `offset` in the batch.
 struct Block {
     Data data;
-    std::int64_t first, place, n;
+    std::int64_t first, offset, n;
     bool last;  // the batch ends with it
     double total_weight;
     Step step;
 };
 
-// All that scoring works on; D has room for the derivatives of a tile.
+// The memory of scoring; D holds the derivatives of a tile.
 struct Scoring {
     Shape shape;
     Weights weights;
