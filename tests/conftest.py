@@ -1,6 +1,7 @@
 """How deep the tests go (see support.py)."""
 
 import gc
+from pathlib import Path
 from typing import IO
 
 import pytest
@@ -27,8 +28,9 @@ settings.load_profile("thorough" if THOROUGH else "quick")
 def empty_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save figures as empty files, for tests of the words and files around them: drawing takes most of the time."""
 
-    def savefig(figure: object, file: IO[bytes], *, format: str, **options: object) -> None:
-        file.write(b'<svg viewBox="0 0 1 1"><style></style></svg>' if format == "svg" else b"empty")
+    def savefig(figure: object, file: IO[bytes] | str | Path, *, format: str = "", **options: object) -> None:
+        content = b'<svg viewBox="0 0 1 1"><style></style></svg>' if format == "svg" else b"empty"
+        Path(file).write_bytes(content) if isinstance(file, str | Path) else file.write(content)
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", savefig)
 

@@ -24,6 +24,7 @@ def name_of(page):
     return page.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.usefixtures("empty_plots")  # docs/gallery.py draws them
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

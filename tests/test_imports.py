@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ DOORS = [
 ]
 
 
+@cache
 def imported_modules(path: Path) -> list[str]:
     modules = []
     for node in ast.walk(ast.parse(path.read_text())):

@@ -54,6 +54,7 @@ def test_the_demo_leaves_plot_model_and_data(tmp_path, capsys):
     assert "120 bins: test loss" in progress
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_the_command_prints_table_and_next_steps(run, monkeypatch, tmp_path):
     for name, value in {
         "train_rows": 500,

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 from dataclasses import fields
 
 import numpy as np
@@ -25,6 +26,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import splinefm as sf
+from splinefm.encode.tables import files
+from splinefm.learn import fitted as fitted_module
+from splinefm.learn.estimators.parameters import EstimatorSettings
 
 QUICK = {"epochs": 4, "learning_rate": 0.02, "n_jobs": 1, "validation": 0}
 
@@ -623,3 +627,82 @@ def test_tables_that_do_not_fit_the_model_are_refused():
         classifier().fit(csr_array(np.nan_to_num(NUMBERS)), CLICK)
     with pytest.raises(FileNotFoundError, match=r"nothing\.parquet"):
         FITTED.predict("nothing.parquet")
+
+
+# One home per rule
+
+
+@pytest.mark.parametrize("kind", [sf.SplineFMClassifier, sf.SplineFMRegressor])
+def test_every_parameter_is_documented_and_typed(kind):
+    names = list(inspect.signature(kind).parameters)
+    section = inspect.getdoc(kind).split("Parameters\n----------\n")[1].split("\n\n")[0]
+    documented = [name for line in re.findall(r"^(\S.*) : ", section, re.MULTILINE) for name in line.split(", ")]
+    assert documented == names and "{" not in re.sub(r"\{[\"\d].*\}", "", section)
+    assert set(EstimatorSettings.__annotations__) == set(names) - {"model", "loss", "class_weight"}
+    assert set(kind().get_params(deep=False)) == set(names)
+
+
+def test_a_fit_opens_each_file_once(tmp_path, monkeypatch):
+    source = write("csv", tmp_path, np.where(CLICK, "yes", "no"))
+    (tmp_path / "other.csv").write_bytes(source.read_bytes())
+    opened, real = [], files.open_files
+
+    def counted(paths, *args):
+        opened.extend(map(str, paths))
+        return real(paths, *args)
+
+    monkeypatch.setattr(files, "open_files", counted)
+    # With resolutions by column, which encode both tables a second time.
+    model = sf.SplineFMClassifier(sf.FM(k=2), epochs=2, n_jobs=1).fit(
+        source, target="label", eval_set=tmp_path / "other.csv"
+    )
+    assert sorted(opened) == sorted([str(source), str(tmp_path / "other.csv")])
+    assert model.classes_.tolist() == ["no", "yes"]
+
+
+def test_a_model_is_built_once(monkeypatch):
+    built, real = [], sf.Fitted.__init__
+
+    def counted(self, *args, **settings):
+        built.append(self)
+        real(self, *args, **settings)
+
+    monkeypatch.setattr(sf.Fitted, "__init__", counted)
+    model = classifier().fit(TABLE, np.where(CLICK, "yes", "no"))
+    assert built == [model.fitted_] and model.fitted_.classes == ("no", "yes")
+    model.partial_fit(TABLE, np.where(CLICK, "yes", "no"))
+    assert built[1:] == [model.fitted_] and model.fitted_.history[-1].run == "update"
+
+
+def test_a_table_in_chunks_prepares_the_parameters_once(monkeypatch):
+    built, real = [], fitted_module.BatchScorer
+
+    def counted(*args):
+        built.append(args)
+        return real(*args)
+
+    expected = FITTED.fitted_.scores(TABLE)
+    monkeypatch.setattr(fitted_module, "BatchScorer", counted)
+    monkeypatch.setitem(sf.Encoder.encode_chunks.__kwdefaults__, "rows", 100)
+    np.testing.assert_array_equal(FITTED.fitted_.scores(TABLE), expected)
+    assert len(built) == 1
+    score = FITTED.fitted_.table_scorer(threads=1)
+    parts = [score(chunk) for chunk in sf.open_table(TABLE).chunks(rows=70)]
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+    assert len(built) == 2
+
+
+def test_exports_on_a_model_are_those_of_the_package(tmp_path):
+    fitted = sf.discretize(FITTED.fitted_, {"x": 20, "gaps": 20})
+    fitted.export_onnx(tmp_path / "a.onnx")
+    sf.export_onnx(fitted, tmp_path / "b.onnx")
+    fitted.export_libffm(tmp_path / "a.ffm", format="binary")
+    sf.export_libffm(fitted, tmp_path / "b.ffm", format="binary")
+    for name in ("onnx", "ffm", "ffm.json"):
+        assert (tmp_path / f"a.{name}").read_bytes() == (tmp_path / f"b.{name}").read_bytes()
+    folders = [
+        fitted.export_tables(tmp_path / "a", format="csv"),
+        sf.export_tables(fitted, tmp_path / "b", format="csv"),
+    ]
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
+    assert first == second and len(first) == 4

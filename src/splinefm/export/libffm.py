@@ -40,6 +40,7 @@ from splinefm.encode.slots import Slots, expand_windows
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
+from splinefm.export.links import LINKS
 from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
@@ -270,7 +271,6 @@ def _lines(labels: list[str], slots: Slots) -> Iterator[str]:
 def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
     n, m, k = _size(fitted)
     layout, loss = fitted.encoder.layout, fitted.loss
-    links = {"logistic": "1 / (1 + exp(-score))", "squared": "center + scale * score", "poisson": "exp(score)"}
     classes = None if loss.classes is None else [str(label) for label in loss.classes]
     return {
         "written_by": f"splinefm {sys.modules['splinefm'].__version__}",
@@ -278,7 +278,7 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
         "libffm": {"format": format, "n": n, "m": m, "k": k, "normalization": False},
         "prediction": {
             "loss": loss.name,
-            "formula": links[loss.name],
+            "formula": LINKS[loss.name],
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": classes,

@@ -31,6 +31,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.special import Comparison
 from splinefm.encode.tables.names import quoted
+from splinefm.export.links import LINKS
 from splinefm.learn.files.container import sync_folder
 from splinefm.learn.fitted import Fitted
 
@@ -43,11 +44,6 @@ MANIFEST = "manifest.json"
 
 _BLOCK = 65_536  # features that are written at a time
 _LARGEST = float(np.finfo(np.float64).max)
-_PREDICTIONS = {
-    "logistic": "1 / (1 + exp(-score))",
-    "squared": "center + scale * score",
-    "poisson": "exp(score)",
-}
 
 
 def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: Format = "parquet") -> Path:
@@ -115,7 +111,7 @@ def _manifest(
         "bias": float(fitted.params["bias"][0]),
         "loss": {
             "name": loss.name,
-            "prediction": _PREDICTIONS[loss.name],
+            "prediction": LINKS[loss.name],
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": None if loss.classes is None else [_plain(label) for label in loss.classes],

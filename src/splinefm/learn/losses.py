@@ -129,6 +129,7 @@ class Loss:
         >>> Loss("squared", scale=10.0).metric(0.5)
         10.0
         """
+        # DIFFERS: the paper reports the RMSE of the standardized target.
         return self.scale * math.sqrt(2.0 * mean_loss) if self.name == "squared" else mean_loss
 
     def check(self, y: FloatArray) -> None:

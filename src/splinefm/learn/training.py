@@ -153,6 +153,7 @@ class Training:
     (('country', 1e-05), ('price', 0.001))
     """
 
+    # DIFFERS: the paper trains without penalties, averaging and early stopping, and tunes the number of epochs.
     epochs: int = 20
     batch_size: int | None = None
     learning_rate: float = 0.005
@@ -256,10 +257,12 @@ def divergence_advice(training: Training) -> str:
     defaults = {"learning_rate": Training.learning_rate, "l2": L2, "smoothness": SMOOTHNESS}
     now = {name: _largest(name, getattr(training, name), default) for name, default in defaults.items()}
     too_large = [name for name, (_, value) in now.items() if value > SUSPICIOUS_FACTORS[name] * defaults[name]]
-    told = {name: f"{label} (now {value:g}; the default is {defaults[name]:g})" for name, (label, value) in now.items()}
+    described = {
+        name: f"{label} (now {value:g}; the default is {defaults[name]:g})" for name, (label, value) in now.items()
+    }
     if too_large:
-        return "lower " + " and ".join(told[name] for name in too_large)
-    return f"lower {told['learning_rate']}, or raise {told['l2']} or {told['smoothness']}"
+        return "lower " + " and ".join(described[name] for name in too_large)
+    return f"lower {described['learning_rate']}, or raise {described['l2']} or {described['smoothness']}"
 
 
 def _largest(name: str, penalty: Penalty, default: float) -> tuple[str, float]:

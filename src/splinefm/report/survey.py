@@ -228,9 +228,10 @@ def survey(
     sample, tallies = RowSample(sample_rows), [FieldTally(item) for item in fitted.encoder.fields]
     parts: list[tuple[FloatArray, FloatArray, FloatArray]] = []
     watch = Watch(fitted.encoder)
+    score = fitted.table_scorer(threads=threads, watch=watch)
     progress.begin("reading and predicting", table.n_rows)
     for batch in table.chunks(names, ROWS):
-        scores = fitted.scores(batch, threads=threads, watch=watch).astype(np.float64)
+        scores = score(batch).astype(np.float64)
         y = np.full(len(scores), np.nan)
         if target is not None:
             y = as_targets(batch.column(target), target, fitted.classes)

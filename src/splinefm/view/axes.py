@@ -22,7 +22,6 @@ from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.bestfit import BestFitCDF
-from splinefm.encode.transforms.transform import Transform
 from splinefm.view.formats import NUMBERS, AxisFormat, axis_format, number
 
 FloatArray = npt.NDArray[np.float64]
@@ -268,21 +267,14 @@ def has_steps(item: Numerical) -> bool:
     return isinstance(item.basis, Bins) or getattr(item.basis, "degree", None) == 0
 
 
-def fitted_transform(item: Numerical) -> Transform:
-    """The transform of a field; raise if the field is not fitted."""
-    if isinstance(item.transform, str):
-        raise ValueError(f"field {item.name!r} is not fitted; use sf.fit_encoder")
-    return item.transform
-
-
 def _inverse(item: Numerical, u: FloatArray) -> FloatArray:
-    x = np.asarray(fitted_transform(item).inverse(u), np.float64)
+    x = np.asarray(item.fitted_transform.inverse(u), np.float64)
     return x[np.isfinite(x)]
 
 
 def _ends(item: Numerical, data: FloatArray | None) -> tuple[float, float]:
     """The smallest and the largest ordinary value to show."""
-    transform = fitted_transform(item)
+    transform = item.fitted_transform
     first, last = unit_range(item, None, None)
     # A parametric distribution is unbounded, or its bounds are beyond the data.
     tails = np.array([TAIL, 1.0 - TAIL])

@@ -64,8 +64,9 @@ def _predictions(
     fitted: Fitted, table: Table, ids: Sequence[str], columns: pa.Schema, threads: int | None
 ) -> Iterator[pa.RecordBatch]:
     watch = Watch(fitted.encoder)
+    score = fitted.table_scorer(threads=threads, watch=watch)
     for batch in table.chunks([*fitted.encoder.schema.columns, *ids], ROWS):
-        predictions = pa.array(fitted.predict(batch, threads=threads, watch=watch))
+        predictions = pa.array(fitted.loss.predict(score(batch).astype(float)))
         kept = [_decoded(batch.column(name)) for name in ids]
         yield pa.RecordBatch.from_arrays([*kept, predictions], schema=columns)
     watch.warn()

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.export.links import LINKS
 from splinefm.export.onnx.fields import field_units
 from splinefm.export.onnx.inputs import NO_INTEGER, check_export, missing_text
 from splinefm.learn.files.container import check_destination, replacing
@@ -206,10 +207,6 @@ def _metadata(fitted: Fitted, outputs: list[str], integers: Collection[str]) -> 
         "splinefm.fields": json.dumps(fields, ensure_ascii=False),
         "splinefm.outputs": json.dumps(outputs),
         "splinefm.loss": loss.name,
-        "splinefm.link": {
-            "logistic": "1 / (1 + exp(-score))",
-            "squared": f"{loss.center!r} + {loss.scale!r} * score",
-            "poisson": "exp(score)",
-        }[loss.name],
+        "splinefm.link": f"{loss.center!r} + {loss.scale!r} * score" if loss.name == "squared" else LINKS[loss.name],
         "splinefm.classes": json.dumps(None if loss.classes is None else [str(label) for label in loss.classes]),
     }

@@ -23,7 +23,7 @@ from splinefm.learn.estimators.importances import column_importances, columns_of
 from splinefm.learn.estimators.inputs import (
     LabeledTable,
     Labels,
-    Source,
+    TableInput,
     attach_columns,
     attach_target,
     fitted_labels,
@@ -301,7 +301,7 @@ class SplineFMBase(SplineFMParameters):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _read_as_fitted(self, X: object) -> Source:
+    def _read_as_fitted(self, X: object) -> TableInput:
         """Return X as a table with the column names of the fit; columns without names are matched by position."""
         table, named = read_table(X, min_rows=0)
         known = getattr(self, "feature_names_in_", None)

@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from splinefm.encode.tables.names import quoted
 from splinefm.learn.estimators.base import FloatArray, SplineFMBase, check_one_target
 from splinefm.learn.estimators.inputs import Labels, read_labels, two_classes
-from splinefm.learn.estimators.parameters import Settings, shared_parameters
+from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters
 from splinefm.learn.labels import ClassWeight, class_weights
 from splinefm.learn.losses import Loss, LossName
 from splinefm.model.family import AnyModel
@@ -55,7 +55,7 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
     _sibling = "SplineFMRegressor"
 
     def __init__(
-        self, model: AnyModel | None = None, *, class_weight: ClassWeight = None, **settings: Unpack[Settings]
+        self, model: AnyModel | None = None, *, class_weight: ClassWeight = None, **settings: Unpack[EstimatorSettings]
     ) -> None:
         super().__init__(model, **settings)
         self.class_weight = class_weight

@@ -23,7 +23,7 @@ from splinefm.learn.labels import Classes, Label
 
 Labels = npt.NDArray[Any]
 # An open table, encoded rows, or paths of files.
-Source = Table | Slots | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+TableInput = Table | Slots | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class LabeledTable(NamedTuple):
@@ -34,7 +34,7 @@ class LabeledTable(NamedTuple):
     sample_weight: str | None
 
 
-def read_table(X: object, min_rows: int = 1) -> tuple[Source, bool]:
+def read_table(X: object, min_rows: int = 1) -> tuple[TableInput, bool]:
     """Return X as a table, and whether its columns have names; paths and slots are returned as they are."""
     if isinstance(X, Slots) or _is_path(X):
         return X, True  # type: ignore[return-value]  # _is_path has looked
@@ -72,7 +72,7 @@ def _all_rows(table: Table) -> pa.Table:
     return pa.Table.from_batches(list(table.chunks()), table.schema)
 
 
-def attach_target(table: Source, y: pa.Array, sample_weight: object, schema: Schema | None) -> LabeledTable:
+def attach_target(table: TableInput, y: pa.Array, sample_weight: object, schema: Schema | None) -> LabeledTable:
     """Return a table in memory with y and the weights as columns, under unused names.
 
     The columns of the schema are checked first, so that a message lists only the columns of the user.
@@ -111,7 +111,7 @@ def _check_weights(sample_weight: object, n_rows: int) -> npt.NDArray[np.float64
     return np.asarray(weight)
 
 
-def name_target(table: Source, target: str, sample_weight: object) -> LabeledTable:
+def name_target(table: TableInput, target: str, sample_weight: object) -> LabeledTable:
     """Return a table, opened, that contains its target and weights."""
     if sample_weight is not None and not isinstance(sample_weight, str):
         raise ValueError("with target=..., the weights are a column of the table: pass its name as sample_weight")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Callable
 from dataclasses import fields
 from numbers import Integral
@@ -28,7 +29,7 @@ _MODEL_PREFIX = "model__"
 _VALIDATION: float = (fit_model.__kwdefaults__ or {})["validation"]
 
 
-class Settings(TypedDict, total=False):
+class EstimatorSettings(TypedDict, total=False):
     """The keyword parameters of both estimators; `SplineFMParameters.__init__` has their defaults."""
 
     schema: Schema | None
@@ -224,10 +225,10 @@ def shared_parameters(cls: _Class) -> _Class:
     The docstring has the lines `{model}`, `{settings}` and `{attributes}` where the shared text belongs. scikit-learn
     reads the names of parameters from the signature of `__init__`, so `**settings` is replaced by its parameters.
     """
-    parts = {"{model}\n": _MODEL, "{settings}\n": _SETTINGS, "{attributes}\n": _ATTRIBUTES}
-    text = inspect.cleandoc(cls.__doc__ or "")
-    for mark, part in parts.items():
-        text = text.replace(mark, inspect.cleandoc(part) + "\n")
+    text = cls.__doc__ or ""
+    for mark, part in (("{model}", _MODEL), ("{settings}", _SETTINGS), ("{attributes}", _ATTRIBUTES)):
+        # Python removes the indentation of docstrings from 3.13 on.
+        text = text.replace(f"    {mark}\n", part).replace(f"{mark}\n", textwrap.dedent(part))
     cls.__doc__ = text
     init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of the class itself
     init.__signature__ = _merged_signature(init, cls.__mro__)  # type: ignore[attr-defined]

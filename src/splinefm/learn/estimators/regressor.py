@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from splinefm.learn.estimators.base import FloatArray, SplineFMBase, check_one_target
 from splinefm.learn.estimators.inputs import Labels
-from splinefm.learn.estimators.parameters import Settings, shared_parameters
+from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters
 from splinefm.learn.losses import Loss, LossName
 from splinefm.model.family import AnyModel
 
@@ -46,7 +46,9 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
 
     _sibling = "SplineFMClassifier"
 
-    def __init__(self, model: AnyModel | None = None, *, loss: str = "squared", **settings: Unpack[Settings]) -> None:
+    def __init__(
+        self, model: AnyModel | None = None, *, loss: str = "squared", **settings: Unpack[EstimatorSettings]
+    ) -> None:
         super().__init__(model, **settings)
         self.loss = loss
 

@@ -143,8 +143,8 @@ def tune(
     with make_progress(verbose) as progress, studies.quiet():
         progress.begin("reading the table")
         named = isinstance(target, str)
-        rows = _Rows(table, sample_weight, str(target) if named else None, None if named else target, eval_set)
-        experiment = Experiment(rows.open(chosen), chosen.model, metric)
+        data = _FitArguments(table, sample_weight, str(target) if named else None, None if named else target, eval_set)
+        experiment = Experiment(data.open(chosen), chosen.model, metric)
         base = experiment.base
         distributions = studies.make_distributions(merge_spaces(base.space(), space))
         for name in {**distributions, **(space or {})}:
@@ -164,11 +164,11 @@ def tune(
     chosen.set_params(**changed_settings(base, params))
     with make_progress(verbose and not chosen.verbose) as progress:
         progress.begin("fitting with the best settings")
-        rows.fit(chosen, summary)
+        data.fit(chosen, summary)
     return Tuned(chosen, params, value, summary, study)
 
 
-class _Rows(NamedTuple):
+class _FitArguments(NamedTuple):
     """The arguments of `fit`."""
 
     table: object

@@ -33,7 +33,7 @@ class Range:
 
 
 Entry = Range | tuple[Value, ...]
-Params = Mapping[str, Any]
+Point = Mapping[str, Any]
 
 AS_IS = "schema"
 """The value of `segments` that keeps the bases of the schema."""
@@ -141,7 +141,7 @@ class Base:
             space["transform"] = ("auto", "quantile", "minmax")
         return space
 
-    def at(self, params: Params) -> Settings:
+    def at(self, params: Point) -> Settings:
         """Return the settings at a point; settings that it does not name do not change."""
         model: Any = _model(self.settings.model, params)
         of_model = {name: params[name] for name in params if name in {item.name for item in fields(model)}}
@@ -196,7 +196,7 @@ def merge_spaces(default: Mapping[str, Any], given: Mapping[str, Any] | None) ->
     return merged
 
 
-def _model(start: AnyModel, params: Params) -> AnyModel:
+def _model(start: AnyModel, params: Point) -> AnyModel:
     """Return the model at a point: the initial one, or another type with its defaults."""
     name = params.get("model", type(start).__name__)
     if name not in MODELS:
@@ -222,7 +222,7 @@ def _has_free_transform(item: Numerical) -> bool:
     return item.transform == "auto" and getattr(item.basis, "edges", None) is None
 
 
-def _changed(item: Field, params: Params, schema: Schema) -> Field:
+def _changed(item: Field, params: Point, schema: Schema) -> Field:
     if not isinstance(item, Numerical):
         return item
     given = schema[item.name]

@@ -18,7 +18,7 @@ from splinefm.encode.transforms.transform import Transform
 from splinefm.learn.fitted import Fitted
 from splinefm.plots.captions import caption
 from splinefm.plots.decorations import GRAY, LIGHT, PALETTE, RED, axis_name, set_raw_axis, set_ticks, use_percent
-from splinefm.view.axes import BARS, RawAxis, Scale, column_values, fitted_transform, split_tokens
+from splinefm.view.axes import BARS, RawAxis, Scale, column_values, split_tokens
 from splinefm.view.formats import axis_format
 
 FloatArray = npt.NDArray[np.float64]
@@ -55,9 +55,9 @@ def find_columns(source: object, data: object, name: str | None) -> list[Column]
     """The columns to draw: those of fields, or the column of candidate transforms, which are fitted here."""
     encoder = find_encoder(source)
     if encoder is not None:
-        return [_column(item, data, [fitted_transform(item)]) for item in find_fields(encoder, name)]
+        return [_column(item, data, [item.fitted_transform]) for item in find_fields(encoder, name)]
     if isinstance(source, Numerical):
-        return [_column(source, data, [fitted_transform(source)])]
+        return [_column(source, data, [source.fitted_transform])]
     candidates: Any = [source] if isinstance(source, Transform) else source
     if not isinstance(candidates, Sequence) or not candidates or not all(isinstance(t, Transform) for t in candidates):
         raise TypeError(
@@ -144,7 +144,7 @@ def _draw_functions(
 
 def basis_values(item: Numerical, x: FloatArray) -> FloatArray:
     """All basis functions at raw values, shape (functions, n)."""
-    start, weight = item.basis(fitted_transform(item)(x))
+    start, weight = item.basis(item.fitted_transform(x))
     values = np.zeros((sum(item.basis.sizes), len(x)))
     np.add.at(values, (expand_windows(start, item.basis.widths), np.arange(len(x))[:, None]), weight)
     return values
@@ -158,7 +158,7 @@ def _starved(
         return np.array([part.starved for part in encoder.starvation().functions if part.field == item.name])
     if values is None or ordinary is None:
         return None
-    start, weight = item.basis(fitted_transform(item)(ordinary))
+    start, weight = item.basis(item.fitted_transform(ordinary))
     active = expand_windows(start, item.basis.widths)[weight != 0.0]
     share = np.bincount(active, minlength=sum(item.basis.sizes)) / len(values)
     even = np.diff(supports(item.basis), axis=1)[:, 0] * len(ordinary) / len(values)
