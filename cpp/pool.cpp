@@ -43,7 +43,7 @@ std::uint32_t parts_left(std::uint64_t state) { return static_cast<std::uint32_t
 
 // What threads share. A child process leaves that of its parent as it is and makes another.
 struct Team::Crew {
-    std::mutex turn;
+    std::mutex busy;
     const unsigned born = forks.load();
     std::vector<std::thread> threads;
     std::atomic<bool> stop{false};
@@ -115,7 +115,7 @@ void Team::run(int parts, Function function, void* body) {
         return;
     }
     Crew& crew = this->crew();
-    const std::lock_guard turn(crew.turn);
+    const std::lock_guard lock(crew.busy);
     while (static_cast<int>(crew.threads.size()) < n_threads - 1) crew.threads.emplace_back([&crew] { crew.live(); });
     const auto all = static_cast<std::uint32_t>(parts);
     const std::uint32_t number = crew.job.load(std::memory_order_relaxed) + 1;

@@ -54,7 +54,7 @@ void bind_id_table(nb::module_& module) {
         .def("find", &find, nb::arg("words").noconvert(), nb::arg("wanted").noconvert(),
              "Rows of ids, -1 where there is none.")
         .def("erase", &erase, nb::arg("words").noconvert(), nb::arg("rows").noconvert(), "Take rows out.")
-        .def("rebuild", &rebuild, nb::arg("words").noconvert(), "Enter all rows anew: words have become wider.");
+        .def("rebuild", &rebuild, nb::arg("words").noconvert(), "Rebuild the table for words that have become wider.");
 }
 
 }  // namespace splinefm::bindings

@@ -134,7 +134,7 @@ class IdTable:
         """Take rows out."""
 
     def rebuild(self, words: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
-        """Enter all rows anew: words have become wider."""
+        """Rebuild the table for words that have become wider."""
 
 class TopK:
     """The best items of a catalog in panels, which is vectors or features."""
