@@ -7,7 +7,8 @@ A module with an engine subclasses it, and pytest runs the tests there:
             return CpuEngine(*arguments, **options)
 
 The expected values come from the NumPy formulas of `splinefm.model.family`, from finite differences, from automatic
-differentiation and from textbook optimizers.
+differentiation and from textbook optimizers. The module is long because it is a single list: what an engine must do is
+read in one place.
 """
 
 from functools import lru_cache
