@@ -36,6 +36,8 @@ def empty_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
     gc.enable()
 
 
