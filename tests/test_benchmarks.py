@@ -39,7 +39,7 @@ def test_saved_results_are_shown_with_their_origin(benchmarks, tmp_path):
         "before\n<!-- encode -->\nold\n<!-- end encode -->\n<!-- rank -->\n<!-- end rank -->", tmp_path
     )
     assert "old" not in text and text.startswith("before\n")
-    assert "| `fit_vs_sklearn` | 12.3 | 10 |" in text
+    assert "| `fit_vs_sklearn` | 12.3 | 15 |" in text
     assert "| splinefm | 0.5 |" in text and "| sklearn | 5,123 |" in text and "| rows | 1,000,000 |" in text
     assert saved["commit"] in text and "`python benchmarks/rank.py --save`" in text
     assert readme.render(text, tmp_path) == text
