@@ -805,7 +805,13 @@ NASTY_PICTURES = {
 }
 
 
-@pytest.mark.parametrize("name", NASTY_PICTURES)
+# The layout of 200 names takes matplotlib three seconds; "bars" has names of the same kinds.
+SLOW = {"200 bars"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name in SLOW)) for name in NASTY_PICTURES]
+)
 def test_no_text_lies_on_another_or_leaves_the_plot(name):
     figure = NASTY_PICTURES[name]().figure
     texts = drawn_texts(figure)

@@ -204,6 +204,7 @@ class TestOthersAtWork:
         assert tuned.history["state"] == ["complete", "failed"]
         assert tuned.study.trials[2].user_attrs["reason"] == "another process was faster"
 
+    @pytest.mark.thorough  # a process that imports optuna; the tests around it have studies with two writers in one
     def test_two_processes_share_a_study(self, tmp_path, monkeypatch, capsys):
         code = """
             import numpy as np
