@@ -16,8 +16,8 @@ THOROUGH = bool(os.environ.get("SPLINEFM_THOROUGH"))
 
 
 def examples(number: int) -> settings:
-    """Draw so many examples in a thorough run, else a sixth of them but at least five (or all, if fewer)."""
-    return settings(max_examples=number if THOROUGH else min(number, max(5, number // 6)))
+    """Draw so many examples in a thorough run, else an eighth of them but at least five (or all, if fewer)."""
+    return settings(max_examples=number if THOROUGH else min(number, max(5, number // 8)))
 
 
 # Models
