@@ -162,6 +162,7 @@ def number_reader(item: Numerical) -> Reader:
 def slow_reader(item: Numerical, first: int) -> Reader:
     """Reads values of a field whose transform or basis is not compiled; see `Numerical.encode`."""
     widths, transform = item.basis.widths, item.transform
+    assert not isinstance(transform, str)  # of a fitted field
 
     def read(value: object) -> Codes:
         is_plain = type(value) is float and item.part is None
@@ -169,7 +170,7 @@ def slow_reader(item: Numerical, first: int) -> Reader:
         token = item.tokens(x)
         if token is not None:
             return [first + int(token[0])], [1.0]
-        start, weight = item.basis(transform(x))  # type: ignore[operator]  # fitted: no longer "auto"
+        start, weight = item.basis(transform(x))
         return (expand_windows(start, widths)[0] + (first + item.n_tokens)).tolist(), weight[0].tolist()
 
     return read

@@ -66,7 +66,8 @@ def to_numpy(column: pa.Array) -> npt.NDArray[Any]:
         return np.unpackbits(bits, bitorder="little")[first % 8 :][: len(column)].view(np.bool_)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return np.from_dlpack(column)
-    return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]  # pyarrow has no types
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values
 
 
 def scalar(value: float, dtype: npt.DTypeLike) -> pa.Scalar:

@@ -74,7 +74,8 @@ def from_csv(paths: Sequence[Path], types: Mapping[str, pa.DataType], sep: str |
 
 def _find_text(path: Path, sep: str | None) -> _Text:
     def again() -> BinaryIO:
-        return pa.input_stream(str(path), compression="detect", buffer_size=1 << 16)  # type: ignore[no-any-return]
+        stream: BinaryIO = pa.input_stream(str(path), compression="detect", buffer_size=1 << 16)
+        return stream
 
     name = repr(str(path))
     with naming(name), again() as stream:
