@@ -102,9 +102,24 @@ class OneVector(WithSettings):
         return (self.k,) * n_fields
 
 
-def ones_between(f: Any, e: Any) -> FloatArray:
-    """M_fe = I for all pairs."""
-    return np.ones(np.broadcast_shapes(np.shape(f), np.shape(e)))
+class NoWeights:
+    """Models with nothing to learn between two fields: M_fe = I."""
+
+    def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
+        """None."""
+        return {}
+
+    def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
+        """None."""
+        return {}
+
+    def between(self, params: Params, f: Any, e: Any) -> FloatArray:
+        """One, for every pair."""
+        return np.ones(np.broadcast_shapes(np.shape(f), np.shape(e)))
+
+    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        """Ones."""
+        return np.ones((n_fields, n_fields), dtype)
 
 
 def through(vectors: npt.NDArray[Any], between: FloatArray) -> npt.NDArray[Any]:

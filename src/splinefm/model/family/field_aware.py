@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, Params, ones_between
+from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, Params
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import PartTowers, Towers
 
 
 @dataclass(frozen=True)
-class FFM(WithSettings):
+class FFM(NoWeights, WithSettings):
     """Field-aware factorization machine: a vector of length k for every field that it meets.
 
     Parameters
@@ -53,22 +53,6 @@ class FFM(WithSettings):
     def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
         """The width for every field."""
         return (self.width(n_fields),) * n_fields
-
-    def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
-        """None."""
-        return {}
-
-    def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
-        """None."""
-        return {}
-
-    def between(self, params: Params, f: Any, e: Any) -> FloatArray:
-        """One, for every pair of parts."""
-        return ones_between(f, e)
-
-    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-        """Ones."""
-        return np.ones((n_fields, n_fields), dtype)
 
     def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
         """Σ_{u<v} p_u[f(v)]' p_v[f(u)]."""

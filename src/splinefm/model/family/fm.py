@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, OneVector, Params, ones_between, weighted_slope
+from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, Params, weighted_slope
 from splinefm.model.towers import SumTowers, Towers
 
 
 @dataclass(frozen=True)
-class FM(OneVector):
+class FM(NoWeights, OneVector):
     """Factorization machine: M = I.
 
     Parameters
@@ -35,22 +35,6 @@ class FM(OneVector):
 
     def __post_init__(self) -> None:
         check_size("k", self.k)
-
-    def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
-        """None."""
-        return {}
-
-    def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
-        """None."""
-        return {}
-
-    def between(self, params: Params, f: Any, e: Any) -> FloatArray:
-        """One, for every pair."""
-        return ones_between(f, e)
-
-    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-        """Ones."""
-        return np.ones((n_fields, n_fields), dtype)
 
     def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
         """½ (|Σ p_u|² - Σ |p_u|²)."""

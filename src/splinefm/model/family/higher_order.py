@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, OneVector, Params, ones_between
+from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, Params
 from splinefm.model.towers import ProductTowers, Towers, symmetric_sums
 
 # More is out of reach for 32-bit numbers long before.
@@ -17,7 +17,7 @@ MOST_ORDER = 64
 
 
 @dataclass(frozen=True)
-class HigherOrderFM(OneVector):
+class HigherOrderFM(NoWeights, OneVector):
     """Products of up to `order` different unit vectors, coordinate by coordinate.
 
     Parameters
@@ -42,22 +42,6 @@ class HigherOrderFM(OneVector):
     def __post_init__(self) -> None:
         check_size("k", self.k)
         check_size("order", self.order, 2, MOST_ORDER)
-
-    def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
-        """None."""
-        return {}
-
-    def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
-        """None."""
-        return {}
-
-    def between(self, params: Params, f: Any, e: Any) -> FloatArray:
-        """One, for every pair; products of more than two units have no weights either."""
-        return ones_between(f, e)
-
-    def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-        """Ones."""
-        return np.ones((n_fields, n_fields), dtype)
 
     def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
         """Σ_t Σ_{u1<..<ut} Σ_d Π p_ui[d] for t = 2 .. order, by the recursion over units."""
