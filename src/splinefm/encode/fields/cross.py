@@ -233,7 +233,7 @@ class Cross:
             return cross, f"tensor product of {SEPARATOR.join(_shape_words(cross))} splines"
         if self.buckets is not None:
             return cross, f"{self.buckets:,} buckets of combinations"
-        cells, rows, n_rare = cross._frequent(statistics.cells)
+        cells, _, n_rare = cross._frequent(statistics.cells)
         note = f"{len(cells):,} combinations of categories"
         if self.min_count > 1:
             note += f" with at least {self.min_count} rows"
