@@ -179,7 +179,9 @@ def penalized(model, loss, slots, y, weight, groups):
         for group, last in zip(flat, end, strict=True):
             own = slice(last - group.size, last)
             v, w = params["factors"][own], params["linear"][own]
-            value += 0.5 * group.l2 * (v[active[own]] ** 2).sum()
+            end = v.shape[1] - model.third
+            value += 0.5 * group.l2 * (v[active[own], :end] ** 2).sum()
+            value += 0.5 * (group.l2 if group.l2_third is None else group.l2_third) * (v[active[own], end:] ** 2).sum()
             value += 0.5 * group.l2_linear * (w[active[own]] ** 2).sum()
             rows = np.column_stack([v, w])
             for _ in range(group.order):
@@ -195,9 +197,9 @@ def make_groups(layout, order, periodic):
     sizes = [field.n_features for field in layout.fields]
     smooth = {"order": order, "periodic": periodic}
     return [
-        [Group(4, l2=0.3, l2_linear=0.2), Group(sizes[0] - 4, smoothness=0.2, **smooth)],
+        [Group(4, l2=0.3, l2_linear=0.2, l2_third=0.9), Group(sizes[0] - 4, smoothness=0.2, **smooth)],
         [Group(5, smoothness=0.3, l2=0.1, **smooth), Group(sizes[1] - 5, smoothness=0.1, l2_linear=0.4, **smooth)],
-        [Group(sizes[2], l2=0.5)],
+        [Group(sizes[2], l2=0.5, l2_third=0.0)],
         [Group(1), Group(sizes[3] - 1, l2_linear=0.6)],
         [Group(1), Group(sizes[4] - 1, smoothness=0.4, l2=0.2, l2_linear=0.1, **smooth)],
     ]
