@@ -179,9 +179,11 @@ def penalized(model, loss, slots, y, weight, groups):
         for group, last in zip(flat, end, strict=True):
             own = slice(last - group.size, last)
             v, w = params["factors"][own], params["linear"][own]
-            end = v.shape[1] - model.third
-            value += 0.5 * group.l2 * (v[active[own], :end] ** 2).sum()
-            value += 0.5 * (group.l2 if group.l2_third is None else group.l2_third) * (v[active[own], end:] ** 2).sum()
+            pairs = v.shape[1] - model.third
+            value += 0.5 * group.l2 * (v[active[own], :pairs] ** 2).sum()
+            value += (
+                0.5 * (group.l2 if group.l2_third is None else group.l2_third) * (v[active[own], pairs:] ** 2).sum()
+            )
             value += 0.5 * group.l2_linear * (w[active[own]] ** 2).sum()
             rows = np.column_stack([v, w])
             for _ in range(group.order):

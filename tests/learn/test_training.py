@@ -395,20 +395,19 @@ def test_vectors_for_products_of_three_have_a_penalty_of_their_own():
 
 
 def three_signs(n, seed=0):
-    """Three columns of signs, their sum of products of two and their product of three, with noise."""
+    """Three columns of signs, and two targets: their sum and their product, with noise."""
     rng = np.random.default_rng(seed)
     signs = rng.choice([-1.0, 1.0], (3, n))
     table = {name: np.where(sign > 0, "p", "n") for name, sign in zip("abc", signs, strict=True)}
     noise = rng.normal(size=n)
-    pairs = signs[0] * signs[1] + signs[1] * signs[2]
-    return table | {"pairs": pairs + 0.3 * noise, "triples": signs.prod(axis=0) + 0.3 * noise}
+    return table | {"sum": signs.sum(axis=0) + 0.3 * noise, "product": signs.prod(axis=0) + 0.3 * noise}
 
 
-@pytest.mark.parametrize(("target", "helps"), [("pairs", False), ("triples", True)])
+@pytest.mark.parametrize(("target", "helps"), [("sum", False), ("product", True)])
 def test_products_of_three_are_learned_where_they_help_and_vanish_elsewhere(target, helps):
     table, other = three_signs(3000), three_signs(1000, 1)
     schema = sf.Schema([sf.Categorical(name) for name in "abc"])
-    training = sf.Training(epochs=12, learning_rate=0.02, batch_size=32, refit_on_all=False, threads=1)
+    training = sf.Training(epochs=12, learning_rate=0.02, l2=3e-3, batch_size=32, refit_on_all=False, threads=1)
     for third in (0, 4):
         fitted = sf.fit_model(
             table, target, schema=schema, model=sf.FwFM(k=4, third=third), loss="squared", training=training
@@ -417,7 +416,7 @@ def test_products_of_three_are_learned_where_they_help_and_vanish_elsewhere(targ
         assert (error < 0.35) == (third > 0 or not helps)
     active = np.concatenate(fitted.encoder.feature_counts) > 0
     lengths = np.linalg.norm(fitted.params["factors"][active, 4:], axis=1)
-    assert lengths.min() > 0.5 if helps else lengths.max() < 0.05
+    assert lengths.min() > 0.5 if helps else lengths.max() < 0.01
 
 
 def test_noise_is_residual_variance_or_deviance():

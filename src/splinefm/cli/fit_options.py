@@ -71,7 +71,8 @@ Order = Annotated[
     int | None, count_option("Maximum number of fields in one product of higher-order-fm.", _MODEL, least=2)
 ]
 Third = Annotated[
-    int | None, count_option("Length of the vectors of fwfm for products of three fields. Default: none.", _MODEL, least=0)
+    int | None,
+    count_option("Length of the vectors of fwfm for products of three fields. Default: none.", _MODEL, least=0),
 ]
 Loss = Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)]
 Epochs = Annotated[int | None, count_option("Maximum number of passes over the data.", _TRAINING)]

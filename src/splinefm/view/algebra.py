@@ -147,7 +147,7 @@ def _unit_vectors(fitted: Fitted, f: int, column: pa.Array) -> tuple[FloatArray,
 
 
 def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int], n_fields: int) -> FloatArray:
-    """s of C = L diag(s) R', shape (n, coordinates of L); the part of products of more than two is that of a segment."""
+    """s of C = L diag(s) R', shape (n, coordinates of L): that of products is the segment's."""
     between = model.between(params, *along)
     weight = between if between.ndim == 0 else np.float64(1.0)
     pairs = np.broadcast_to(weight, (len(P), model.part_size(n_fields)))
@@ -162,7 +162,10 @@ def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray
     """
     ptr, model, table = fitted.encoder.layout.feature_ptr, fitted.model, fitted.params["factors"]
     (left, more_left), (right, more_right) = (
-        [table[ptr[g] : ptr[g + 1], columns].astype(np.float64) for columns in (model.columns(h), model.product_columns)]
+        [
+            table[ptr[g] : ptr[g + 1], columns].astype(np.float64)
+            for columns in (model.columns(h), model.product_columns)
+        ]
         for g, h in ((f, e), (e, f))
     )
     between = model.between(fitted.params, f, e)
