@@ -1,12 +1,9 @@
 """Views of models with crosses: along a column, all fields that contain it vary."""
 
-import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.interpolate import BPoly, PPoly
 
 import splinefm as sf
 from splinefm.model.family import formula_scores

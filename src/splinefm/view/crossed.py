@@ -18,7 +18,7 @@ import pyarrow as pa
 from splinefm.encode.fields.axis import features_on_axis, values_on_axis
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.products import Group, encode_part, part_at, product
+from splinefm.encode.fields.products import Group, encode_part, part_at, product, unit_groups, unit_weights
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import expand_windows
@@ -150,50 +150,103 @@ class Crossed:
 
     def scores(self, points: Sequence[Points]) -> FloatArray:
         """Scores at points with a position on every axis, shape (segments, points)."""
-        n = points[0].n
-        scores = np.empty(len(self) * n)
-        most = max(1, _BLOCK_SIZE // self._row_size())
-        for at in range(0, len(scores), most):
-            rows = np.arange(at, min(at + most, len(scores)))
-            scores[rows] = self._row_scores(points, rows // n, rows % n)
-        return scores.reshape(len(self), n)
+        n, size = points[0].n, self._row_size()
+        scores = np.empty((len(self), n))
+        most_points = min(n, max(1, _BLOCK_SIZE // size))
+        most_segments = max(1, _BLOCK_SIZE // (size * max(1, most_points)))
+        for at in range(0, len(self), most_segments):
+            segments = np.arange(at, min(at + most_segments, len(self)))
+            tables = self._tables(points, segments)
+            for first in range(0, n, most_points):
+                chosen = np.arange(first, min(first + most_points, n))
+                shown = [side.rows(chosen) for side in points]
+                scores[at : at + len(segments), chosen] = self._block_scores(shown, segments, tables)
+        return scores
 
     def _row_size(self) -> int:
-        """Coordinates of the vectors of a row, and the weights of its crosses."""
+        """Coordinates of the vectors of a row, and about as many weights as its crosses have."""
         n_units = len(self.along) if self.units is None else len(self.along) + self.units.shape[1]
         averaged = max((group.levels[-1][1].shape[1] for groups in self.closed.values() for group in groups), default=1)
         return n_units * int(self.slopes.shape[2]) + 64 * averaged
 
-    def _row_scores(self, points: Sequence[Points], segment: npt.NDArray[np.intp], point: Any) -> FloatArray:
+    def _tables(self, points: Sequence[Points], segments: npt.NDArray[np.intp]) -> dict[int, tuple[FloatArray, ...]]:
+        """For crosses along numbers only, vectors and linear weights of the functions that vary, for each segment.
+
+        Shapes are (segments, functions, width) and (segments, functions).
+        """
+        tables = {}
+        for f in self.along:
+            cross = self.fitted.encoder.fields[f]
+            if isinstance(cross, Cross) and {i for group in _varying(cross, points) for i in group.parts} <= {
+                *cross.numbers
+            }:
+                parts = [i for group in _varying(cross, points) for i in group.parts]
+                found = [self._vectors(f, [units], segments, len(units)) for units in unit_groups(cross, parts)]
+                tables[f] = tuple(np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
+        return tables
+
+    def _block_scores(
+        self, points: Sequence[Points], segments: npt.NDArray[np.intp], tables: dict[int, tuple[FloatArray, ...]]
+    ) -> FloatArray:
         model, params = self.fitted.model, self.fitted.params
-        vectors, linear = self._vectors(points, segment, point)
         fields = np.array(self.along, np.int32)
+        shape = (len(segments), points[0].n)
+        vectors, linear = np.empty((*shape, len(fields), self.slopes.shape[2])), np.zeros(shape)
+        for at, f in enumerate(self.along):
+            vectors[:, :, at], more = self._at_points(f, points, segments, tables.get(f))
+            linear += more
         if self.units is None or self.unit_field is None or self.linear is None:
-            toward = np.einsum("nfd,nfd->n", vectors, self.slopes[segment])
-            return np.asarray(self.level[segment] + linear + toward + model.interaction(vectors, params, fields))
+            toward = np.einsum("npfd,nfd->np", vectors, self.slopes[segments], optimize=True)
+            P = vectors.reshape(-1, *vectors.shape[2:])
+            pairs = model.interaction(P, params, fields).reshape(shape)
+            return np.asarray(self.level[segments, None] + linear + toward + pairs)
         unit_field = np.concatenate([self.unit_field, fields])
         order = np.argsort(unit_field, kind="stable")  # models take units in the order of fields
-        P = np.concatenate([self.units[segment], vectors], axis=1)[:, order]
-        return np.asarray(self.linear[segment] + linear + model.interaction(P, params, unit_field[order]))
+        others = np.broadcast_to(self.units[segments, None], (*shape, *self.units.shape[1:]))
+        P = np.concatenate([others, vectors], axis=2)[:, :, order]
+        products = model.interaction(P.reshape(-1, *P.shape[2:]), params, unit_field[order])
+        return np.asarray(self.linear[segments, None] + linear + products.reshape(shape))
 
-    def _vectors(self, points: Sequence[Points], segment: Any, point: Any) -> tuple[FloatArray, FloatArray]:
-        """Vectors of the fields that vary, shape (n, fields, width), and their linear part."""
-        vectors = np.empty((len(segment), len(self.along), self.slopes.shape[2]))
-        linear = np.zeros(len(segment))
-        for at, f in enumerate(self.along):
-            item = self.fitted.encoder.fields[f]
-            if isinstance(item, Cross):
-                varying = [group.rows(point) for side in points for group in side.parts.get(item.name, ())]
-                fixed = [group.rows(segment) for group in self.closed[f]]
-                features, weight = product(item, [*varying, *fixed])
-            else:
-                own = points[self.axes.index(item.name)].own
-                assert own is not None
-                features, weight = own[0][point], own[1][point]
-            vector, more = unit_vectors(self.fitted, f, features, weight)
-            vectors[:, at] = vector[:, 0]
-            linear += more
-        return vectors, linear
+    def _at_points(
+        self, f: int, points: Sequence[Points], segments: npt.NDArray[np.intp], table: tuple[FloatArray, ...] | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Vectors and linear part of a field that varies: shapes (segments, points, width) and (segments, points)."""
+        from scipy.sparse import csr_array
+
+        item, n = self.fitted.encoder.fields[f], points[0].n
+        if not isinstance(item, Cross):
+            own = points[self.axes.index(item.name)].own
+            assert own is not None
+            vectors, linear = unit_vectors(self.fitted, f, *own)
+            return vectors[None, :, 0], linear[None]
+        if table is None:
+            return self._vectors(f, _varying(item, points), segments, n)
+        features, weight = unit_weights(item, _varying(item, points))
+        row_ptr = np.arange(n + 1) * features.shape[1]
+        at_units = csr_array((weight.ravel(), features.ravel(), row_ptr), shape=(n, table[0].shape[1]))
+        flat = at_units @ np.moveaxis(table[0], 1, 0).reshape(table[0].shape[1], -1)
+        vectors = np.moveaxis(flat.reshape(n, len(segments), -1), 0, 1)
+        return vectors, (at_units @ table[1].T).T
+
+    def _vectors(
+        self, f: int, varying: Sequence[Group], segments: npt.NDArray[np.intp], n: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """The same for a cross, from the features of each segment at each point."""
+        cross = self.fitted.encoder.fields[f]
+        assert isinstance(cross, Cross)
+        segment, point = np.repeat(segments, n), np.tile(np.arange(n), len(segments))
+        groups = [*(group.rows(point) for group in varying), *(group.rows(segment) for group in self.closed[f])]
+        features, weight = product(cross, groups)
+        vectors, linear = unit_vectors(self.fitted, f, features, weight)
+        shape = (len(segments), n)
+        return (
+            np.broadcast_to(vectors[:, 0], (len(segment), vectors.shape[2])).reshape(*shape, -1),
+            np.broadcast_to(linear, len(segment)).reshape(shape),
+        )
+
+
+def _varying(cross: Cross, points: Sequence[Points]) -> list[Group]:
+    return [group for side in points for group in side.parts.get(cross.name, ())]
 
 
 def _part_at_values(cross: Cross, i: int, column: pa.Array) -> Group:

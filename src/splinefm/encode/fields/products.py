@@ -137,6 +137,40 @@ def _summed(levels: Sequence[Level]) -> Level:
     return distinct, np.bincount(inverse, weight, minlength=len(keys)).astype(np.float64)
 
 
+def unit_groups(cross: Cross, parts: Sequence[int]) -> list[Group]:
+    """For each resolution, all combinations of functions of some numerical parts, one per row, with a weight of 1.
+
+    What a cross is at these rows is linear in the functions: `unit_weights` gives it anywhere else.
+    """
+    groups = []
+    for level in range(len(cross.levels)):
+        sizes = _sizes(cross, level, parts)
+        features = np.stack(np.unravel_index(np.arange(int(np.prod(sizes))), sizes), axis=1).astype(np.int32)[:, None]
+        ones = np.ones((len(features), 1))
+        pairs = [
+            (features, ones) if other == level else (0 * features, 0.0 * ones) for other in range(len(cross.levels))
+        ]
+        groups.append(Group(tuple(parts), tuple(pairs)))
+    return groups
+
+
+def unit_weights(cross: Cross, groups: Sequence[Group]) -> Level:
+    """Weights of the rows of all `unit_groups`, one resolution after the other: shape (n, weights)."""
+    parts = [i for group in groups for i in group.parts]
+    first, found = 0, []
+    for level in range(len(cross.levels)):
+        features, weight = _joint([group.levels[level] for group in groups])
+        sizes = _sizes(cross, level, parts)
+        found.append((first + np.ravel_multi_index(tuple(np.moveaxis(features, 2, 0)), sizes), weight))
+        first += int(np.prod(sizes))
+    positions, weights = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
+    return positions, weights
+
+
+def _sizes(cross: Cross, level: int, parts: Sequence[int]) -> tuple[int, ...]:
+    return tuple(cross.level_sizes[level][cross.numbers.index(i)] for i in parts)
+
+
 def product(cross: Cross, groups: Sequence[Group]) -> Level:
     """Features inside the cross and weights, both of shape (n, weights), from groups that have all of its parts.
 
