@@ -1,6 +1,5 @@
 """Views of models with crosses: along a column, all fields that contain it vary."""
 
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

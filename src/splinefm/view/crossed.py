@@ -81,6 +81,8 @@ class Crossed:
     units, unit_field, linear : arrays, optional
         Vectors of the other fields, shape (n, units, width), the field of each unit, and bias and linear part of the
         score, shape (n,), if the model has products of more than two vectors.
+    averaged : bool
+        Whether scores are means over all segments.
     """
 
     fitted: Fitted
@@ -93,9 +95,14 @@ class Crossed:
     units: FloatArray | None = None
     unit_field: IntArray | None = None
     linear: FloatArray | None = None
+    averaged: bool = False
 
     def __len__(self) -> int:
-        return len(self.level)
+        return 1 if self.averaged else len(self.level)
+
+    def mean(self) -> Crossed:
+        """The mean score of all segments."""
+        return replace(self, averaged=True)
 
     def __getitem__(self, rows: Any) -> Crossed:
         """Some segments."""
@@ -151,17 +158,17 @@ class Crossed:
     def scores(self, points: Sequence[Points]) -> FloatArray:
         """Scores at points with a position on every axis, shape (segments, points)."""
         n, size = points[0].n, self._row_size()
-        scores = np.empty((len(self), n))
+        scores = np.empty((len(self.level), n))
         most_points = min(n, max(1, _BLOCK_SIZE // size))
         most_segments = max(1, _BLOCK_SIZE // (size * max(1, most_points)))
-        for at in range(0, len(self), most_segments):
-            segments = np.arange(at, min(at + most_segments, len(self)))
+        for at in range(0, len(scores), most_segments):
+            segments = np.arange(at, min(at + most_segments, len(scores)))
             tables = self._tables(points, segments)
             for first in range(0, n, most_points):
                 chosen = np.arange(first, min(first + most_points, n))
                 shown = [side.rows(chosen) for side in points]
                 scores[at : at + len(segments), chosen] = self._block_scores(shown, segments, tables)
-        return scores
+        return scores.mean(axis=0, keepdims=True) if self.averaged else scores
 
     def _row_size(self) -> int:
         """Coordinates of the vectors of a row, and about as many weights as its crosses have."""

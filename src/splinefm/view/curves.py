@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ from splinefm.encode.fields.numerical import ORDINARY
 from splinefm.encode.slots import expand_windows
 from splinefm.learn.losses import Loss
 from splinefm.view.crossed import Crossed
-from splinefm.view.polynomials import bernstein, crossed_polynomial, polynomial_extrema
+from splinefm.view.polynomials import bernstein, crossed_polynomial, one_of, polynomial_extrema
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -82,6 +83,13 @@ class _View:
         self._check_family()
         crossed = None if self.crossed is None else self.crossed[number]
         return replace(self, effects=self.effects[number], intercept=plain(self.intercept[number]), crossed=crossed)
+
+    def mean(self) -> Self:
+        """The mean of a family: with the rows of a table as segments, their mean score at each value of the column."""
+        self._check_family()
+        crossed = None if self.crossed is None else self.crossed.mean()
+        effects, intercept = self.effects.mean(axis=0), float(np.mean(self.intercept))
+        return replace(self, effects=effects, intercept=intercept, crossed=crossed)
 
     @property
     def tokens(self) -> dict[str, Any]:
@@ -161,7 +169,7 @@ class Curve(_View):
         """
         if self.crossed is not None:
             try:
-                return crossed_polynomial(self.crossed, self.effects.ndim > 1)
+                return self._polynomial if self.effects.ndim > 1 else one_of(self._polynomial)
             except ValueError as error:
                 raise AttributeError(str(error)) from error
         basis = self.field.basis
@@ -215,6 +223,11 @@ class Curve(_View):
         names: list[str] = self.field.feature_names()[: self.field.n_tokens]
         return names
 
+    @cached_property
+    def _polynomial(self) -> Any:
+        assert self.crossed is not None
+        return crossed_polynomial(self.crossed)
+
     def with_crosses(self, crossed: Crossed) -> Self:
         """The curve with all that varies along its column; the effects of tokens are those with crosses."""
         values = [_of_rule(sign, number) for sign, number in self.field.rules]
@@ -226,8 +239,7 @@ class Curve(_View):
 
     def _extremum(self, sign: float, low: float | None, high: float | None, link: bool) -> Extremum:
         if self.crossed is not None:
-            piecewise = crossed_polynomial(self.crossed, True)
-            u, value = polynomial_extrema(piecewise, sign, *unit_range(self.field, low, high))
+            u, value = polynomial_extrema(self._polynomial, sign, *unit_range(self.field, low, high))
             found = (self.field.transform.inverse(u), self.loss.predict(value) if link else value, u)
             return Extremum(*(found if self.effects.ndim > 1 else (float(part[0]) for part in found)))
         coefficients = np.atleast_2d(self.coefficients)

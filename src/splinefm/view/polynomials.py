@@ -19,8 +19,8 @@ _SAME = 1e-12
 _NEGLIGIBLE = 1e-14
 
 
-def crossed_polynomial(crossed: Crossed, family: bool) -> Any:
-    """The score along the axis as a SciPy `PPoly` in u, with the axis of segments last for a family.
+def crossed_polynomial(crossed: Crossed) -> Any:
+    """The score along the axis as a SciPy `PPoly` in u, with the axis of segments last.
 
     On each piece it is a polynomial whose degree is known, so its values at as many points determine it.
     """
@@ -38,7 +38,14 @@ def crossed_polynomial(crossed: Crossed, family: bool) -> Any:
     )
     c = np.moveaxis(chebyshev @ _powers(degree), (2, 1, 0), (0, 1, 2))
     c = c / width[:, None] ** np.arange(degree, -1, -1)[:, None, None]
-    return PPoly(c if family else c[..., 0], breaks, extrapolate=False)
+    return PPoly(c, breaks, extrapolate=False)
+
+
+def one_of(piecewise: Any) -> Any:
+    """The only segment."""
+    from scipy.interpolate import PPoly
+
+    return PPoly(piecewise.c[..., 0], piecewise.x, extrapolate=False)
 
 
 def crossed_pieces(crossed: Crossed) -> tuple[FloatArray, int]:

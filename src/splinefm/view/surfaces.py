@@ -101,6 +101,14 @@ class Surface:
         intercept = plain(self.intercept[number])
         return replace(self, effects=effects, scales=self.scales[number], intercept=intercept, crossed=crossed)
 
+    def mean(self) -> Surface:
+        """The mean of a family: with the rows of a table as segments, their mean score at each pair of values."""
+        self._check_family()
+        crossed = None if self.crossed is None else self.crossed.mean()
+        effects = self.effects[0].mean(axis=0), self.effects[1].mean(axis=0)
+        intercept, scales = float(np.mean(self.intercept)), self.scales.mean(axis=0)
+        return replace(self, effects=effects, scales=scales, intercept=intercept, crossed=crossed)
+
     @property
     def coefficients(self) -> FloatArray:
         """C: the effects of pairs of basis functions (or categories), shape (functions, functions)."""
