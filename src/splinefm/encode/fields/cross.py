@@ -15,7 +15,7 @@ from splinefm._checks import check_choice, check_count
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics
-from splinefm.encode.fields.cells import CellCounts, Cells, Int32, hash_cells
+from splinefm.encode.fields.cells import CellCounts, Cells, Int32, hash_cells, listed_cells
 from splinefm.encode.fields.numerical import ORDINARY, Numerical, NumericalStatistics
 from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
 from splinefm.encode.tables.columns import Categories
@@ -93,6 +93,8 @@ class Cross:
         buckets: int | None = None,
         cells: Cells | Sequence[Sequence[int]] | None = None,
     ) -> None:
+        if isinstance(parts, str):
+            raise ValueError(f"a cross takes two or three different fields, got {parts!r}")
         chosen = tuple(given) or tuple(parts)
         for part in chosen:
             if not isinstance(part, str | Numerical | Categorical):
@@ -114,7 +116,7 @@ class Cross:
         for key, value in (("segments", segments), ("degree", degree), ("min_count", min_count)):
             set_(self, key, value)
         set_(self, "buckets", buckets)
-        set_(self, "cells", cells if cells is None or isinstance(cells, Cells) else Cells(np.array(cells, np.int32)))
+        set_(self, "cells", cells if cells is None or isinstance(cells, Cells) else listed_cells(cells, self.name))
 
     # Before the fit
 
@@ -267,7 +269,8 @@ class Cross:
         """Distinct combinations of features, -1 for unseen categories, and their rows."""
         names, rows = counts.every()
         columns = [
-            self.category(i, Categories(part_names, None)) for i, part_names in zip(self.categories, names, strict=True)
+            self._category(i, Categories(part_names, None))
+            for i, part_names in zip(self.categories, names, strict=True)
         ]
         features, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
         return features, np.bincount(inverse.ravel(), rows, minlength=len(features)).astype(np.float64)
@@ -299,8 +302,31 @@ class Cross:
 
     def encode_values(self, values: Sequence[Any]) -> tuple[IntArray, FloatArray]:
         """Features inside the field and weights of the values of its parts."""
-        cell = self.cell_of(values)
-        u, ordinary = self.positions(values)
+        return self.encode_places(self.places(values))
+
+    def places(self, values: Sequence[Any]) -> list[Any]:
+        """Where the values of each part are, so that parts of different rows can be put together.
+
+        The feature of a category, -1 if it is unseen; u = T(z) of a number, NaN if it is special or missing.
+        """
+        return [self.place(i, each) for i, each in enumerate(values)]
+
+    def place(self, i: int, values: Any) -> Any:
+        """The places of the values of part i."""
+        if i in self.categories:
+            return self._category(i, values)
+        u, ordinary = self._position(i, values)
+        return np.where(ordinary, u, np.nan)
+
+    def encode_places(self, places: Sequence[Any]) -> tuple[IntArray, FloatArray]:
+        """Features inside the field and weights, from the result of `places`."""
+        n = len(places[0])
+        cell = np.zeros(n, np.int32)
+        if self.categories:
+            cell = self.cell(np.stack([places[i] for i in self.categories], axis=1))
+        numbers = [places[i] for i in self.numbers]
+        ordinary = np.all([~np.isnan(u) for u in numbers], axis=0) if numbers else np.ones(n, bool)
+        u = [np.where(ordinary, x, 0.0) for x in numbers]
         inside = (cell >= 0) & ordinary
         first = np.where(inside, cell, 0)[:, None] * np.int32(self.block)
         starts, weights = [], []
@@ -315,24 +341,28 @@ class Cross:
         """The combination of categories of each row, -1 where it has no features; 0 without categorical parts."""
         if not self.categories:
             return np.zeros(len(values[self.numbers[0]]), np.int32)
-        columns = [self.category(i, values[i]) for i in self.categories]
+        columns = [self._category(i, values[i]) for i in self.categories]
         return self.cell(np.stack(columns, axis=1))
 
     def positions(self, values: Sequence[Any]) -> tuple[list[FloatArray], Any]:
         """u = T(z) of every numerical part, and whether all numbers of a row are ordinary."""
-        u: list[FloatArray] = []
+        found = [self._position(i, values[i]) for i in self.numbers]
         ordinary: Any = True
-        for i in self.numbers:
-            part, x = self.fields[i], values[i]
-            assert isinstance(part, Numerical)
-            token = part.tokens(x)
-            if token is not None:
-                ordinary = ordinary & (token == ORDINARY)
-                x = np.where(token == ORDINARY, x, 0.0)
-            u.append(part.fitted_transform(x))
-        return u, ordinary
+        for _, each in found:
+            ordinary = ordinary & each
+        return [u for u, _ in found], ordinary
 
-    def category(self, i: int, values: Categories) -> Int32:
+    def _position(self, i: int, x: FloatArray) -> tuple[FloatArray, Any]:
+        """u = T(z) of a numerical part, and whether the numbers are ordinary."""
+        part = self.fields[i]
+        assert isinstance(part, Numerical)
+        token = part.tokens(x)
+        if token is None:
+            return part.fitted_transform(x), True
+        ordinary = token == ORDINARY
+        return part.fitted_transform(np.where(ordinary, x, 0.0)), ordinary
+
+    def _category(self, i: int, values: Categories) -> Int32:
         """The feature of each value inside a categorical part, -1 where it is unseen."""
         part = self.fields[i]
         assert isinstance(part, Categorical)

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.slots import IntArray, expand_windows
 
 FloatArray = npt.NDArray[np.float64]
@@ -60,16 +59,12 @@ def join_groups(groups: Sequence[Group]) -> Group:
 
 def encode_part(cross: Cross, i: int, values: Any) -> Group:
     """The weights of a part for values that its field has read."""
-    part = cross.fields[i]
-    if not isinstance(part, Numerical):
-        feature = cross.category(i, values)
-        level = feature[:, None, None], (feature >= 0).astype(np.float64)[:, None]
+    place = cross.place(i, values)
+    if i in cross.categories:
+        level = place[:, None, None], (place >= 0).astype(np.float64)[:, None]
         return Group((i,), (level,) * len(cross.levels))
-    token = part.tokens(values)
-    if token is None:
-        return part_at(cross, i, part.fitted_transform(values))
-    ordinary = token == ORDINARY
-    group = part_at(cross, i, part.fitted_transform(np.where(ordinary, values, 0.0)))
+    ordinary = ~np.isnan(place)
+    group = part_at(cross, i, np.where(ordinary, place, 0.0))
     return Group((i,), tuple((features, weight * ordinary[:, None]) for features, weight in group.levels))
 
 
