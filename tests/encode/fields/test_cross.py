@@ -1,15 +1,19 @@
 """Crosses: products of the encodings of their parts, and nothing for what they do not know."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pytest
+import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.fields.cells import CellCounts, Cells, hash_cells
 from splinefm.encode.tables.columns import Categories
-from support import examples
+from splinefm.learn.files import container, modelfile
+from support import examples, random_fitted
 
 BASES = st.one_of(
     st.builds(sf.BSpline, st.integers(1, 5), st.integers(0, 3)),
@@ -390,3 +394,72 @@ class TestSchemaFiles:
         path.write_text("".join([*fields, known.format("Cross", "it"), entry]))
         with pytest.raises(ValueError, match=match):
             sf.Schema.load(path)
+
+
+def cross_model():
+    return random_fitted(sf.FwFM(k=2), FILE_SCHEMA, people())
+
+
+class TestModelFiles:
+    def test_scores_are_the_same_after_loading(self, tmp_path):
+        fitted = cross_model()
+        fitted.save(tmp_path / "m.sfm")
+        again = sf.load(tmp_path / "m.sfm")
+        assert again.encoder == fitted.encoder and again.encoder.schema.crosses == fitted.encoder.schema.crosses
+        np.testing.assert_array_equal(again.scores(people()), fitted.scores(people()))
+
+    @pytest.mark.parametrize(
+        ("cells", "match"),
+        [
+            ([[2, 3], [3, 9]], "combines features that its parts do not have"),
+            ([[2, 3], [3, -1]], "its combinations are invalid"),
+            ([[2, 3], [2, 3]], "has a combination twice"),
+            ([[2, 3], [3, 2**40]], "its combinations are invalid"),
+            ([[2, 3, 2], [3, 2, 2]], "do not fit its parts"),
+            ([[2], [3]], "do not fit its parts"),
+            ([2, 3], "damaged|shape|dimension"),
+            ([[2, 3]] + [[3, i] for i in range(4)], "its fields need|features|too many"),
+        ],
+    )
+    def test_hostile_combinations_are_refused(self, tmp_path, cells, match):
+        path = tmp_path / "m.sfm"
+        cross_model().save(path)
+        raw = path.read_bytes()
+        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+        description = json.loads(header["__metadata__"]["splinefm"])
+        arrays = dict(safetensors.numpy.load_file(path))
+        name = next(name for name in arrays if name.endswith("cells"))
+        assert arrays[name].shape == (4, 2)
+        arrays[name] = np.array(cells, np.int64)
+        parts = {key: description[key] for key in ("encoder", "model", "loss", "training", "history")}
+        with path.open("wb") as file:
+            container.write_container(file, modelfile.FORMAT, "x", parts, arrays)
+        with pytest.raises(sf.ModelFileError, match=match):
+            sf.load(path)
+
+    @pytest.mark.parametrize(
+        ("change", "match"),
+        [
+            ({"parts": ["sex", "job"]}, "'sex × job' is not fitted|field"),
+            ({"parts": []}, "two or three different fields"),
+            ({"buckets": 10**9}, "too many combinations|features"),
+            ({"segments": [10**9]}, "."),
+        ],
+    )
+    def test_hostile_descriptions_are_refused(self, tmp_path, change, match):
+        path = tmp_path / "m.sfm"
+        cross_model().save(path)
+        raw = path.read_bytes()
+        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+        description = json.loads(header["__metadata__"]["splinefm"])
+        described = next(item for item in description["encoder"]["fields"] if item["name"] == "sex × job")
+        described.update(change)
+        arrays = dict(safetensors.numpy.load_file(path))
+        parts = {key: description[key] for key in ("encoder", "model", "loss", "training", "history")}
+        with path.open("wb") as file:
+            container.write_container(file, modelfile.FORMAT, "x", parts, arrays)
+        if change == {"segments": [10**9]}:  # of splines by name, of which a fitted cross has none
+            assert sf.load(path).encoder.schema["sex × job"].layout.n_features == 4
+            return
+        with pytest.raises(sf.ModelFileError, match=match):
+            sf.load(path)

@@ -285,8 +285,8 @@ class Cross:
         return np.repeat(counts, self.block)
 
     def feature_weights(self, statistics: CrossStatistics) -> FloatArray:
-        """Sum of the weights of each feature over the training rows; NaN with numerical parts, where it is unknown."""
-        if self.numbers:
+        """Sum of the weights of each feature over the training rows; NaN where unknown: with numbers, with buckets."""
+        if self.numbers or self.buckets is not None:
             return np.full(self.layout.n_features, np.nan)
         return self.feature_counts(statistics)
 
