@@ -393,7 +393,8 @@ class TestErrors:
         values = {"long": 1.0, "kind": "a", "zone": "u", "size": 1}
         with pytest.raises(ValueError, match="the segment lacks 'day'; give their values"):
             self.fitted.segment(values, "lat")
-        assert self.fitted.segment({**values, "day": "mon"}, "lat")(3.0).shape == ()
+        curve = self.fitted.segment({**values, "day": "mon"}, "lat")
+        assert curve(3.0).shape == () and curve([]).shape == (0,)
         bars = self.fitted.segment({**values, "lat": 3.0}, "day")
         assert sorted(bars.names) == ["mon", "tue"] and bars.counts is None
         with pytest.raises(ValueError, match=r"no column 'dya'.*nearest: 'day'"):

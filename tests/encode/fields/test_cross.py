@@ -305,7 +305,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("fields", "match"),
         [
-            ([sf.Cross("x", "color")], "cross 'x × color': no column 'color'"),
+            ([sf.Cross("x", "color")], "cross 'x × color': no field 'color' in the schema"),
             ([sf.Cross("x", "m")], "cross 'x × m': 'm' is a MultiValued; a cross takes numerical and categorical"),
             ([sf.Cross("x", "c"), sf.Cross("x", "c")], "names a field twice: 'x × c'"),
             ([sf.Cross("x", "c"), sf.Cross("x × c", "c")], "'x × c' is a Cross"),
@@ -362,7 +362,7 @@ class TestSchemaFiles:
     @pytest.mark.parametrize(
         ("entry", "match"),
         [
-            ('parts = ["age", "color"]', "cross 'it': no column 'color'"),
+            ('parts = ["age", "color"]', "cross 'it': no field 'color' in the schema"),
             ('parts = ["age"]', "two or three different fields"),
             ('parts = ["age", "age"]', "two or three different fields"),
             ("", "two or three different fields"),

@@ -134,7 +134,9 @@ class Cross:
 
     def _find(self, name: str, known: Mapping[str, Any]) -> Part:
         if name not in known:
-            raise ValueError(f"cross {self.name!r}: {missing_column_message(name, list(known))}")
+            singles = [other for other, item in known.items() if not isinstance(item, Cross)]
+            message = missing_column_message(name, singles, "field", "the schema")
+            raise ValueError(f"cross {self.name!r}: {message}")
         part = known[name]
         if not isinstance(part, Numerical | Categorical):
             raise ValueError(

@@ -149,6 +149,11 @@ def unit_groups(cross: Cross, parts: Sequence[int]) -> list[Group]:
     return groups
 
 
+def n_units_of(cross: Cross, parts: Sequence[int]) -> int:
+    """Rows of all `unit_groups`."""
+    return sum(int(np.prod(_sizes(cross, level, parts))) for level in range(len(cross.levels)))
+
+
 def unit_weights(cross: Cross, groups: Sequence[Group]) -> Level:
     """Weights of the rows of all `unit_groups`, one resolution after the other: shape (n, weights)."""
     parts = [i for group in groups for i in group.parts]
