@@ -43,7 +43,7 @@ class Cross:
 
     Parameters
     ----------
-    *parts : str, Numerical or Categorical
+    *given : str, Numerical or Categorical
         Two or three fields: names of fields of the schema, or fields of its own. A number that is given by name takes
         over the transform of its field and gets `segments`; a field of its own keeps its basis.
     name : str, optional
