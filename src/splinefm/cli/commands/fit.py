@@ -39,6 +39,7 @@ def fit(
     k: fit_opt.K = None,
     rank: fit_opt.Rank = None,
     order: fit_opt.Order = None,
+    third: fit_opt.Third = None,
     loss: fit_opt.Loss = fit_opt.LossName.AUTO,
     epochs: fit_opt.Epochs = None,
     patience: fit_opt.Patience = None,
@@ -59,7 +60,7 @@ def fit(
     """
     from splinefm.cli.actions.fit import fit_file
 
-    fit_opt.check_fit_options("fit", data, model, rank, order)
+    fit_opt.check_fit_options("fit", data, model, rank, order, third)
     training = fit_opt.given(
         epochs=epochs,
         patience=patience,
@@ -72,7 +73,7 @@ def fit(
         seed=seed,
         threads=threads,
     ) | fit_opt.parse_crosses(crosses)
-    sizes = fit_opt.given(k=k, rank=rank, order=order)
+    sizes = fit_opt.given(k=k, rank=rank, order=order, third=third)
     request = fit_opt.make_fit_request(
         data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep
     )
