@@ -5,11 +5,13 @@ import json
 import numpy as np
 import onnx
 import onnxruntime as ort
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm.encode.slots import expand_windows
 from splinefm.model.family import formula_scores
 from support import CROSSES, cross_schema, cross_table, examples, one_of_each, random_fitted
 
@@ -117,3 +119,147 @@ class TestOnnx:
         table = cross_table(5, 2)
         (score,) = export(fitted, tmp_path).run(["score"], sf.onnx_inputs(fitted, table))
         np.testing.assert_allclose(score, fitted.params["bias"][0], atol=1e-6)
+
+
+NUMBERS = [kind for kind in CROSSES if kind not in ("category × category", "categories", "hashed", "of bins")]
+
+
+def largest_change(fitted, binned, table):
+    return np.abs(exact(fitted, table) - exact(binned, table)).max()
+
+
+class TestDiscretize:
+    @pytest.mark.parametrize("kind", NUMBERS)
+    def test_bins_are_read_at_their_middles(self, kind):
+        fitted = made([kind])
+        counts = {"x": 5, "z": 4, "hour": 6}
+        binned = sf.discretize(fitted, counts)
+        before, after = fitted.encoder.fields[-1], binned.encoder.fields[-1]
+        table = cross_table(80, 3, strange=True)
+        values = before.read([np_column(table[name]) for name in before.columns])
+        for i in before.numbers:
+            part, bins = before.fields[i], after.fields[i].basis
+            assert isinstance(bins, sf.Bins) and bins.sizes == (counts[part.name],)
+            x = values[i]
+            token = part.tokens(x)
+            ordinary = np.full(len(x), True) if token is None else token < 0
+            u = part.fitted_transform(np.where(ordinary, x, 0.5))
+            middle = bins.supports().mean(axis=1)[bins(u)[0][:, 0]]
+            values[i] = np.where(ordinary, part.fitted_transform.inverse(middle), x)
+        first, second = fitted.encoder.layout.feature_ptr[-2], binned.encoder.layout.feature_ptr[-2]
+        start, weight = before.encode_values(values)
+        features = expand_windows(start, before.layout.widths)
+        expected = (weight[:, :, None] * fitted.params["factors"][first + features]).sum(axis=1)
+        start, weight = after.encode([np_column(table[name]) for name in after.columns])
+        assert start.shape == (80, 1)
+        np.testing.assert_allclose(weight * binned.params["factors"][second + start[:, 0]], expected, atol=1e-6)
+
+    @examples(60)
+    @given(kind=st.sampled_from(NUMBERS), model=st.integers(0, 5), bins=st.integers(1, 17))
+    def test_the_bound_holds(self, kind, model, bins):
+        fitted = made([kind], model)
+        table = cross_table(400, 3, strange=True)
+        binned = sf.discretize(fitted, bins)
+        report = sf.discretization_error(fitted, binned, table)
+        assert report.certified
+        assert report.fields[-1].name == fitted.encoder.fields[-1].name
+        assert 0 < largest_change(fitted, binned, table) <= report.bound
+
+    @pytest.mark.parametrize("kind", NUMBERS)
+    def test_the_bound_of_the_cross_alone_is_close(self, kind):
+        """With nothing else binned, rows that were searched for reach a good part of the bound."""
+        fitted = made([kind])
+        name = fitted.encoder.fields[-1].name
+        binned = sf.discretize(fitted, {name: 6})
+        table = cross_table(4000, 3)
+        change = largest_change(fitted, binned, table)
+        report = sf.discretization_error(fitted, binned)
+        assert [field.name for field in report.fields] == [name]
+        assert report.bound / 60 < change <= report.bound
+
+    @examples(16)
+    @given(kind=st.sampled_from(NUMBERS), model=st.integers(0, 5), seed=st.integers(0, 99))
+    def test_max_error_is_kept(self, kind, model, seed):
+        fitted = made([kind], model, seed)
+        wanted = 0.5 if len(fitted.encoder.fields[-1].numbers) < 3 else 5.0
+        binned = sf.discretize(fitted, max_error=wanted)
+        assert sf.discretization_error(fitted, binned).bound <= wanted
+        assert largest_change(fitted, binned, cross_table(200, seed, strange=True)) <= wanted
+
+    def test_bases_that_are_known_by_their_values_only(self):
+        waves = sf.Numerical("x", sf.MinMax(), sf.Fourier(2))
+        own = sf.Numerical("z", sf.MinMax(), sf.CustomBasis((np.ones_like, np.sin)))
+        table = cross_table(200)
+        for parts in ((waves, sf.Categorical("kind")), (own, sf.Categorical("kind")), (own, waves)):
+            fitted = random_fitted(sf.FM(k=4), sf.Schema([sf.Categorical("user"), sf.Cross(*parts)]), table)
+            binned = sf.discretize(fitted, 20)
+            report = sf.discretization_error(fitted, binned, table)
+            assert not report.certified
+            assert 0 < report.max_error <= report.bound
+
+    def test_steps_of_several_resolutions_become_bins_without_an_error(self):
+        part = sf.Numerical("x", sf.MinMax(), sf.MultiResolution((2, 3), 0))
+        fitted = random_fitted(sf.FM(k=4), sf.Schema([sf.Cross(part, sf.Categorical("kind"))]), cross_table(200))
+        binned = sf.discretize(fitted, 2)
+        report = sf.discretization_error(fitted, binned, cross_table(100))
+        assert report.bound < 1e-5 and report.max_error < 1e-5
+        assert sum(binned.encoder.fields[0].fields[0].basis.sizes) == 4
+
+    def test_one_number_of_two(self):
+        for kind in ("number × number", "levels × one"):
+            fitted = made([kind])
+            table = cross_table(300, 3)
+            binned = sf.discretize(fitted, {"x": 200})
+            assert 0 < largest_change(fitted, binned, table) <= sf.discretization_error(fitted, binned).bound
+            again = sf.discretize(binned, {"z": 50, "hour": 60})
+            np.testing.assert_allclose(
+                exact(again, table), exact(sf.discretize(fitted, {"x": 200, "z": 50, "hour": 60}), table), atol=1e-4
+            )
+
+    def test_quantiles_and_edges(self):
+        fitted = made(["category × number"])
+        by_field = sf.discretize(fitted, {"x": 7}, spacing="quantile").encoder
+        assert by_field.fields[-1].fields[1].basis == by_field.fields[0].basis
+        given_edges = sf.discretize(fitted, edges={"x": [0.0, 0.3, 1.0]}).encoder
+        assert given_edges.fields[-1].fields[1].basis.sizes == (2,)
+        alone = random_fitted(
+            sf.FM(k=4), sf.Schema([sf.Cross(sf.Categorical("kind"), sf.Numerical("x"))]), cross_table(200)
+        )
+        assert sf.discretize(alone, {"x": 7}).encoder.fields[0].fields[1].basis.sizes == (7,)
+        with pytest.raises(ValueError, match=r"'x' in the cross 'kind × x' is not kept"):
+            sf.discretize(alone, {"x": 7}, spacing="quantile")
+
+    def test_saved_and_loaded(self, tmp_path):
+        fitted = made(["category × number", "number × number"])
+        binned = sf.discretize(fitted, 9)
+        binned.save(tmp_path / "binned.sfm")
+        table = cross_table(50, 3)
+        np.testing.assert_array_equal(sf.load(tmp_path / "binned.sfm").scores(table), binned.scores(table))
+        np.testing.assert_allclose(binned.scorer().many(rows_of(table)), binned.scores(table), atol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"fields": {"kind × user": 9}}, "'kind × user' is a cross of categories"),
+            ({"fields": {"x × z": 0}}, "from 1 to 1,000,000"),
+            ({"fields": {"x × z": 5000}}, r"'x × z' would have 25,000,000 features: 5,000 × 5,000 bins.*Give it fewer"),
+            ({"edges": {"x × z": [0.0, 1.0]}}, "'x × z' is a cross: give the edges of its numbers"),
+            ({"fields": {"kind × z": 9}}, "no column 'kind × z' in the model"),
+        ],
+    )
+    def test_bad_input(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            sf.discretize(made(["number × number", "category × category"]), **options)
+
+    def test_another_cross_is_no_discretization(self):
+        fitted, other = made(["number × number"]), made(["number × number"], seed=2)
+        with pytest.raises(ValueError, match="not a discretization"):
+            sf.discretization_error(fitted, sf.discretize(other, 9))
+
+
+def np_column(values):
+    return pa.array(values, from_pandas=True)
+
+
+def rows_of(table):
+    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]

@@ -26,14 +26,17 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.bases.bins import Bins
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.export.cross_paths import CrossPath, basis_reach, is_convex
 from splinefm.export.field_paths import FieldPath, blocks, is_steps
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import through
 
 FloatArray = npt.NDArray[np.float64]
 _MOST_POINTS = 1024  # points of a hull that are kept; the shortest go into one ball
+_MOST_CHANGES, _AT_ONCE = 1 << 15, 512  # changes that are measured to find the largest
 
 
 class Ruler:
@@ -88,6 +91,43 @@ class Ruler:
         return np.maximum.reduceat(errors, begin) if len(errors) else errors
 
 
+class CrossRuler:
+    """Lengths along the numbers of a cross, measured by the change of the score, as `Ruler` has them for a field.
+
+    A cross moves along one number after the other: the bound is the sum of theirs.
+    """
+
+    def __init__(self, fitted: Fitted, f: int, hulls: list[_Hull]) -> None:
+        self.path, self.gauge = CrossPath(fitted, f), _Gauge(fitted, f, hulls)
+
+    def lengths(self, part: int) -> tuple[FloatArray, FloatArray]:
+        """Borders of pieces of [0, 1], and a bound of the length from 0 to each, over all combinations."""
+        found = []
+        for borders, moves in self.path.moves(part):
+            each = [self.gauge.largest(changes.reshape(-1, changes.shape[-1])) for changes in moves]
+            found.append((borders, np.concatenate([[0.0], np.cumsum(each)])))
+        every = np.unique(np.concatenate([borders for borders, _ in found]))
+        return every, np.sum([np.interp(every, borders, lengths) for borders, lengths in found], axis=0)
+
+    def certified(self, part: int) -> bool:
+        """Whether the bound holds for all values, and not only on a grid."""
+        return self.gauge.certified and self.path.is_certified(part)
+
+    def largest_error(self, bins: Mapping[int, Bins], drift: FloatArray) -> float:
+        """The most that bins of parts can move a score."""
+        total = 0.0
+        for part, of_part in bins.items():
+            steps = self.path.steps(part)
+            if steps is not None:  # which have no length
+                total += 0.0 if steps == of_part else math.inf
+                continue
+            cells, lengths = self.lengths(part)
+            first, last = of_part.supports().T
+            low, middle, high = (np.interp(u, cells, lengths) for u in (first, (first + last) / 2, last))
+            total += float(np.maximum(middle - low, high - middle).max())
+        return total + float((np.abs(drift) @ self.gauge(np.eye(drift.shape[1]))).max())
+
+
 class _Part(NamedTuple):
     """What a change of a vector meets in one other field: points, shape (k, n), a ball, and a radius around all."""
 
@@ -116,6 +156,29 @@ class _Gauge:
         for block in blocks(len(flat), max([1, *(part.points.shape[1] for part in self.parts)])):
             values[block] = self._of(flat[block])
         return values.reshape(changes.shape[:-1])
+
+    def largest(self, changes: FloatArray) -> float:
+        """A bound of the largest value of many changes: those that may be largest are looked at first."""
+        rough = self._rough(changes)
+        order = np.argsort(-rough)
+        best, at = 0.0, 0
+        while at < len(order) and rough[order[at]] > best:
+            if at >= _MOST_CHANGES:
+                return float(rough[order[at]])
+            best = max(best, float(self(changes[order[at : at + _AT_ONCE]]).max()))
+            at += _AT_ONCE
+        return best
+
+    def _rough(self, change: FloatArray) -> FloatArray:
+        """A bound that takes lengths of vectors only."""
+        vectors = np.abs(change[:, 1:])
+        total = np.abs(change[:, 0]) + vectors @ np.maximum(np.abs(self.low), np.abs(self.high))
+        for part in self.parts:
+            longest = part.radius + float(np.linalg.norm(part.points, axis=0).max(initial=0.0))
+            if part.ball is not None:
+                longest = max(longest, part.radius + float(np.linalg.norm(part.ball[0])) + part.ball[1])
+            total += longest * np.linalg.norm(vectors[:, part.columns], axis=1)
+        return np.asarray(total * (1.0 + 1e-9))
 
     def _of(self, change: FloatArray) -> FloatArray:
         vectors = change[:, 1:]
@@ -149,6 +212,10 @@ class _Hull:
         self.scale = np.ones(len(self.vectors))
         self.certified, self.zero, self.slack = True, False, 0.0
         self.path: FieldPath | None = None
+        self.reach = 0.0  # times the longest vector: how far vectors may be from zero, where nothing else is known
+        if isinstance(self.item, Cross):
+            self._join(self.item)
+            return
         if isinstance(self.item, Numerical):
             if not is_steps(self.item):
                 self._follow(FieldPath(fitted, e))
@@ -157,6 +224,16 @@ class _Hull:
             # A sum of up to n features is a mean of n vectors, each of them zero or n times a feature.
             self.scale[self.item.missing == "token" :] = self.item.max_length
         self.zero = self.item.unseen == "neutral" or isinstance(self.item, MultiValued)
+
+    def _join(self, item: Cross) -> None:
+        """A cross is zero in rows without a combination, or a sum of a weighted mean for every resolution."""
+        self.zero = True
+        bases = [basis for level in item.levels for basis in level]
+        if all(map(is_convex, bases)):
+            self.scale[:] = len(item.levels)  # a sum of n points is a mean of n vectors, each n times a point
+            return
+        self.certified = False
+        self.reach = sum(math.prod(map(basis_reach, level)) for level in item.levels)
 
     def _follow(self, path: FieldPath) -> None:
         """The control points of a curve instead of its coefficients: they are closer to it."""
@@ -169,7 +246,7 @@ class _Hull:
 
     def seen_from(self, f: int) -> Iterator[FloatArray]:
         """M_fe x for all points x, block by block."""
-        for block in blocks(len(self.vectors), self.vectors.shape[1]):
+        for block in () if self.reach else blocks(len(self.vectors), self.vectors.shape[1]):
             yield _turn(self.fitted, f, self.e, self.vectors[block]) * self.scale[block, None]
         if self.zero:
             yield np.zeros((1, self.fitted.model.part_size(len(self.fitted.encoder.fields))))
@@ -181,6 +258,12 @@ class _Hull:
             return np.asarray(np.linalg.norm(_turn(self.fitted, f, self.e, vectors[:, 1:]), axis=1))
 
         radius = 0.0 if self.drift is None else float(lengths(self.drift).max())
+        if self.reach:
+            longest = [0.0]
+            for block in blocks(len(self.vectors), self.vectors.shape[1]):
+                turned = _turn(self.fitted, f, self.e, self.vectors[block])
+                longest.append(float(np.linalg.norm(turned, axis=1).max()))
+            radius += self.reach * max(longest)
         if self.path is not None and self.path.third.any():
             radius += self.slack * float(self.path.third @ lengths(self.path.rows))
         return radius
