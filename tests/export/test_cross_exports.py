@@ -1,17 +1,21 @@
 """Crosses in exports: ONNX Runtime, libffm, plain tables and bins give the scores of the model."""
 
+import csv
+import itertools
 import json
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.slots import expand_windows
+from splinefm.export import tables as tables_module
 from splinefm.model.family import formula_scores
 from support import CROSSES, cross_schema, cross_table, examples, one_of_each, random_fitted
 
@@ -263,3 +267,135 @@ def np_column(values):
 
 def rows_of(table):
     return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+
+
+def libffm_scores(folder):
+    """By the files alone and the formula of libffm, see test_libffm.py."""
+    lines = (folder / "model.ffm").read_text().splitlines()
+    n, m, k = (int(line.split()[1]) for line in lines[:3])
+    w = np.array([list(map(float, line.split()[1:])) for line in lines[4:]]).reshape(n, m, k)
+    for line in (folder / "rows.txt").read_text().splitlines():
+        nodes = [(int(f), int(j), float(v)) for f, j, v in (node.split(":") for node in line.split()[1:])]
+        pairs = itertools.combinations(nodes, 2)
+        yield sum(v1 * v2 * float(w[j1, f2] @ w[j2, f1]) for (f1, j1, v1), (f2, j2, v2) in pairs)
+
+
+class TestLibffm:
+    @pytest.mark.parametrize("bins", [None, 4])
+    @examples(16)
+    @given(
+        kinds=st.lists(st.sampled_from(sorted(CROSSES)), min_size=1, unique=True, max_size=2), model=st.integers(0, 4)
+    )
+    def test_the_formula_gives_the_scores_of_the_model(self, kinds, model, bins, tmp_path_factory):
+        folder, fitted = tmp_path_factory.mktemp("ffm"), made(kinds, model)
+        fitted = fitted if bins is None else sf.discretize(fitted, bins)
+        table = cross_table(12, 3, strange=True)
+        sf.export_libffm(fitted, folder / "model.ffm")
+        sf.export_libffm_rows(fitted, table, folder / "rows.txt")
+        np.testing.assert_allclose(list(libffm_scores(folder)), exact(fitted, table), atol=1e-4)
+
+    def test_the_map_tells_what_the_features_of_a_cross_stand_for(self, tmp_path):
+        fitted = made(["category × number", "hashed"])
+        sf.export_libffm(fitted, tmp_path / "model.ffm")
+        kept, hashed = json.loads((tmp_path / "model.ffm.json").read_text())["fields"][-2:]
+        cross = fitted.encoder.fields[-2]
+        assert (kept["kind"], kept["block"], kept["sizes"]) == ("cross", 6, [[6]])
+        names = [*kept["parts"][0]["tokens"], *(f"= {name}" for name in kept["parts"][0]["categories"])]
+        assert [names[feature] for (feature,) in kept["combinations"]] == cross.cell_names()
+        assert kept["parts"][1]["functions"] == 6 and kept["parts"][1]["column"] == "x"
+        assert hashed["buckets"] == 5 and len(hashed["multipliers"]) == 2 and "combinations" not in hashed
+
+
+def table_rows(path):
+    return pq.read_table(path).to_pylist()
+
+
+def part_key(part, row, value):
+    """Whether a row of a cross's table is that of a value; nothing but the manifest and the row."""
+    if part["kind"] == "numerical":
+        z = float("nan") if value is None else float(value)
+        special = any(COMPARE[rule["compare"]](z, float(rule["value"])) for rule in part["special"])
+        low, high = (row[name] for name in part["columns"])
+        return not special and not np.isnan(z) and low <= z < high
+    kind, name = (row[column] for column in part["columns"])
+    return kind == "missing" if value is None else kind == "category" and name == value
+
+
+COMPARE = {"==": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
+
+
+def bucket_of(folder, field, values):
+    """The bucket of the categories of a cross; None where one is unseen."""
+    total = 0
+    parts = [(part, value) for part, value in zip(field["parts"], values, strict=True) if part["kind"] == "categorical"]
+    for (part, value), multiplier in zip(parts, field["multipliers"], strict=True):
+        wanted = ("missing", None) if value is None else ("category", value)
+        found = [row["feature"] for row in table_rows(folder / part["file"]) if (row["kind"], row["value"]) == wanted]
+        if not found:
+            return None
+        total = (total + (found[0] + 1) * multiplier) % field["prime"]
+    return total % field["buckets"]
+
+
+class TestTables:
+    @pytest.mark.parametrize("kind", CROSSES)
+    def test_the_files_alone_give_the_vectors(self, kind, tmp_path):
+        fitted = made([kind])
+        binned = sf.discretize(fitted, 4)
+        folder = sf.export_tables(binned, tmp_path / "tables")
+        manifest = json.loads((folder / "manifest.json").read_text())
+        field, cross = manifest["fields"][-1], binned.encoder.fields[-1]
+        assert manifest["version"] == 2 and field["kind"] == "cross"
+        assert [part["column"] for part in field["parts"]] == list(cross.columns)
+        rows = table_rows(folder / field["file"])
+        assert len(rows) == cross.layout.n_features
+        table = cross_table(60, 3, strange=True)
+        start, weight = cross.encode([np_column(table[name]) for name in cross.columns])
+        first = binned.encoder.layout.feature_ptr[-2]
+        expected = weight * binned.params["factors"][first + start[:, 0]]
+        some = 0
+        for i, values in enumerate(zip(*(table[name] for name in cross.columns), strict=True)):
+            found = [
+                row for row in rows
+                if all(part_key(p, row, v) for p, v in zip(field["parts"], values, strict=True) if p["columns"])
+            ]  # fmt: skip
+            if "buckets" in field:
+                bucket = bucket_of(folder, field, values)
+                found = [row for row in found if row["bucket"] == bucket]
+            assert len(found) <= 1
+            vector = [found[0][f"v{d}"] for d in range(4)] if found else np.zeros(4)
+            np.testing.assert_allclose(vector, expected[i], atol=1e-7)
+            some += len(found)
+        assert some > 15
+
+    def test_csv_and_small_blocks(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(tables_module, "_BLOCK", 7)
+        binned = sf.discretize(made(["category × number"]), 4)
+        sf.export_tables(binned, tmp_path / "a")
+        sf.export_tables(binned, tmp_path / "b", format="csv")
+        name = json.loads((tmp_path / "a" / "manifest.json").read_text())["fields"][-1]["file"]
+        with (tmp_path / "b" / name.replace("parquet", "csv")).open(newline="") as file:
+            lines = list(csv.reader(file))
+        rows = table_rows(tmp_path / "a" / name)
+        assert (
+            lines[0] == list(rows[0]) and len(lines) == 1 + len(rows) == 1 + binned.encoder.fields[-1].layout.n_features
+        )
+        for line, row in zip(lines[1:], rows, strict=True):
+            np.testing.assert_allclose(float(line[-1]), row["v3"], rtol=1e-6)
+
+    def test_models_without_crosses_have_the_first_version(self, tmp_path):
+        folder = sf.export_tables(sf.discretize(made([]), 4), tmp_path / "tables")
+        assert json.loads((folder / "manifest.json").read_text())["version"] == 1
+
+    def test_no_combination_is_frequent(self, tmp_path):
+        cross = sf.Cross(sf.Categorical("user"), sf.Categorical("kind"), min_count=1000)
+        fitted = random_fitted(sf.FM(k=4), sf.Schema([cross]), cross_table(50))
+        folder = sf.export_tables(fitted, tmp_path / "tables")
+        assert table_rows(folder / "field-0-user-kind.parquet") == []
+
+    def test_splines_of_parts_are_told_to_be_discretized(self, tmp_path):
+        fitted = random_fitted(
+            sf.FM(k=4), sf.Schema([sf.Cross(sf.Categorical("kind"), sf.Numerical("z"))]), cross_table(50)
+        )
+        with pytest.raises(ValueError, match=r"tables hold bins, and 'z' has another basis; use sf.discretize"):
+            sf.export_tables(fitted, tmp_path / "tables")

@@ -67,7 +67,7 @@ def spaced_bins(fitted: Fitted, target: Target, count: int, spacing: Spacing, da
     if low > 0:
         return given_bins(item, np.geomspace(low, high, count + 1).tolist())
     # No factor leads away from 0: the first bin is as wide as it is in u.
-    start = float(item.fitted_transform.inverse(1.0 / count))  # type: ignore[arg-type]  # of one number
+    start = float(item.fitted_transform.inverse(1.0 / count))
     start = start if 0 < start < high else high / count
     return given_bins(item, [0.0, *np.geomspace(start, high, count)])
 

@@ -217,11 +217,8 @@ def _metadata(fitted: Fitted, outputs: list[str], inputs: Mapping[str, ColumnInp
 
 def _about(item: Single, given: ColumnInput) -> dict[str, Any]:
     """What reads an input, and the type of that."""
-    kind, missing = {
-        np.float64: ("double", "NaN"),
-        np.int64: ("int64", str(NO_INTEGER)),
-        object: ("string", given.missing),
-    }[given.dtype]
+    kinds: dict[type, tuple[str, str]] = {np.float64: ("double", "NaN"), np.int64: ("int64", str(NO_INTEGER))}
+    kind, missing = kinds.get(given.dtype, ("string", given.missing))
     part = {"part": item.part} if isinstance(item, Numerical) and item.part is not None else {}
     about = {"name": item.name, "column": item.column, "kind": type(item).__name__, "type": kind}
     return {**about, **part, "missing": missing}
