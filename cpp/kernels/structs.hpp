@@ -85,13 +85,15 @@ struct Active {
     std::int64_t* n;  // active features, 16 numbers per field: a cache line, because threads write to them often
 };
 
-// Groups of features that share penalties; `signs` has the four coefficients of Δ^order per group.
+// Groups of features that share penalties; `signs` has the four coefficients of Δ^order per group. A group is a number
+// of blocks, each a tensor of three `lengths`, which is smoothed along each axis; bit a of `periodic` is for axis 2 -
+// a.
 struct Penalty {
     const std::int64_t *group_ptr, *begin, *end;
     const float *l2, *l2_linear, *smoothness;
     const std::int64_t* order;
     const float* signs;
-    const std::int64_t* periodic;
+    const std::int64_t *periodic, *lengths;
 };
 
 // The optimizer state of some parameters.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,9 @@ import numpy.typing as npt
 
 from splinefm.encode.bases.basis import smoothing
 from splinefm.encode.encoder import Encoder
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Field
 from splinefm.learn.training import Training, penalty_by_field
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.optimizers import Group
@@ -19,17 +22,28 @@ from splinefm.model.optimizers import Group
 MIN_LENGTH = 0.01
 
 
+def unsmoothed_fields(fields: Iterable[Field]) -> list[str]:
+    """Return the names of fields that are not smoothed by default: tensor products.
+
+    Their resolutions and the L2 penalty shrink them. Smoothness made them worse on all tables: see docs/decisions.md.
+    """
+    return [item.name for item in fields if isinstance(item, Cross) and item.is_tensor]
+
+
 def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     """Return the groups of each field's features with their penalties.
 
     Tokens and categories have an L2 penalty; the basis functions of splines are smoothed as well.
     """
     names, order = encoder.layout.names, training.smoothness_order
-    training = training.with_penalties(names)
+    training = training.with_penalties(names, unsmoothed=unsmoothed_fields(encoder.fields))
     penalties = (penalty_by_field(penalty, names) for penalty in (training.l2, training.smoothness))
     groups: list[list[Group]] = []
     for item, layout, l2, smoothness in zip(encoder.fields, encoder.layout.fields, *penalties, strict=True):
         plain = Group(layout.n_features, l2, 0.1 * l2)
+        if isinstance(item, Cross):
+            groups.append(_of_cross(item, plain, smoothness, order))
+            continue
         if not isinstance(item, Numerical):
             groups.append([plain])
             continue
@@ -40,6 +54,22 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
             block = replace(smooth, smoothness=smoothness * weight) if is_smooth else plain
             of_field.append(replace(block, size=size))
         groups.append(of_field)
+    return groups
+
+
+def _of_cross(cross: Cross, plain: Group, smoothness: float, order: int) -> list[Group]:
+    """Return the groups of a cross: its splines are smoothed along every number."""
+    if not cross.numbers or (cross.categories and len(cross.levels) > 1):  # resolutions of a cell are neighbors
+        return [plain]
+    n_cells = plain.size // cross.block
+    groups = []
+    for bases, sizes in zip(cross.levels, cross.level_sizes, strict=True):
+        group = replace(plain, size=n_cells * math.prod(sizes))
+        weights = [smoothing(basis, order)[0] for basis in bases]
+        if all(weight > 0.0 and size > order for weight, size in zip(weights, sizes, strict=True)):
+            periodic = tuple(bool(getattr(basis, "periodic", False)) for basis in bases)
+            group = replace(group, smoothness=smoothness, order=order, periodic=periodic, shape=sizes)
+        groups.append(group)
     return groups
 
 

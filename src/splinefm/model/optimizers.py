@@ -12,7 +12,8 @@ class Group:
     """Neighboring features that share penalties.
 
     The objective has ½ l2 |v|² + ½ l2_linear w² for every active feature of a batch, and smoothness Σ |Δ^order v|² over
-    neighbors, for vectors and linear weights alike.
+    neighbors, for vectors and linear weights alike. With a `shape`, the features are blocks of that shape, and each
+    block is smoothed along all of its axes; if there are several blocks, those with active features in the batch.
     """
 
     size: int
@@ -20,7 +21,8 @@ class Group:
     l2_linear: float = 0.0
     smoothness: float = 0.0
     order: int = 2
-    periodic: bool = False
+    periodic: bool | tuple[bool, ...] = False
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ SEPARATOR = " × "
 MOST_PARTS = 3
 MIN_COUNT = 10
 # Segments of the splines of a cross by the number of its numerical parts: the more of them, the coarser.
-SEGMENTS: dict[int, tuple[int, ...]] = {1: (8,), 2: (4, 12), 3: (4,)}
+SEGMENTS: dict[int, tuple[int, ...]] = {1: (8,), 2: (8, 32, 128), 3: (4, 8)}
 
 
 @dataclass(frozen=True, init=False)
@@ -50,7 +50,7 @@ class Cross:
         Name of the field; the names of the parts by default, such as "month × day".
     segments : int or sequence of int, optional
         Segments of the splines of numbers that are given by name: one number, or several resolutions whose tensor
-        products are summed. By default 8 for one number, (4, 12) for two, and 4 for three.
+        products are summed. By default 8 for one number, (8, 32, 128) for two, and (4, 8) for three.
     degree : int
         Degree of these splines.
     min_count : int
@@ -177,6 +177,11 @@ class Cross:
     def numbers(self) -> tuple[int, ...]:
         """Positions of the numerical parts."""
         return tuple(i for i, part in enumerate(self.fields) if isinstance(part, Numerical))
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it has the products of two or more splines."""
+        return len(self.numbers) > 1
 
     @cached_property
     def levels(self) -> tuple[tuple[Basis, ...], ...]:
