@@ -361,7 +361,7 @@ def _with_bins(path: CrossPath, bins: Mapping[int, Bins]) -> Cross:
             f"the cross {cross.name!r} would have {n_features:,} features: {words} bins for each of "
             f"{max(1, cross.n_cells):,} combinations of categories; at most {MOST_FEATURES:,} are possible. "
             f"Give it fewer bins, such as {for_reader(f'{{{cross.name!r}: 20}}', f'--bins {cross.name}=20')}, "
-            "or fit the model without this cross"
+            "raise max_error, or fit the model without this cross"
         )
     return cross
 

@@ -19,7 +19,7 @@ fields' bounds holds for all of them together, products of two changes included.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,7 +143,7 @@ class _Gauge:
     def __init__(self, fitted: Fitted, f: int, hulls: list[_Hull]) -> None:
         others = [hull for hull in hulls if hull.e != f]
         self.certified = all(hull.certified for hull in others)
-        self.parts = [_part(f, hull) for hull in others]
+        self.parts = [part for hull in others for part in _parts(f, hull)]
         width = fitted.params["factors"].shape[1]
         self.low, self.high = np.zeros(width), np.zeros(width)
         if not fitted.model.pairwise:
@@ -212,6 +212,7 @@ class _Hull:
         self.scale = np.ones(len(self.vectors))
         self.certified, self.zero, self.slack = True, False, 0.0
         self.path: FieldPath | None = None
+        self.groups: list[Any] = [slice(None)]  # of points: a vector is a sum of a point in the hull of each
         self.reach = 0.0  # times the longest vector: how far vectors may be from zero, where nothing else is known
         if isinstance(self.item, Cross):
             self._join(self.item)
@@ -228,9 +229,10 @@ class _Hull:
     def _join(self, item: Cross) -> None:
         """A cross is zero in rows without a combination, or a sum of a weighted mean for every resolution."""
         self.zero = True
-        bases = [basis for level in item.levels for basis in level]
-        if all(map(is_convex, bases)):
-            self.scale[:] = len(item.levels)  # a sum of n points is a mean of n vectors, each n times a point
+        if all(is_convex(basis) for level in item.levels for basis in level):
+            ends = np.cumsum([0, *map(math.prod, item.level_sizes)])
+            level = np.searchsorted(ends, np.arange(len(self.vectors)) % item.block, side="right") - 1
+            self.groups = [np.flatnonzero(level == each) for each in range(len(item.levels))]
             return
         self.certified = False
         self.reach = sum(math.prod(map(basis_reach, level)) for level in item.levels)
@@ -244,10 +246,11 @@ class _Hull:
         self.scale, self.certified, self.path = np.ones(len(self.vectors)), path.certified, path
         self.slack = (float(np.diff(breaks).max()) / 2) ** 3 / (9.0 * math.sqrt(3.0))
 
-    def seen_from(self, f: int) -> Iterator[FloatArray]:
-        """M_fe x for all points x, block by block."""
-        for block in () if self.reach else blocks(len(self.vectors), self.vectors.shape[1]):
-            yield _turn(self.fitted, f, self.e, self.vectors[block]) * self.scale[block, None]
+    def seen_from(self, f: int, group: Any) -> Iterator[FloatArray]:
+        """M_fe x for all points x of a group, block by block."""
+        vectors, scale = self.vectors[group], self.scale[group, None]
+        for block in () if self.reach else blocks(len(vectors), vectors.shape[1]):
+            yield _turn(self.fitted, f, self.e, vectors[block]) * scale[block]
         if self.zero:
             yield np.zeros((1, self.fitted.model.part_size(len(self.fitted.encoder.fields))))
 
@@ -272,14 +275,14 @@ class _Hull:
         """For each unit of the field the smallest and the largest value of every coordinate (of a HigherOrderFM)."""
         units, radius = max(self.item.layout.units) + 1, self.radius(self.e)
         if units == 1:
-            blocks: Any = self.seen_from(self.e)
-        elif self.path is None:
-            blocks = [np.asarray(self.vectors), np.zeros((1, self.vectors.shape[1]))]
+            boxes = [_box(self.seen_from(self.e, group)) for group in self.groups]
+            return [(sum(low for low, _ in boxes) - radius, sum(high for _, high in boxes) + radius)]
+        if self.path is None:
+            blocks: Any = [np.asarray(self.vectors), np.zeros((1, self.vectors.shape[1]))]
         else:  # one function at a time, with a weight of up to 1
             most = 1.0 if self.certified else float(np.abs(self.item.basis(self.path.cells)[1]).max())
             blocks = [self.path.tokens[:, 1:], most * self.path.rows[:, 1:], -most * self.path.rows[:, 1:]]
-        ends = [(part.min(axis=0), part.max(axis=0)) for part in blocks if len(part)]
-        low, high = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+        low, high = _box(blocks)
         return [(low - radius, high + radius)] * units
 
 
@@ -287,14 +290,25 @@ def make_hulls(fitted: Fitted, drifts: Mapping[int, FloatArray]) -> list[_Hull]:
     return [_Hull(fitted, e, drifts.get(e)) for e in range(len(fitted.encoder.fields))]
 
 
-def _part(f: int, hull: _Hull) -> _Part:
-    """A hull as field f meets it. Of many points the longest are kept, the others go into a ball."""
-    lengths = np.concatenate([np.linalg.norm(part, axis=1) for part in hull.seen_from(f)])
+def _box(parts: Iterable[FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """The smallest and the largest value of every coordinate."""
+    ends = [(part.min(axis=0), part.max(axis=0)) for part in parts if len(part)]
+    return np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+
+
+def _parts(f: int, hull: _Hull) -> list[_Part]:
+    """A hull as field f meets it: a part for each group of points, of which the first has the radius."""
+    return [_part(f, hull, group, hull.radius(f) if i == 0 else 0.0) for i, group in enumerate(hull.groups)]
+
+
+def _part(f: int, hull: _Hull, group: Any, radius: float) -> _Part:
+    """Of many points the longest are kept, the others go into a ball."""
+    lengths = np.concatenate([np.linalg.norm(part, axis=1) for part in hull.seen_from(f, group)])
     kept = np.ones(len(lengths), bool)
     if len(lengths) > _MOST_POINTS:
         kept[np.argpartition(lengths, -_MOST_POINTS)[:-_MOST_POINTS]] = False
     points, rest, at = [], [], 0
-    for part in hull.seen_from(f):
+    for part in hull.seen_from(f, group):
         chosen = kept[at : at + len(part)]
         points.append(part[chosen])
         rest.append(part[~chosen])
@@ -304,7 +318,7 @@ def _part(f: int, hull: _Hull) -> _Part:
         center = sum(part.sum(axis=0) for part in rest) / (~kept).sum()
         ball = center, max(float(np.linalg.norm(part - center, axis=1).max()) for part in rest if len(part))
     together = np.concatenate(points)
-    return _Part(hull.fitted.model.columns(hull.e), np.ascontiguousarray(together.T), ball, hull.radius(f))
+    return _Part(hull.fitted.model.columns(hull.e), np.ascontiguousarray(together.T), ball, radius)
 
 
 def _turn(fitted: Fitted, f: int, e: int, vectors: Any) -> FloatArray:
