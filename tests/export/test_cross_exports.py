@@ -181,6 +181,26 @@ class TestDiscretize:
         assert [field.name for field in report.fields] == [name]
         assert report.bound / 60 < change <= report.bound
 
+    def test_the_bound_is_attained_by_planes(self):
+        """With linear functions along both numbers, a corner of bins is as far from the middle as the bound says."""
+        numbers = [sf.Numerical(name, sf.MinMax(0, 1), sf.BSpline(1, 1)) for name in ("x", "hour")]
+        cross = sf.Cross(sf.Categorical("kind"), *numbers, min_count=1)
+        fitted = random_fitted(sf.FM(k=4), sf.Schema([cross, sf.Categorical("user")]), cross_table(200))
+        slopes = np.random.default_rng(0).normal(size=(cross_cells(fitted), 2))
+        at = np.array([0.0, 1.0])
+        for params, scale in (("linear", 1.0), ("factors", np.array([0.0, 1.0, 0.0, 0.0]))):
+            planes = slopes[:, 0, None, None] * at[:, None] + slopes[:, 1, None, None] * at
+            fitted.params["linear"][: planes.size] = 0.0
+            fitted.params["factors"][: planes.size] = 0.0
+            values = planes.ravel() if params == "linear" else planes.ravel()[:, None] * scale
+            fitted.params[params][: planes.size] = values
+            meets = 1.0 if params == "linear" else np.abs(fitted.params["factors"][planes.size :, 1]).max()
+            report = sf.discretization_error(fitted, sf.discretize(fitted, {"x": 4, "hour": 10}))
+            expected = (np.abs(slopes) @ [1 / 8, 1 / 20]).max() * meets
+            most = (np.abs(slopes).max(axis=0) @ [1 / 8, 1 / 20]) * meets  # each number has the steepest combination
+            assert expected * (1 - 1e-5) <= report.bound <= most * (1 + 1e-5)
+            np.testing.assert_allclose(report.bound, most, rtol=1e-5)
+
     @examples(16)
     @given(kind=st.sampled_from(NUMBERS), model=st.integers(0, 5), seed=st.integers(0, 99))
     def test_max_error_is_kept(self, kind, model, seed):
@@ -259,6 +279,10 @@ class TestDiscretize:
         fitted, other = made(["number × number"]), made(["number × number"], seed=2)
         with pytest.raises(ValueError, match="not a discretization"):
             sf.discretization_error(fitted, sf.discretize(other, 9))
+
+
+def cross_cells(fitted):
+    return len(fitted.encoder.fields[0].cells)
 
 
 def np_column(values):

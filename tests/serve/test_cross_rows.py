@@ -106,6 +106,7 @@ def test_a_custom_basis_is_read_by_python():
         (sf.Numerical("z"), float("inf"), "'z' holds inf"),
         (sf.Numerical("z"), "much", "'z'"),
         (sf.Categorical("z", unseen="error"), "never", "unseen category 'never'"),
+        (sf.Categorical("z", unseen="error", values="text"), "never", "unseen category 'never'"),
         (sf.Categorical("z", missing="error"), None, "'z' has missing values"),
     ],
 )

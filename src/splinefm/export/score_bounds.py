@@ -36,7 +36,7 @@ from splinefm.model.family import through
 
 FloatArray = npt.NDArray[np.float64]
 _MOST_POINTS = 1024  # points of a hull that are kept; the shortest go into one ball
-_MOST_CHANGES, _AT_ONCE = 1 << 15, 512  # changes that are measured to find the largest
+_MOST_CHANGES, _FIRST_CHANGES = 1 << 15, 8  # changes that are measured to find the largest
 
 
 class Ruler:
@@ -161,12 +161,12 @@ class _Gauge:
         """A bound of the largest value of many changes: those that may be largest are looked at first."""
         rough = self._rough(changes)
         order = np.argsort(-rough)
-        best, at = 0.0, 0
+        best, at, size = 0.0, 0, _FIRST_CHANGES
         while at < len(order) and rough[order[at]] > best:
             if at >= _MOST_CHANGES:
                 return float(rough[order[at]])
-            best = max(best, float(self(changes[order[at : at + _AT_ONCE]]).max()))
-            at += _AT_ONCE
+            best = max(best, float(self(changes[order[at : at + size]]).max()))
+            at, size = at + size, 2 * size
         return best
 
     def _rough(self, change: FloatArray) -> FloatArray:
