@@ -112,6 +112,10 @@ def test_models_and_sizes(monkeypatch):
     assert make(1000) == sf.FM(k=16) and "instead of FwFM(k=16)" in said[-1]
     assert make(1000, model="fwfm") == sf.FwFM(k=16) and said[-1] == "model: FwFM(k=16)"
     assert make(model="low-rank-fwfm", sizes={"k": 3, "rank": 2}) == sf.LowRankFwFM(k=3, rank=2)
+    assert make(sizes={"third": 2}) == make(model="fwfm", sizes={"third": 2}) == sf.FwFM(k=16, third=2)
+    assert said[-1] == "model: FwFM(k=16, third=2)"
+    with pytest.raises(ValueError, match=r"--third is for fwfm, but the default for 1000 fields is FM\(k=16\)"):
+        make(1000, sizes={"third": 2})
     assert make(model="higher-order-fm", sizes={"order": 4}) == sf.HigherOrderFM(order=4)
     assert [make(model=name) for name in ("fm", "fwfm", "fmfm")] == [sf.FM(), sf.FwFM(), sf.FmFM()]
 

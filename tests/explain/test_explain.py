@@ -246,7 +246,7 @@ class TestHigherOrder:
         ],
     )
     def test_what_is_not_available_says_so(self, higher, table, call):
-        with pytest.raises(ValueError, match=r"not available for a HigherOrderFM.*partial_dependence"):
+        with pytest.raises(ValueError, match=r"not available for HigherOrderFM.*partial_dependence"):
             call(higher, table)
 
 

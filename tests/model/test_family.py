@@ -39,7 +39,7 @@ def models(n_fields):
     k = st.integers(1, 5)
     return st.one_of(
         st.builds(FM, k),
-        st.builds(FwFM, k),
+        st.builds(FwFM, k, st.integers(0, 3)),
         st.builds(LowRankFwFM, k, st.integers(1, 3)),
         st.builds(FmFM, st.one_of(k, st.tuples(*[k] * n_fields))),
         st.builds(FFM, k),
@@ -142,7 +142,7 @@ def test_without_the_sum_reduction_a_score_is_no_spline(model):
 def matrix(model, params, f, e, width):
     """M_fe of the definition."""
     if isinstance(model, FwFM):
-        return params["field_weights"][f, e] * np.eye(width)
+        return params["field_weights"][f, e] * np.diag(np.arange(width) < model.k)
     if isinstance(model, LowRankFwFM):
         U, d = params["field_factors"], params["field_scales"]
         return (f != e) * sum(d[r] * U[r, f] * U[r, e] for r in range(len(d))) * np.eye(width)
@@ -169,7 +169,7 @@ def test_interactions_are_the_sums_over_pairs_of_their_definition(model, seed):
             expected[i] += P[i, u] @ matrix(model, params, unit_field[u], unit_field[v], width) @ P[i, v]
         for t in range(3, model.order + 1):
             for units in combinations(range(len(unit_field)), t):
-                expected[i] += P[i, list(units)].prod(axis=0).sum()
+                expected[i] += P[i, list(units), model.product_columns].prod(axis=0).sum()
     actual = model.interaction(P, params, unit_field)
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
@@ -212,10 +212,9 @@ def test_a_score_is_a_sum_over_pairs_of_what_is_between_their_fields(model, seed
         M = model.between(params, f, e)
         pairs = zip(P[:, u, model.columns(e)], P[:, v, model.columns(f)], strict=True)
         expected += [weighted_product(x, M, y) for x, y in pairs]
-    if not model.pairwise:
-        for t in range(3, model.order + 1):
-            for units in combinations(range(LAYOUT.n_units), t):
-                expected += P[:, list(units)].prod(axis=1).sum(axis=1)
+    for t in range(3, model.order + 1):
+        for units in combinations(range(LAYOUT.n_units), t):
+            expected += P[:, list(units), model.product_columns].prod(axis=1).sum(axis=1)
     np.testing.assert_allclose(formula_scores(model, params, slots), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -271,7 +270,7 @@ def test_shapes_are_those_of_the_start_values(model, seed):
     params = init_params(model, LAYOUT, np.random.default_rng(seed))
     assert param_shapes(model, LAYOUT) == {name: values.shape for name, values in params.items()}
     sizes, part = model.vector_sizes(4), model.part_size(4)
-    assert len(sizes) == 4 and max(sizes) == model.width(4) and model.width(4) % part == 0
+    assert len(sizes) == 4 and max(sizes) == model.width(4) and (model.width(4) - model.third) % part == 0
     assert all(len(range(model.width(4))[model.columns(e)]) == part for e in range(4))
 
 
@@ -362,6 +361,16 @@ def test_units_of_order_beyond_their_number_add_nothing():
     np.testing.assert_allclose(HigherOrderFM(2, order=7).interaction(P, {}, fields), three, rtol=1e-12)
 
 
+@examples(30)
+@given(third=st.integers(1, 4), seed=seeds)
+def test_products_of_three_are_those_of_a_higher_order_without_its_pairs(third, seed):
+    rng = np.random.default_rng(seed)
+    P, fields = rng.normal(size=(4, 5, 1 + third)), np.array([0, 1, 1, 2, 3], np.int32)
+    three, two = (HigherOrderFM(third, order).interaction(P[:, :, 1:], {}, fields) for order in (3, 2))
+    found = FwFM(1, third).interaction(P, {"field_weights": np.zeros((4, 4))}, fields)
+    np.testing.assert_allclose(found, three - two, rtol=1e-9, atol=1e-9)
+
+
 # Start values and settings
 
 
@@ -392,6 +401,13 @@ def test_start_vectors_are_small_with_mean_zero(model, k):
     deviation = 0.2 / np.sqrt(k)
     assert abs(factors.mean()) < 4 * deviation / np.sqrt(factors.size)
     assert factors.std() == pytest.approx(deviation, rel=0.03)
+
+
+def test_start_vectors_for_products_of_three_are_small_whatever_their_length():
+    layout = SlotLayout((FieldLayout("a", 5_000, (1,), (0,)), FieldLayout("b", 5_000, (1,), (0,))))
+    factors = init_params(FwFM(9, third=4), layout, np.random.default_rng(0), scale=0.2)["factors"]
+    assert factors[:, :9].std() == pytest.approx(0.2 / 3, rel=0.03)
+    assert factors[:, 9:].std() == pytest.approx(0.2 / 2, rel=0.03)
 
 
 def test_shorter_vectors_of_a_field_are_padded_with_zeros():
@@ -427,6 +443,9 @@ def test_other_bad_settings_are_refused():
         HigherOrderFM(order=2.5)
     with pytest.raises(ValueError, match="rank must be an integer of at least 1, got 0"):
         LowRankFwFM(rank=0)
+    for third in (-1, 2.5, True, None):
+        with pytest.raises(ValueError, match=f"third must be an integer of at least 0, got {third}"):
+            FwFM(third=third)
     with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
         FmFM(k=(2, 0, 3))
     with pytest.raises(ValueError, match="k has 3 entries, the schema has 4 fields"):

@@ -70,6 +70,10 @@ Rank = Annotated[int | None, count_option("Rank of the field weights of low-rank
 Order = Annotated[
     int | None, count_option("Maximum number of fields in one product of higher-order-fm.", _MODEL, least=2)
 ]
+Third = Annotated[
+    int | None,
+    count_option("Length of the vectors of fwfm for products of three fields. Default: none.", _MODEL, least=0),
+]
 Loss = Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)]
 Epochs = Annotated[int | None, count_option("Maximum number of passes over the data.", _TRAINING)]
 Patience = Annotated[
@@ -90,7 +94,9 @@ Smoothness = Annotated[float | None, amount_option("Penalty on the roughness of 
 Seed = Annotated[int | None, count_option("Random seed. The same seed gives the same model.", _TRAINING, least=0)]
 
 
-def check_fit_options(command: str, data: str, model: ModelName | None, rank: int | None, order: int | None) -> None:
+def check_fit_options(
+    command: str, data: str, model: ModelName | None, rank: int | None, order: int | None, third: int | None
+) -> None:
     """Raise if the command cannot read the data, or if an option belongs to another model."""
     from splinefm.encode.tables.sources import STANDARD
 
@@ -102,6 +108,8 @@ def check_fit_options(command: str, data: str, model: ModelName | None, rank: in
         raise typer.BadParameter("only low-rank-fwfm has a rank; add --model low-rank-fwfm", param_hint="--rank")
     if order is not None and model is not ModelName.HIGHER_ORDER_FM:
         raise typer.BadParameter("only higher-order-fm has an order; add --model higher-order-fm", param_hint="--order")
+    if third is not None and model not in (None, ModelName.FWFM):
+        raise typer.BadParameter("only fwfm has vectors for products of three; add --model fwfm", param_hint="--third")
 
 
 def make_fit_request(

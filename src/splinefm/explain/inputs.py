@@ -11,7 +11,7 @@ def check_quadratic(fitted: Fitted, what: str) -> None:
     """Raise for models with products of more than two fields."""
     if not fitted.model.pairwise:
         raise ValueError(
-            f"{what}: not available for a HigherOrderFM, whose score has products of more than two fields; "
+            f"{what}: not available for {fitted.model}, whose score has products of more than two fields; "
             "use partial_dependence or ice_curves, or another model"
         )
 

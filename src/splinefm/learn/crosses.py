@@ -113,10 +113,12 @@ def with_crosses(schema: Schema, candidates: Sequence[Candidate], fall: float) -
     return Schema((*kept, *(candidate.cross for candidate in candidates)), {**schema.reasons, **reasons})
 
 
-def with_notes(encoder: Encoder, candidates: Sequence[Candidate], fall: float) -> Encoder:
-    """Return the encoder with a note on how each cross was found."""
-    found = {candidate.cross.name: reason_of(candidate, fall) for candidate in candidates}
-    notes = {name: f"{note}; {found[name]}" if name in found else note for name, note in encoder.notes.items()}
+def with_reasons(encoder: Encoder, schema: Schema) -> Encoder:
+    """Return the encoder with the reason of each cross in its notes."""
+    reasons = {cross.name: schema.reasons[cross.name] for cross in schema.crosses if cross.name in schema.reasons}
+    if not reasons:
+        return encoder
+    notes = {name: f"{note}; {reasons[name]}" if name in reasons else note for name, note in encoder.notes.items()}
     return replace(encoder, notes=notes)
 
 

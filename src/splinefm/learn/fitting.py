@@ -20,7 +20,7 @@ from splinefm.learn.crosses import (
     loss_fall,
     split_halves,
     with_crosses,
-    with_notes,
+    with_reasons,
 )
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import Classes, ClassWeight
@@ -189,7 +189,8 @@ def fit_task(
     chunks, trained = select_resolutions(chosen, chunks, trained, training, task.validation, callbacks, progress)
     params, history = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
-    return Fitted(chunks.encoder, chosen, params, loss, tuple(history), training, study), chunks
+    encoder = with_reasons(chunks.encoder, chunks.source.schema)
+    return Fitted(encoder, chosen, params, loss, tuple(history), training, study), chunks
 
 
 def check_callbacks(callbacks: object) -> Sequence[Callback]:
@@ -347,8 +348,7 @@ def _find_crosses(
         new = [predict_scores(model, after, chunk.slots).astype(np.float64) for chunk in (unseen, other.validation)]
         fall = loss_fall(chunks.loss, judged, scores, new)
         if fall > 0.0:
-            encoder = with_notes(other.encoder, tried, fall)
-            other.encoder, other.source = encoder, replace(source, schema=with_crosses(source.schema, tried, fall))
+            other.source = replace(source, schema=with_crosses(source.schema, tried, fall))
             return other, penalties
     return None
 

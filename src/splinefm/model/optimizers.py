@@ -12,8 +12,9 @@ class Group:
     """Neighboring features that share penalties.
 
     The objective has ½ l2 |v|² + ½ l2_linear w² for every active feature of a batch, and smoothness Σ |Δ^order v|² over
-    neighbors, for vectors and linear weights alike. With a `shape`, the features are blocks of that shape, and each
-    block is smoothed along all of its axes; if there are several blocks, those with active features in the batch.
+    neighbors, for vectors and linear weights alike. Coordinates for products of three have `l2_third` instead of l2, if
+    it is given. With a `shape`, the features are blocks of that shape, and each block is smoothed along all of its
+    axes; if there are several blocks, those with active features in the batch.
     """
 
     size: int
@@ -22,6 +23,7 @@ class Group:
     smoothness: float = 0.0
     order: int = 2
     periodic: bool | tuple[bool, ...] = False
+    l2_third: float | None = None
     shape: tuple[int, ...] = ()
 
 

@@ -183,6 +183,10 @@ def make_model(request: FitRequest, schema: Schema, say: Callable[[str], None]) 
         say(f"model: {model}")
         return model
     default: Any = default_model(len(schema))
+    if "third" in request.sizes and not isinstance(default, FwFM):
+        raise ValueError(
+            f"--third is for fwfm, but the default for {len(schema)} fields is {default}; add --model fwfm"
+        )
     model = cast(AnyModel, replace(default, **request.sizes))
     say(f"model: {describe_default(len(schema)) if model == default else model}")
     return model

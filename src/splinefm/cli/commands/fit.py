@@ -36,6 +36,7 @@ def fit(
     k: fit_opt.K = None,
     rank: fit_opt.Rank = None,
     order: fit_opt.Order = None,
+    third: fit_opt.Third = None,
     loss: fit_opt.Loss = fit_opt.LossName.AUTO,
     epochs: fit_opt.Epochs = None,
     patience: fit_opt.Patience = None,
@@ -56,7 +57,7 @@ def fit(
     """
     from splinefm.cli.actions.fit import fit_file
 
-    fit_opt.check_fit_options("fit", data, model, rank, order)
+    fit_opt.check_fit_options("fit", data, model, rank, order, third)
     training = fit_opt.given(
         epochs=epochs,
         patience=patience,
@@ -69,7 +70,7 @@ def fit(
         seed=seed,
         threads=threads,
     )
-    sizes = fit_opt.given(k=k, rank=rank, order=order)
+    sizes = fit_opt.given(k=k, rank=rank, order=order, third=third)
     request = fit_opt.make_fit_request(
         data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep
     )
