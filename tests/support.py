@@ -172,3 +172,58 @@ def shop_table(n, seed):
 def take_rows(table, rows, names=None):
     """Return some rows of a table of lists."""
     return {name: [table[name][i] for i in rows] for name in names or table}
+
+
+# Crosses
+
+
+CROSSES = {
+    "category × category": lambda: sf.Cross("kind", "user", min_count=2),
+    "category × number": lambda: sf.Cross("kind", "x", segments=3, min_count=3),
+    "category × numbers": lambda: sf.Cross("x", "kind", sf.Numerical("z", sf.MinMax(), sf.BSpline(2, 1)), min_count=2),
+    "number × number": lambda: sf.Cross("x", "z", segments=(2, 3), degree=2),
+    "levels × one": lambda: sf.Cross(
+        sf.Numerical("x", sf.Quantile(), sf.MultiResolution((2, 4), 1)), sf.Numerical("hour", *_CLOCK)
+    ),
+    "numbers": lambda: sf.Cross("x", "z", "hour", segments=2, degree=1),
+    "of bins": lambda: sf.Cross(sf.Numerical("x", sf.MinMax(), sf.Bins(3), special=["negative"]), "user"),
+    "categories": lambda: sf.Cross(
+        "kind", "user", sf.Categorical("again", unseen="neutral", column="code"), min_count=2
+    ),
+    "hashed": lambda: sf.Cross("kind", "user", buckets=5, name="hashed cross"),
+    "hashed × number": lambda: sf.Cross("hashed", "code", "hour", buckets=3, segments=3),
+}
+"""Fields of `cross_schema` of every kind, made by a function each."""
+_CLOCK = (sf.MinMax(0, 24), sf.BSpline(4, 2, periodic=True))
+
+
+def cross_schema(*kinds):
+    """Return fields of `cross_table` and crosses of them; parts differ from the fields of their columns."""
+    fields = [
+        sf.Numerical("x", sf.MinMax(), sf.BSpline(5), special=[0.0, "negative"]),
+        sf.Categorical("kind"),
+        sf.Numerical("z", sf.MinMax(), sf.MultiResolution((2, 4), degree=2)),
+        sf.Categorical("user", min_count=2),
+        sf.Numerical("hour", *_CLOCK),
+        sf.Categorical("hashed", unseen="hash", buckets=3, column="user"),
+        sf.Categorical("code", values="numbers"),
+    ]
+    return sf.Schema([*fields, *(CROSSES[kind]() for kind in kinds)])
+
+
+def cross_table(n, seed=0, *, strange=False):
+    """Return rows of `cross_schema`; `strange` ones have values that training did not meet."""
+    rng = np.random.default_rng(seed)
+    table = {
+        "x": [[0.0, -1.0, None, float(rng.random() + 0.01)][int(c)] for c in rng.choice(4, n, p=[0.1, 0.1, 0.1, 0.7])],
+        "kind": [[None, "u", "v", "w"][int(c)] for c in rng.integers(0, 4, n)],
+        "z": [None if rng.random() < 0.1 else float(rng.normal()) for _ in range(n)],
+        "user": [str(min(rng.geometric(0.3), 9)) for _ in range(n)],
+        "hour": rng.uniform(0, 24, n).tolist(),
+        "code": [str(rng.integers(0, 3)) for _ in range(n)],
+    }
+    if strange:
+        for name, values in {"x": [1e9, 0.0, -5.0], "kind": ["new"], "z": [1e9, -1e9], "user": ["99", None]}.items():
+            for i in np.flatnonzero(rng.random(n) < 0.2):
+                table[name][i] = values[rng.integers(len(values))]
+    return table

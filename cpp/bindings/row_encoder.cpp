@@ -3,6 +3,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <tuple>
 
@@ -32,7 +33,7 @@ bool increases(const std::vector<double>& x) {
 void add(EncoderOwner& self, RowField field, bool plain = true) {
     check(!self.finished, "an encoder that has encoded rows takes no more fields");
     self.encoder.add(std::move(field));
-    self.plain.push_back(plain);
+    self.plain.resize(static_cast<std::size_t>(self.encoder.n_values()), plain);
 }
 
 void add_number(EncoderOwner& self, std::int64_t first, Numbers signs, Numbers bounds, bool missing, bool apart,
@@ -111,9 +112,81 @@ void add_lists(EncoderOwner& self, In<std::int64_t> offsets, In<std::uint8_t> te
     add(self, ListField{make_names(self, offsets, text, first, unseen, missing), length, averages, apart});
 }
 
-void add_given(EncoderOwner& self, std::int64_t length, bool apart) {
+void add_given(EncoderOwner& self, std::int64_t length, bool apart, std::int64_t n_values) {
     check(length >= 1 && length <= 1 << 20, "length must be at least 1");
-    add(self, GivenField{length, apart});
+    check(n_values >= 1 && n_values <= 1 << 10, "values must be at least 1");
+    add(self, GivenField{length, n_values, apart});
+}
+
+// A product of sizes, or more than any number of features.
+std::int64_t product(const std::int64_t* sizes, std::size_t n) {
+    std::int64_t total = 1;
+    for (std::size_t i = 0; i < n && total <= MOST; ++i) total *= sizes[i];
+    return total;
+}
+
+// The parts of a cross, from the fields of an encoder of their own.
+std::vector<CrossPart> parts_of(const EncoderOwner& owner, In2<std::int64_t> sizes) {
+    const int n = owner.encoder.n_fields();
+    check(n >= 1 && n <= CrossField::MOST_PARTS, "parts must be an encoder of one to eight fields");
+    const std::size_t levels = sizes.shape(0);
+    const std::int64_t* const size = numbers(sizes, "sizes");
+    std::vector<CrossPart> parts;
+    std::size_t i = 0;
+    for (int f = 0; f < n; ++f) {
+        const RowField& field = owner.encoder.field(f);
+        const NumberField* const number = std::get_if<NumberField>(&field);
+        const CategoryField* const category = std::get_if<CategoryField>(&field);
+        check(number || category, "parts must be fields of numbers and of one name");
+        if (category) {
+            parts.push_back(*category);
+            continue;
+        }
+        check(i < sizes.shape(1) && number->windows.size() == levels,
+              "sizes must have a row for every window of numbers, and a column for every number");
+        for (std::size_t level = 0; level < levels; ++level) {
+            const std::int64_t functions = size[level * sizes.shape(1) + i];
+            check(functions <= MOST && number->windows[level].n_features() <= functions,
+                  "sizes must be those of windows, or more");
+        }
+        ++i;
+        parts.push_back(*number);
+    }
+    check(i == sizes.shape(1) && (i || levels == 1), "sizes must have a column for every number");
+    return parts;
+}
+
+void add_cross(EncoderOwner& self, std::int64_t first, const EncoderOwner& owner, In2<std::int64_t> sizes,
+               In2<std::int32_t> cells, std::int64_t buckets, In<std::int64_t> multipliers, std::int64_t prime) {
+    CrossField field{.first = first, .n_cells = 1, .parts = parts_of(owner, sizes), .sizes = {}, .cells = {}};
+    const std::int64_t* const size = numbers(sizes, "sizes");
+    field.sizes.assign(size, size + sizes.size());
+    const std::size_t n_names = field.parts.size() - sizes.shape(1);
+    std::int64_t block = 0;
+    for (std::size_t level = 0; level < sizes.shape(0) && block <= MOST; ++level)
+        block += product(size + level * sizes.shape(1), sizes.shape(1));
+    check(buckets >= 0 && buckets <= MOST, "buckets must not be negative");
+    if (n_names && buckets) {
+        const std::int64_t* const m = numbers(multipliers, "multipliers");
+        check(multipliers.size() == n_names && prime >= 1 && prime <= MOST,
+              "there must be a multiplier for every name");
+        for (std::size_t i = 0; i < n_names; ++i) check(m[i] >= 1 && m[i] <= MOST, "multipliers must be positive");
+        field.cells = Buckets{buckets, {m, m + n_names}, prime};
+        field.n_cells = buckets;
+    } else if (n_names) {
+        const std::int32_t* const features = numbers(cells, "cells");
+        check(cells.shape(1) == n_names && cells.shape(0) <= MOST, "cells must have a column for every name");
+        field.cells = Cells({features, features + cells.size()}, static_cast<std::int64_t>(n_names));
+        field.n_cells = static_cast<std::int64_t>(cells.shape(0));
+    }
+    check(first >= 0 && first <= MOST && block <= MOST && first + field.n_cells * block <= MOST,
+          "first must be a feature, and there may be 2^31 - 1 features");
+    check(field.most_terms() <= 1 << 20, "a row has too many products");
+    self.offsets.insert(self.offsets.end(), owner.offsets.begin(), owner.offsets.end());
+    self.texts.insert(self.texts.end(), owner.texts.begin(), owner.texts.end());
+    add(self, std::move(field));
+    std::copy(owner.plain.begin(), owner.plain.end(),
+              self.plain.end() - static_cast<std::ptrdiff_t>(owner.plain.size()));
 }
 
 using Encoded = std::tuple<Array<std::int32_t>, Array<float>, Array<std::int32_t>, Array<std::int32_t>>;
@@ -139,12 +212,13 @@ void bind_row_encoder(nb::module_& module) {
     const auto offsets = nb::arg("offsets").noconvert(), text = nb::arg("text").noconvert();
     const auto knots = nb::arg("knots").noconvert(), values = nb::arg("values").noconvert();
     const auto signs = nb::arg("signs").noconvert(), bounds = nb::arg("bounds").noconvert();
+    const auto sizes = nb::arg("sizes").noconvert(), cells = nb::arg("cells").noconvert();
     const auto edges = nb::arg("edges").noconvert(), coefficients = nb::arg("coefficients").noconvert();
     nb::class_<EncoderOwner>(
         module, "RowEncoder",
         "Raw values of one row -> features and weights. Fields are added in the order of the "
-        "model. Rows are mappings; `columns` and `readers` have an item per field: where its value "
-        "is, and a function that is asked about values and names that are not known here.")
+        "model. Rows are mappings; `columns` and `readers` have an item per field, or per part of a cross: where its "
+        "value is, and a function that is asked about values and names that are not known here.")
         .def(nb::init<>())
         .def("add_number", &add_number, nb::arg("first"), signs, bounds, nb::arg("missing"), nb::arg("apart"),
              nb::arg("plain"), knots, values, nb::arg("powers"),
@@ -156,8 +230,12 @@ void bind_row_encoder(nb::module_& module) {
         .def("add_lists", &add_lists, offsets, text, nb::arg("first"), nb::arg("unseen"), nb::arg("missing"),
              nb::arg("length"), nb::arg("averages"), nb::arg("apart"),
              "A field of lists of names; its reader returns features and weights.")
-        .def("add_given", &add_given, nb::arg("length"), nb::arg("apart"),
-             "A field whose reader returns features and weights of every value.")
+        .def("add_given", &add_given, nb::arg("length"), nb::arg("apart"), nb::arg("values") = 1,
+             "A field whose reader returns features and weights of every value; of several values, it is given a list.")
+        .def("add_cross", &add_cross, nb::arg("first"), nb::arg("parts"), sizes, cells, nb::arg("buckets"),
+             nb::arg("multipliers").noconvert(), nb::arg("prime"),
+             "The products of the fields of an encoder: numbers, with a window for every row of `sizes`, which are the "
+             "functions of each number, and names, whose combinations are rows of `cells` or hashed to `buckets`.")
         .def("encode", &encode, nb::arg("row"), nb::arg("columns"), nb::arg("readers"),
              "Features and weights of terms; where the terms of units end, after a zero; fields of units.");
 }

@@ -3,6 +3,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -20,51 +21,97 @@ public:
     Reader(const EncoderOwner& owner, const Source& source, std::int64_t n_features)
         : owner(owner), source(source), n_features(n_features) {}
 
-    nb::object value(int f) const {
-        nb::object found = nb::steal(PyObject_GetItem(source.row.ptr(), PyTuple_GetItem(source.columns.ptr(), f)));
+    // The values of a row are numbered through: v is the first of a field, or one of a cross.
+    nb::object value(int v) const {
+        nb::object found = nb::steal(PyObject_GetItem(source.row.ptr(), PyTuple_GetItem(source.columns.ptr(), v)));
         if (!found.is_valid()) throw nb::python_error();
         return found;
     }
 
-    std::int64_t category(int f, const Names& names) const {
-        const nb::object given = value(f);
+    std::int64_t category(int v, const Names& names, std::int64_t end) const {
+        const nb::object given = value(v);
         const std::int64_t row = row_of(names, given.ptr());
-        return row != ASK ? row : checked(f, nb::cast<std::int64_t>(ask(f, given)));
+        return row != ASK ? row : checked(v, nb::cast<std::int64_t>(ask(v, given)), end);
     }
 
-    void number(int f, const NumberField& field, Terms& terms) const {
-        const nb::object given = value(f);
-        double x;
-        if (!(owner.plain[f] || given.is_none()) || !is_number(given.ptr(), x)) x = nb::cast<double>(ask(f, given));
-        if (!field.add_terms(x, terms)) refuse(f, x);
+    std::int64_t category(int v, const Names& names) const { return category(v, names, n_features); }
+
+    void number(int v, const NumberField& field, Terms& terms) const {
+        const double x = number(v);
+        if (!field.add_terms(x, terms)) refuse(v, x);
     }
 
-    void list(int f, const ListField& field, Terms& terms) const {
-        const nb::object given = value(f);
+    // The cell of the names of a cross, or -1.
+    std::int64_t cell(int v, const CrossField& field) const {
+        std::array<std::int64_t, CrossField::MOST_PARTS> features;
+        std::size_t count = 0;
+        bool known = true;
+        for (const CrossPart& part : field.parts) {
+            if (const CategoryField* const category_part = std::get_if<CategoryField>(&part)) {
+                features[count] = category(v, category_part->names, std::numeric_limits<std::int32_t>::max());
+                known &= features[count++] >= 0;
+            }
+            ++v;
+        }
+        return known ? field.find(features.data()) : NO_FEATURE;
+    }
+
+    void cross(int v, const CrossField& field, std::int64_t cell, Terms& terms) const {
+        std::array<double, CrossField::MOST_PARTS> u;
+        std::size_t count = 0;
+        bool ordinary = true;
+        for (const CrossPart& part : field.parts) {
+            if (const NumberField* const number_part = std::get_if<NumberField>(&part)) {
+                const double x = number(v);
+                const std::int64_t token = number_part->token(x);
+                if (token == NumberField::REFUSED) refuse(v, x);
+                ordinary &= token == NumberField::ORDINARY;
+                u[count++] = ordinary ? number_part->position(x) : 0.0;
+            }
+            ++v;
+        }
+        if (ordinary && cell >= 0) field.add_terms(cell, u.data(), terms);
+    }
+
+    void list(int v, const ListField& field, Terms& terms) const {
+        const nb::object given = value(v);
         const std::int64_t begin = terms.n_terms;
         if (given.is_none() && field.names.missing != ASK) {
             terms.add(field.names.missing, 1.0f);
         } else if (!add_names(field, given.ptr(), terms)) {
             terms.n_terms = begin;
-            add_given(f, field.length, given, terms);
+            add_given(v, field.length, given, terms);
         }
     }
 
-    void given(int f, const GivenField& field, Terms& terms) const { add_given(f, field.length, value(f), terms); }
+    void given(int v, const GivenField& field, Terms& terms) const {
+        if (field.n_values == 1) return add_given(v, field.length, value(v), terms);
+        nb::list values;
+        for (int i = 0; i < field.n_values; ++i) values.append(value(v + i));
+        add_given(v, field.length, values, terms);
+    }
 
 private:
-    nb::object ask(int f, const nb::object& given) const { return source.readers[f](given); }
+    nb::object ask(int v, const nb::object& given) const { return source.readers[v](given); }
 
-    std::int64_t checked(int f, std::int64_t row) const {
-        if (row < NO_FEATURE || row >= n_features)
-            throw nb::index_error(("a reader of field " + std::to_string(f) + " gave feature " + std::to_string(row) +
-                                   ", there are " + std::to_string(n_features))
+    // A plain number, or what the reader makes of a value.
+    double number(int v) const {
+        const nb::object given = value(v);
+        double x;
+        if (!(owner.plain[v] || given.is_none()) || !is_number(given.ptr(), x)) x = nb::cast<double>(ask(v, given));
+        return x;
+    }
+
+    static std::int64_t checked(int v, std::int64_t row, std::int64_t end) {
+        if (row < NO_FEATURE || row >= end)
+            throw nb::index_error(("reader " + std::to_string(v) + " gave feature " + std::to_string(row) +
+                                   ", there are " + std::to_string(end))
                                       .c_str());
         return row;
     }
 
-    [[noreturn]] void refuse(int f, double x) const {
-        const nb::object text = nb::repr(source.columns[f]);
+    [[noreturn]] void refuse(int v, double x) const {
+        const nb::object text = nb::repr(source.columns[v]);
         throw nb::value_error(("column " + std::string(nb::borrow<nb::str>(text).c_str()) +
                                " does not take the number " + std::to_string(x))
                                   .c_str());
@@ -143,14 +190,14 @@ private:
         return true;
     }
 
-    void add_given(int f, std::int64_t most, const nb::object& given, Terms& terms) const {
-        const auto [rows, weights] = nb::cast<Given>(ask(f, given));
+    void add_given(int v, std::int64_t most, const nb::object& given, Terms& terms) const {
+        const auto [rows, weights] = nb::cast<Given>(ask(v, given));
         if (rows.size() != weights.size() || static_cast<std::int64_t>(rows.size()) > most)
-            throw nb::value_error(("a reader of field " + std::to_string(f) +
-                                   " must give a weight per row, and at most " + std::to_string(most) + " rows")
+            throw nb::value_error(("reader " + std::to_string(v) + " must give a weight per row, and at most " +
+                                   std::to_string(most) + " rows")
                                       .c_str());
         for (std::size_t i = 0; i < rows.size(); ++i)
-            if (checked(f, rows[i]) >= 0) terms.add(rows[i], static_cast<float>(weights[i]));
+            if (checked(v, rows[i], n_features) >= 0) terms.add(rows[i], static_cast<float>(weights[i]));
     }
 
     const EncoderOwner& owner;
@@ -161,12 +208,12 @@ private:
 // Adds the terms of a field, and closes its units.
 struct AddTerms {
     const Reader& reader;
-    int f;
+    int v;
     std::int64_t found;
     Terms& terms;
 
     bool operator()(const NumberField& field) const {
-        reader.number(f, field, terms);
+        reader.number(v, field, terms);
         return field.apart;
     }
     bool operator()(const CategoryField&) const {
@@ -174,21 +221,25 @@ struct AddTerms {
         return false;
     }
     bool operator()(const ListField& field) const {
-        reader.list(f, field, terms);
+        reader.list(v, field, terms);
         return field.apart;
     }
     bool operator()(const GivenField& field) const {
-        reader.given(f, field, terms);
+        reader.given(v, field, terms);
         return field.apart;
+    }
+    bool operator()(const CrossField& field) const {
+        reader.cross(v, field, found, terms);
+        return false;
     }
 };
 
 }  // namespace
 
 void check_source(const EncoderOwner& owner, const Source& source) {
-    const auto n = static_cast<std::size_t>(owner.encoder.n_fields());
+    const auto n = static_cast<std::size_t>(owner.encoder.n_values());
     if (source.columns.size() != n || source.readers.size() != n)
-        throw nb::value_error("columns and readers must be tuples with an item for every field");
+        throw nb::value_error("columns and readers must be tuples with an item for every field, or part of a cross");
 }
 
 void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_features,
@@ -196,13 +247,20 @@ void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* 
     const Reader reader(owner, source, n_features);
     const RowEncoder& encoder = owner.encoder;
     for (const int f : encoder.categories()) {
-        found[f] = reader.category(f, std::get<CategoryField>(encoder.field(f)).names);
-        if (scorer && found[f] >= 0) scorer->fetch(found[f]);
+        const int v = encoder.first_value(f);
+        std::int64_t feature;
+        if (const CrossField* const cross = std::get_if<CrossField>(&encoder.field(f))) {
+            found[f] = reader.cell(v, *cross);
+            feature = found[f] < 0 || cross->n_numbers() ? NO_FEATURE : cross->first + found[f];
+        } else {
+            feature = found[f] = reader.category(v, std::get<CategoryField>(encoder.field(f)).names);
+        }
+        if (scorer && feature >= 0) scorer->fetch(feature);
     }
     terms.clear();
     for (int f = 0; f < encoder.n_fields(); ++f) {
         const std::int64_t begin = terms.n_terms;
-        terms.close(f, begin, std::visit(AddTerms{reader, f, found[f], terms}, encoder.field(f)));
+        terms.close(f, begin, std::visit(AddTerms{reader, encoder.first_value(f), found[f], terms}, encoder.field(f)));
     }
 }
 

@@ -18,20 +18,20 @@ using Items = nb::typed<nb::tuple, nb::any, nb::ellipsis>;
 // The encoder that Python sees: it owns the arrays of names, and takes no more fields once rows are encoded.
 struct EncoderOwner {
     RowEncoder encoder;
-    std::vector<bool> plain;  // by field: numbers stand for themselves
+    std::vector<bool> plain;  // by value: numbers stand for themselves
     std::vector<In<std::int64_t>> offsets;
     std::vector<In<std::uint8_t>> texts;
     bool finished = false;
 };
 
-// Where the values of a row are: its columns by field, and the functions that are asked.
+// Where the values of a row are: a column for each value of the fields, and the functions that are asked.
 struct Source {
     nb::handle row;
     const nb::tuple& columns;
     const nb::tuple& readers;
 };
 
-// Raises unless there are a column and a reader for every field.
+// Raises unless there are a column and a reader for every value.
 void check_source(const EncoderOwner& owner, const Source& source);
 
 // Write the terms of a row; `found` has a number per field. Features that readers return must be below `n_features`;

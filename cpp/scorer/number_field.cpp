@@ -88,20 +88,23 @@ std::int64_t NumberField::end_feature() const {
     return first + static_cast<std::int64_t>(rules.size()) + has_missing + end;
 }
 
+std::int64_t NumberField::token(double x) const {
+    for (std::size_t at = 0; at < rules.size(); ++at)
+        if (rules[at].holds(x)) return static_cast<std::int64_t>(at);
+    if (std::isnan(x)) return has_missing ? static_cast<std::int64_t>(rules.size()) : REFUSED;
+    return std::isinf(x) ? REFUSED : ORDINARY;
+}
+
 bool NumberField::add_terms(double x, Terms& terms) const {
-    for (std::size_t token = 0; token < rules.size(); ++token)
-        if (rules[token].holds(x)) {
-            terms.add(first + static_cast<std::int64_t>(token), 1.0f);
-            return true;
-        }
-    const auto n_rules = static_cast<std::int64_t>(rules.size());
-    if (std::isnan(x)) {
-        if (has_missing) terms.add(first + n_rules, 1.0f);
-        return has_missing;
+    const std::int64_t found = token(x);
+    if (found == REFUSED) return false;
+    if (found != ORDINARY) {
+        terms.add(first + found, 1.0f);
+        return true;
     }
-    if (std::isinf(x)) return false;
-    const double u = pieces.knots.empty() ? x : pieces(x);
-    for (const Window& window : windows) window.add_terms(u, first + n_rules + has_missing, terms);
+    const double u = position(x);
+    const auto n_tokens = static_cast<std::int64_t>(rules.size()) + has_missing;
+    for (const Window& window : windows) window.add_terms(u, first + n_tokens, terms);
     return true;
 }
 

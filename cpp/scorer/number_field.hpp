@@ -57,6 +57,12 @@ struct NumberField {
     std::int64_t most_terms() const;
     std::int64_t end_feature() const;
 
+    static constexpr std::int64_t ORDINARY = -1, REFUSED = -2;
+    // The token of a number, which is its only feature; ORDINARY, or REFUSED if the field does not take it.
+    std::int64_t token(double x) const;
+    // u = T(x) of an ordinary number, or x itself for steps.
+    double position(double x) const { return pieces.knots.empty() ? x : pieces(x); }
+
     // Terms of a number, NaN if it is missing; false if the field does not take it.
     bool add_terms(double x, Terms& terms) const;
 };

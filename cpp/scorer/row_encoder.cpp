@@ -16,6 +16,7 @@ struct MostTerms {
     std::int64_t operator()(const CategoryField&) const { return 1; }
     std::int64_t operator()(const ListField& field) const { return std::max<std::int64_t>(field.length, 1); }
     std::int64_t operator()(const GivenField& field) const { return field.length; }
+    std::int64_t operator()(const CrossField& field) const { return field.most_terms(); }
 };
 
 struct EndFeature {
@@ -23,20 +24,23 @@ struct EndFeature {
     std::int64_t operator()(const CategoryField& field) const { return end_feature(field.names); }
     std::int64_t operator()(const ListField& field) const { return end_feature(field.names); }
     std::int64_t operator()(const GivenField&) const { return 0; }
+    std::int64_t operator()(const CrossField& field) const { return field.end_feature(); }
+};
+
+struct CountValues {
+    std::int64_t operator()(const GivenField& field) const { return field.n_values; }
+    std::int64_t operator()(const CrossField& field) const { return static_cast<std::int64_t>(field.parts.size()); }
+    template <class Field> std::int64_t operator()(const Field&) const { return 1; }
 };
 
 }  // namespace
 
-std::int64_t Names::find(std::string_view name) const {
-    const std::int32_t at =
-        table.find({name.data(), static_cast<std::int64_t>(name.size()), name.data() + name.size()});
-    return at >= 0 ? first + at : unseen;
-}
-
 void RowEncoder::add(RowField field) {
     n_terms += std::visit(MostTerms{}, field);
     n_features = std::max(n_features, std::visit(EndFeature{}, field));
-    if (std::holds_alternative<CategoryField>(field)) category_fields.push_back(n_fields());
+    if (std::holds_alternative<CategoryField>(field) || std::holds_alternative<CrossField>(field))
+        category_fields.push_back(n_fields());
+    value_ptr.push_back(n_values() + static_cast<int>(std::visit(CountValues{}, field)));
     fields.push_back(std::move(field));
 }
 

@@ -173,7 +173,7 @@ TOGETHER: int = 8
 
 class RowEncoder:
     """
-    Raw values of one row -> features and weights. Fields are added in the order of the model. Rows are mappings; `columns` and `readers` have an item per field: where its value is, and a function that is asked about values and names that are not known here.
+    Raw values of one row -> features and weights. Fields are added in the order of the model. Rows are mappings; `columns` and `readers` have an item per field, or per part of a cross: where its value is, and a function that is asked about values and names that are not known here.
     """
 
     def __init__(self) -> None: ...
@@ -194,8 +194,15 @@ class RowEncoder:
     def add_lists(self, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, unseen: int, missing: int, length: int, averages: bool, apart: bool) -> None:
         """A field of lists of names; its reader returns features and weights."""
 
-    def add_given(self, length: int, apart: bool) -> None:
-        """A field whose reader returns features and weights of every value."""
+    def add_given(self, length: int, apart: bool, values: int = 1) -> None:
+        """
+        A field whose reader returns features and weights of every value; of several values, it is given a list.
+        """
+
+    def add_cross(self, first: int, parts: RowEncoder, sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], buckets: int, multipliers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], prime: int) -> None:
+        """
+        The products of the fields of an encoder: numbers, with a window for every row of `sizes`, which are the functions of each number, and names, whose combinations are rows of `cells` or hashed to `buckets`.
+        """
 
     def encode(self, row: object, columns: tuple[Any, ...], readers: tuple[Any, ...]) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]]:
         """

@@ -30,6 +30,18 @@ def window(encoder, **change):
     encoder.add_window(**(spec | change))
 
 
+def cross(encoder, **change):
+    """A number with three functions and the names a and b (features 0 and 1), of which 0 and 4 are kept."""
+    if "parts" not in change:
+        parts = _core.RowEncoder()
+        number(parts)
+        window(parts)
+        parts.add_names(*strings("a", "b"), 0, ASK, ASK)
+        change = {"parts": parts, **change}
+    spec = {"first": 0, "sizes": np.array([[3]]), "cells": np.array([[0], [4]], np.int32), "buckets": 0}
+    encoder.add_cross(**(spec | {"multipliers": np.array([7]), "prime": 101} | change))
+
+
 def made(n_rows=6, k=4, **change):
     """A scorer of a number (rows 0 to 3) and a name (rows 4 and 5: a and b; 0 is missing)."""
     encoder = _core.RowEncoder()
@@ -111,6 +123,55 @@ class TestFields:
     def test_bad_names(self, offsets, rows):
         with pytest.raises(ValueError, match="must"):
             _core.RowEncoder().add_names(np.array(offsets, np.int64), np.zeros(2, np.uint8), *rows)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"first": -1}, "first must be"),
+            ({"first": 2**31 - 2}, "first must be"),
+            ({"sizes": np.array([[1]])}, "sizes must be those of windows"),
+            ({"sizes": np.array([[2**40]])}, "sizes must be those of windows"),
+            ({"sizes": np.array([[3], [3]])}, "a row for every window"),
+            ({"sizes": np.zeros((1, 0), np.int64)}, "a row for every window"),
+            ({"sizes": np.array([[3, 3]])}, "a column for every number"),
+            ({"cells": np.zeros((2, 2), np.int32)}, "cells must have a column"),
+            ({"buckets": -1}, "buckets must not be negative"),
+            ({"buckets": 2**31 - 1}, "first must be"),
+            ({"buckets": 4, "multipliers": np.array([3, 5])}, "a multiplier for every name"),
+            ({"buckets": 4, "multipliers": np.array([0])}, "multipliers must be positive"),
+            ({"buckets": 4, "prime": 0}, "a multiplier for every name"),
+        ],
+        ids=str,
+    )
+    def test_bad_crosses(self, change, message):
+        with pytest.raises(ValueError, match=message):
+            cross(_core.RowEncoder(), **change)
+
+    def test_parts_of_crosses_are_numbers_and_names(self):
+        parts = _core.RowEncoder()
+        with pytest.raises(ValueError, match="one to eight fields"):
+            cross(_core.RowEncoder(), parts=parts)
+        parts.add_given(3, apart=False)
+        with pytest.raises(ValueError, match="numbers and of one name"):
+            cross(_core.RowEncoder(), parts=parts)
+
+    def test_a_cross_has_a_bounded_number_of_products(self):
+        parts = _core.RowEncoder()
+        for _ in range(8):
+            number(parts)
+            window(parts, coefficients=np.ones((1, 99, 1)), moves=0)
+        with pytest.raises(ValueError, match=r"too many products|first must be"):
+            cross(_core.RowEncoder(), parts=parts, sizes=np.full((1, 8), 99))
+
+    def test_a_cross_reads_a_value_per_part(self):
+        encoder = _core.RowEncoder()
+        cross(encoder, first=10)
+        readers = (float, {"c": 4, "d": -1}.get)
+        with pytest.raises(ValueError, match="or part of a cross"):
+            encoder.encode({"x": 0.0, "c": "a"}, ("x",), readers)
+        found = [encoder.encode({"x": 0.75, "c": name}, ("x", "c"), readers)[0].tolist() for name in "abcd"]
+        assert found == [[11, 12], [], [14, 15], []]  # features 0 and 4 of the names are kept
+        assert encoder.encode({"x": None, "c": "a"}, ("x", "c"), readers)[0].tolist() == []
 
     def test_no_fields_after_rows(self):
         encoder = _core.RowEncoder()

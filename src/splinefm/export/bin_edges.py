@@ -16,7 +16,7 @@ from splinefm.encode.bases.bins import Bins
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.curves import pieces
-from splinefm.encode.fields.numerical import ORDINARY
+from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.names import missing_column_message
@@ -25,7 +25,8 @@ from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.encode.transforms.transform import CustomTransform
 from splinefm.export.field_paths import is_steps
-from splinefm.export.score_bounds import Ruler, make_hulls
+from splinefm.export.score_bounds import CrossRuler, Ruler, make_hulls
+from splinefm.export.targets import Target, number_at, targets_named, words_for
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
@@ -36,40 +37,39 @@ MOST_BINS = 1_000_000
 """Most bins of one field."""
 
 
-def given_bins(fitted: Fitted, name: str, edges: Sequence[float]) -> Bins:
+def given_bins(item: Numerical, edges: Sequence[float]) -> Bins:
     """Bins with edges in raw units."""
-    item = fitted.encoder.schema[name]
     try:
         bins = Bins(count=max(1, len(edges) - 1), edges=tuple(edges))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"edges of {name!r}: {error}") from error
-    return bins.fit(np.zeros(0), np.zeros(0), item.transform)  # type: ignore[arg-type, union-attr]  # fitted
+        raise ValueError(f"edges of {item.name!r}: {error}") from error
+    return bins.fit(np.zeros(0), np.zeros(0), item.fitted_transform)
 
 
-def spaced_bins(fitted: Fitted, name: str, count: int, spacing: Spacing, data: object) -> Bins:
+def spaced_bins(fitted: Fitted, target: Target, count: int, spacing: Spacing, data: object) -> Bins:
     """A number of bins that are evenly spaced in some sense."""
-    item = fitted.encoder.schema[name]
+    item = number_at(fitted, target)
     if spacing == "u":
         return Bins(count)
     if spacing == "quantile":
-        return _quantile_bins(fitted, name, count, data)
+        return _quantile_bins(fitted, target, count, data)
     low, high = _raw_range(item, count) if data is None else _points_of(item, data)[0][[0, -1]].tolist()
     if low == high or count == 1:
         return Bins(count=1, cuts=())
     if spacing == "uniform":
-        return given_bins(fitted, name, np.linspace(low, high, count + 1).tolist())
+        return given_bins(item, np.linspace(low, high, count + 1).tolist())
     if low < 0:
         raise ValueError(
             for_reader('spacing="geometric"', "--spacing geometric")
-            + f" needs values from 0 on, {name!r} starts at {low:g}; use another"
+            + f" needs values from 0 on, {item.name!r} starts at {low:g}; use another"
             + for_reader(", or edges=", "")
         )
     if low > 0:
-        return given_bins(fitted, name, np.geomspace(low, high, count + 1).tolist())
+        return given_bins(item, np.geomspace(low, high, count + 1).tolist())
     # No factor leads away from 0: the first bin is as wide as it is in u.
-    start = float(item.transform.inverse(1.0 / count))  # type: ignore[union-attr]  # fitted
+    start = float(item.fitted_transform.inverse(1.0 / count))
     start = start if 0 < start < high else high / count
-    return given_bins(fitted, name, [0.0, *np.geomspace(start, high, count)])
+    return given_bins(item, [0.0, *np.geomspace(start, high, count)])
 
 
 def _raw_range(item: Any, count: int) -> tuple[float, float]:
@@ -98,15 +98,18 @@ def _points_of(item: Any, data: object) -> tuple[FloatArray, FloatArray]:
     return summary.points()
 
 
-def _quantile_bins(fitted: Fitted, name: str, count: int, data: object) -> Bins:
-    f = fitted.encoder.schema.names.index(name)
-    item: Any = fitted.encoder.fields[f]
+def _quantile_bins(fitted: Fitted, target: Target, count: int, data: object) -> Bins:
+    item = number_at(fitted, target)
     if data is not None:
-        return Bins(count, spacing="quantile").fit(*_points_of(item, data), item.transform)
-    known = training_rows(fitted, f)
+        return Bins(count, spacing="quantile").fit(*_points_of(item, data), item.fitted_transform)
+    if target.part is not None:  # the rows of a cross are counted by category only: its field knows more
+        same = [other for other in targets_named(fitted, item.name) if other.part is None]
+        if same and number_at(fitted, same[0]).transform == item.transform:
+            return _quantile_bins(fitted, same[0], count, data)
+    known = training_rows(fitted, target.f) if target.part is None else None
     if known is None:
         raise ValueError(
-            f"the distribution of {name!r} is not kept with a {type(item.basis).__name__} basis; "
+            f"the distribution of {words_for(fitted, target)} is not kept with a {type(item.basis).__name__} basis; "
             + for_reader(
                 'give data=, such as the training table, or use spacing="u"',
                 "add --data TABLE, such as the training table, or use --spacing u",
@@ -147,23 +150,34 @@ def training_rows(fitted: Fitted, f: int) -> tuple[FloatArray, FloatArray] | Non
     return (breaks, rows * (n_ordinary / rows.sum())) if rows.sum() > 0 else None
 
 
-def adaptive_bins(fitted: Fitted, names: list[str], max_error: float) -> dict[str, Bins]:
+def adaptive_bins(fitted: Fitted, targets: list[Target], max_error: float) -> dict[Target, Bins]:
     """Few bins for a bound of max_error in all: N bins of a field of length L can err by L / 2N."""
-    schema, hulls = fitted.encoder.schema, make_hulls(fitted, {})
-    rulers = {name: Ruler(fitted, schema.names.index(name), hulls) for name in names if not is_steps(schema[name])}
+    hulls = make_hulls(fitted, {})
+    crosses: dict[int, CrossRuler] = {}
+    curves: dict[Target, tuple[FloatArray, FloatArray]] = {}
+    for target in targets:
+        if is_steps(number_at(fitted, target)):
+            continue
+        if target.part is None:
+            ruler = Ruler(fitted, target.f, hulls)
+            curves[target] = ruler.path.cells, ruler.lengths
+            continue
+        cross = crosses.setdefault(target.f, CrossRuler(fitted, target.f, hulls))
+        no_length = np.array([0.0, 1.0]), np.zeros(2)
+        curves[target] = cross.lengths(target.part) if cross.path.steps(target.part) is None else no_length
     # The sum of all L / 2ε is least for ε in proportion to √L.
-    share = {name: math.sqrt(ruler.lengths[-1]) for name, ruler in rulers.items()}
+    share = {target: math.sqrt(lengths[-1]) for target, (_, lengths) in curves.items()}
     total = sum(share.values())
     bins = {}
-    for name, ruler in rulers.items():
-        tolerance = _MARGIN * max_error * share[name] / total if total else max_error
-        if ruler.lengths[-1] > 2 * tolerance * MOST_BINS:
+    for target, (cells, lengths) in curves.items():
+        tolerance = _MARGIN * max_error * share[target] / total if total else max_error
+        if lengths[-1] > 2 * tolerance * MOST_BINS:
             raise ValueError(
-                f"max_error={max_error:g} takes more than {MOST_BINS:,} bins of {name!r}; "
+                f"max_error={max_error:g} takes more than {MOST_BINS:,} bins of {words_for(fitted, target)}; "
                 "raise it, or name fewer fields"
             )
-        cuts = _walk(ruler.path.cells.tolist(), ruler.lengths.tolist(), tolerance)
-        bins[name] = Bins(len(cuts) + 1, cuts=tuple(cuts))
+        cuts = _walk(cells.tolist(), lengths.tolist(), tolerance)
+        bins[target] = Bins(len(cuts) + 1, cuts=tuple(cuts))
     return bins
 
 

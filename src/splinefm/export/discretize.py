@@ -17,17 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_fitted, check_positive, is_integer
+from splinefm._wording import for_reader
 from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import CHUNK, Encoder
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.export.bin_edges import MOST_BINS, Spacing, adaptive_bins, given_bins, spaced_bins, training_rows
+from splinefm.export.cross_paths import CrossPath, changed_parts
 from splinefm.export.field_paths import FieldPath, field_features, is_steps
-from splinefm.export.score_bounds import Ruler, make_hulls
+from splinefm.export.score_bounds import CrossRuler, Ruler, make_hulls
+from splinefm.export.targets import Target, every_target, is_cross, number_at, targets_named
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
+
+MOST_FEATURES = 4_000_000
+"""Most features of a cross with bins."""
 
 
 def discretize(
@@ -42,16 +48,18 @@ def discretize(
     """Replace the bases of numerical fields by bins; returns a new `Fitted`.
 
     The vector and the linear weight of a bin are those of the field at the mid-point of the bin in u = T(z).
-    Transforms, special values and missing ones stay as they are, and so do fields that consist of steps already.
-    Use `discretization_error` to see how far scores can move.
+    Transforms, special values and missing ones stay as they are, and so do fields that consist of steps already. A
+    cross gets the bins of its numbers, so that one of two numbers has a feature for every pair of bins. Use
+    `discretization_error` to see how far scores can move.
 
     Parameters
     ----------
     fitted : Fitted
         The model; it is not changed.
     fields : mapping of str to int, int, or names
-        The number of bins of each field, or one number for all numerical fields. With `max_error`: the name or the
-        names of the fields, by default all numerical ones.
+        The number of bins of each field, or one number for all numerical fields; parts of crosses with the same name
+        are meant, too. The name of a cross gives a number of bins to each of its own numbers. With `max_error`: the
+        name or the names of the fields, by default all numerical ones.
     edges : mapping of str to sequence of float, optional
         Edges of bins in raw units, both ends included; values beyond them fall into the outer bins.
     spacing : {"u", "uniform", "geometric", "quantile"}
@@ -84,17 +92,24 @@ def discretize(
             raise ValueError("max_error chooses the bins: give it without numbers of bins, edges and spacing")
         return _replaced(fitted, adaptive_bins(fitted, _chosen(fitted, fields), check_positive("max_error", max_error)))
     counts = _counts(fitted, fields)
-    for name in edges or {}:
-        _check_numerical(fitted, name)
+    given = {name: targets_named(fitted, name) for name in edges or {}}
+    for name in given:
+        if is_cross(fitted, name):
+            raise ValueError(f"{name!r} is a cross: give the edges of its numbers by their own names")
         if name in counts:
             raise ValueError(f"{name!r} has a number of bins and edges: give one of the two")
     if not counts and not edges:
         raise ValueError(
             'give the number of bins or their edges: fields={"name": 200}, edges={"name": [...]} or max_error=1e-3'
         )
-    smooth = {item.name for item in fitted.encoder.fields if not is_steps(item)}
-    bins = {name: spaced_bins(fitted, name, count, spacing, data) for name, count in counts.items() if name in smooth}
-    return _replaced(fitted, bins | {name: given_bins(fitted, name, given) for name, given in (edges or {}).items()})
+    bins: dict[Target, Bins] = {}
+    for name in sorted(counts, key=lambda name: is_cross(fitted, name)):  # what is said of a cross holds there
+        for target in targets_named(fitted, name):
+            if not is_steps(number_at(fitted, target)):
+                bins[target] = spaced_bins(fitted, target, counts[name], spacing, data)
+    for name, targets in given.items():
+        bins |= {target: given_bins(number_at(fitted, target), (edges or {})[name]) for target in targets}
+    return _replaced(fitted, bins)
 
 
 class FieldReport(NamedTuple):
@@ -180,9 +195,17 @@ def discretization_error(fitted: Fitted, binned: Fitted, data: object = None) ->
     hulls = make_hulls(fitted, drifts)
     found, certified = [], True
     for f, drift in drifts.items():
+        after: Any = binned.encoder.fields[f]
+        if isinstance(after, Cross):
+            parts = changed_parts(fitted.encoder.fields[f], after)  # type: ignore[arg-type]  # a cross, too
+            rulers = CrossRuler(fitted, f, hulls)
+            n_bins = math.prod(sum(bins.sizes) for bins in parts.values())
+            found.append(FieldReport(after.name, n_bins, rulers.largest_error(parts, drift)))
+            certified = certified and all(map(rulers.certified, parts))
+            continue
         ruler = Ruler(fitted, f, hulls)
-        bins: Any = binned.encoder.fields[f].basis  # type: ignore[union-attr]  # numerical, as was checked
-        found.append(FieldReport(fitted.encoder.fields[f].name, len(drift), ruler.largest_error(bins, drift)))
+        bins: Any = after.basis
+        found.append(FieldReport(after.name, len(drift), ruler.largest_error(bins, drift)))
         certified = certified and ruler.certified
     measured = () if data is None else _measure(fitted, binned, data)
     return DiscretizationReport(tuple(found), sum(item.bound for item in found), certified, *measured)
@@ -191,6 +214,8 @@ def discretization_error(fitted: Fitted, binned: Fitted, data: object = None) ->
 def _drift(fitted: Fitted, binned: Fitted, f: int) -> FloatArray:
     """How far what is stored for each bin is from the curve, through rounding: shape (bins, 1 + width)."""
     item: Any = binned.encoder.fields[f]
+    if isinstance(item, Cross):
+        return field_features(binned, f) - CrossPath(fitted, f).features_of(item)
     on_curve = FieldPath(fitted, f).at(item.basis.supports().mean(axis=1))
     return np.asarray(field_features(binned, f)[item.n_tokens :] - on_curve)
 
@@ -212,40 +237,24 @@ def _measure(fitted: Fitted, binned: Fitted, data: object) -> tuple[int, float, 
 # Which fields, and checks of arguments
 
 
-def _check_numerical(fitted: Fitted, name: str) -> None:
-    schema = fitted.encoder.schema
-    if name not in schema.names:
-        raise ValueError(missing_column_message(name, schema.names, where="the model"))
-    if not isinstance(schema[name], Numerical):
-        raise ValueError(f"{name!r} is a {type(schema[name]).__name__} field: it has categories, not bins")
-    if not fitted.model.pairwise and max(schema[name].layout.units) > 0:
-        raise ValueError(
-            f'{name!r} has reduction="identity": products of three and more of its vectors are no function of one '
-            'vector, so that there are no bins for it; fit with reduction="sum"'
-        )
-
-
-def _numerical_names(fitted: Fitted) -> list[str]:
-    return [item.name for item in fitted.encoder.fields if isinstance(item, Numerical)]
-
-
-def _chosen(fitted: Fitted, fields: str | Sequence[str] | None) -> list[str]:
-    """The names of the fields that max_error is for."""
-    names = _numerical_names(fitted) if fields is None else [fields] if isinstance(fields, str) else list(fields)
-    for name in names:
-        _check_numerical(fitted, name)
-    return list(dict.fromkeys(names))
+def _chosen(fitted: Fitted, fields: str | Sequence[str] | None) -> list[Target]:
+    """The fields and parts of crosses that max_error is for."""
+    if fields is None:
+        fields = [number_at(fitted, target).name for target in every_target(fitted)]
+    names = [fields] if isinstance(fields, str) else list(fields)
+    return list(dict.fromkeys(target for name in names for target in targets_named(fitted, name)))
 
 
 def _counts(fitted: Fitted, fields: object) -> dict[str, int]:
     if is_integer(fields):
-        fields = dict.fromkeys(_numerical_names(fitted), int(fields))  # type: ignore[call-overload]  # an integer
+        names = [number_at(fitted, target).name for target in every_target(fitted)]
+        fields = dict.fromkeys(names, int(fields))  # type: ignore[call-overload]  # an integer
     if fields is None:
         return {}
     if not isinstance(fields, Mapping):
         raise ValueError(f'how many bins? Give numbers, such as {{"name": 200}}, or max_error=1e-3; got {fields!r}')
     for name, count in fields.items():
-        _check_numerical(fitted, name)
+        targets_named(fitted, name)  # which checks the name
         if not is_integer(count) or not 1 <= count <= MOST_BINS:
             raise ValueError(f"the number of bins of {name!r} must be from 1 to {MOST_BINS:,}, got {count!r}")
     return {name: int(count) for name, count in fields.items()}
@@ -269,6 +278,10 @@ def _changed_fields(fitted: Fitted, binned: Fitted) -> list[int]:
             same = same and replace(new, basis=old.basis, reduction=old.reduction) == old
             n_rows = old.n_tokens
             changed.append(f)
+        elif isinstance(old, Cross) and isinstance(new, Cross) and _has_new_bins(old, new):
+            same = same and _with_bases(new, old) == old
+            n_rows = 0
+            changed.append(f)
         else:
             same = same and old == new
         mine, theirs = fitted.encoder.layout.feature_ptr[f], binned.encoder.layout.feature_ptr[f]
@@ -281,27 +294,51 @@ def _changed_fields(fitted: Fitted, binned: Fitted) -> list[int]:
     return changed
 
 
-def _replaced(fitted: Fitted, bins: dict[str, Bins]) -> Fitted:
+def _has_new_bins(old: Cross, new: Cross) -> bool:
+    return old.numbers == new.numbers and bool(changed_parts(old, new))
+
+
+def _with_bases(new: Cross, old: Cross) -> Cross:
+    """The cross with the bases of another instead of bins."""
+    parts: list[Any] = list(new.fields)
+    for i in changed_parts(old, new):
+        before: Any = old.fields[i]
+        parts[i] = replace(parts[i], basis=before.basis, reduction=before.reduction)
+    return replace(new, parts=tuple(parts))
+
+
+def _replaced(fitted: Fitted, bins: Mapping[Target, Bins]) -> Fitted:
     """The model with bins instead of some bases; fields that are steps already stay."""
     encoder = fitted.encoder
-    chosen = {
-        f: bins[item.name]
-        for f, item in enumerate(encoder.fields)
-        if item.name in bins and isinstance(item, Numerical) and not is_steps(item)
-    }
+    smooth = {target: each for target, each in bins.items() if not is_steps(number_at(fitted, target))}
+    chosen = {target.f: each for target, each in smooth.items() if target.part is None}
+    crosses: dict[int, dict[int, Bins]] = {}
+    for target, each in smooth.items():
+        if target.part is not None:
+            crosses.setdefault(target.f, {})[target.part] = each
     fields: list[Any] = list(encoder.fields)
     counts, weights, notes = list(encoder.feature_counts), list(encoder.feature_weights), dict(encoder.notes)
     ptr, linear, factors = encoder.layout.feature_ptr, fitted.params["linear"], fitted.params["factors"]
     parts = [(linear[first:last], factors[first:last]) for first, last in pairwise(ptr.tolist())]
     for f, bins_of_field in chosen.items():
-        path = FieldPath(fitted, f)
-        new = path.steps() or bins_of_field
-        rows = np.concatenate([path.tokens, path.at(new.supports().mean(axis=1))]).astype(np.float32)
+        curve = FieldPath(fitted, f)
+        new = curve.steps() or bins_of_field
+        rows = np.concatenate([curve.tokens, curve.at(new.supports().mean(axis=1))]).astype(np.float32)
         parts[f] = rows[:, 0], rows[:, 1:]
-        fields[f] = replace(path.item, basis=new, reduction="sum")
-        counts[f], weights[f] = _rows_of_bins(path, new)
-        name = path.item.name
+        fields[f] = replace(curve.item, basis=new, reduction="sum")
+        counts[f], weights[f] = _rows_of_bins(curve, new)
+        name = curve.item.name
         notes[name] = f"{sum(new.sizes):,} simulated bins; before: {notes.get(name, 'no note')}"
+    for f, of_parts in crosses.items():
+        path = CrossPath(fitted, f)
+        cross = _with_bins(path, of_parts)
+        rows = path.features_of(cross).astype(np.float32)
+        parts[f] = rows[:, 0], rows[:, 1:]
+        # The rows of a cross are counted by category.
+        counts[f] = np.repeat(counts[f][:: path.item.block], cross.block)
+        fields[f], weights[f] = cross, np.full(len(rows), np.nan)
+        words = " × ".join(f"{cross.fields[i].basis.sizes[0]:,}" for i in of_parts)  # type: ignore[union-attr]  # bins
+        notes[cross.name] = f"{words} simulated bins; before: {notes.get(cross.name, 'no note')}"
     table = {
         "linear": np.concatenate([part[0] for part in parts]),
         "factors": np.concatenate([part[1] for part in parts]),
@@ -309,6 +346,24 @@ def _replaced(fitted: Fitted, bins: dict[str, Bins]) -> Fitted:
     params = {**fitted.params, **table}
     binned = Encoder(tuple(fields), encoder.n_rows, notes, tuple(counts), tuple(weights), encoder.ranges)
     return replace(fitted, encoder=binned, params=params)
+
+
+def _with_bins(path: CrossPath, bins: Mapping[int, Bins]) -> Cross:
+    """The cross with bins in place of the bases of some parts; raise where these are too many features."""
+    parts: list[Any] = list(path.item.fields)
+    for i, of_part in bins.items():
+        parts[i] = replace(parts[i], basis=path.steps(i) or of_part, reduction="sum")
+    cross = replace(path.item, parts=tuple(parts))
+    n_features = max(1, cross.n_cells) * cross.block
+    if n_features > MOST_FEATURES:
+        words = " × ".join(f"{sum(parts[i].basis.sizes):,}" for i in bins)
+        raise ValueError(
+            f"the cross {cross.name!r} would have {n_features:,} features: {words} bins for each of "
+            f"{max(1, cross.n_cells):,} combinations of categories; at most {MOST_FEATURES:,} are possible. "
+            f"Give it fewer bins, such as {for_reader(f'{{{cross.name!r}: 20}}', f'--bins {cross.name}=20')}, "
+            "raise max_error, or fit the model without this cross"
+        )
+    return cross
 
 
 def _rows_of_bins(path: FieldPath, bins: Bins) -> tuple[FloatArray, FloatArray]:

@@ -20,7 +20,8 @@ from splinefm.encode.slots import expand_windows
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
-_EXACT = 10  # polynomials up to this degree are turned into control points without loss worth mentioning
+EXACT = 10
+"""Polynomials up to this degree are turned into control points without loss worth mentioning."""
 _CELLS = 512  # parts of [0, 1] in which the speed of a curve is bounded, at least
 _MOST_CELLS = 1 << 17
 _HULL = 64  # parts of [0, 1] whose control points hold the curve of another field, at least
@@ -67,7 +68,7 @@ class FieldPath:
         if isinstance(basis, BSpline | MultiResolution | Polynomial):
             breaks, degree = pieces(self.item)
             degree *= 1 + self.split  # the vectors of one field are multiplied with each other
-            if degree <= _EXACT:
+            if degree <= EXACT:
                 return _refined(breaks, _CELLS), degree, True
         third = None if self.split else _third_derivatives(basis)
         if third is None:  # denser at both ends, where roots and logarithms have their poles
@@ -103,7 +104,7 @@ class FieldPath:
         t = np.linspace(0.0, 1.0, self.degree + 1) if self.degree else np.array([0.5])
         u = np.minimum(first[:, None] + (last - first)[:, None] * t, last[:, None])
         values = self.at(u.ravel()).reshape(*u.shape, -1)
-        return np.asarray(np.einsum("ij,njw->niw", _to_bernstein(self.degree), values))
+        return np.asarray(np.einsum("ij,njw->niw", to_bernstein(self.degree), values))
 
     def parts(self, fine: bool) -> FloatArray:
         """Borders of parts whose control points are close to the curve, or close enough if it is no polynomial."""
@@ -131,7 +132,7 @@ def _parts_for(error: float, third: FloatArray, least: int) -> int:
     return min(max(least, int(np.cbrt(third.max() / error) / 4.9) + 1), _MOST_CELLS)
 
 
-def _to_bernstein(degree: int) -> FloatArray:
+def to_bernstein(degree: int) -> FloatArray:
     """From values at evenly spaced points of [0, 1] to coefficients of Bernstein polynomials."""
     t = np.linspace(0.0, 1.0, degree + 1)[:, None] if degree else np.array([[0.5]])
     i = np.arange(degree + 1)

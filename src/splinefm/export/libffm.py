@@ -33,6 +33,7 @@ from splinefm._wording import as_bins, for_reader
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import CHUNK
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.description import bin_edges
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
@@ -40,6 +41,7 @@ from splinefm.encode.slots import Slots, expand_windows
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
+from splinefm.export.cross_tables import describe_hash
 from splinefm.export.links import LINKS
 from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
@@ -287,9 +289,9 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
             {
                 "field": f,
                 "name": item.name,
-                "column": item.column,
+                **({} if isinstance(item, Cross) else {"column": item.column}),
                 "first_feature": int(layout.feature_ptr[f]),
-                **_describe(item),
+                **(_describe_cross(item) if isinstance(item, Cross) else _describe(item)),
             }
             for f, item in enumerate(fitted.encoder.fields)
         ],
@@ -321,6 +323,19 @@ def _describe(item: Any) -> dict[str, Any]:
         lists = {"reduction": item.reduction, "max_length": item.max_length, "separator": item.separator}
         described |= {**lists, "kind": "multi-valued"}
     return {**described, "categories": item.vocabulary.names.to_pylist()}
+
+
+def _describe_cross(item: Cross) -> dict[str, Any]:
+    """What the features of a cross stand for: `block` features for each combination of categories or bucket.
+
+    A combination has a feature of each categorical part, counted from its first token. Inside a block, `sizes` has the
+    functions or bins of each numerical part, for every resolution; those of the last part are next to each other.
+    """
+    parts = [{"name": part.name, "column": part.column, **_describe(part)} for part in item.fields]
+    cross = {"kind": "cross", "parts": parts, "block": item.block, "sizes": [list(sizes) for sizes in item.level_sizes]}
+    if item.cells is not None:
+        cross["combinations"] = item.cells.features.tolist()
+    return {**cross, **describe_hash(item)}
 
 
 def _settings(part: Any) -> object:

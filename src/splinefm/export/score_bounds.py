@@ -19,21 +19,24 @@ fields' bounds holds for all of them together, products of two changes included.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.bases.bins import Bins
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.export.cross_paths import CrossPath, basis_reach, is_convex
 from splinefm.export.field_paths import FieldPath, blocks, is_steps
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import through
 
 FloatArray = npt.NDArray[np.float64]
 _MOST_POINTS = 1024  # points of a hull that are kept; the shortest go into one ball
+_MOST_CHANGES, _FIRST_CHANGES = 1 << 15, 8  # changes that are measured to find the largest
 
 
 class Ruler:
@@ -88,6 +91,43 @@ class Ruler:
         return np.maximum.reduceat(errors, begin) if len(errors) else errors
 
 
+class CrossRuler:
+    """Lengths along the numbers of a cross, measured by the change of the score, as `Ruler` has them for a field.
+
+    A cross moves along one number after the other: the bound is the sum of theirs.
+    """
+
+    def __init__(self, fitted: Fitted, f: int, hulls: list[_Hull]) -> None:
+        self.path, self.gauge = CrossPath(fitted, f), _Gauge(fitted, f, hulls)
+
+    def lengths(self, part: int) -> tuple[FloatArray, FloatArray]:
+        """Borders of pieces of [0, 1], and a bound of the length from 0 to each, over all combinations."""
+        found = []
+        for borders, moves in self.path.moves(part):
+            each = [self.gauge.largest(changes.reshape(-1, changes.shape[-1])) for changes in moves]
+            found.append((borders, np.concatenate([[0.0], np.cumsum(each)])))
+        every = np.unique(np.concatenate([borders for borders, _ in found]))
+        return every, np.sum([np.interp(every, borders, lengths) for borders, lengths in found], axis=0)
+
+    def certified(self, part: int) -> bool:
+        """Whether the bound holds for all values, and not only on a grid."""
+        return self.gauge.certified and self.path.is_certified(part)
+
+    def largest_error(self, bins: Mapping[int, Bins], drift: FloatArray) -> float:
+        """The most that bins of parts can move a score."""
+        total = 0.0
+        for part, of_part in bins.items():
+            steps = self.path.steps(part)
+            if steps is not None:  # which have no length
+                total += 0.0 if steps == of_part else math.inf
+                continue
+            cells, lengths = self.lengths(part)
+            first, last = of_part.supports().T
+            low, middle, high = (np.interp(u, cells, lengths) for u in (first, (first + last) / 2, last))
+            total += float(np.maximum(middle - low, high - middle).max())
+        return total + float((np.abs(drift) @ self.gauge(np.eye(drift.shape[1]))).max())
+
+
 class _Part(NamedTuple):
     """What a change of a vector meets in one other field: points, shape (k, n), a ball, and a radius around all."""
 
@@ -103,7 +143,7 @@ class _Gauge:
     def __init__(self, fitted: Fitted, f: int, hulls: list[_Hull]) -> None:
         others = [hull for hull in hulls if hull.e != f]
         self.certified = all(hull.certified for hull in others)
-        self.parts = [_part(f, hull) for hull in others]
+        self.parts = [part for hull in others for part in _parts(f, hull)]
         width = fitted.params["factors"].shape[1]
         self.low, self.high = np.zeros(width), np.zeros(width)
         columns = fitted.model.product_columns
@@ -117,6 +157,29 @@ class _Gauge:
         for block in blocks(len(flat), max([1, *(part.points.shape[1] for part in self.parts)])):
             values[block] = self._of(flat[block])
         return values.reshape(changes.shape[:-1])
+
+    def largest(self, changes: FloatArray) -> float:
+        """A bound of the largest value of many changes: those that may be largest are looked at first."""
+        rough = self._rough(changes)
+        order = np.argsort(-rough)
+        best, at, size = 0.0, 0, _FIRST_CHANGES
+        while at < len(order) and rough[order[at]] > best:
+            if at >= _MOST_CHANGES:
+                return float(rough[order[at]])
+            best = max(best, float(self(changes[order[at : at + size]]).max()))
+            at, size = at + size, 2 * size
+        return best
+
+    def _rough(self, change: FloatArray) -> FloatArray:
+        """A bound that takes lengths of vectors only."""
+        vectors = np.abs(change[:, 1:])
+        total = np.abs(change[:, 0]) + vectors @ np.maximum(np.abs(self.low), np.abs(self.high))
+        for part in self.parts:
+            longest = part.radius + float(np.linalg.norm(part.points, axis=0).max(initial=0.0))
+            if part.ball is not None:
+                longest = max(longest, part.radius + float(np.linalg.norm(part.ball[0])) + part.ball[1])
+            total += longest * np.linalg.norm(vectors[:, part.columns], axis=1)
+        return np.asarray(total * (1.0 + 1e-9))
 
     def _of(self, change: FloatArray) -> FloatArray:
         vectors = change[:, 1:]
@@ -150,6 +213,11 @@ class _Hull:
         self.scale = np.ones(len(self.vectors))
         self.certified, self.zero, self.slack = True, False, 0.0
         self.path: FieldPath | None = None
+        self.groups: list[Any] = [slice(None)]  # of points: a vector is a sum of a point in the hull of each
+        self.reach = 0.0  # times the longest vector: how far vectors may be from zero, where nothing else is known
+        if isinstance(self.item, Cross):
+            self._join(self.item)
+            return
         if isinstance(self.item, Numerical):
             if not is_steps(self.item):
                 self._follow(FieldPath(fitted, e))
@@ -158,6 +226,17 @@ class _Hull:
             # A sum of up to n features is a mean of n vectors, each of them zero or n times a feature.
             self.scale[self.item.missing == "token" :] = self.item.max_length
         self.zero = self.item.unseen == "neutral" or isinstance(self.item, MultiValued)
+
+    def _join(self, item: Cross) -> None:
+        """A cross is zero in rows without a combination, or a sum of a weighted mean for every resolution."""
+        self.zero = True
+        if all(is_convex(basis) for level in item.levels for basis in level):
+            ends = np.cumsum([0, *map(math.prod, item.level_sizes)])
+            level = np.searchsorted(ends, np.arange(len(self.vectors)) % item.block, side="right") - 1
+            self.groups = [np.flatnonzero(level == each) for each in range(len(item.levels))]
+            return
+        self.certified = False
+        self.reach = sum(math.prod(map(basis_reach, level)) for level in item.levels)
 
     def _follow(self, path: FieldPath) -> None:
         """The control points of a curve instead of its coefficients: they are closer to it."""
@@ -168,12 +247,17 @@ class _Hull:
         self.scale, self.certified, self.path = np.ones(len(self.vectors)), path.certified, path
         self.slack = (float(np.diff(breaks).max()) / 2) ** 3 / (9.0 * math.sqrt(3.0))
 
-    def seen_from(self, f: int) -> Iterator[FloatArray]:
-        """M_fe x for all points x, block by block."""
-        for block in blocks(len(self.vectors), self.vectors.shape[1]):
-            yield _turn(self.fitted, f, self.e, self.vectors[block]) * self.scale[block, None]
+    def seen_from(self, f: int, group: Any) -> Iterator[FloatArray]:
+        """M_fe x for all points x of a group, block by block."""
+        return (_turn(self.fitted, f, self.e, points) for points in self._points(group))
+
+    def _points(self, group: Any) -> Iterator[FloatArray]:
+        """The points of a group, block by block."""
+        vectors, scale = self.vectors[group], self.scale[group, None]
+        for block in () if self.reach else blocks(len(vectors), vectors.shape[1]):
+            yield np.asarray(vectors[block], np.float64) * scale[block]
         if self.zero:
-            yield np.zeros((1, self.fitted.model.part_size(len(self.fitted.encoder.fields))))
+            yield np.zeros((1, self.vectors.shape[1]))
 
     def radius(self, f: int) -> float:
         """How far M_fe x may be outside of the hull, because vectors x were rounded or the curve is no polynomial."""
@@ -184,6 +268,11 @@ class _Hull:
             return np.asarray(np.linalg.norm(turn(vectors[:, 1:]), axis=1))
 
         radius = 0.0 if self.drift is None else float(lengths(self.drift).max())
+        if self.reach:
+            longest = [0.0]
+            for block in blocks(len(self.vectors), self.vectors.shape[1]):
+                longest.append(float(np.linalg.norm(turn(self.vectors[block]), axis=1).max()))
+            radius += self.reach * max(longest)
         if self.path is not None and self.path.third.any():
             radius += self.slack * float(self.path.third @ lengths(self.path.rows))
         return radius
@@ -194,14 +283,14 @@ class _Hull:
         radius = self._radius(lambda vectors: vectors[:, columns])
         zero = np.zeros((1, self.vectors.shape[1]))
         if units == 1:
-            parts = [np.asarray(self.vectors, np.float64) * self.scale[:, None], *([zero] if self.zero else [])]
-        elif self.path is None:
+            boxes = [_box(self._points(group), columns) for group in self.groups]
+            return [(sum(low for low, _ in boxes) - radius, sum(high for _, high in boxes) + radius)]
+        if self.path is None:
             parts = [np.asarray(self.vectors), zero]
         else:  # one function at a time, with a weight of up to 1
             most = 1.0 if self.certified else float(np.abs(self.item.basis(self.path.cells)[1]).max())
             parts = [self.path.tokens[:, 1:], most * self.path.rows[:, 1:], -most * self.path.rows[:, 1:]]
-        ends = [(part[:, columns].min(axis=0), part[:, columns].max(axis=0)) for part in parts if len(part)]
-        low, high = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+        low, high = _box(parts, columns)
         return [(low - radius, high + radius)] * units
 
 
@@ -209,14 +298,25 @@ def make_hulls(fitted: Fitted, drifts: Mapping[int, FloatArray]) -> list[_Hull]:
     return [_Hull(fitted, e, drifts.get(e)) for e in range(len(fitted.encoder.fields))]
 
 
-def _part(f: int, hull: _Hull) -> _Part:
-    """A hull as field f meets it. Of many points the longest are kept, the others go into a ball."""
-    lengths = np.concatenate([np.linalg.norm(part, axis=1) for part in hull.seen_from(f)])
+def _box(parts: Iterable[FloatArray], columns: slice) -> tuple[FloatArray, FloatArray]:
+    """The smallest and the largest value of some coordinates."""
+    ends = [(part[:, columns].min(axis=0), part[:, columns].max(axis=0)) for part in parts if len(part)]
+    return np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+
+
+def _parts(f: int, hull: _Hull) -> list[_Part]:
+    """A hull as field f meets it: a part for each group of points, of which the first has the radius."""
+    return [_part(f, hull, group, hull.radius(f) if i == 0 else 0.0) for i, group in enumerate(hull.groups)]
+
+
+def _part(f: int, hull: _Hull, group: Any, radius: float) -> _Part:
+    """Of many points the longest are kept, the others go into a ball."""
+    lengths = np.concatenate([np.linalg.norm(part, axis=1) for part in hull.seen_from(f, group)])
     kept = np.ones(len(lengths), bool)
     if len(lengths) > _MOST_POINTS:
         kept[np.argpartition(lengths, -_MOST_POINTS)[:-_MOST_POINTS]] = False
     points, rest, at = [], [], 0
-    for part in hull.seen_from(f):
+    for part in hull.seen_from(f, group):
         chosen = kept[at : at + len(part)]
         points.append(part[chosen])
         rest.append(part[~chosen])
@@ -226,7 +326,7 @@ def _part(f: int, hull: _Hull) -> _Part:
         center = sum(part.sum(axis=0) for part in rest) / (~kept).sum()
         ball = center, max(float(np.linalg.norm(part - center, axis=1).max()) for part in rest if len(part))
     together = np.concatenate(points)
-    return _Part(hull.fitted.model.columns(hull.e), np.ascontiguousarray(together.T), ball, hull.radius(f))
+    return _Part(hull.fitted.model.columns(hull.e), np.ascontiguousarray(together.T), ball, radius)
 
 
 def _turn(fitted: Fitted, f: int, e: int, vectors: Any) -> FloatArray:

@@ -26,11 +26,13 @@ import pyarrow as pa
 from splinefm._checks import check_choice, check_fitted
 from splinefm._wording import as_bins
 from splinefm.encode.bases.basis import step_cuts
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.description import bin_edges
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.special import Comparison
 from splinefm.encode.tables.names import quoted
+from splinefm.export.cross_tables import category_features, cross_rows, describe_hash, part_columns
 from splinefm.export.links import LINKS
 from splinefm.learn.files.container import sync_folder
 from splinefm.learn.fitted import Fitted
@@ -39,7 +41,7 @@ FloatArray = npt.NDArray[np.float64]
 Format = Literal["parquet", "csv"]
 
 FORMAT = "splinefm tables"
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 
 _BLOCK = 65_536  # features that are written at a time
@@ -84,7 +86,16 @@ def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: For
         for f, item in enumerate(fitted.encoder.fields):
             name = f"field-{f}-{_slug(item.name)}.{format}".replace("-.", ".")
             files[name] = _write(temporary / name, _blocks_of_field(fitted, f))
-            fields.append({"position": f, "name": item.name, "column": item.column, "file": name, **_describe(item)})
+            about = {"position": f, "name": item.name, "file": name}
+            if isinstance(item, Cross):
+                parts = [_describe_part(item, i) for i in range(len(item.fields))]
+                for i in item.categories if item.buckets is not None else ():
+                    parts[i]["file"] = part_name = f"field-{f}-part-{i}.{format}"
+                    features = category_features(item.fields[i])  # type: ignore[arg-type]  # categorical
+                    files[part_name] = _write(temporary / part_name, iter([features]))
+                fields.append({**about, "kind": "cross", "parts": parts, **describe_hash(item)})
+            else:
+                fields.append({**about, "column": item.column, **_describe(item)})
         between = _interactions(fitted)
         if between is not None:
             name = f"interactions.{format}"
@@ -105,7 +116,8 @@ def _manifest(
     settings = {} if model.pairwise else {"order": model.order, "product_columns": [columns.start, columns.stop]}
     return {
         "format": FORMAT,
-        "version": VERSION,
+        # Readers of models without crosses need not change.
+        "version": VERSION if fitted.encoder.schema.crosses else 1,
         "written_by": f"splinefm {sys.modules['splinefm'].__version__}",
         "model": {"kind": type(model).__name__, "k": model.part_size(len(fitted.encoder.fields)), **settings},
         "vector_length": int(fitted.params["factors"].shape[1]),
@@ -143,6 +155,12 @@ def _describe(item: Any) -> dict[str, Any]:
     return {"kind": "multi-valued", **described, **lists}
 
 
+def _describe_part(item: Cross, position: int) -> dict[str, Any]:
+    """What a reader must know of a part of a cross: its columns in the cross's file among others."""
+    part = item.fields[position]
+    return {"name": part.name, "column": part.column, "columns": part_columns(item, position), **_describe(part)}
+
+
 def _rule(rule: Comparison) -> dict[str, Any]:
     """A special value as a comparison; infinite numbers are text, because JSON has none."""
     sign, number = rule
@@ -156,6 +174,10 @@ def _blocks_of_field(fitted: Fitted, f: int) -> Iterator[pa.Table]:
     item: Any = fitted.encoder.fields[f]
     if isinstance(item, Numerical):
         yield _numerical_table(fitted, f, item)
+        return
+    if isinstance(item, Cross):
+        for features, keys in cross_rows(item, _BLOCK):
+            yield _table(fitted, fitted.encoder.layout.feature_ptr[f] + features, keys)
         return
     names = item.vocabulary.names
     first, last = fitted.encoder.layout.feature_ptr[f : f + 2].tolist()
@@ -216,8 +238,11 @@ def _interactions(fitted: Fitted) -> pa.Table | None:
 
 
 def _check_steps(fitted: Fitted) -> None:
-    numerical = [item for item in fitted.encoder.fields if isinstance(item, Numerical)]
-    smooth = [item.name for item in numerical if step_cuts(item.basis) is None]
+    singles: list[Any] = []
+    for item in fitted.encoder.fields:
+        singles += item.fields if isinstance(item, Cross) else (item,)
+    numerical = [item for item in singles if isinstance(item, Numerical)]
+    smooth = list(dict.fromkeys(item.name for item in numerical if step_cuts(item.basis) is None))
     if smooth:
         raise ValueError(
             f"tables hold bins, and {quoted(smooth)} {'has' if len(smooth) == 1 else 'have'} another basis; "

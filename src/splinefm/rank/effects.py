@@ -17,6 +17,7 @@ import numpy.typing as npt
 from splinefm._core import TOGETHER, TopK
 from splinefm.encode.bases.bins import Bins
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
@@ -254,4 +255,6 @@ def _has_weights(item: Field) -> bool:
     """Whether a field has weights other than 0 and 1."""
     if isinstance(item, MultiValued):
         return item.reduction == "mean"
+    if isinstance(item, Cross):
+        return not all(isinstance(basis, Bins) for bases in item.levels for basis in bases)
     return not isinstance(item, Categorical) and not isinstance(item.basis, Bins)

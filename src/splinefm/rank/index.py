@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_fitted, check_size
+from splinefm._wording import for_reader
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
@@ -39,8 +40,9 @@ Array = npt.NDArray[Any]
 class ItemIndex:
     """A catalog of items, to find the best ones for a context.
 
-    The fields of the model that are columns of `items` belong to the items, all others to the context. Searches may run
-    in several threads at once, but not while the index is being changed.
+    The fields of the model that are columns of `items` belong to the items, all others to the context. A cross belongs
+    to the side that has all its columns; a model with a cross of both sides cannot be indexed. Searches may run in
+    several threads at once, but not while the index is being changed.
 
     Parameters
     ----------
@@ -87,13 +89,7 @@ class ItemIndex:
         check_choice("dtype", dtype, tuple(PANEL_TYPES))
         check_choice("form", form, ("auto", "vectors", "effects"))
         source = open_table(items, types=check_fitted(fitted).encoder.schema.column_types())
-        names = fitted.encoder.schema.names
-        item_fields = tuple(f for f, item in enumerate(fitted.encoder.fields) if item.column in source.names)
-        if not item_fields:
-            raise ValueError(
-                f"items must have at least one of the model's fields, {quoted(names)}; "
-                f"its columns: {quoted(source.names)}"
-            )
+        item_fields = _fields_of_items(fitted, source.names)
         columns = [name if isinstance(name, str) else None for name in (ids, groups)]
         split = Split(fitted.model, fitted.params, fitted.encoder.layout, item_fields)
         chosen = _choose_form(form, dtype, split, source.n_rows)
@@ -146,6 +142,11 @@ class ItemIndex:
     def context_fields(self) -> tuple[str, ...]:
         """Fields of a context."""
         return self._context.names
+
+    @property
+    def context_columns(self) -> tuple[str, ...]:
+        """Columns that the fields of a context read, each once."""
+        return self._context.columns
 
     @property
     def ids(self) -> Array:
@@ -355,6 +356,32 @@ class ItemIndex:
         from splinefm.rank.approximate import ApproximateIndex
 
         return ApproximateIndex(self, **options)
+
+
+def _fields_of_items(fitted: Fitted, names: Sequence[str]) -> tuple[int, ...]:
+    """Numbers of the fields whose columns are columns of the items; raise where a cross has only some of them."""
+    found = []
+    for f, item in enumerate(fitted.encoder.fields):
+        of_item = [name for name in item.columns if name in names]
+        if 0 < len(of_item) < len(item.columns):
+            of_context = [name for name in item.columns if name not in names]
+            raise ValueError(
+                f"the cross {item.name!r} joins {quoted(of_item)} of the items with {quoted(of_context)} of the "
+                "context: no vector of an item serves all contexts, so the items cannot be indexed. "
+                "Fit the model without this cross"
+                + for_reader(" (crosses=None, or a schema without it)", " (a schema without it)")
+                + ", or score all items for each context with "
+                + for_reader("fitted.scores", "splinefm predict")
+                + ", which takes one row per item and context"
+            )
+        if of_item:
+            found.append(f)
+    if not found:
+        raise ValueError(
+            f"items must have at least one of the model's fields, {quoted(fitted.encoder.schema.names)}; "
+            f"its columns: {quoted(names)}"
+        )
+    return tuple(found)
 
 
 def _choose_form(form: str, dtype: str, split: Split, n_items: int | None) -> Form:

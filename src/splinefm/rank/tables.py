@@ -13,9 +13,10 @@ import pyarrow as pa
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.rows.fields import RowFields
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import Field, Single
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
@@ -39,7 +40,7 @@ class FieldSubset:
         self.types = full.schema.column_types()
         self.fields = tuple(full.fields[f] for f in fields)
         self.names = tuple(item.name for item in self.fields)
-        self.columns = tuple(dict.fromkeys(item.column for item in self.fields))
+        self.columns = tuple(dict.fromkeys(name for item in self.fields for name in item.columns))
         self.layout = SlotLayout(tuple(item.layout for item in self.fields))
         self.first_feature = full.layout.feature_ptr[list(fields)] if fields else np.zeros(0, np.int32)
         windows = np.diff(self.layout.window_ptr)
@@ -112,7 +113,7 @@ class FieldSubset:
     def _encode_columns(self, values: Mapping[str, object]) -> Slots:
         starts, weights = [np.zeros((1, 0), np.int32)], [np.zeros((1, 0))]
         for item, first in zip(self.fields, self.first_feature, strict=True):
-            start, weight = item.encode(_one_column(item, values[item.column]))
+            start, weight = _encode_one(item, values)
             starts.append(start + first)
             weights.append(weight)
         return Slots(
@@ -133,10 +134,9 @@ def is_row(fields: Sequence[Field], values: Mapping[str, object]) -> bool:
     """
     for item in fields:
         if not isinstance(item, MultiValued):
-            return not _is_column(values[item.column])
+            return not any(_is_column(values[name]) for name in item.columns)
     for item in fields:
-        value = values[item.column]
-        if isinstance(item, MultiValued) and _is_column(value):
+        if isinstance(item, MultiValued) and _is_column(value := values[item.column]):
             # A column of lists, or of text to split.
             return not any(_is_column(part) or item.separator is not None for part in cast(Iterable[object], value))
     return True
@@ -149,7 +149,14 @@ def _is_column(value: object) -> bool:
     return known or (hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0)
 
 
-def _one_column(item: Field, value: object) -> pa.Array:
+def _encode_one(item: Field, values: Mapping[str, object]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+    """Features inside the field and weights of one row."""
+    if isinstance(item, Cross):
+        return item.encode([_one_column(part, values[part.column]) for part in item.fields])
+    return item.encode(_one_column(item, values[item.column]))
+
+
+def _one_column(item: Single, value: object) -> pa.Array:
     """A value as an Arrow column of one row."""
     if _is_column(value):
         if not isinstance(item, MultiValued):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_fitted
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.rows.fields import RowFields
 from splinefm.encode.rows.readers import read_number
@@ -33,8 +34,8 @@ class Scorer:
     Attributes
     ----------
     slow_fields : tuple of str
-        Numerical fields that run in Python, such as those with a `CustomTransform` or a `CustomBasis`. Each takes some
-        tens of microseconds.
+        Numerical fields and crosses of them that run in Python, such as those with a `CustomTransform` or a
+        `CustomBasis`. Each takes some tens of microseconds, a cross more.
 
     Examples
     --------
@@ -119,7 +120,6 @@ class Scorer:
                 message = missing_column_message(name, [str(key) for key in row.keys()], "column", "the row")  # noqa: SIM118
                 raise ValueError(f"{message}; a missing value is None") from error
         for item in self.fitted.encoder.fields:
-            if isinstance(item, Numerical):
-                item.tokens(
-                    np.array([read_number(item, row[item.column])])
-                )  # raises for numbers that the field refuses
+            for part in item.fields if isinstance(item, Cross) else (item,):
+                if isinstance(part, Numerical):  # raises for numbers that the field refuses
+                    part.tokens(np.array([read_number(part, row[part.column])]))

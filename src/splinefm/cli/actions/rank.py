@@ -69,9 +69,9 @@ def _as_id(text: str, index: ItemIndex) -> Any:
 
 def _check(context: Context, index: ItemIndex, number: int | None) -> None:
     which = "the context" if number is None else f"context {number}"
-    for name in index.context_fields:
+    for name in index.context_columns:
         if name not in context:
-            needed = quoted(index.context_fields)
+            needed = quoted(index.context_columns)
             raise ValueError(f"{which} has no {name!r}; it needs {needed}, where null is a missing value")
 
 

@@ -146,6 +146,10 @@ class Categorical:
         """Features before the categories."""
         return self.first_unseen + self._n_unseen
 
+    def is_unseen(self, feature: Any) -> Any:
+        """Whether features, inside the field, are those of unseen categories."""
+        return (feature >= self.first_unseen) & (feature < self.n_tokens)
+
     def tokens(self) -> list[Token]:
         """What the features before the categories stand for."""
         tokens = [Token("missing")] * self.first_unseen

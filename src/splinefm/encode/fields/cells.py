@@ -15,8 +15,8 @@ from splinefm.encode.tables.columns import Categories, one_array
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
-# Multipliers of the hash, and a prime: products of a feature and a multiplier stay below 2**62.
-_PRIME, _MULTIPLIERS = 2_147_483_647, (1_000_003, 998_244_353, 1_367_130_551)
+# Of the hash: products of a feature and a multiplier stay below 2**62.
+PRIME, MULTIPLIERS = 2_147_483_647, (1_000_003, 998_244_353, 1_367_130_551)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +112,8 @@ def hash_cells(features: Int32, buckets: int) -> Int32:
     array([95, 92], dtype=int32)
     """
     total = np.zeros(len(features), np.int64)
-    for part, multiplier in zip(features.T.astype(np.int64), _MULTIPLIERS, strict=False):
-        total = (total + (part + 1) * multiplier) % _PRIME
+    for part, multiplier in zip(features.T.astype(np.int64), MULTIPLIERS, strict=False):
+        total = (total + (part + 1) * multiplier) % PRIME
     return (total % buckets).astype(np.int32)
 
 

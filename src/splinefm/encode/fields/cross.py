@@ -375,8 +375,7 @@ class Cross:
         assert isinstance(part, Categorical)
         start, weight = part.encode_values(values)
         feature = start[:, 0]
-        unseen = (feature >= part.first_unseen) & (feature < part.n_tokens)
-        return np.where(unseen | (weight[:, 0] == 0.0), np.int32(-1), feature).astype(np.int32)
+        return np.where(part.is_unseen(feature) | (weight[:, 0] == 0.0), np.int32(-1), feature).astype(np.int32)
 
     def cell(self, features: Int32) -> Int32:
         """The combination of each row of features of the categorical parts, -1 where it has no features."""

@@ -10,8 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._core import RowEncoder
+from splinefm.encode.bases.basis import Basis
+from splinefm.encode.bases.polynomials import PolynomialWindow
 from splinefm.encode.fields.axis import features_on_axis
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.description import NumericalDescription, describe_numerical
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
@@ -19,14 +23,17 @@ from splinefm.encode.fields.special import SIGNS
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.rows.readers import (
     ASK,
+    NO_FEATURE,
     Reader,
     category_reader,
+    cross_reader,
     list_reader,
     number_reader,
+    part_reader,
     slow_reader,
     unseen_feature,
 )
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import Field, Single
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.sketch import FloatArray
@@ -51,9 +58,10 @@ class RowFields:
     Attributes
     ----------
     columns, readers : tuples
-        For `RowEncoder`: the column of each field, and what reads values that compiled code does not.
+        For `RowEncoder`: the column of each field, of a cross that of each part, and what reads values that compiled
+        code does not.
     slow : tuple of str
-        Numerical fields that are not compiled.
+        Numerical fields and crosses that are not compiled.
 
     Examples
     --------
@@ -68,19 +76,22 @@ class RowFields:
     def __init__(self, fields: Sequence[Field], first_features: Sequence[int]) -> None:
         self.encoder = RowEncoder()
         self.slow: tuple[str, ...] = ()
-        self.columns = tuple(item.column for item in fields)
-        self.readers = tuple(self._add(item, first) for item, first in zip(fields, first_features, strict=True))
+        self.columns = tuple(name for item in fields for name in item.columns)
+        self.readers: tuple[Reader, ...] = ()
+        for item, first in zip(fields, first_features, strict=True):
+            self.readers += self._add_cross(item, first) if isinstance(item, Cross) else (self._add(item, first),)
 
-    def _add(self, item: Field, first: int) -> Reader:
+    def _add(self, item: Single, first: int) -> Reader:
         if isinstance(item, Categorical):
-            self.encoder.add_names(*_names(item, first))
+            self.encoder.add_names(*_names(item, first, unseen_feature(item, first)))
             return category_reader(item, first)
         apart = item.reduction == "identity"
         if isinstance(item, MultiValued):
             length = len(item.layout.widths)
             if item.separator is None:
                 averages = item.reduction == "mean"
-                self.encoder.add_lists(*_names(item.elements, first), length=length, averages=averages, apart=apart)
+                names = _names(item.elements, first, unseen_feature(item.elements, first))
+                self.encoder.add_lists(*names, length=length, averages=averages, apart=apart)
             else:  # Python strips the white space around names
                 self.encoder.add_given(length, apart)
             return list_reader(item, first)
@@ -89,18 +100,65 @@ class RowFields:
             self.slow = (*self.slow, item.name)
             self.encoder.add_given(sum(item.layout.widths), apart)
             return slow_reader(item, first)
-        _add_number(self.encoder, item, first, compiled)
+        _add_number(self.encoder, item, first, compiled, compiled.windows)
         return number_reader(item)
 
+    def _add_cross(self, item: Cross, first: int) -> tuple[Reader, ...]:
+        """Add a cross, whose parts are the fields of an encoder of their own; a reader for each."""
+        parts = RowEncoder()
+        readers: list[Reader] = []
+        for i, part in enumerate(item.fields):
+            if isinstance(part, Categorical):
+                parts.add_names(*_names(part, 0, ASK if part.unseen == "error" else NO_FEATURE))
+                readers.append(part_reader(part))
+                continue
+            number = item.numbers.index(i)
+            levels = _compile_levels(part, [bases[number] for bases in item.levels])
+            if levels is None:
+                self.slow = (*self.slow, item.name)
+                self.encoder.add_given(sum(item.layout.widths), False, len(item.fields))
+                return (cross_reader(item, first),) * len(item.fields)
+            _add_number(parts, part, 0, levels[0], [window for level in levels for window in level.windows])
+            readers.append(number_reader(part))
+        n_names = len(item.categories)
+        self.encoder.add_cross(
+            first=first,
+            parts=parts,
+            sizes=np.array(item.level_sizes, np.int64).reshape(len(item.levels), -1),
+            cells=np.zeros((0, n_names), np.int32) if item.cells is None else np.ascontiguousarray(item.cells.features),
+            buckets=item.buckets or 0,
+            multipliers=np.array(MULTIPLIERS[:n_names], np.int64),
+            prime=PRIME,
+        )
+        return tuple(readers)
 
-def _names(item: Categorical, first: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], int, int, int]:
+
+def _compile_levels(part: Numerical, bases: Sequence[Basis]) -> list[NumericalDescription] | None:
+    """Descriptions of a part of a cross with the basis of each resolution; None where one is not compiled."""
+    found: list[NumericalDescription] = []
+    for level, basis in enumerate(bases):
+        if level and basis == bases[level - 1]:
+            found.append(found[-1])
+            continue
+        compiled = compile_number(replace(part, basis=basis, reduction="sum"))
+        if compiled is None or len(compiled.windows) != 1:
+            return None
+        found.append(compiled)
+    return found
+
+
+def _names(
+    item: Categorical, first: int, unseen: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], int, int, int]:
     """Names of a field, the features of the first of them, of those that are unseen, and of missing values."""
     offsets, text = text_buffers((item.vocabulary or Vocabulary(pa.array([], pa.large_string()))).names)
-    unseen = unseen_feature(item, first) if item.spelling == "text" else ASK  # it may be another spelling
+    unseen = unseen if item.spelling == "text" else ASK  # it may be another spelling
     return offsets, text, first + item.n_tokens, unseen, ASK if item.missing_token is None else first
 
 
-def _add_number(encoder: RowEncoder, item: Numerical, first: int, found: NumericalDescription) -> None:
+def _add_number(
+    encoder: RowEncoder, item: Numerical, first: int, found: NumericalDescription, windows: Sequence[PolynomialWindow]
+) -> None:
     rules = np.array([(SIGNS.index(sign), number) for sign, number in found.rules], np.float64).reshape(-1, 2)
     knots, values = (_NO_NUMBERS, _NO_NUMBERS) if found.pieces is None else found.pieces
     encoder.add_number(
@@ -114,7 +172,7 @@ def _add_number(encoder: RowEncoder, item: Numerical, first: int, found: Numeric
         values=np.ascontiguousarray(values, np.float64).ravel(),
         powers=1 if found.pieces is None else values.shape[1],
     )
-    for window in found.windows:
+    for window in windows:
         encoder.add_window(
             segments=window.segments,
             edges=_NO_NUMBERS if window.edges is None else np.ascontiguousarray(window.edges, np.float64),
@@ -136,7 +194,7 @@ def _agrees(item: Numerical, found: NumericalDescription) -> bool:
     x = _probes(item)
     expected_features, expected = features_on_axis(item, to_arrow(x))
     encoder = RowEncoder()
-    _add_number(encoder, replace(item, part=None), 0, found)
+    _add_number(encoder, replace(item, part=None), 0, found, found.windows)
     try:
         encoded = [encoder.encode([value], (0,), (None,))[:2] for value in x.tolist()]
     except ValueError:  # a number that it does not take

@@ -6,7 +6,7 @@ there, and errors name the column.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from splinefm.encode.fields.axis import active_features
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import hash_bucket
@@ -179,6 +180,28 @@ def slow_reader(item: Numerical, first: int) -> Reader:
 def category_reader(item: Categorical, first: int) -> Reader:
     """Reads names that are not known as they are, and other values."""
     return CategoryFeatures(item, first).find
+
+
+def part_reader(item: Categorical) -> Reader:
+    """Reads names of a part of a cross: features inside the part, none for unseen categories."""
+    find = CategoryFeatures(item, 0).find
+
+    def read(value: Any) -> int:
+        feature = find(value)
+        return NO_FEATURE if item.is_unseen(feature) else feature
+
+    return read
+
+
+def cross_reader(item: Cross, first: int) -> Reader:
+    """Reads the values of a cross with a number whose transform or basis is not compiled."""
+
+    def read(values: Sequence[object]) -> Codes:
+        columns = [one_value(name, value) for name, value in zip(item.columns, values, strict=True)]
+        start, weight = item.encode(columns)
+        return (expand_windows(start, item.layout.widths)[0] + first).tolist(), weight[0].tolist()
+
+    return read
 
 
 def list_reader(item: MultiValued, first: int) -> Reader:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.spelling import other_spellings
 from splinefm.export.onnx.bases import GraphWindow, graph_windows
-from splinefm.export.onnx.inputs import NO_INTEGER, list_length, missing_text
-from splinefm.export.onnx.transforms import date_part
+from splinefm.export.onnx.categories import OUTSIDE, category_feature, category_keys
+from splinefm.export.onnx.crosses import cross_units
+from splinefm.export.onnx.inputs import ColumnInput, list_length
+from splinefm.export.onnx.numbers import number_token, read_number
 from splinefm.learn.fitted import Fitted
 
 if TYPE_CHECKING:
@@ -21,11 +24,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-_OUTSIDE = 1 << 40  # a feature that no table has: looking it up is an error, as ONNX defines it
-_COMPARE = {"<=": "LessOrEqual", ">=": "GreaterOrEqual", "==": "Equal", "<": "Less", ">": "Greater"}
 
-
-def field_units(g: Graph, fitted: Fitted, f: int, whole: bool) -> str:
+def field_units(g: Graph, fitted: Fitted, f: int, inputs: Mapping[str, ColumnInput]) -> str:
     item: Any = fitted.encoder.fields[f]
     first, last = fitted.encoder.layout.feature_ptr[f : f + 2]
     linear, factors = fitted.params["linear"][first:last], fitted.params["factors"][first:last]
@@ -33,25 +33,24 @@ def field_units(g: Graph, fitted: Fitted, f: int, whole: bool) -> str:
     with g.scope(item.name):
         if isinstance(item, Numerical):
             return _numerical(g, item, table)
+        if isinstance(item, Cross):
+            return cross_units(g, item, table, inputs)
         # The last row is that of categories that count for nothing.
         table = np.concatenate([table, np.zeros_like(table[:1])])
+        given, unseen = inputs[item.column], _unseen(item, len(table) - 1)
         if isinstance(item, MultiValued):
-            return _multi_valued(g, item, table)
-        column = g.input(item.column, np.int64 if whole else object, ("N",))
-        rows = g.look_up(column, *_keys(item, len(table) - 1, whole))
-        return g("Unsqueeze", g("Gather", table, rows), np.array([1]))
+            return _multi_valued(g, item, table, given, unseen)
+        return g("Unsqueeze", g("Gather", table, category_feature(g, item, given, unseen)), np.array([1]))
 
 
 def _numerical(g: Graph, item: Numerical, table: Array) -> str:
-    x = g.input(item.column, np.float64, ("N",))
-    if item.part is not None:
-        x = date_part(g, x, item.part)
+    x = read_number(g, item)
     tokens, functions = np.split(table, [item.n_tokens])
     n_units = max(item.layout.units) + 1
     # A token is the first unit of its field, alone. There is a row even if there are no tokens: no graph lacks one.
     rows = np.zeros((max(1, len(tokens)), n_units, table.shape[1]), np.float32)
     rows[: len(tokens), 0] = tokens
-    token = _token(g, item, x, len(rows))
+    token = number_token(g, item, x, len(rows))  # refused: outside of the table
     is_token = g("GreaterOrEqual", token, 0)
     ordinary = g("Where", is_token, 0.0, x)
     identity = item.reduction == "identity"
@@ -64,15 +63,6 @@ def _numerical(g: Graph, item: Numerical, table: Array) -> str:
             units = g("Add", units, part)
     of_token = g("Gather", rows, g("Where", is_token, token, 0))
     return g("Where", g("Unsqueeze", is_token, np.array([1, 2])), of_token, units)
-
-
-def _token(g: Graph, item: Numerical, x: str, n_rows: int) -> str:
-    """The token of each value, or -1; that of a missing value lies outside of the table where it is an error."""
-    missing = n_rows if item.missing_token is None else item.missing_token
-    token = g("Where", g("IsNaN", x), missing, -1)
-    for position, rule in reversed(list(enumerate(item.rules))):
-        token = g("Where", g(_COMPARE[rule.sign], x, rule.number), position, token)
-    return token
 
 
 def _window(g: Graph, table: Array, window: GraphWindow, identity: bool) -> str:
@@ -89,13 +79,12 @@ def _window(g: Graph, table: Array, window: GraphWindow, identity: bool) -> str:
     return weighted if identity else g("ReduceSum", weighted, np.array([1]))
 
 
-def _multi_valued(g: Graph, item: MultiValued, table: Array) -> str:
+def _multi_valued(g: Graph, item: MultiValued, table: Array, given: ColumnInput, unseen: int) -> str:
     length, nothing = list_length(item), len(table) - 1
     identity = item.reduction == "identity"
     column = g.input(item.column, object, ("N", length if identity else f"length of {item.name}"))
-    keys, rows, otherwise = _keys(item, nothing, False)
-    known = {**dict(zip(keys, rows, strict=True)), "": nothing}  # no element is ever empty
-    row = g.look_up(column, list(known), list(known.values()), otherwise)
+    known = {**category_keys(item, given), "": nothing}  # no element is ever empty
+    row = g.look_up(column, list(known), list(known.values()), unseen)
     if identity:
         return g("Gather", table, row)
     count = g("CumSum", g.look_up(column, [""], [0], 1), 1)
@@ -108,17 +97,6 @@ def _multi_valued(g: Graph, item: MultiValued, table: Array) -> str:
     return g("Div", total, g("Unsqueeze", divisor, np.array([2])))
 
 
-def _keys(item: Any, nothing: int, whole: bool) -> tuple[list[Any], list[int], int]:
-    """Categories and the missing value, the row of each, and the row of all others."""
-    elements: Categorical = item.elements
-    names: list[Any] = item.vocabulary.names.to_pylist()
-    missing = _OUTSIDE if elements.missing_token is None else elements.missing_token
-    rows = [missing, *range(elements.n_tokens, elements.n_tokens + len(names))]
-    otherwise = {"rare": elements.first_unseen, "neutral": nothing}.get(item.unseen, _OUTSIDE)
-    if whole:
-        return [NO_INTEGER, *map(int, names)], rows, otherwise
-    known = dict(zip([missing_text(item), *names], rows, strict=True))
-    for name in names:
-        for other in other_spellings(name, elements.spelling):
-            known.setdefault(other, known[name])
-    return list(known), list(known.values()), otherwise
+def _unseen(item: Categorical | MultiValued, nothing: int) -> int:
+    """The row of categories that are in no vocabulary."""
+    return {"rare": item.elements.first_unseen, "neutral": nothing}.get(item.unseen, OUTSIDE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from splinefm._checks import check_fitted
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Single
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import canonical
@@ -53,32 +55,76 @@ def onnx_inputs(fitted: Fitted, table: object, *, integers: Collection[str] = ()
     schema.check_columns(source.names)
     chunks = list(source.chunks(schema.columns, 1 << 17))
     columns: dict[str, Array] = {}
-    for item, index in zip(schema, schema.column_indices, strict=True):
-        parts = [chunk.column(index) for chunk in chunks]
+    for name, given in column_inputs(fitted, integers).items():
+        parts = [chunk.column(name) for chunk in chunks]
         column = one_array(pa.chunked_array(parts)) if parts else pa.nulls(0)
-        columns[item.column] = _as_input(item, column, item.name in integers)
+        columns[name] = _as_input(given, column)
     return columns
 
 
-def _as_input(item: Any, column: pa.Array, whole: bool) -> Array:
+class ColumnInput(NamedTuple):
+    """How a graph reads a column: a field that does so, the type (object for text), and how missing text is spelled."""
+
+    item: Single
+    dtype: type
+    missing: str
+
+
+def column_inputs(fitted: Fitted, integers: Collection[str]) -> dict[str, ColumnInput]:
+    """The inputs of a graph by column, which several fields and parts of crosses may read."""
+    readers: dict[str, list[Single]] = {}
+    for item in fitted.encoder.fields:
+        for single in item.fields if isinstance(item, Cross) else (item,):
+            readers.setdefault(single.column, []).append(single)
+    return {column: _column_input(column, items, integers) for column, items in readers.items()}
+
+
+def _column_input(column: str, items: list[Single], integers: Collection[str]) -> ColumnInput:
+    numbers = [item for item in items if isinstance(item, Numerical)]
+    if numbers:
+        for item in items:
+            if not isinstance(item, Numerical) and not all(_reads_alike(item, number) for number in numbers):
+                raise ValueError(
+                    f"column {column!r} is read by fields of different kinds, and an input of a graph has one type: "
+                    f"{numbers[0].name!r} as numbers, {item.name!r} as text; give each of them a different column"
+                )
+        return ColumnInput(numbers[0], np.float64, "")
+    names = {name for item in items for name in item.vocabulary.names.to_pylist()}  # type: ignore[union-attr]
+    whole = [item for item in items if item.name in integers]
+    for name in names if whole else ():
+        if not _is_integer(name):
+            raise ValueError(f"column {column!r} has the category {name!r}, which is not an integer; leave it out")
+    return ColumnInput(items[0], np.int64 if whole else object, _missing_text(items[0], names))
+
+
+def _reads_alike(item: Single, number: Numerical) -> bool:
+    """Whether the categories of a field are numbers, all of them different as doubles."""
+    if not isinstance(item, Categorical) or item.spelling != "numbers" or number.part is not None:
+        return False
+    names = item.vocabulary.names.to_pylist()  # type: ignore[union-attr]  # fitted
+    plain = number.text == "error" and number.decimal == "."
+    return plain and len({float(name) for name in names}) == len(names)
+
+
+def _as_input(given: ColumnInput, column: pa.Array) -> Array:
+    item: Any = given.item
     if isinstance(item, Numerical):
         return item.read(column) if item.part is None else item.seconds(column)
     if isinstance(item, MultiValued):
-        return _padded(item, column)
+        return _padded(item, column, given.missing)
     names, codes = item.read(column)
     listed = canonical(names, item.spelling).to_pylist()
     if codes is not None:
         listed = [listed[code] if code >= 0 else None for code in codes]
-    if not whole:
-        missing = missing_text(item)
-        return np.array([missing if name is None else name for name in listed], object)
+    if given.dtype is object:
+        return np.array([given.missing if name is None else name for name in listed], object)
     try:
         return np.array([NO_INTEGER if name is None else int(name) for name in listed], np.int64)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"column {item.name!r} holds something other than integers: {error}") from error
 
 
-def _padded(item: MultiValued, column: pa.Array) -> Array:
+def _padded(item: MultiValued, column: pa.Array, missing: str) -> Array:
     lists = item.read(column)
     names = canonical(lists.names, item.elements.spelling)
     counts = np.diff(lists.offsets)
@@ -87,13 +133,12 @@ def _padded(item: MultiValued, column: pa.Array) -> Array:
     row, position = lists.positions()
     kept = position < width
     padded[row[kept], position[kept]] = np.array(names.to_pylist(), object)[kept]
-    padded[lists.missing, 0] = missing_text(item)
+    padded[lists.missing, 0] = missing
     return padded
 
 
-def missing_text(item: Any) -> str:
-    """How a missing value is spelled; in lists "" is padding."""
-    names = set(item.vocabulary.names.to_pylist())
+def _missing_text(item: Single, names: Collection[str]) -> str:
+    """How a missing value is spelled, beside names; in lists "" is padding."""
     text = "" if isinstance(item, Categorical) and "" not in names else "<missing>"
     while text in names:
         text = f"<{text}>"

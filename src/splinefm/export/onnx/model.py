@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Single
 from splinefm.export.links import LINKS
 from splinefm.export.onnx.fields import field_units
-from splinefm.export.onnx.inputs import NO_INTEGER, check_export, missing_text
+from splinefm.export.onnx.inputs import NO_INTEGER, ColumnInput, check_export, column_inputs
 from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 
@@ -40,6 +42,9 @@ def export_onnx(
     | categorical | string (N) | "", or "<missing>" where "" is a category |
     | categorical, in `integers` | int64 (N) | -2⁶³ |
     | multi-valued | string (N, any), padded with "" | a list of "<missing>" |
+
+    A cross reads the inputs of its parts. A column that one field reads as numbers and another as categories, which are
+    numbers then, is an input of doubles.
 
     Numbers are doubles because a float would cut digits off, those of timestamps for instance. Dates and times are
     seconds since 1970, by the clock of the field's `zone`, of which the graph takes the parts. Categories that were
@@ -91,7 +96,8 @@ def export_onnx(
     names = fitted.encoder.schema.columns
     outputs = [_free(name, names) for name in ("score", "prediction")]
     g = Graph(opset, {*names, *outputs})
-    units = [field_units(g, fitted, f, item.name in integers) for f, item in enumerate(fitted.encoder.fields)]
+    inputs = column_inputs(fitted, integers)
+    units = [field_units(g, fitted, f, inputs) for f in range(len(fitted.encoder.fields))]
     with g.scope("model"):
         score = _score(g, fitted, g("Concat", *units, axis=1))
         prediction = _link(g, fitted, score)
@@ -101,7 +107,7 @@ def export_onnx(
     n_fields = len(fitted.encoder.fields)
     doc = f"{fitted.model!r} on {n_fields} fields, {fitted.loss.name} loss; written by splinefm {version}"
     with replacing(target) as file:
-        file.write(g.model(doc, _metadata(fitted, outputs, integers), version).SerializeToString())
+        file.write(g.model(doc, _metadata(fitted, outputs, inputs), version).SerializeToString())
 
 
 # The model, on units of shape (N, units, 1 + width)
@@ -202,18 +208,15 @@ def _free(name: str, taken: Collection[str]) -> str:
     return name
 
 
-def _metadata(fitted: Fitted, outputs: list[str], integers: Collection[str]) -> dict[str, str]:
+def _metadata(fitted: Fitted, outputs: list[str], inputs: Mapping[str, ColumnInput]) -> dict[str, str]:
     loss = fitted.loss
     fields = []
     for item in fitted.encoder.fields:
-        kind, missing = "double", "NaN"
-        if not isinstance(item, Numerical):
-            kind, missing = "string", missing_text(item)
-        if item.name in integers:
-            kind, missing = "int64", str(NO_INTEGER)
-        about = {"name": item.name, "column": item.column, "kind": type(item).__name__, "type": kind}
-        part = {"part": item.part} if isinstance(item, Numerical) and item.part is not None else {}
-        fields.append({**about, **part, "missing": missing})
+        if isinstance(item, Cross):
+            parts = [_about(part, inputs[part.column]) for part in item.fields]
+            fields.append({"name": item.name, "kind": "Cross", "parts": parts})
+        else:
+            fields.append(_about(item, inputs[item.column]))
     return {
         "splinefm.model": repr(fitted.model),
         "splinefm.fields": json.dumps(fields, ensure_ascii=False),
@@ -222,3 +225,12 @@ def _metadata(fitted: Fitted, outputs: list[str], integers: Collection[str]) -> 
         "splinefm.link": f"{loss.center!r} + {loss.scale!r} * score" if loss.name == "squared" else LINKS[loss.name],
         "splinefm.classes": json.dumps(None if loss.classes is None else [str(label) for label in loss.classes]),
     }
+
+
+def _about(item: Single, given: ColumnInput) -> dict[str, Any]:
+    """What reads an input, and the type of that."""
+    kinds: dict[type, tuple[str, str]] = {np.float64: ("double", "NaN"), np.int64: ("int64", str(NO_INTEGER))}
+    kind, missing = kinds.get(given.dtype, ("string", given.missing))
+    part = {"part": item.part} if isinstance(item, Numerical) and item.part is not None else {}
+    about = {"name": item.name, "column": item.column, "kind": type(item).__name__, "type": kind}
+    return {**about, **part, "missing": missing}
