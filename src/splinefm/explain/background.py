@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.slots import Slots
-from splinefm.explain.inputs import check_quadratic, encode_background
-from splinefm.explain.quadratic import size, toward
+from splinefm.explain.cubic import TripleMoments
+from splinefm.explain.inputs import check_closed_form, encode_background
+from splinefm.explain.quadratic import pair_part, size, toward
 from splinefm.explain.terms import field_terms, inner_parts
 from splinefm.learn.fitted import Fitted
 from splinefm.model.means import mean_vector
@@ -35,6 +37,8 @@ class Background:
         Means of a_f, and of a_f + z_f' h_f + ½ Σ_e z_f' M_fe z_e with z_f = s_f - m_f.
     base : float
         Mean score.
+    triples : TripleMoments, optional
+        Means of products of units, for a model with products of three; None for others.
 
     Examples
     --------
@@ -53,6 +57,12 @@ class Background:
     inner: FloatArray = field(repr=False)
     terms: FloatArray = field(repr=False)
     base: float
+    triples: TripleMoments | None = field(default=None, repr=False)
+
+    @cached_property
+    def pairs(self) -> Fitted:
+        """The model without products of three units."""
+        return pair_part(self.fitted)
 
     @staticmethod
     def of(fitted: Fitted, table: object, *, threads: int | None = None) -> Background:
@@ -61,22 +71,26 @@ class Background:
         Parameters
         ----------
         fitted : Fitted
-            A model; not a HigherOrderFM.
+            A model of order 2 or 3.
         table : table, path, dataset or Slots
             At least one row.
         threads : int, optional
             All cores by default.
         """
-        check_quadratic(fitted, "a background")
+        check_closed_form(fitted, "a background")
         slots = encode_background(fitted, table, threads)
-        means = _field_means(fitted, slots)
+        pairs = pair_part(fitted)
+        means = _field_means(pairs, slots)
         # The kernels compute in float32, so everything must be derived from the rounded means.
         center = means.astype(np.float32).astype(np.float64)
-        slope = np.stack([toward(fitted, center[None], f)[0] for f in range(len(center))])
-        inner = inner_parts(fitted, slots, threads).mean(axis=0)
-        terms = field_terms(fitted, slots, center, slope, np.zeros(len(center)), threads).mean(axis=0)
+        slope = np.stack([toward(pairs, center[None], f)[0] for f in range(len(center))])
+        inner = inner_parts(pairs, slots, threads).mean(axis=0)
+        terms = field_terms(pairs, slots, center, slope, np.zeros(len(center)), threads).mean(axis=0)
         base = float(fitted.params["bias"][0]) + 0.5 * float((center * slope).sum()) + float(terms.sum())
-        return Background(fitted, len(slots), center, slope, inner, terms, base)
+        if fitted.model.triples(len(center)) is None:
+            return Background(fitted, len(slots), center, slope, inner, terms, base)
+        triples = TripleMoments.of(fitted, slots, threads)
+        return Background(fitted, len(slots), center, slope, inner, terms, base + triples.base, triples)
 
 
 def known_background(fitted: Fitted, background: object, threads: int | None) -> Background:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy.typing as npt
 from splinefm.encode.fields.axis import as_column, encode_on_axis
 from splinefm.encode.slots import Slots
 from splinefm.explain.background import known_background
-from splinefm.explain.inputs import encode_background, encode_rows, field_number
-from splinefm.explain.quadratic import size, toward
+from splinefm.explain.cubic import map_blocks
+from splinefm.explain.inputs import encode_background, encode_rows, field_number, has_closed_form
+from splinefm.explain.quadratic import pair_part, size, toward
 from splinefm.explain.terms import field_vectors, inner_parts
 from splinefm.learn.fitted import Fitted
 from splinefm.model.cpu import predict_scores
@@ -33,7 +35,7 @@ def partial_dependence(
     Parameters
     ----------
     fitted : Fitted
-        A model. For a HigherOrderFM the background is scored once per value.
+        A model. For one of an order above 3 the background is scored once per value.
     field : str
         Name of the field.
     grid : sequence
@@ -57,15 +59,20 @@ def partial_dependence(
     (3,)
     """
     f, slots = _encode_grid(fitted, field, grid)
-    if not fitted.model.pairwise:
-        rows = encode_background(fitted, background, threads)
-        return np.array([scores.mean() for scores in _scored(fitted, rows, f, slots, threads)])
+    if not has_closed_form(fitted):
+        others = encode_background(fitted, background, threads)
+        return np.array([scores.mean() for scores in _scored(fitted, others, f, slots, threads)])
     known = known_background(fitted, background, threads)
-    inner, vectors = _alone(fitted, f, slots)
+    inner, vectors = _alone(known.pairs, f, slots)
     products = 2.0 * (
         known.terms[f] - known.inner[f]
     )  # mean of Σ_e z_f' M_fe z_e, which vanishes when the field is set
-    return np.asarray(known.base - known.inner[f] - products + inner + (vectors - known.center[f]) @ known.slope[f])
+    means = known.base - known.inner[f] - products + inner + (vectors - known.center[f]) @ known.slope[f]
+    if known.triples is not None:
+        means -= known.triples.base
+        for rows, part in map_blocks(partial(known.triples.dependence, f), fitted, slots, 1):
+            means[rows] += part
+    return np.asarray(means)
 
 
 def ice_curves(
@@ -76,7 +83,7 @@ def ice_curves(
     Parameters
     ----------
     fitted : Fitted
-        A model. For a HigherOrderFM the table is scored once per value.
+        A model. For one with products of three or more fields the table is scored once per value.
     table : table, path, dataset or Slots
         The rows.
     field : str
@@ -101,17 +108,18 @@ def ice_curves(
     """
     f, values = _encode_grid(fitted, field, grid)
     slots = encode_rows(fitted, table, threads)
-    if not fitted.model.pairwise:
+    if fitted.model.order > 2:
         scored = list(_scored(fitted, slots, f, values, threads))
         return np.stack(scored, axis=1) if scored else np.empty((len(slots), 0))
-    inner, vectors = _alone(fitted, f, values)
+    pairs = pair_part(fitted)
+    inner, vectors = _alone(pairs, f, values)
     # With weights of zero the field adds nothing: this is the score of the other fields.
     weight = slots.weight.copy()
     weight[:, _columns_of(slots, f)[1]] = 0.0
     rest = predict_scores(fitted.model, fitted.params, Slots(slots.start, weight, slots.layout), threads)
     curves = rest[:, None] + inner
-    for rows, Z in field_vectors(fitted, slots, np.zeros(size(fitted)), threads):
-        curves[rows] += toward(fitted, Z, f) @ vectors.T
+    for rows, Z in field_vectors(pairs, slots, np.zeros(size(pairs)), threads):
+        curves[rows] += toward(pairs, Z, f) @ vectors.T
     return curves
 
 

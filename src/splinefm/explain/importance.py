@@ -1,21 +1,26 @@
-"""How much fields and pairs of fields move the score."""
+"""How much fields, and pairs and triples of fields, move the score."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.explain.background import known_background
-from splinefm.explain.inputs import check_quadratic, encode_rows
-from splinefm.explain.terms import field_effects, field_terms
+from splinefm.encode.slots import Slots
+from splinefm.explain.background import Background, known_background
+from splinefm.explain.decomposition import pair_effects, triple_effects
+from splinefm.explain.inputs import check_closed_form, encode_rows
+from splinefm.explain.shapley import field_shares
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
 # Rows whose effects are in memory at a time.
 EFFECT_ROWS = 4096
+# Triples are measured among so many fields, those with the largest Shapley values: more would be hundreds of thousands.
+MOST_TRIPLE_FIELDS = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +37,16 @@ class Importance:
         Standard deviation of the main effect.
     pairs : array, shape (fields, fields)
         Standard deviation of the pair effect; symmetric, with a zero diagonal.
+    triples : dict of (str, str, str) to float
+        Standard deviation of the effect of three fields together, for the triples of the 24 fields with the largest
+        Shapley values; empty for a model of order 2.
     """
 
     fields: tuple[str, ...]
     shapley: FloatArray
     main: FloatArray
     pairs: FloatArray
+    triples: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
     def ranked_fields(self) -> list[tuple[str, float]]:
         """Fields and their mean absolute Shapley values, largest first."""
@@ -51,6 +60,11 @@ class Importance:
         pairs = zip(one[order], other[order], strict=True)
         return [(self.fields[f], self.fields[e], float(self.pairs[f, e])) for f, e in pairs]
 
+    def ranked_triples(self) -> list[tuple[str, str, str, float]]:
+        """Triples of fields and the standard deviations of their effects, largest first."""
+        ranked = sorted(self.triples.items(), key=lambda item: -item[1])
+        return [(*names, value) for names, value in ranked]
+
     def __str__(self) -> str:
         main = dict(zip(self.fields, self.main, strict=True))
         singles = [(name, f"{value:.4g}", f"{main[name]:.4g}") for name, value in self.ranked_fields()]
@@ -58,21 +72,24 @@ class Importance:
         parts = [_columns(("field", "mean |Shapley|", "main effect"), singles)]
         if pairs:
             parts.append(_columns(("pair of fields", "pair effect"), pairs))
+        triples = [(" × ".join(names), f"{value:.4g}") for *names, value in self.ranked_triples()[:10]]
+        if triples:
+            parts.append(_columns(("three fields", "triple effect"), triples))
         return "\n\n".join(parts)
 
 
 def importance(
     fitted: Fitted, table: object, background: object | None = None, *, threads: int | None = None
 ) -> Importance:
-    """How much fields and pairs of fields matter for the scores of a table.
+    """How much fields, and pairs and triples of fields, matter for the scores of a table.
 
     Of a field: the mean absolute Shapley value, and the standard deviation of its main effect (see `decompose`). Of a
-    pair: the standard deviation of the pair effect. All are in units of the score.
+    pair or triple: the standard deviation of its effect. All are in units of the score.
 
     Parameters
     ----------
     fitted : Fitted
-        A model; not a HigherOrderFM.
+        A model of order 2 or 3.
     table : table, path, dataset or Slots
         The rows; some thousands are enough.
     background : table, path, dataset, Slots or Background, optional
@@ -89,23 +106,41 @@ def importance(
     >>> found.ranked_fields()[0][0], found.pairs.shape
     ('x', (2, 2))
     """
-    check_quadratic(fitted, "importance")
+    check_closed_form(fitted, "importance")
     slots = encode_rows(fitted, table, threads)
     if not len(slots):
         raise ValueError("the table has no rows; importance is measured on at least one")
     known = known_background(fitted, slots if background is None else background, threads)
-    values = field_terms(fitted, slots, known.center, known.slope, known.terms, threads)
-    n_fields = len(slots.layout.fields)
-    sums = np.zeros((2, n_fields * (n_fields + 1) // 2))
-    for at in range(0, len(slots), EFFECT_ROWS):
-        rows = slots[at : at + EFFECT_ROWS]
-        effects = field_effects(fitted, rows, known.center, known.slope, known.inner, threads)
-        sums += effects.sum(axis=0), (effects**2).sum(axis=0)
-    mean, square = sums / len(slots)
-    spread = np.sqrt(np.maximum(square - mean**2, 0.0))
+    shapley = np.abs(field_shares(known, slots, threads)).mean(axis=0)
+    n_fields, names = len(slots.layout.fields), slots.layout.names
+    spread = _spread(slots, lambda rows: pair_effects(known, rows, threads))
     pairs = np.zeros((n_fields, n_fields))
     pairs[np.triu_indices(n_fields, 1)] = spread[n_fields:]
-    return Importance(slots.layout.names, np.abs(values).mean(axis=0), spread[:n_fields], pairs + pairs.T)
+    return Importance(
+        names, shapley, spread[:n_fields], pairs + pairs.T, _triples(known, slots, names, shapley, threads)
+    )
+
+
+def _triples(
+    known: Background, slots: Slots, names: tuple[str, ...], shapley: FloatArray, threads: int | None
+) -> dict[tuple[str, str, str], float]:
+    """Standard deviations of the effects of triples of the strongest fields."""
+    if known.triples is None:
+        return {}
+    strongest = np.sort(np.argsort(-shapley, kind="stable")[:MOST_TRIPLE_FIELDS])
+    spread = _spread(slots, lambda rows: triple_effects(known, rows, strongest, threads))
+    triples = combinations([names[f] for f in strongest], 3)
+    return dict(zip(triples, spread.tolist(), strict=True))
+
+
+def _spread(slots: Slots, effects_of: Callable[[Slots], FloatArray]) -> FloatArray:
+    """Standard deviations of effects over all rows, with the effects of some rows in memory at a time."""
+    total, squares = 0.0, 0.0
+    for at in range(0, len(slots), EFFECT_ROWS):
+        effects = effects_of(slots[at : at + EFFECT_ROWS])
+        total, squares = total + effects.sum(axis=0), squares + (effects**2).sum(axis=0)
+    mean, square = np.asarray(total) / len(slots), np.asarray(squares) / len(slots)
+    return np.sqrt(np.maximum(square - mean**2, 0.0))
 
 
 def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

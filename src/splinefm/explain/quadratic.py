@@ -5,12 +5,23 @@ Z are vectors of fields, shape (n, fields, width).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
+
+
+def pair_part(fitted: Fitted) -> Fitted:
+    """The model without products of more than two units: its pairs, on the first coordinates of its vectors."""
+    model = fitted.model.pair_model
+    if model is fitted.model:
+        return fitted
+    factors = np.ascontiguousarray(fitted.params["factors"][:, : model.width(len(fitted.encoder.fields))])
+    return replace(fitted, model=model, params={**fitted.params, "factors": factors})
 
 
 def size(fitted: Fitted) -> tuple[int, int]:

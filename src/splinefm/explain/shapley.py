@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.explain.background import known_background
-from splinefm.explain.inputs import check_quadratic, encode_rows
+from splinefm.encode.slots import Slots
+from splinefm.explain.background import Background, known_background
+from splinefm.explain.cubic import map_blocks
+from splinefm.explain.inputs import check_closed_form, encode_rows
 from splinefm.explain.terms import field_terms
 from splinefm.learn.fitted import Fitted
 
@@ -44,12 +46,13 @@ def shapley_values(fitted: Fitted, table: object, background: object, *, threads
 
     A coalition's worth is the mean score over the rows of the background, with the coalition's fields set to the values
     of the explained row. In closed form, each field of a pair gets half of what the pair changes. The average over the
-    background needs only means, so a row costs one to two times as much as its prediction.
+    background needs only means, so a row costs one to two times as much as its prediction. Products of three fields
+    need second moments of the background, and several times the time of a prediction.
 
     Parameters
     ----------
     fitted : Fitted
-        A model; not a HigherOrderFM.
+        A model of order 2 or 3.
     table : table, path, dataset or Slots
         The rows to explain.
     background : table, path, dataset, Slots or Background
@@ -68,8 +71,16 @@ def shapley_values(fitted: Fitted, table: object, background: object, *, threads
     >>> bool(np.allclose(shapley.scores, fitted.scores(table), atol=1e-5))
     True
     """
-    check_quadratic(fitted, "shapley_values")
+    check_closed_form(fitted, "shapley_values")
     known = known_background(fitted, background, threads)
     slots = encode_rows(fitted, table, threads)
-    values = field_terms(fitted, slots, known.center, known.slope, known.terms, threads)
-    return ShapleyValues(values, known.base, slots.layout.names)
+    return ShapleyValues(field_shares(known, slots, threads), known.base, slots.layout.names)
+
+
+def field_shares(known: Background, slots: Slots, threads: int | None) -> FloatArray:
+    """Shapley values of encoded rows, shape (n, fields)."""
+    values = field_terms(known.pairs, slots, known.center, known.slope, known.terms, threads)
+    if known.triples is not None:
+        for rows, shares in map_blocks(known.triples.shares, known.fitted, slots, threads):
+            values[rows] += shares
+    return values

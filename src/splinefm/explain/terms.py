@@ -16,6 +16,7 @@ from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.explain.quadratic import size
 from splinefm.learn.fitted import Fitted
+from splinefm.model.family import Params
 
 FloatArray = npt.NDArray[np.float64]
 # Memory for the fields' vectors of a block of rows.
@@ -66,6 +67,46 @@ def field_vectors(
         Z = np.empty((rows.stop - rows.start, *center.shape), np.float32)
         terms.vectors(*_arrays(slots, rows), Z)
         yield rows, Z
+
+
+class UnitVectors:
+    """Gathers the vectors of all units of encoded rows, or some coordinates of them.
+
+    Parameters
+    ----------
+    params : dict of arrays
+        The parameters of the model.
+    layout : SlotLayout
+        The layout of the rows, whose features are those of the parameters.
+    coordinates : slice, optional
+        Which coordinates; all by default.
+    threads : int
+        Threads of each call.
+    """
+
+    def __init__(self, params: Params, layout: SlotLayout, coordinates: slice | None = None, threads: int = 1) -> None:
+        factors = _plain(params["factors"][:, coordinates or slice(None)], np.float32)
+        self.size = (layout.n_units, factors.shape[1])
+        nothing = np.zeros(layout.n_units * factors.shape[1], np.float32)
+        self._terms = ExplainTerms(
+            "fm",  # with a field for every unit, the vectors of fields are those of units
+            factors.shape[1],
+            layout.weight_ptr,
+            layout.window_unit,
+            np.arange(layout.n_units, dtype=np.int32),
+            factors,
+            _plain(params["linear"], np.float32),
+            np.zeros(0, np.float32),
+            nothing,
+            nothing,
+            threads,
+        )
+
+    def __call__(self, slots: Slots) -> npt.NDArray[np.float32]:
+        """The vectors, shape (n, units, coordinates)."""
+        P = np.empty((len(slots), *self.size), np.float32)
+        self._terms.vectors(*_arrays(slots, slice(None)), P)
+        return P
 
 
 def _terms(

@@ -39,6 +39,16 @@ class Model(Protocol):
     def pairwise(self) -> bool:
         """Whether the interactions are a sum over pairs of units, as above; only `HigherOrderFM` says no."""
 
+    @property
+    def pair_model(self) -> Model:
+        """The model of the products of two units alone; its vectors are the first coordinates of this one's."""
+
+    def triples(self, n_fields: int) -> slice | None:
+        """Coordinates of a feature's vector whose products over three different units are added to the score.
+
+        None where there are no such products.
+        """
+
     def width(self, n_fields: int) -> int:
         """Coordinates of a feature's vector."""
 
@@ -80,7 +90,20 @@ class Model(Protocol):
         """How the units of items meet those of contexts, given the field of every unit on each side."""
 
 
-class OneVector(WithSettings):
+class OnlyPairs:
+    """Models without products of more than two units."""
+
+    @property
+    def pair_model(self) -> Any:
+        """The model itself."""
+        return self
+
+    def triples(self, n_fields: int) -> slice | None:
+        """None."""
+        return None
+
+
+class OneVector(OnlyPairs, WithSettings):
     """Models whose features have one vector of length k, whichever field it meets."""
 
     k: int

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, Params
+from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OnlyPairs, Params
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import PartTowers, Towers
 
 
 @dataclass(frozen=True)
-class FFM(NoWeights, WithSettings):
+class FFM(NoWeights, OnlyPairs, WithSettings):
     """Field-aware factorization machine: a vector of length k for every field that it meets.
 
     Parameters

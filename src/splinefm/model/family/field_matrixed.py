@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, Params, above_diagonal
+from splinefm.model.family.contract import FloatArray, IntArray, OnlyPairs, Params, above_diagonal
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import MatrixTowers, Towers
 
 
 @dataclass(frozen=True)
-class FmFM(WithSettings):
+class FmFM(OnlyPairs, WithSettings):
     """Field-matrixed factorization machine: M_fe is a full matrix.
 
     Parameters
