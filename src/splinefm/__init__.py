@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from splinefm.encode.encoder import EncoderStatistics as EncoderStatistics
     from splinefm.encode.encoder import fit_encoder as fit_encoder
     from splinefm.encode.fields.categorical import Categorical as Categorical
+    from splinefm.encode.fields.cross import Cross as Cross
     from splinefm.encode.fields.multivalued import MultiValued as MultiValued
     from splinefm.encode.fields.numerical import Numerical as Numerical
     from splinefm.encode.fields.timestamps import Timestamp as Timestamp
@@ -103,6 +104,7 @@ _HOME = {
     "encode.bases.bins": "Bins",
     "encode.bases.functions": "CustomBasis Fourier Polynomial Powers",
     "encode.fields.categorical": "Categorical",
+    "encode.fields.cross": "Cross",
     "encode.fields.multivalued": "MultiValued",
     "encode.drift": "DriftWarning",
     "encode.encoder": "Encoder EncoderStatistics fit_encoder",

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import EXAMPLES, ORDINARY, Numerical
 from splinefm.encode.tables.arrow import to_arrow
@@ -99,6 +100,8 @@ class Watch:
     def see(self, f: int, column: pa.Array, values: Any, start: Any, weight: FloatArray) -> None:
         """Count the values of a field in a block of rows, as they were read and encoded."""
         item = self.encoder.fields[f]
+        if isinstance(item, Cross):  # the fields of its columns count
+            return
         if self._is_usual(f, item, values, start):
             odd: Any = (0, len(start))
             missing: Any = odd
@@ -124,6 +127,8 @@ class Watch:
     def see_statistics(self, f: int, statistics: Any) -> None:
         """Count the values of a field from what was collected of a table."""
         item: Any = self.encoder.fields[f]
+        if isinstance(item, Cross):
+            return
         self.missing[f].add(
             statistics.n_missing, statistics.n_rows, [repr(text) for text in getattr(statistics, "stray", ())]
         )
@@ -159,6 +164,8 @@ class Watch:
         """A sentence for every column and kind of value that is unusual."""
         lines: dict[str, None] = {}
         for f, item in enumerate(self.encoder.fields):
+            if isinstance(item, Cross):
+                continue
             odd, missing = expected_shares(self.encoder, f)
             kind = "out of the range of training" if isinstance(item, Numerical) else "unseen"
             for what, tally, share in ((kind, self.odd[f], odd), ("missing", self.missing[f], missing)):
@@ -186,6 +193,8 @@ def expected_shares(encoder: Encoder, f: int) -> tuple[float, float]:
     the share of the training rows whose category has at most `min_count` rows: it was one less without the row itself.
     """
     item, counts, n = encoder.fields[f], encoder.feature_counts[f], encoder.n_rows
+    if isinstance(item, Cross):
+        return 0.0, 0.0
     if isinstance(item, Numerical):
         missing = 0.0 if item.missing_token is None else counts[item.missing_token]
         return 2.0 / (n + 1), missing / n  # either end is exceeded by one of n + 1

@@ -15,6 +15,7 @@ import pyarrow as pa
 from splinefm._memory import check_memory
 from splinefm._parallel import count_threads, finish, in_order
 from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics
+from splinefm.encode.fields.cross import Cross, CrossStatistics
 from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Field, Schema
@@ -27,7 +28,7 @@ from splinefm.encode.transforms.sketch import FloatArray
 if TYPE_CHECKING:
     from splinefm.encode.drift import Watch
 
-FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStatistics
+FieldStatistics = NumericalStatistics | CategoricalStatistics | MultiValuedStatistics | CrossStatistics
 # Rows per task: fitting takes a column of a chunk at a time, encoding all columns of a block.
 CHUNK = 131_072
 BLOCK = 16_384
@@ -70,7 +71,7 @@ class EncoderStatistics:
     fields: list[FieldStatistics] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.fields = [item.collect() for item in self.schema]
+        self.fields = [item.collect() for item in self.schema.resolved]
 
     def update(self, table: object, *, target: str | None = None) -> None:
         """Add the rows of a table, chunk by chunk."""
@@ -102,7 +103,7 @@ class EncoderStatistics:
         if not self.n_rows:
             raise ValueError("the table has no rows; fit an encoder to at least one")
         threads = 1 if self.n_rows < FEW_ROWS else self.threads
-        fitted = list(in_order(_fit, zip(self.schema, self.fields, strict=True), threads))
+        fitted = list(in_order(_fit, zip(self.schema.resolved, self.fields, strict=True), threads))
         fields, notes, counts, weights = zip(*fitted, strict=True)
         by_name = dict(zip(self.schema.names, notes, strict=True))
         return Encoder(fields, self.n_rows, by_name, counts, weights, np.array(list(map(_range, self.fields))))
@@ -330,10 +331,14 @@ def _open(schema: Schema, table: object, target: str | None = None) -> Table:
     return source
 
 
-def _by_field(schema: Schema, batch: pa.RecordBatch) -> list[pa.Array]:
-    """The column of each field, from a batch of the schema's columns."""
+def _by_field(schema: Schema, batch: pa.RecordBatch) -> list[Any]:
+    """The column of each field, or the columns of a cross, from a batch of the schema's columns."""
     columns = batch.columns
-    return [columns[index] for index in schema.column_indices]
+    of_fields = zip(schema.fields, schema.column_indices, strict=True)
+    return [
+        [columns[index] for index in indices] if isinstance(item, Cross) else columns[indices[0]]
+        for item, indices in of_fields
+    ]
 
 
 def _fit(task: tuple[Any, Any]) -> tuple[Field, str, FloatArray, FloatArray]:

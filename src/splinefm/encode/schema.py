@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cells import Cells
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
@@ -24,8 +26,10 @@ from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.transforms.transform import TRANSFORMS
 
-Field = Numerical | Categorical | MultiValued
-_FIELD_KINDS: tuple[type, ...] = (Numerical, Categorical, MultiValued, Timestamp)
+Single = Numerical | Categorical | MultiValued
+"""Fields of one column."""
+Field = Single | Cross
+_FIELD_KINDS: tuple[type, ...] = (Numerical, Categorical, MultiValued, Timestamp, Cross)
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in (*_FIELD_KINDS, *TRANSFORMS, *BASES)}
 
 
@@ -35,8 +39,9 @@ class Schema:
 
     Parameters
     ----------
-    fields : sequence of Numerical, Categorical, MultiValued and Timestamp
-        The fields; their names must differ. A timestamp becomes a numerical field for each of its parts.
+    fields : sequence of Numerical, Categorical, MultiValued, Timestamp and Cross
+        The fields; their names must differ. A timestamp becomes a numerical field for each of its parts. A cross names
+        other fields of the schema, in any order.
     reasons : mapping of str to str
         Explains each field of an inferred schema. Not part of equality.
 
@@ -70,6 +75,7 @@ class Schema:
                 f"the schema names a field twice: {', '.join(map(repr, twice))}; "
                 'to read a column twice, give the second field another name and set column="..."'
             )
+        _ = self.resolved  # which checks the parts of crosses
 
     @cached_property  # tables may have thousands of columns, and their names are read often
     def names(self) -> tuple[str, ...]:
@@ -77,19 +83,29 @@ class Schema:
         return tuple(item.name for item in self.fields)
 
     @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns that the fields read, each once."""
-        return tuple(dict.fromkeys(item.column for item in self.fields))
+    def resolved(self) -> tuple[Field, ...]:
+        """The fields, with the parts of crosses as fields instead of names."""
+        return tuple(item.resolve(self._by_name) if isinstance(item, Cross) else item for item in self.fields)
 
     @cached_property
-    def column_indices(self) -> tuple[int, ...]:
-        """For each field the index of its column in `columns`."""
-        index = {name: i for i, name in enumerate(self.columns)}
-        return tuple(index[item.column] for item in self.fields)
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that the fields read, each once."""
+        return tuple(dict.fromkeys(name for item in self.resolved for name in item.columns))
 
-    def on_column(self, column: str) -> tuple[Field, ...]:
-        """The fields that read a column."""
-        return tuple(item for item in self.fields if item.column == column)
+    @cached_property
+    def column_indices(self) -> tuple[tuple[int, ...], ...]:
+        """For each field the indices of its columns in `columns`: one, or one for each part of a cross."""
+        index = {name: i for i, name in enumerate(self.columns)}
+        return tuple(tuple(index[name] for name in item.columns) for item in self.resolved)
+
+    @cached_property
+    def crosses(self) -> tuple[Cross, ...]:
+        """The crosses, with their parts as fields."""
+        return tuple(item for item in self.resolved if isinstance(item, Cross))
+
+    def on_column(self, column: str) -> tuple[Single, ...]:
+        """The fields that read a column alone; crosses are not among them."""
+        return tuple(item for item in self.fields if not isinstance(item, Cross) and item.column == column)
 
     @cached_property
     def _by_name(self) -> dict[str, Field]:
@@ -117,7 +133,9 @@ class Schema:
 
     def without(self, *names: str | None) -> Schema:
         """The schema without some fields, or without all fields of some columns; None stands for no name."""
-        fields = [item for item in self.fields if item.name not in names and item.column not in names]
+        fields = [item for item in self.resolved if item.name not in names and not {*item.columns} & {*names}]
+        kept = {item.name for item in fields}
+        fields = [item for item in self.fields if item.name in kept and not _lacks(item, kept)]
         gone = {item.name for item in self.fields} - {item.name for item in fields}
         return Schema(
             fields, {name: why for name, why in self.reasons.items() if name not in names and name not in gone}
@@ -126,7 +144,8 @@ class Schema:
     def column_types(self) -> dict[str, pa.DataType]:
         """The types in which text files should be read."""
         types: dict[str, pa.DataType] = {}
-        for item in self.fields:
+        singles = (single for item in self.resolved for single in (item.fields if isinstance(item, Cross) else (item,)))
+        for item in singles:
             if types.get(item.column, pa.float64()) == pa.float64():  # text can be read as anything
                 types[item.column] = pa.float64() if _is_plain_number(item) else pa.large_string()
         return types
@@ -211,7 +230,16 @@ def _brief(item: Field) -> str:
         for part in fields(item)[1:]
         if not _is_default(item, part)
     ]
+    if isinstance(item, Cross):
+        parts = [repr(part) if isinstance(part, str) else _brief(part) for part in item.parts]
+        named = [] if Cross(*item.parts).name == item.name else [f"name={item.name!r}"]
+        return f"Cross({', '.join([*parts, *named, *(text for text in settings if not text.startswith('parts='))])})"
     return f"{type(item).__name__}({', '.join([repr(item.name), *settings])})"
+
+
+def _lacks(item: Field, names: set[str]) -> bool:
+    """Whether a cross names a field that is not there."""
+    return isinstance(item, Cross) and any(isinstance(part, str) and part not in names for part in item.parts)
 
 
 def _brief_value(value: Any) -> str:
@@ -221,7 +249,7 @@ def _brief_value(value: Any) -> str:
     return f"{type(value).__name__}({', '.join(settings)})"
 
 
-def _is_plain_number(item: Field) -> bool:
+def _is_plain_number(item: Single) -> bool:
     """Whether text files may be read as numbers right away."""
     return isinstance(item, Numerical) and item.part is None and item.text == "error" and item.decimal == "."
 
@@ -240,6 +268,8 @@ def _to_dict(value: Any) -> Any:
         return [_to_dict(item) for item in value]
     if isinstance(value, Vocabulary):
         return value.names.to_pylist()
+    if isinstance(value, Cells):
+        return value.features.tolist()
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return f"== {value}"  # only special values may be infinite, and JSON has no number for them
     if type(value).__name__ in _KINDS:

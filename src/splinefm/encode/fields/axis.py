@@ -11,13 +11,13 @@ import pyarrow as pa
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import Field, Single
 from splinefm.encode.slots import expand_windows
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def first_feature(item: Field) -> int:
+def first_feature(item: Single) -> int:
     """Features before the basis functions or categories."""
     if isinstance(item, Numerical):
         return item.n_tokens

@@ -122,6 +122,11 @@ class Categorical:
         object.__setattr__(self, "vocabulary", _as_vocabulary(self.vocabulary, self.name))
 
     @property
+    def columns(self) -> tuple[str]:
+        """The column, in a tuple: crosses have several."""
+        return (self.column,)
+
+    @property
     def elements(self) -> Categorical:
         """The field of single categories: this one; see `MultiValued.elements`."""
         return self

@@ -68,6 +68,11 @@ class MultiValued:
         object.__setattr__(self, "column", self.elements.column)
 
     @property
+    def columns(self) -> tuple[str]:
+        """The column, in a tuple: crosses have several."""
+        return (self.column,)
+
+    @property
     def elements(self) -> Categorical:
         """The field of the elements: vocabulary and tokens work as in a categorical field."""
         return Categorical(

@@ -117,6 +117,11 @@ class Numerical:
             )
 
     @property
+    def columns(self) -> tuple[str]:
+        """The column, in a tuple: crosses have several."""
+        return (self.column,)
+
+    @property
     def n_tokens(self) -> int:
         """Features before the basis functions."""
         return len(self.special) + (self.missing == "token")

@@ -48,7 +48,7 @@ def without(schema: Schema, ignored: Sequence[str]) -> Schema:
     for name in ignored:
         if name not in known:
             raise ValueError(missing_column_message(name, known))
-    if all(item.name in ignored or item.column in ignored for item in schema):
+    if all(item.name in ignored or {*item.columns} & {*ignored} for item in schema.resolved):
         raise ValueError(f"no column is left: all of {quoted(schema.names)} are ignored")
     return schema.without(*ignored)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cells import Cells
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.transform import TRANSFORMS
@@ -63,6 +64,9 @@ def describe(value: Any, path: str, owner: str, tensors: dict[str, Array]) -> An
     if isinstance(value, Vocabulary):
         tensors[f"{path}/offsets"], tensors[f"{path}/text"] = _strings(value)
         return {"strings": path}
+    if isinstance(value, Cells):
+        tensors[path] = value.features.astype(np.int64)
+        return {"cells": path}
     if isinstance(value, tuple | list):
         if len(value) > _MOST_NUMBERS and all(isinstance(item, float) and math.isfinite(item) for item in value):
             tensors[path] = np.array(value, np.float64)

@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.transforms.transform import TRANSFORMS
@@ -20,7 +21,7 @@ MODELS = (FM, FwFM, LowRankFwFM, FmFM, FFM, HigherOrderFM)
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Numerical, Categorical, MultiValued, *TRANSFORMS, *BASES),
+        *(Numerical, Categorical, MultiValued, Cross, *TRANSFORMS, *BASES),
         *MODELS,
         *(Loss, Training, StudySummary, TrialSummary),
     )

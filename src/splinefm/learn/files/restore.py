@@ -12,6 +12,8 @@ import pyarrow as pa
 from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cells import Cells
+from splinefm.encode.fields.cross import MOST_PARTS, Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
@@ -104,6 +106,12 @@ def _restore_weights(
 
 def _check_fitted(item: Field, n_features: int) -> None:
     """Raise an error for fields that are not fitted, or larger than the arrays, before memory is allocated."""
+    if isinstance(item, Cross):
+        for part in item.fields:
+            _check_fitted(part, n_features)
+        demand(item.n_cells * item.block <= max(n_features, item.block), f"{item.name!r} has too many combinations")
+        _check_cells(item)
+        return
     if isinstance(item, MultiValued):
         demand(0 < (item.max_length or 0) <= _LONGEST_LIST, f"max_length of {item.name!r} is {item.max_length}")
     if not isinstance(item, Numerical):
@@ -117,6 +125,15 @@ def _check_fitted(item: Field, n_features: int) -> None:
     if isinstance(item.basis, Bins):
         cuts = np.array(item.basis.cuts)
         demand(_is_finite(cuts) and not (np.diff(cuts) < 0).any(), f"the cuts of {item.name!r} are out of order")
+
+
+def _check_cells(cross: Cross) -> None:
+    """Raise an error for combinations of features that the parts do not have."""
+    if cross.cells is None or not len(cross.cells):
+        return
+    sizes = [cross.fields[i].layout.n_features for i in cross.categories]
+    demand(cross.cells.features.shape[1] == len(sizes), f"the combinations of {cross.name!r} do not fit its parts")
+    demand(bool((cross.cells.features < sizes).all()), f"{cross.name!r} combines features that its parts do not have")
 
 
 def _restore_params(model: AnyModel, layout: SlotLayout, tensors: dict[str, Array], mapped: bool) -> Params:
@@ -165,6 +182,8 @@ def restore(description: Any, tensors: dict[str, Array], where: str) -> Any:
         values = _take(tensors, value, "F64", 1)
         demand(_is_finite(values), f"{value} contains NaN or infinity")
         return tuple(values.tolist())
+    if what == "cells":
+        return _restore_cells(_take(tensors, value, "I64", 2), where)
     demand(what == "strings", f"{where} has an unknown part {what!r}")
     return _restore_vocabulary(_take(tensors, f"{value}/offsets", "I64", 1), _take(tensors, f"{value}/text", "U8", 1))
 
@@ -191,6 +210,15 @@ def _restore_kind(settings: dict[str, Any], tensors: dict[str, Array], where: st
         if not _fits(value, hints[key]):
             raise Damaged(f"{where}: {key} of {name} is {str(value)[:80]}")
     return kind(**values)
+
+
+def _restore_cells(features: Array, where: str) -> Cells:
+    demand(
+        features.shape[1] <= MOST_PARTS and not ((features < 0) | (features >= 2**31)).any(),
+        f"{where}: its combinations are invalid",
+    )
+    demand(len(np.unique(features, axis=0)) == len(features), f"{where} has a combination twice")
+    return Cells(features.astype(np.int32))
 
 
 def _restore_vocabulary(offsets: Array, text: Array) -> Vocabulary:

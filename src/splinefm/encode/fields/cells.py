@@ -1,0 +1,173 @@
+"""Combinations of categories: counts that can be merged, and the ones that a cross keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.encode.tables.arrow import to_arrow, to_numpy
+from splinefm.encode.tables.columns import Categories, one_array
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+# Multipliers of the hash, and a prime: products of a feature and a multiplier stay below 2**62.
+_PRIME, _MULTIPLIERS = 2_147_483_647, (1_000_003, 998_244_353, 1_367_130_551)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Combinations of features, one per row of an array, with a table that finds them.
+
+    Parameters
+    ----------
+    features : array of int32, shape (cells, parts)
+        The features of each part, inside its field.
+
+    Examples
+    --------
+    >>> cells = Cells(np.array([[2, 1], [3, 3]], np.int32))
+    >>> cells.find(np.array([[3, 3], [2, 2]], np.int32))
+    array([ 1, -1], dtype=int32)
+    """
+
+    features: Int32
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cells) and np.array_equal(self.features, other.features)
+
+    __hash__ = None  # type: ignore[assignment]  # equality is by content
+
+    def find(self, features: Int32) -> Int32:
+        """Position of each combination, -1 where it is not kept."""
+        if not len(self):
+            return np.full(len(features), -1, np.int32)
+        inside: npt.NDArray[np.bool_] = np.all(features < self._sizes, axis=1)
+        keys = self._keys(np.where(inside[:, None], features, 0))
+        if self._direct is not None:
+            found = self._direct[keys]
+        else:
+            ordered, order = self._sorted
+            position = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
+            found = np.where(ordered[position] == keys, order[position], np.int32(-1))
+        return np.where(inside, found, np.int32(-1)).astype(np.int32)
+
+    @cached_property
+    def _sizes(self) -> Int64:
+        return self.features.max(axis=0).astype(np.int64) + 1
+
+    def _keys(self, features: Int32) -> Int64:
+        keys: Int64 = features[:, 0].astype(np.int64)
+        for part in range(1, features.shape[1]):
+            keys = keys * self._sizes[part] + features[:, part]
+        return keys
+
+    @cached_property
+    def _direct(self) -> Int32 | None:
+        """Position by key, where that is a small table."""
+        n_keys = int(np.prod(self._sizes, dtype=np.float64))
+        if n_keys > max(1 << 16, 8 * len(self)):
+            return None
+        table = np.full(n_keys, -1, np.int32)
+        table[self._keys(self.features)] = np.arange(len(self), dtype=np.int32)
+        return table
+
+    @cached_property
+    def _sorted(self) -> tuple[Int64, Int32]:
+        keys = self._keys(self.features)
+        order = np.argsort(keys, kind="stable").astype(np.int32)
+        return keys[order], order
+
+    def __getstate__(self) -> dict[str, Int32]:
+        """The features, without what is derived from them on demand."""
+        return {"features": self.features}
+
+
+def hash_cells(features: Int32, buckets: int) -> Int32:
+    """A bucket for each combination of features, the same on every machine.
+
+    Examples
+    --------
+    >>> hash_cells(np.array([[1, 2], [2, 1]], np.int32), 100)
+    array([95, 92], dtype=int32)
+    """
+    total = np.zeros(len(features), np.int64)
+    for part, multiplier in zip(features.T.astype(np.int64), _MULTIPLIERS, strict=False):
+        total = (total + (part + 1) * multiplier) % _PRIME
+    return (total % buckets).astype(np.int32)
+
+
+@dataclass
+class CellCounts:
+    """Rows per combination of categories, exactly, from any number of pieces in any order.
+
+    Examples
+    --------
+    >>> counts = CellCounts(2)
+    >>> counts.update([Categories(pa.array(["a", "b", "a"], pa.large_string()), None)] * 2)
+    >>> names, rows = counts.every()
+    >>> sorted(zip(names[0].to_pylist(), rows.tolist()))
+    [('a', 2), ('b', 1)]
+    """
+
+    n_parts: int
+    pieces: list[pa.Table] = field(default_factory=list)
+
+    def update(self, parts: Sequence[Categories]) -> None:
+        """Add the rows of a chunk."""
+        names, codes = zip(*map(_coded, parts), strict=True)
+        key = np.zeros(len(codes[0]), np.int64)
+        for part_names, part_codes in zip(names, codes, strict=True):
+            key = key * (len(part_names) + 1) + (part_codes + 1)
+        distinct, count = np.unique(key, return_counts=True)
+        columns: dict[str, pa.Array] = {}
+        for part in reversed(range(self.n_parts)):
+            distinct, code = np.divmod(distinct, len(names[part]) + 1)
+            known = pa.array(code - 1, mask=code == 0)
+            columns[str(part)] = names[part].take(known)
+        columns["count"] = to_arrow(count.astype(np.int64))
+        self._add(pa.table(columns))
+
+    def merge(self, other: CellCounts) -> None:
+        """Add the rows of other counts."""
+        for piece in other.pieces:
+            self._add(piece)
+
+    def every(self) -> tuple[list[pa.LargeStringArray], Int64]:
+        """All combinations, one array of names per part with nulls for missing values, and their rows."""
+        if not self.pieces:
+            return [pa.nulls(0, pa.large_string())] * self.n_parts, np.zeros(0, np.int64)
+        self._shrink()
+        whole = self.pieces[0]
+        return [one_array(whole[str(part)]) for part in range(self.n_parts)], to_numpy(one_array(whole["count"]))
+
+    def _add(self, piece: pa.Table) -> None:
+        self.pieces.append(piece)
+        # Merging only when as much is pending as was merged before keeps the cost linear.
+        if sum(part.num_rows for part in self.pieces[1:]) > max(1 << 16, self.pieces[0].num_rows):
+            self._shrink()
+
+    def _shrink(self) -> None:
+        if len(self.pieces) > 1:
+            whole = pa.concat_tables([piece.select(self._names) for piece in self.pieces])
+            summed = whole.group_by(self._names[:-1], use_threads=False).aggregate([("count", "sum")])
+            self.pieces = [summed.rename_columns([*self._names[:-1], "count"]).combine_chunks()]
+
+    @property
+    def _names(self) -> list[str]:
+        return [*map(str, range(self.n_parts)), "count"]
+
+
+def _coded(categories: Categories) -> tuple[pa.LargeStringArray, Int64]:
+    """Distinct names, and the code of each row: -1 for missing values."""
+    if categories.codes is not None:
+        return categories.names, categories.codes.astype(np.int64)
+    coded = categories.names.dictionary_encode()
+    return coded.dictionary, to_numpy(coded.indices.cast(pa.int64()).fill_null(pa.scalar(-1, pa.int64())))

@@ -1,0 +1,438 @@
+"""Crosses: fields whose features are products of the features of several columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from splinefm._checks import check_choice, check_count
+from splinefm.encode.bases.basis import Basis
+from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics
+from splinefm.encode.fields.cells import CellCounts, Cells, Int32, hash_cells
+from splinefm.encode.fields.numerical import ORDINARY, Numerical, NumericalStatistics
+from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
+from splinefm.encode.tables.columns import Categories
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.transforms.sketch import FloatArray
+
+Part = Numerical | Categorical
+SEPARATOR = " × "
+MOST_PARTS = 3
+MIN_COUNT = 10
+# Segments of the splines of a cross by the number of its numerical parts: the more of them, the coarser.
+SEGMENTS: dict[int, tuple[int, ...]] = {1: (8,), 2: (4, 12), 3: (4,)}
+
+
+@dataclass(frozen=True, init=False)
+class Cross:
+    """Two or three columns as one field: the products of their features.
+
+    Two categories have a feature for each frequent combination, a category and a number have a spline for each
+    category, and two numbers have a tensor-product spline. In the score, the field interacts with all others, so that
+    a cross of two columns makes up for what pairs of fields cannot express: three columns that act together.
+
+    A combination of categories with fewer than `min_count` rows, an unseen one, and a special or missing number have no
+    features: the field is the zero vector there, and the columns' own fields say what they know.
+
+    Parameters
+    ----------
+    *parts : str, Numerical or Categorical
+        Two or three fields: names of fields of the schema, or fields of its own. A number that is given by name takes
+        over the transform of its field and gets `segments`; a field of its own keeps its basis.
+    name : str, optional
+        Name of the field; the names of the parts by default, such as "month × day".
+    segments : int or sequence of int, optional
+        Segments of the splines of numbers that are given by name: one number, or several resolutions whose tensor
+        products are summed. By default 8 for one number, (4, 12) for two, and 4 for three.
+    degree : int
+        Degree of these splines.
+    min_count : int
+        Combinations of categories with fewer training rows have no feature.
+    buckets : int, optional
+        Map all combinations of categories to this number of features by a hash instead, for crosses with a very large
+        number of combinations.
+    parts : sequence, optional
+        The parts, as a keyword.
+    cells : Cells, optional
+        The combinations of categories that have features; learned from the data.
+
+    Examples
+    --------
+    >>> Cross("month", "day").name
+    'month × day'
+    >>> import splinefm as sf
+    >>> schema = sf.Schema([sf.Categorical("a"), sf.Categorical("b"), Cross("a", "b", min_count=1)])
+    >>> encoder = sf.fit_encoder(schema, {"a": ["x", "x", "y"], "b": ["u", "v", "u"]})
+    >>> encoder.notes["a × b"]
+    '3 combinations of categories'
+    """
+
+    name: str
+    parts: tuple[str | Part, ...]
+    segments: tuple[int, ...] | None = None
+    degree: int = 3
+    min_count: int = MIN_COUNT
+    buckets: int | None = None
+    cells: Cells | None = None
+
+    def __init__(
+        self,
+        *given: str | Part,
+        name: str = "",
+        parts: Sequence[str | Part] = (),
+        segments: int | Sequence[int] | None = None,
+        degree: int = 3,
+        min_count: int = MIN_COUNT,
+        buckets: int | None = None,
+        cells: Cells | Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        chosen = tuple(given) or tuple(parts)
+        for part in chosen:
+            if not isinstance(part, str | Numerical | Categorical):
+                raise ValueError(f"a cross takes names of fields, sf.Numerical and sf.Categorical; got {part!r}")
+        names = [part if isinstance(part, str) else part.name for part in chosen]
+        if not 2 <= len(names) <= MOST_PARTS or len(set(names)) < len(names):
+            raise ValueError(f"a cross takes two or three different fields, got {names}")
+        set_ = object.__setattr__
+        set_(self, "name", name or SEPARATOR.join(names))
+        check_choice("name of a field", self.name, None)
+        set_(self, "parts", chosen)
+        if segments is not None:
+            segments = (segments,) if isinstance(segments, int) else tuple(segments)
+            _ = MultiResolution(segments, degree)  # which checks the numbers
+        check_count("degree", degree, 0, 5)
+        check_count("min_count", min_count, 1, None)
+        if buckets is not None:
+            check_count("buckets", buckets, 1)
+        for key, value in (("segments", segments), ("degree", degree), ("min_count", min_count)):
+            set_(self, key, value)
+        set_(self, "buckets", buckets)
+        set_(self, "cells", cells if cells is None or isinstance(cells, Cells) else Cells(np.array(cells, np.int32)))
+
+    # Before the fit
+
+    def resolve(self, known: Mapping[str, Any]) -> Cross:
+        """The cross with a field for every part, given the fields of the schema by name."""
+        if all(not isinstance(part, str) for part in self.parts):
+            return self
+        found = [self._find(part, known) if isinstance(part, str) else part for part in self.parts]
+        n_numbers = sum(isinstance(part, Numerical) for part in found)
+        parts = [
+            self._with_basis(part, n_numbers) if isinstance(given, str) and isinstance(part, Numerical) else part
+            for given, part in zip(self.parts, found, strict=True)
+        ]
+        return replace(self, parts=tuple(parts))
+
+    def _find(self, name: str, known: Mapping[str, Any]) -> Part:
+        if name not in known:
+            raise ValueError(f"cross {self.name!r}: {missing_column_message(name, list(known))}")
+        part = known[name]
+        if not isinstance(part, Numerical | Categorical):
+            raise ValueError(
+                f"cross {self.name!r}: {name!r} is a {type(part).__name__}; "
+                "a cross takes numerical and categorical fields"
+            )
+        return part
+
+    def _with_basis(self, part: Numerical, n_numbers: int) -> Numerical:
+        """The part on coarser splines, periodic where those of its field are."""
+        segments = self.segments or SEGMENTS[n_numbers]
+        if getattr(part.basis, "periodic", False):
+            return replace(part, basis=BSpline(segments[-1], self.degree, periodic=True), reduction="sum")
+        basis = BSpline(segments[0], self.degree) if len(segments) == 1 else MultiResolution(segments, self.degree)
+        return replace(part, basis=basis, reduction="sum")
+
+    # The parts
+
+    @property
+    def fields(self) -> tuple[Part, ...]:
+        """The parts as fields; raise where some are only named."""
+        if any(isinstance(part, str) for part in self.parts):
+            raise ValueError(f"cross {self.name!r} is not fitted; use sf.fit_encoder")
+        return self.parts  # type: ignore[return-value]  # checked above
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column of each part."""
+        return tuple(part.column for part in self.fields)
+
+    @property
+    def reduction(self) -> Literal["sum"]:
+        """All features are summed into one vector."""
+        return "sum"
+
+    @cached_property
+    def categories(self) -> tuple[int, ...]:
+        """Positions of the categorical parts."""
+        return tuple(i for i, part in enumerate(self.fields) if isinstance(part, Categorical))
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """Positions of the numerical parts."""
+        return tuple(i for i, part in enumerate(self.fields) if isinstance(part, Numerical))
+
+    @cached_property
+    def levels(self) -> tuple[tuple[Basis, ...], ...]:
+        """For each resolution, the basis of every numerical part; the products of each resolution are summed."""
+        of_parts = [_levels(self.fields[i].basis) for i in self.numbers]  # type: ignore[union-attr]  # numbers
+        n_levels = max(map(len, of_parts), default=1)
+        for levels in of_parts:
+            if len(levels) not in (1, n_levels):
+                raise ValueError(f"cross {self.name!r}: its numbers must have the same number of resolutions, or one")
+        return tuple(tuple(levels[min(level, len(levels) - 1)] for levels in of_parts) for level in range(n_levels))
+
+    @cached_property
+    def level_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """For each resolution, the number of basis functions of every numerical part."""
+        return tuple(tuple(sum(basis.sizes) for basis in bases) for bases in self.levels)
+
+    @property
+    def block(self) -> int:
+        """Features per combination of categories."""
+        return sum(math.prod(sizes) for sizes in self.level_sizes)
+
+    @property
+    def n_cells(self) -> int:
+        """Combinations of categories with features; 1 without categorical parts."""
+        if not self.categories:
+            return 1
+        if self.buckets is not None:
+            return self.buckets
+        if self.cells is None:
+            raise ValueError(f"cross {self.name!r} is not fitted; use sf.fit_encoder")
+        return len(self.cells)
+
+    @property
+    def layout(self) -> FieldLayout:
+        """Features, windows and units of the fitted field."""
+        widths = tuple(width for bases in self.levels for width in _widths(bases))
+        # A field without a single combination still has features to point at.
+        return FieldLayout(self.name, max(1, self.n_cells) * self.block, widths, (0,) * len(widths))
+
+    # Fitting
+
+    def collect(self) -> CrossStatistics:
+        """Empty statistics, to be updated chunk by chunk."""
+        return CrossStatistics(self)
+
+    def fit(self, statistics: CrossStatistics) -> tuple[Cross, str]:
+        """The cross with fitted parts and the combinations that it keeps, and what was kept."""
+        fitted = [
+            part.fit(each)[0]  # type: ignore[arg-type]  # statistics of this very part
+            for part, each in zip(self.fields, statistics.parts, strict=True)
+        ]
+        cross = replace(self, parts=tuple(fitted))
+        if not cross.categories:
+            return cross, f"tensor product of {SEPARATOR.join(_shape_words(cross))} splines"
+        if self.buckets is not None:
+            return cross, f"{self.buckets:,} buckets of combinations"
+        cells, _, n_rare = cross._frequent(statistics.cells)
+        note = f"{len(cells):,} combinations of categories"
+        if self.min_count > 1:
+            note += f" with at least {self.min_count} rows"
+        if n_rare:
+            note += f"; {n_rare:,} rows have a rarer one"
+        if cross.numbers:
+            note += f", a spline of {', '.join(_shape_words(cross))} for each"
+        return replace(cross, cells=Cells(cells)), note
+
+    def extend(self, statistics: CrossStatistics) -> Cross:
+        """The cross with the frequent new categories and combinations added."""
+        parts = tuple(
+            part.extend(each)  # type: ignore[arg-type]  # statistics of this very part
+            for part, each in zip(self.fields, statistics.parts, strict=True)
+        )
+        cross = replace(self, parts=parts)
+        if self.cells is None:
+            return cross
+        found = cross._frequent(statistics.cells)[0]
+        new = found[self.cells.find(found) < 0]
+        return replace(cross, cells=Cells(np.concatenate([self.cells.features, new]))) if len(new) else cross
+
+    def _frequent(self, counts: CellCounts) -> tuple[Int32, FloatArray, int]:
+        """Combinations of known categories with enough rows, the most frequent first; their rows, and all others."""
+        features, rows = self._counted(counts)
+        known = (features >= 0).all(axis=1) & (rows >= self.min_count)
+        order = np.lexsort((*features[known].T[::-1], -rows[known]))
+        return features[known][order], rows[known][order], int(rows.sum() - rows[known].sum())
+
+    def _counted(self, counts: CellCounts) -> tuple[Int32, FloatArray]:
+        """Distinct combinations of features, -1 for unseen categories, and their rows."""
+        names, rows = counts.every()
+        columns = [
+            self._category(i, Categories(part_names, None))
+            for i, part_names in zip(self.categories, names, strict=True)
+        ]
+        features, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        return features, np.bincount(inverse.ravel(), rows, minlength=len(features)).astype(np.float64)
+
+    def feature_counts(self, statistics: CrossStatistics) -> FloatArray:
+        """Training rows of the combination that each feature belongs to."""
+        if not self.categories:
+            return np.full(self.layout.n_features, float(statistics.n_rows))
+        features, rows = self._counted(statistics.cells)
+        cell = self._cell(features)
+        counts = np.bincount(cell[cell >= 0], rows[cell >= 0], minlength=max(1, self.n_cells))
+        return np.repeat(counts, self.block)
+
+    def feature_weights(self, statistics: CrossStatistics) -> FloatArray:
+        """Sum of the weights of each feature over the training rows; NaN with numerical parts, where it is unknown."""
+        if self.numbers:
+            return np.full(self.layout.n_features, np.nan)
+        return self.feature_counts(statistics)
+
+    # Encoding
+
+    def read(self, columns: Sequence[pa.Array]) -> list[Any]:
+        """The values of the parts, given a column for each."""
+        return [part.read(column) for part, column in zip(self.fields, columns, strict=True)]
+
+    def encode(self, columns: Sequence[pa.Array]) -> tuple[IntArray, FloatArray]:
+        """Features inside the field, shape (n, windows), and weights, shape (n, weights)."""
+        return self.encode_values(self.read(columns))
+
+    def encode_values(self, values: Sequence[Any]) -> tuple[IntArray, FloatArray]:
+        """Features inside the field and weights of the values of its parts."""
+        cell = self.cell_of(values)
+        u, ordinary = self.positions(values)
+        inside = (cell >= 0) & ordinary
+        first = np.where(inside, cell, 0)[:, None] * np.int32(self.block)
+        starts, weights = [], []
+        for bases in self.levels:
+            start, weight = _product(bases, u)
+            starts.append(start + first)
+            weights.append(weight)
+            first = first + np.int32(math.prod(sum(basis.sizes) for basis in bases))
+        return np.concatenate(starts, axis=1).astype(np.int32), np.concatenate(weights, axis=1) * inside[:, None]
+
+    def cell_of(self, values: Sequence[Any]) -> Int32:
+        """The combination of categories of each row, -1 where it has no features; 0 without categorical parts."""
+        if not self.categories:
+            return np.zeros(len(values[self.numbers[0]]), np.int32)
+        columns = [self._category(i, values[i]) for i in self.categories]
+        return self._cell(np.stack(columns, axis=1))
+
+    def positions(self, values: Sequence[Any]) -> tuple[list[FloatArray], Any]:
+        """u = T(z) of every numerical part, and whether all numbers of a row are ordinary."""
+        u: list[FloatArray] = []
+        ordinary: Any = True
+        for i in self.numbers:
+            part, x = self.fields[i], values[i]
+            assert isinstance(part, Numerical)
+            token = part.tokens(x)
+            if token is not None:
+                ordinary = ordinary & (token == ORDINARY)
+                x = np.where(token == ORDINARY, x, 0.0)
+            u.append(part.fitted_transform(x))
+        return u, ordinary
+
+    def _category(self, i: int, values: Categories) -> Int32:
+        """The feature of each value inside a categorical part, -1 where it is unseen."""
+        part = self.fields[i]
+        assert isinstance(part, Categorical)
+        start, weight = part.encode_values(values)
+        feature = start[:, 0]
+        unseen = (feature >= part.first_unseen) & (feature < part.n_tokens)
+        return np.where(unseen | (weight[:, 0] == 0.0), np.int32(-1), feature).astype(np.int32)
+
+    def _cell(self, features: Int32) -> Int32:
+        known = (features >= 0).all(axis=1)
+        if self.buckets is not None:
+            return np.where(known, hash_cells(np.maximum(features, 0), self.buckets), np.int32(-1))
+        if self.cells is None:
+            raise ValueError(f"cross {self.name!r} is not fitted; use sf.fit_encoder")
+        return np.where(known, self.cells.find(np.maximum(features, 0)), np.int32(-1))
+
+    def feature_names(self) -> list[str]:
+        """What each feature stands for."""
+        inside = [
+            SEPARATOR.join(f"B{i}" for i in index)
+            for level, sizes in enumerate(self.level_sizes)
+            for index in np.ndindex(*sizes)
+        ]
+        if not self.categories:
+            return inside
+        return [f"{cell}{SEPARATOR}{name}" if name else cell for cell in self.cell_names() for name in inside]
+
+    def cell_names(self) -> list[str]:
+        """What each combination of categories stands for."""
+        if self.buckets is not None:
+            return [f"bucket {number}" for number in range(self.buckets)]
+        names = [self.fields[i].feature_names() for i in self.categories]
+        cells = self.cells.features.tolist() if self.cells is not None else []
+        return [
+            SEPARATOR.join(of_part[feature] for of_part, feature in zip(names, cell, strict=True)) for cell in cells
+        ] or ["no combination"]
+
+
+@dataclass
+class CrossStatistics:
+    """What one pass over the columns of a cross keeps; statistics of parts of a table can be merged."""
+
+    spec: Cross
+    n_rows: int = 0
+    parts: list[NumericalStatistics | CategoricalStatistics] = field(init=False)
+    cells: CellCounts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parts = [part.collect() for part in self.spec.fields]
+        self.cells = CellCounts(len(self.spec.categories))
+
+    def update(self, columns: Sequence[pa.Array]) -> None:
+        """Add the rows of a chunk."""
+        for statistics, column in zip(self.parts, columns, strict=True):
+            statistics.update(column)
+        self.n_rows = self.parts[0].n_rows
+        if self.spec.categories and self.spec.buckets is None:
+            fields = self.spec.fields
+            self.cells.update([fields[i].read(columns[i]) for i in self.spec.categories])  # type: ignore[misc]
+
+    def merge(self, other: CrossStatistics) -> None:
+        """Add the rows of other statistics of the same field."""
+        self.n_rows += other.n_rows
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            mine.merge(theirs)  # type: ignore[arg-type]  # of one kind
+        self.cells.merge(other.cells)
+
+
+def _levels(basis: Basis) -> tuple[Basis, ...]:
+    return basis.levels if isinstance(basis, MultiResolution) else (basis,)
+
+
+def _widths(bases: Sequence[Basis]) -> tuple[int, ...]:
+    """Widths of the windows of a product: those of the last basis for every function of the others."""
+    if not bases:
+        return (1,)
+    return tuple(bases[-1].widths) * math.prod(sum(basis.widths) for basis in bases[:-1])
+
+
+def _product(bases: Sequence[Basis], u: Sequence[FloatArray]) -> tuple[Any, FloatArray]:
+    """Windows and weights of the tensor product of bases at u; a single feature of weight 1 without bases."""
+    start: Any = np.zeros((1, 1), np.int32)
+    weight: Any = np.ones((1, 1))
+    for basis, x in zip(bases[:-1], u[:-1], strict=True):
+        windows, more = basis(x)
+        function = expand_windows(windows, basis.widths)
+        start = _outer(start * np.int32(sum(basis.sizes)), function, np.add)
+        weight = _outer(weight, more, np.multiply)
+    if bases:
+        windows, more = bases[-1](u[-1])
+        start = _outer(start * np.int32(sum(bases[-1].sizes)), windows, np.add)
+        weight = _outer(weight, more, np.multiply)
+    return start, weight
+
+
+def _outer(a: Any, b: Any, combine: Any) -> Any:
+    """All combinations of two arrays of shape (n, i) and (n, j), in an array of shape (n, i j)."""
+    return combine(a[:, :, None], b[:, None, :]).reshape(len(b), -1)
+
+
+def _shape_words(cross: Cross) -> list[str]:
+    return [" by ".join(map(str, sizes)) for sizes in cross.level_sizes]
