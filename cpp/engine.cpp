@@ -38,6 +38,12 @@ bool all_inside(const Shape& shape, const Data& data, std::int64_t first, std::i
     return wrong == 0;
 }
 
+void check_sizes(Model model, std::int64_t k, std::int64_t third) {
+    need(k == 4 || (k >= 8 && k % 8 == 0), "k must be 4 or a multiple of 8");
+    need(third == 0 || (third > 0 && third % 8 == 0 && k % 8 == 0), "k and third must be multiples of 8");
+    need(third == 0 || model == Model::fwfm, "only an fwfm has triples");
+}
+
 const char* const WRONG_START = "start has features outside of the field of their window";
 
 }  // namespace
@@ -65,7 +71,7 @@ ShapeData::ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field
     }
 }
 
-Shape ShapeData::view(Model model, std::int64_t k, std::int64_t order, std::int64_t tile) const {
+Shape ShapeData::view(Model model, std::int64_t k, std::int64_t third, std::int64_t order, std::int64_t tile) const {
     Shape shape{};
     shape.weight_ptr = weight_ptr.data();
     shape.window_unit = window_unit.data();
@@ -79,8 +85,9 @@ Shape ShapeData::view(Model model, std::int64_t k, std::int64_t order, std::int6
     shape.n_units = n_units();
     shape.n_windows = n_windows();
     shape.n_weights = n_weights();
-    shape.k = k;
-    shape.width = model == Model::ffm ? k * n_fields() : k;
+    shape.k = k + third;
+    shape.paired = k;
+    shape.width = model == Model::ffm ? k * n_fields() : k + third;
     shape.order = order;
     shape.tile = tile;
     return shape;
@@ -109,7 +116,7 @@ std::int64_t stride_of(Model model, const Shape& shape) {
 std::int64_t between_of(Model model, const Shape& shape) {
     switch (model) {
     case Model::fwfm:
-    case Model::low_rank: return up_to(shape.n_units, 4) * up_to(shape.n_units, 4) * shape.k;
+    case Model::low_rank: return up_to(shape.n_units, 4) * up_to(shape.n_units, 4) * shape.paired;
     case Model::fmfm: return up_to(shape.n_units * shape.k, 16) * up_to(shape.n_units * shape.k, 16);
     default: return 0;
     }
@@ -146,10 +153,10 @@ Scratch ScratchData::view() const {
 
 void Groups::check(const ShapeData& layout) const {
     const std::size_t n = begin.size();
-    need(end.size() == n && l2.size() == n && l2_linear.size() == n && smoothness.size() == n && order.size() == n &&
-             signs.size() == 4 * n && periodic.size() == n,
+    need(end.size() == n && l2.size() == n && l2_third.size() == n && l2_linear.size() == n && smoothness.size() == n &&
+             order.size() == n && signs.size() == 4 * n && periodic.size() == n,
          "penalties must have a number for every group");
-    const Shape shape = layout.view(Model::fm, 4, 0, 4);
+    const Shape shape = layout.view(Model::fm, 4, 0, 0, 4);
     need(static_cast<std::int64_t>(group_ptr.size()) == shape.n_fields + 1 && group_ptr.front() == 0 &&
              std::is_sorted(group_ptr.begin(), group_ptr.end()) && group_ptr.back() == static_cast<std::int64_t>(n),
          "group_ptr does not fit to the fields");
@@ -165,23 +172,23 @@ void Groups::check(const ShapeData& layout) const {
 }
 
 Penalty Groups::view() const {
-    return {group_ptr.data(),  begin.data(), end.data(),   l2.data(),      l2_linear.data(),
-            smoothness.data(), order.data(), signs.data(), periodic.data()};
+    return {group_ptr.data(), begin.data(),      end.data(),   l2.data(),    l2_third.data(),
+            l2_linear.data(), smoothness.data(), order.data(), signs.data(), periodic.data()};
 }
 
 Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& given_settings,
                const Parameters& parameters)
     : layout(std::move(given_layout)), settings(given_settings), team(given_settings.threads), alone(1) {
     const Settings& s = settings;
-    need(s.k == 4 || (s.k >= 8 && s.k % 8 == 0), "k must be 4 or a multiple of 8");
+    check_sizes(s.model, s.k, s.third);
     need(s.tile >= 4 && s.tile % 4 == 0 && s.shard >= 16 && s.shard % 16 == 0 && s.block >= s.shard &&
              s.block % s.shard == 0 && s.batch_size >= 1 && (s.model == Model::ffm || s.shard % s.tile == 0),
          "sizes of tiles, shards and blocks do not fit to each other");
     need(s.model != Model::ffm || s.block >= s.batch_size, "the batch of an FFM is one block");
     need(s.model != Model::higher || s.order >= 2, "order must be at least 2");
-    kernels = splinefm::kernels().engine->choose(s.model, s.k);
+    kernels = splinefm::kernels().engine->choose(s.model, s.k, s.third);
 
-    const Shape shape = layout->view(s.model, s.k, s.order, s.tile);
+    const Shape shape = layout->view(s.model, s.k, s.third, s.order, s.tile);
     memory.shape = shape;
     memory.loss = s.loss;
     memory.targets = parameters.targets;
@@ -217,7 +224,7 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
         none.group_ptr.push_back(f + 1);
         none.begin.push_back(shape.feature_ptr[f]);
         none.end.push_back(shape.feature_ptr[f + 1]);
-        for (auto* values : {&none.l2, &none.l2_linear, &none.smoothness}) values->push_back(0.0f);
+        for (auto* values : {&none.l2, &none.l2_third, &none.l2_linear, &none.smoothness}) values->push_back(0.0f);
         none.order.push_back(1);
         none.signs.insert(none.signs.end(), 4, 0.0f);
         none.periodic.push_back(0);
@@ -380,15 +387,15 @@ double Engine::by_positions(const Data& data, std::int64_t begin, std::int64_t e
     return loss;
 }
 
-void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t order, std::int64_t tile,
-           const Weights& weights, const Data& data, std::int64_t n, int threads, float* scores) {
-    need(k == 4 || (k >= 8 && k % 8 == 0), "k must be 4 or a multiple of 8");
+void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t order,
+           std::int64_t tile, const Weights& weights, const Data& data, std::int64_t n, int threads, float* scores) {
+    check_sizes(model, k, third);
     need(tile >= 4 && tile % 4 == 0, "a tile must be a multiple of 4 rows");
     need(model != Model::higher || order >= 2, "order must be at least 2");
     if (n == 0) return;
     tile = std::min(tile, up_to(n, 4));  // a small workspace for a single row
-    const ModelKernels kernels = splinefm::kernels().engine->choose(model, k);
-    const Shape shape = layout.view(model, k, order, tile);
+    const ModelKernels kernels = splinefm::kernels().engine->choose(model, k, third);
+    const Shape shape = layout.view(model, k, third, order, tile);
     const auto parts =
         static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / ROWS_PER_THREAD)));
     struct Workspace {

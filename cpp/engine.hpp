@@ -26,8 +26,8 @@ public:
     using Numbers = std::vector<std::int32_t>;
     ShapeData(Numbers weight_ptr, Numbers window_unit, Numbers unit_field, Numbers window_ptr, Numbers feature_ptr);
 
-    // With vectors of k numbers, k times the number of fields in an FFM.
-    Shape view(Model model, std::int64_t k, std::int64_t order, std::int64_t tile) const;
+    // With vectors of k numbers, k times the number of fields in an FFM, and `third` numbers that meet in triples.
+    Shape view(Model model, std::int64_t k, std::int64_t third, std::int64_t order, std::int64_t tile) const;
     std::int64_t n_features() const { return feature_ptr.back(); }
     std::int64_t n_fields() const { return static_cast<std::int64_t>(feature_ptr.size()) - 1; }
     std::int64_t n_units() const { return static_cast<std::int64_t>(unit_field.size()); }
@@ -63,7 +63,7 @@ private:
 // Penalties on groups of features, checked against a layout.
 struct Groups {
     std::vector<std::int64_t> group_ptr, begin, end;
-    std::vector<float> l2, l2_linear, smoothness;
+    std::vector<float> l2, l2_third, l2_linear, smoothness;
     std::vector<std::int64_t> order;
     std::vector<float> signs;
     std::vector<std::int64_t> periodic;
@@ -76,7 +76,7 @@ struct Groups {
 struct Settings {
     Model model;
     Loss loss;
-    std::int64_t k, order;
+    std::int64_t k, third, order;
     bool adam;
     double beta1, beta2, eps, weight_decay, ema;
     std::int64_t tile, shard, block, batch_size;  // how rows are divided, which affects rounding
@@ -132,7 +132,7 @@ private:
 };
 
 // Scores of n rows with any parameters; throws std::invalid_argument.
-void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t order, std::int64_t tile,
-           const Weights& weights, const Data& data, std::int64_t n, int threads, float* scores);
+void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t order,
+           std::int64_t tile, const Weights& weights, const Data& data, std::int64_t n, int threads, float* scores);
 
 }  // namespace splinefm

@@ -103,6 +103,7 @@ def problems(draw):
     kinds = [st.just(model) for model in (FM(4), FwFM(4), FmFM(3), FFM(3))]
     kinds.append(st.builds(LowRankFwFM, st.just(4), st.integers(1, 3)))
     kinds.append(st.builds(HigherOrderFM, st.integers(2, 3), st.integers(2, 5)))
+    kinds.append(st.builds(FwFM, st.integers(1, 17), st.integers(1, 9)))
     kinds.append(st.builds(FmFM, st.tuples(st.just(4), *[st.integers(1, 4)] * (len(fields) - 1))))
     model = draw(st.one_of(kinds))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -153,9 +154,11 @@ def torch_interaction(torch, model, params, X, layout):
         return (parts[:, u, e] * parts[:, v, f]).sum((1, 2))
     if isinstance(model, FmFM):
         return torch.einsum("npi,pij,npj->n", P[:, u], params["field_matrices"][f, e], P[:, v])
-    products = (P[:, u] * P[:, v]).sum(2)
+    products = (P[:, u, : model.k] * P[:, v, : model.k]).sum(2)
     if isinstance(model, FwFM):
         products = products * params["field_weights"][f, e]
+        triples = P[:, torch.combinations(torch.arange(n_units), 3), model.k :].prod(2).sum((1, 2))
+        return products.sum(1) + triples
     if isinstance(model, LowRankFwFM):
         U, d = params["field_factors"], params["field_scales"]
         products = products * (U.T @ torch.diag(d) @ U)[f, e] * (f != e)
@@ -389,7 +392,7 @@ class EngineBattery:
         ("model", "order", "periodic"),
         [
             *((MODELS[0], order, periodic) for order in (1, 2, 3) for periodic in (False, True)),
-            *((model, 3, True) for model in (MODELS[1], MODELS[3], MODELS[4])),
+            *((model, 3, True) for model in (MODELS[1], MODELS[3], MODELS[4], MODELS[-1])),
         ],
         ids=str,
     )

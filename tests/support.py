@@ -32,13 +32,15 @@ def one_of_each(n_fields):
         sf.FmFM(k=sizes_of_fields(n_fields)),
         sf.FFM(k=3),
         sf.HigherOrderFM(k=3, order=3),
+        sf.FwFM(k=3, third=2),
     ]
 
 
 def all_models(n_fields):
     """Return `one_of_each` with an FmFM of one k for all fields and other orders; higher orders come last."""
     quadratic = one_of_each(n_fields)[:5]
-    return [*quadratic, sf.FmFM(k=3), sf.HigherOrderFM(k=4, order=2), sf.HigherOrderFM(k=3, order=4)]
+    higher = [sf.HigherOrderFM(k=4, order=2), sf.HigherOrderFM(k=3, order=4), sf.FwFM(k=3, third=2)]
+    return [*quadratic, sf.FmFM(k=3), *higher]
 
 
 def sizes_of_fields(n_fields):

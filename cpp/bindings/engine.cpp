@@ -68,16 +68,16 @@ std::shared_ptr<ShapeData> make_shape(In<std::int32_t> weight_ptr, In<std::int32
 }
 
 void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::string& model, std::int64_t k,
-                 std::int64_t order, const std::string& loss, const std::string& optimizer, double beta1, double beta2,
-                 double eps, double weight_decay, double ema, std::int64_t tile, std::int64_t shard, std::int64_t block,
-                 std::int64_t batch_size, int threads, std::int64_t number, Parameter bias, Parameter linear,
-                 Parameter factors, std::optional<Parameter> between, std::optional<Parameter> scales, Out<float> R,
-                 Out<float> M, Out<std::int64_t> last) {
+                 std::int64_t third, std::int64_t order, const std::string& loss, const std::string& optimizer,
+                 double beta1, double beta2, double eps, double weight_decay, double ema, std::int64_t tile,
+                 std::int64_t shard, std::int64_t block, std::int64_t batch_size, int threads, std::int64_t number,
+                 Parameter bias, Parameter linear, Parameter factors, std::optional<Parameter> between,
+                 std::optional<Parameter> scales, Out<float> R, Out<float> M, Out<std::int64_t> last) {
     const bool adam = chosen<int>(std::array{"adagrad", "adamw"}, optimizer, "optimizer") == 1;
-    const Settings settings{model_of(model), loss_of(loss), k,    order, adam,  beta1,      beta2,   eps,
+    const Settings settings{model_of(model), loss_of(loss), k,    third, order, adam,       beta1,   beta2, eps,
                             weight_decay,    ema,           tile, shard, block, batch_size, threads, number};
-    need(k >= 1 && threads >= 1, "k and threads must be at least 1");
-    const Shape view = shape->view(settings.model, k, order, tile);
+    need(k >= 1 && third >= 0 && threads >= 1, "k and threads must be at least 1, third at least 0");
+    const Shape view = shape->view(settings.model, k, third, order, tile);
     const bool averaged = ema > 0.0;
     const std::int64_t n_features = shape->n_features(), n_fields = shape->n_fields();
     bias.check("bias", 1, adam, false);
@@ -153,12 +153,13 @@ Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight
 }
 
 void set_penalty(KeptEngine& self, In<std::int64_t> group_ptr, In<std::int64_t> begin, In<std::int64_t> end,
-                 In<float> l2, In<float> l2_linear, In<float> smoothness, In<std::int64_t> order, In2<float> signs,
-                 In<std::int64_t> periodic) {
+                 In<float> l2, In<float> l2_third, In<float> l2_linear, In<float> smoothness, In<std::int64_t> order,
+                 In2<float> signs, In<std::int64_t> periodic) {
     Groups groups{copy_of(group_ptr, "group_ptr"),
                   copy_of(begin, "begin"),
                   copy_of(end, "end"),
                   copy_of(l2, "l2"),
+                  copy_of(l2_third, "l2_third"),
                   copy_of(l2_linear, "l2_linear"),
                   copy_of(smoothness, "smoothness"),
                   copy_of(order, "order"),
@@ -167,12 +168,12 @@ void set_penalty(KeptEngine& self, In<std::int64_t> group_ptr, In<std::int64_t> 
     self.engine->set_penalty(std::move(groups));
 }
 
-Array<float> scores(const ShapeData& shape, const std::string& model, std::int64_t k, std::int64_t order,
-                    std::int64_t tile, In<float> bias, In<float> linear, In<float> factors, In<float> R, In<float> M,
-                    In2<std::int32_t> start, In2<float> weight, int threads) {
+Array<float> scores(const ShapeData& shape, const std::string& model, std::int64_t k, std::int64_t third,
+                    std::int64_t order, std::int64_t tile, In<float> bias, In<float> linear, In<float> factors,
+                    In<float> R, In<float> M, In2<std::int32_t> start, In2<float> weight, int threads) {
     const Model kind = model_of(model);
-    need(k >= 1 && threads >= 1, "k and threads must be at least 1");
-    const Shape view = shape.view(kind, k, order, tile);
+    need(k >= 1 && third >= 0 && threads >= 1, "k and threads must be at least 1, third at least 0");
+    const Shape view = shape.view(kind, k, third, order, tile);
     const auto n = static_cast<std::int64_t>(start.shape(0));
     need(static_cast<std::int64_t>(start.shape(1)) == shape.n_windows() &&
              static_cast<std::int64_t>(weight.shape(0)) == n &&
@@ -189,7 +190,7 @@ Array<float> scores(const ShapeData& shape, const std::string& model, std::int64
     std::vector<float> out(static_cast<std::size_t>(n));
     {
         const nb::gil_scoped_release released;
-        score(shape, kind, k, order, tile, weights, data, n, threads, out.data());
+        score(shape, kind, k, third, order, tile, weights, data, n, threads, out.data());
     }
     return give(std::move(out));
 }
@@ -204,26 +205,28 @@ void bind_engine(nb::module_& module) {
         .def(nb::init<Out<float>, Out<float>, Out<float>, Out<float>>(), nb::arg("values").noconvert(),
              nb::arg("m").noconvert(), nb::arg("v").noconvert(), nb::arg("average").noconvert());
     nb::class_<KeptEngine>(module, "Engine", "Steps of an optimizer; see splinefm.model.cpu.CpuEngine.")
-        .def("__init__", &make_engine, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("order"),
-             nb::arg("loss"), nb::arg("optimizer"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"),
-             nb::arg("weight_decay"), nb::arg("ema"), nb::arg("tile"), nb::arg("shard"), nb::arg("block"),
-             nb::arg("batch_size"), nb::arg("threads"), nb::arg("number"), nb::arg("bias"), nb::arg("linear"),
-             nb::arg("factors"), nb::arg("between").none(), nb::arg("scales").none(), nb::arg("R").noconvert(),
-             nb::arg("M").noconvert(), nb::arg("last").noconvert())
+        .def("__init__", &make_engine, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("third"),
+             nb::arg("order"), nb::arg("loss"), nb::arg("optimizer"), nb::arg("beta1"), nb::arg("beta2"),
+             nb::arg("eps"), nb::arg("weight_decay"), nb::arg("ema"), nb::arg("tile"), nb::arg("shard"),
+             nb::arg("block"), nb::arg("batch_size"), nb::arg("threads"), nb::arg("number"), nb::arg("bias"),
+             nb::arg("linear"), nb::arg("factors"), nb::arg("between").none(), nb::arg("scales").none(),
+             nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("last").noconvert())
         .def("steps", &steps, nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("y").noconvert(),
              nb::arg("sample_weight").noconvert(), nb::arg("rows").noconvert(), nb::arg("learning_rates").noconvert(),
              nb::arg("batch_size"),
              "A step on every batch of `batch_size` of the rows; returns the mean loss of each before its step.")
         .def("set_penalty", &set_penalty, nb::arg("group_ptr").noconvert(), nb::arg("begin").noconvert(),
-             nb::arg("end").noconvert(), nb::arg("l2").noconvert(), nb::arg("l2_linear").noconvert(),
-             nb::arg("smoothness").noconvert(), nb::arg("order").noconvert(), nb::arg("signs").noconvert(),
-             nb::arg("periodic").noconvert(), "Penalties on groups of features, which lie end to end.")
+             nb::arg("end").noconvert(), nb::arg("l2").noconvert(), nb::arg("l2_third").noconvert(),
+             nb::arg("l2_linear").noconvert(), nb::arg("smoothness").noconvert(), nb::arg("order").noconvert(),
+             nb::arg("signs").noconvert(), nb::arg("periodic").noconvert(),
+             "Penalties on groups of features, which lie end to end.")
         .def_prop_ro("number", [](const KeptEngine& self) { return self.engine->number(); }, "Steps so far.");
     module.attr("MAX_SUMMED") = MAX_SUMMED;
-    module.def("score", &scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("order"), nb::arg("tile"),
-               nb::arg("bias").noconvert(), nb::arg("linear").noconvert(), nb::arg("factors").noconvert(),
-               nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("start").noconvert(),
-               nb::arg("weight").noconvert(), nb::arg("threads"), "Scores of encoded rows with any parameters.");
+    module.def("score", &scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("third"), nb::arg("order"),
+               nb::arg("tile"), nb::arg("bias").noconvert(), nb::arg("linear").noconvert(),
+               nb::arg("factors").noconvert(), nb::arg("R").noconvert(), nb::arg("M").noconvert(),
+               nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("threads"),
+               "Scores of encoded rows with any parameters.");
 }
 
 }  // namespace splinefm::bindings

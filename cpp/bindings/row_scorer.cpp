@@ -123,12 +123,13 @@ private:
         const bool is_ffm = p.model == Model::ffm;
         if (p.k < 4 || p.k > 1 << 16 || (p.k != 4 && p.k % 8)) fail("k must be 4 or a multiple of 8");
         if (p.order < 2 || p.order > 1 << 16) fail("order must be at least 2");
-        if (p.width != (is_ffm ? p.k * p.n_fields : p.k))
-            fail("factors must have k numbers per feature (FFM: per field)");
+        const std::int64_t pairs = is_ffm ? p.k * p.n_fields : p.k, third = p.width - pairs;
+        if (third != 0 && (p.model != Model::fwfm || third < 0 || third % 8 || p.k % 8))
+            fail("factors must have k numbers per feature (FFM: per field), and multiples of 8 for triples");
         if (static_cast<std::int64_t>(linear.size()) != p.n_features) fail("linear must have a number per feature");
         if (encoder->encoder.end_feature() > p.n_features) fail("factors must have all features of the fields");
-        const std::int64_t pairs = p.n_fields * p.n_fields;
-        const std::int64_t asked = p.model == Model::fwfm ? pairs : p.model == Model::fmfm ? pairs * p.k * p.k : 0;
+        const std::int64_t n = p.n_fields * p.n_fields;
+        const std::int64_t asked = p.model == Model::fwfm ? n : p.model == Model::fmfm ? n * p.k * p.k : 0;
         if (static_cast<std::int64_t>(between.size()) < asked)
             fail("between must have a number (FmFM: a matrix) for every pair of fields");
     }

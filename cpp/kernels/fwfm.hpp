@@ -1,5 +1,6 @@
 // FwFM: the score of a row is ½ Σ_u p_u' q_u with q_u = Σ_{v≠u} R_{f(u) f(v)} p_v, which is the derivative by p_u.
-// R_uv of all pairs of units comes in fours: [u // 4, v, u % 4], zero for u = v. A LowRankFwFM is the same.
+// R_uv of all pairs of units comes in fours: [u // 4, v, u % 4], zero for u = v. A LowRankFwFM is the same. Behind the
+// numbers that meet in pairs a vector may have some that meet in triples: they add Σ_{u<v<w} q_u q_v q_w.
 #pragma once
 
 #include "kernels/units.hpp"
@@ -15,17 +16,35 @@ inline void scale_rows(const float* P, Index n, const float* slopes, Index row_l
     }
 }
 
+// The sum over all triples of units, K numbers at a time, from the vectors P of a row, k numbers apart; D gets the
+// derivatives: without unit u, the sum over all pairs is that over all pairs with it - q_u (Σ q - q_u).
+template <int K> inline Vec<K> sum_triples(const float* P, Index n_units, Index k, float* D) {
+    Vec<K> ones = fill<K>(0.0f), twos = ones, threes = ones;
+    for (Index u = 0; u < n_units; ++u) {
+        const Vec<K> q = load<K>(P + u * k);
+        threes = q * twos + threes;
+        twos = q * ones + twos;
+        ones = q + ones;
+    }
+    for (Index u = 0; u < n_units; ++u) {
+        const Vec<K> q = load<K>(P + u * k);
+        store<K>(D + u * k, twos - q * (ones - q));
+    }
+    return threes;
+}
+
 template <int K, bool FIXED> struct FwFM {
     static constexpr bool HAS_SUMS = false;
 
     static void scores(const Shape shape, const Weights weights, const Columns columns, Index at, Index n,
                        const Scratch& scratch, float* D, float* out) {
-        const Index k = length<K, FIXED>(shape), n_units = shape.n_units, row = padded(n_units) * k;
+        const Index k = length<K, FIXED>(shape), n_pairs = paired<K, FIXED>(shape);
+        const Index n_units = shape.n_units, row = padded(n_units) * k;
         float* P = scratch.P;
         all_units<K, FIXED>(shape, weights, columns, at, n, P, row, out);
         for (Index i = 0; i < n; ++i) {
             Vec<K> score = fill<K>(0.0f);
-            for (Index c = 0; c < k; c += K) {
+            for (Index c = 0; c < n_pairs; c += K) {
                 const float *p = P + i * row + c, *r = weights.R;
                 float* q = D + i * row + c;
                 for (Index u = 0; u < n_units; u += 4) {  // four sums in registers share every load of p
@@ -47,13 +66,17 @@ template <int K, bool FIXED> struct FwFM {
                 }
             }
             out[i] += 0.5f * total(score);
+            for (Index c = n_pairs; c < k; c += K) {
+                out[i] += total(sum_triples<K>(P + i * row + c, n_units, k, D + i * row + c));
+            }
         }
     }
 
     // dR_uv += slope p_u p_v, number by number: summed up later. Two by two, so that loads are shared.
     static void pairs(const Shape& shape, const Scratch& scratch, float*, Index n, const float* slopes, float* dR) {
         constexpr Index ROWS = 16;  // their unit vectors stay in the nearest cache while all pairs are multiplied
-        const Index k = length<K, FIXED>(shape), n_units = shape.n_units, units = padded(n_units), row = units * k;
+        const Index k = length<K, FIXED>(shape), n_pairs = paired<K, FIXED>(shape);
+        const Index n_units = shape.n_units, units = padded(n_units), row = units * k, below = units * n_pairs;
         const float* P = scratch.P;
         float* Z = scratch.Z;
         scale_rows(P, n, slopes, row, Z);
@@ -61,10 +84,10 @@ template <int K, bool FIXED> struct FwFM {
             const Index last = least(first + ROWS, n);
             for (Index u = 0; u < n_units; u += 2) {
                 for (Index v = u; v < n_units; v += 2) {
-                    for (Index c = 0; c < k; c += K) {
-                        float* d = dR + (u * units + v) * k + c;
-                        Vec<K> d00 = load<K>(d), d01 = load<K>(d + k);
-                        Vec<K> d10 = load<K>(d + row), d11 = load<K>(d + row + k);
+                    for (Index c = 0; c < n_pairs; c += K) {
+                        float* d = dR + (u * units + v) * n_pairs + c;
+                        Vec<K> d00 = load<K>(d), d01 = load<K>(d + n_pairs);
+                        Vec<K> d10 = load<K>(d + below), d11 = load<K>(d + below + n_pairs);
                         for (Index i = first; i < last; ++i) {
                             const float *z = Z + i * row + u * k + c, *p = P + i * row + v * k + c;
                             const Vec<K> z0 = load<K>(z), z1 = load<K>(z + k), p0 = load<K>(p), p1 = load<K>(p + k);
@@ -74,9 +97,9 @@ template <int K, bool FIXED> struct FwFM {
                             d11 = z1 * p1 + d11;
                         }
                         store<K>(d, d00);
-                        store<K>(d + k, d01);
-                        store<K>(d + row, d10);
-                        store<K>(d + row + k, d11);
+                        store<K>(d + n_pairs, d01);
+                        store<K>(d + below, d10);
+                        store<K>(d + below + n_pairs, d11);
                     }
                 }
             }

@@ -67,6 +67,21 @@ template <int K> float higher_part(RowUnits row, std::int64_t c) {
     return total(score);
 }
 
+// Σ_{u<v<w} q_u q_v q_w of the numbers behind the first k, eight at a time
+inline float triples(const RowUnits& row, std::int64_t k) {
+    Vec<8> score = fill<8>(0.0f);
+    for (std::int64_t c = k; c < row.width; c += 8) {
+        Vec<8> ones = fill<8>(0.0f), twos = ones;
+        for (std::int64_t u = 0; u < row.n_units; ++u) {
+            const Vec<8> q = part<8>(row, u, c);
+            score += q * twos;
+            twos += q * ones;
+            ones += q;
+        }
+    }
+    return total(score);
+}
+
 // The vector of a unit, which is long in an FFM: a pass per four terms.
 template <int K> void sum_terms(const RowUnits& row, std::int64_t u, float* out) {
     const std::int64_t width = row.width, end = row.ends[u + 1];
@@ -165,7 +180,7 @@ template <int K, bool FIXED> float score_row(const RowUnits& row) {
     const std::int64_t k = FIXED ? K : row.k;
     switch (row.model) {
     case Model::fm: return by_parts<K>(fm_part<K>, row, k);
-    case Model::fwfm: return by_parts<K>(fwfm_part<K>, row, k);
+    case Model::fwfm: return by_parts<K>(fwfm_part<K>, row, k) + triples(row, k);
     case Model::fmfm: return fmfm<K>(row, k);
     case Model::ffm: return ffm<K>(row, k);
     case Model::higher: return by_parts<K>(higher_part<K>, row, k);

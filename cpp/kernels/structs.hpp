@@ -3,7 +3,8 @@
 //
 // Letters: P unit vectors, T table of vectors, L linear weights, R weights and M matrices between fields, D derivatives
 // of the score by the unit vectors. The vector of feature r starts at r · width in T. The width is k; in an FFM it is
-// k for every field. k is a multiple of the piece that a kernel works on: see `table.hpp`.
+// k for every field. k is a multiple of the piece that a kernel works on: see `table.hpp`. The first `paired` of the k
+// numbers of an FwFM meet in pairs, the others in triples; in other models `paired` is k.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct Shape {
     const std::int32_t *weight_ptr, *window_unit, *unit_field, *unit_ptr, *window_ptr, *feature_ptr;
     const std::int32_t *lowest, *highest;
     std::int64_t n_fields, n_units, n_windows, n_weights;
-    std::int64_t k, width, order, tile;
+    std::int64_t k, paired, width, order, tile;
 };
 
 // The parameters as scores read them.
@@ -85,10 +86,11 @@ struct Active {
     std::int64_t* n;  // active features, 16 numbers per field: a cache line, because threads write to them often
 };
 
-// Groups of features that share penalties; `signs` has the four coefficients of Δ^order per group.
+// Groups of features that share penalties; `signs` has the four coefficients of Δ^order per group. `l2_third` is for
+// the numbers of a vector that meet in triples, `l2` for the others.
 struct Penalty {
     const std::int64_t *group_ptr, *begin, *end;
-    const float *l2, *l2_linear, *smoothness;
+    const float *l2, *l2_third, *l2_linear, *smoothness;
     const std::int64_t* order;
     const float* signs;
     const std::int64_t* periodic;

@@ -139,10 +139,13 @@ template <int K> [[gnu::always_inline]] inline void update_feature(const Memory&
         memory.vectors.last[feature] = step.number;
     }
     const float more = memory.penalty.l2[group] - active.self_weight[position];
+    const float more_third = memory.penalty.l2_third[group];
+    const Index end_of_pairs = width - (memory.shape.k - memory.shape.paired);
     const State vectors = memory.vectors;
     for (Index c = 0; c < width; c += K) {
         const Index at = feature * width + c;
-        const Vec<K> g = more * load<K>(T + at) + load<K>(active.gradient + position * width + c);
+        const float penalty = c < end_of_pairs ? more : more_third;
+        const Vec<K> g = penalty * load<K>(T + at) + load<K>(active.gradient + position * width + c);
         optimize<K>(T, at, g, keep, vectors, step);
     }
     const float g = active.linear[position] + memory.penalty.l2_linear[group] * L[feature];

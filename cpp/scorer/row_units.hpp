@@ -10,7 +10,7 @@ namespace splinefm {
 struct RowUnits {
     Model model;
     std::int64_t k;      // numbers of a vector (FFM: for each field): 4, or a multiple of 8
-    std::int64_t width;  // numbers per feature: k, in an FFM n_fields k
+    std::int64_t width;  // numbers per feature: k, in an FFM n_fields k; the rest of an FwFM's meet in triples
     std::int64_t order;  // of a model of higher order
     std::int64_t n_fields, n_units;
     const float* factors;             // (features, width)

@@ -23,11 +23,10 @@ def test_a_model_of_order_3_is_its_pairs_and_its_triples(model):
     layout = sf.fit_encoder(mixed_schema(NAMES), table).layout
     n_fields, params = len(layout.fields), random_params(model, layout, 3)
     P = np.random.default_rng(0).normal(size=(5, layout.n_units, model.width(n_fields)))
-    pairs, triples = model.pair_model, model.triples(n_fields)
+    pairs = model.pair_model
     expected = pairs.interaction(P[..., : pairs.width(n_fields)], params, layout.unit_field)
-    if triples is not None:
-        expected = expected + symmetric_sums(P[..., triples], 3)[3].sum(axis=1)
-    assert (triples is not None) == (model.order > 2)
+    if model.order > 2:
+        expected = expected + symmetric_sums(P[..., model.product_columns], 3)[3].sum(axis=1)
     if model.order <= 3:
         np.testing.assert_allclose(model.interaction(P, params, layout.unit_field), expected)
 
@@ -36,7 +35,8 @@ def test_a_model_of_order_3_is_its_pairs_and_its_triples(model):
 @examples(60)
 def test_explanations_of_any_small_model_equal_brute_force(data):
     names = data.draw(st.permutations(NAMES))[: data.draw(st.integers(1, 4))]
-    model = sf.HigherOrderFM(k=data.draw(st.integers(1, 5)), order=data.draw(st.integers(2, 3)))
+    k, third = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 4))
+    model = data.draw(st.sampled_from([sf.HigherOrderFM(k, 2), sf.HigherOrderFM(k, 3), sf.FwFM(k, third)]))
     table = mixed_table(12, data.draw(st.integers(0, 99)), names=names)
     fitted = random_fitted(model, mixed_schema(names), table, seed=data.draw(st.integers(0, 99)))
     background = take_rows(table, range(data.draw(st.integers(1, 6))))

@@ -39,7 +39,7 @@ def models(n_fields):
     k = st.integers(1, 5)
     return st.one_of(
         st.builds(FM, k),
-        st.builds(FwFM, k),
+        st.builds(FwFM, k, st.integers(0, 3)),
         st.builds(LowRankFwFM, k, st.integers(1, 3)),
         st.builds(FmFM, st.one_of(k, st.tuples(*[k] * n_fields))),
         st.builds(FFM, k),
@@ -142,7 +142,7 @@ def test_without_the_sum_reduction_a_score_is_no_spline(model):
 def matrix(model, params, f, e, width):
     """M_fe of the definition."""
     if isinstance(model, FwFM):
-        return params["field_weights"][f, e] * np.eye(width)
+        return params["field_weights"][f, e] * np.diag(np.arange(width) < model.k)
     if isinstance(model, LowRankFwFM):
         U, d = params["field_factors"], params["field_scales"]
         return (f != e) * sum(d[r] * U[r, f] * U[r, e] for r in range(len(d))) * np.eye(width)
@@ -169,7 +169,7 @@ def test_interactions_are_the_sums_over_pairs_of_their_definition(model, seed):
             expected[i] += P[i, u] @ matrix(model, params, unit_field[u], unit_field[v], width) @ P[i, v]
         for t in range(3, model.order + 1):
             for units in combinations(range(len(unit_field)), t):
-                expected[i] += P[i, list(units)].prod(axis=0).sum()
+                expected[i] += P[i, list(units), model.product_columns].prod(axis=0).sum()
     actual = model.interaction(P, params, unit_field)
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
@@ -212,10 +212,9 @@ def test_a_score_is_a_sum_over_pairs_of_what_is_between_their_fields(model, seed
         M = model.between(params, f, e)
         pairs = zip(P[:, u, model.columns(e)], P[:, v, model.columns(f)], strict=True)
         expected += [weighted_product(x, M, y) for x, y in pairs]
-    if not model.pairwise:
-        for t in range(3, model.order + 1):
-            for units in combinations(range(LAYOUT.n_units), t):
-                expected += P[:, list(units)].prod(axis=1).sum(axis=1)
+    for t in range(3, model.order + 1):
+        for units in combinations(range(LAYOUT.n_units), t):
+            expected += P[:, list(units), model.product_columns].prod(axis=1).sum(axis=1)
     np.testing.assert_allclose(formula_scores(model, params, slots), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -271,7 +270,7 @@ def test_shapes_are_those_of_the_start_values(model, seed):
     params = init_params(model, LAYOUT, np.random.default_rng(seed))
     assert param_shapes(model, LAYOUT) == {name: values.shape for name, values in params.items()}
     sizes, part = model.vector_sizes(4), model.part_size(4)
-    assert len(sizes) == 4 and max(sizes) == model.width(4) and model.width(4) % part == 0
+    assert len(sizes) == 4 and max(sizes) == model.width(4) and (model.width(4) - model.third) % part == 0
     assert all(len(range(model.width(4))[model.columns(e)]) == part for e in range(4))
 
 

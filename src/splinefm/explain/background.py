@@ -87,7 +87,7 @@ class Background:
         inner = inner_parts(pairs, slots, threads).mean(axis=0)
         terms = field_terms(pairs, slots, center, slope, np.zeros(len(center)), threads).mean(axis=0)
         base = float(fitted.params["bias"][0]) + 0.5 * float((center * slope).sum()) + float(terms.sum())
-        if fitted.model.triples(len(center)) is None:
+        if fitted.model.order < 3:
             return Background(fitted, len(slots), center, slope, inner, terms, base)
         triples = TripleMoments.of(fitted, slots, threads)
         return Background(fitted, len(slots), center, slope, inner, terms, base + triples.base, triples)

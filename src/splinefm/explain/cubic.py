@@ -160,7 +160,7 @@ def map_blocks(
 ) -> Iterator[tuple[slice, Any]]:
     """Rows and the result of a function of their sums, block by block; blocks do not depend on the threads."""
     layout = slots.layout
-    vectors = UnitVectors(fitted.params, layout, fitted.model.triples(len(layout.fields)))
+    vectors = UnitVectors(fitted.params, layout, fitted.model.product_columns)
     most = max(1, BLOCK_SIZE // math.prod(vectors.size))
     blocks = [slice(first, min(first + most, len(slots))) for first in range(0, len(slots), most)]
 

@@ -7,8 +7,8 @@ spline. The largest change is therefore at most
 
     E(δ, Δ) = max over both signs of  ±δ + Σ_e  max over the points x of field e of  ±Δ' M_fe x,
 
-and it is attained for categorical fields, whose values can be combined in any way. (Products of more than two vectors,
-`HigherOrderFM`, add the range of their other factors by interval arithmetic.) E is a seminorm. Being convex, its
+and it is attained for categorical fields, whose values can be combined in any way. (Products of more than two vectors
+add the range of their other factors by interval arithmetic.) E is a seminorm. Being convex, its
 largest value on a piece of a polynomial is at most that at the Bézier control points of the piece.
 
 **Several fields at once** are changed one after the other. At each step the vectors of the other fields, binned
@@ -19,7 +19,7 @@ fields' bounds holds for all of them together, products of two changes included.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,9 +106,10 @@ class _Gauge:
         self.parts = [_part(f, hull) for hull in others]
         width = fitted.params["factors"].shape[1]
         self.low, self.high = np.zeros(width), np.zeros(width)
-        if not fitted.model.pairwise:
-            boxes = [box for hull in others for box in hull.unit_boxes()]
-            self.low, self.high = _range_of_products(boxes, fitted.model.order - 1, width)
+        columns = fitted.model.product_columns
+        boxes = [box for hull in others for box in hull.unit_boxes()] if not fitted.model.pairwise else []
+        ends = _range_of_products(boxes, fitted.model.order - 1, columns.stop - columns.start)
+        self.low[columns], self.high[columns] = ends
 
     def __call__(self, changes: FloatArray) -> FloatArray:
         flat = changes.reshape(-1, changes.shape[-1])
@@ -175,10 +176,12 @@ class _Hull:
             yield np.zeros((1, self.fitted.model.part_size(len(self.fitted.encoder.fields))))
 
     def radius(self, f: int) -> float:
-        """How far vectors may be outside of the hull, because they were rounded or the curve is no polynomial."""
+        """How far M_fe x may be outside of the hull, because vectors x were rounded or the curve is no polynomial."""
+        return self._radius(lambda vectors: _turn(self.fitted, f, self.e, vectors))
 
+    def _radius(self, turn: Callable[[FloatArray], FloatArray]) -> float:
         def lengths(vectors: FloatArray) -> FloatArray:
-            return np.asarray(np.linalg.norm(_turn(self.fitted, f, self.e, vectors[:, 1:]), axis=1))
+            return np.asarray(np.linalg.norm(turn(vectors[:, 1:]), axis=1))
 
         radius = 0.0 if self.drift is None else float(lengths(self.drift).max())
         if self.path is not None and self.path.third.any():
@@ -186,16 +189,18 @@ class _Hull:
         return radius
 
     def unit_boxes(self) -> list[tuple[FloatArray, FloatArray]]:
-        """For each unit of the field the smallest and the largest value of every coordinate (of a HigherOrderFM)."""
-        units, radius = max(self.item.layout.units) + 1, self.radius(self.e)
+        """For each unit of the field the smallest and the largest value of every coordinate in `product_columns`."""
+        units, columns = max(self.item.layout.units) + 1, self.fitted.model.product_columns
+        radius = self._radius(lambda vectors: vectors[:, columns])
+        zero = np.zeros((1, self.vectors.shape[1]))
         if units == 1:
-            blocks: Any = self.seen_from(self.e)
+            parts = [np.asarray(self.vectors, np.float64) * self.scale[:, None], *([zero] if self.zero else [])]
         elif self.path is None:
-            blocks = [np.asarray(self.vectors), np.zeros((1, self.vectors.shape[1]))]
+            parts = [np.asarray(self.vectors), zero]
         else:  # one function at a time, with a weight of up to 1
             most = 1.0 if self.certified else float(np.abs(self.item.basis(self.path.cells)[1]).max())
-            blocks = [self.path.tokens[:, 1:], most * self.path.rows[:, 1:], -most * self.path.rows[:, 1:]]
-        ends = [(part.min(axis=0), part.max(axis=0)) for part in blocks if len(part)]
+            parts = [self.path.tokens[:, 1:], most * self.path.rows[:, 1:], -most * self.path.rows[:, 1:]]
+        ends = [(part[:, columns].min(axis=0), part[:, columns].max(axis=0)) for part in parts if len(part)]
         low, high = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
         return [(low - radius, high + radius)] * units
 

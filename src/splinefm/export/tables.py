@@ -101,7 +101,8 @@ def _manifest(
     fitted: Fitted, fields: list[dict[str, Any]], files: dict[str, dict[str, Any]], interactions: str | None
 ) -> dict[str, Any]:
     model, loss = fitted.model, fitted.loss
-    settings = {} if model.pairwise else {"order": model.order}
+    columns = model.product_columns  # whose products of three to `order` units are added
+    settings = {} if model.pairwise else {"order": model.order, "product_columns": [columns.start, columns.stop]}
     return {
         "format": FORMAT,
         "version": VERSION,

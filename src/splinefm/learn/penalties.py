@@ -57,23 +57,26 @@ class AdaptivePenalties:
 
     def adapt(self, factors: npt.NDArray[np.float32], dispersion: float) -> None:
         """Set the engine's penalties for the next epoch."""
-        base = self.base
-        ranges = zip(base.begin, base.end, strict=True)
-        length = np.array([self._length(factors[begin:end]) for begin, end in ranges])
+        base, model = self.base, self.engine.model
+        end = factors.shape[1] - model.third
+        # A feature of an FFM has one vector per field, and each of them learns from one field only, whereas other
+        # models have one vector for all fields. Its penalty is therefore divided by the number of fields.
+        parts = end // model.part_size(len(self.engine.layout.fields))
+        length, length_third = math.sqrt(parts) * self._lengths(factors[:, :end]), self._lengths(factors[:, end:])
         penalty = base._replace(
             l2=(dispersion * base.l2 / np.maximum(length, MIN_LENGTH)).astype(np.float32),
+            l2_third=(dispersion * base.l2_third / np.maximum(length_third, MIN_LENGTH)).astype(np.float32),
             l2_linear=(dispersion * base.l2_linear).astype(np.float32),
             smoothness=(dispersion * base.smoothness).astype(np.float32),
         )
         self.engine.set_penalty(penalty)
 
-    def _length(self, factors: npt.NDArray[np.float32]) -> float:
-        """Return the root mean square length of vectors.
+    def _lengths(self, factors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        """Return the root mean square length of the vectors in each group."""
+        ranges = zip(self.base.begin, self.base.end, strict=True)
+        return np.sqrt([_mean_square(factors[begin:end]) for begin, end in ranges])
 
-        A feature of an FFM has one vector per field, and each of them learns from one field only, whereas other models
-        have one vector for all fields. Its penalty is therefore divided by the number of fields.
-        """
-        model, n_fields = self.engine.model, len(self.engine.layout.fields)
-        parts = model.width(n_fields) // model.part_size(n_fields)
-        flat = factors.reshape(-1)
-        return math.sqrt(parts * float(np.dot(flat, flat)) / max(1, len(factors)))
+
+def _mean_square(factors: npt.NDArray[np.float32]) -> float:
+    flat = factors.reshape(-1)
+    return float(np.dot(flat, flat)) / max(1, len(factors))

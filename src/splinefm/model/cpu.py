@@ -98,6 +98,7 @@ class CpuEngine:
             self._shape,
             self.kind.name,
             self.kind.padded,
+            self.kind.padded_third,
             self.kind.order,
             self.loss,
             self.optimizer.name,
@@ -145,7 +146,7 @@ class CpuEngine:
 
     def _cut_state(self, name: str) -> State:
         state, shape = self._states[name], self._padded[name].shape
-        if self.kind.padded == self.kind.k:
+        if not self.kind.is_padded:
             return state
         m, v, average = (
             values if values.size == 1 else self.kind.cut(name, values.reshape(shape)).reshape(-1)
@@ -298,7 +299,7 @@ class BatchScorer:
         """Scores of all rows."""
         layout, shape = self._layout, self._shape
         few = 0 < 4 * len(slots) * layout.n_weights < layout.n_features
-        if self._kind.padded == self._kind.k or not few or "_padded" in vars(self):
+        if not self._kind.is_padded or not few or "_padded" in vars(self):
             return self._score(shape, self._padded, slots)
         # Copying the features of a few rows is faster than padding a large table.
         slots, params = _gathered(self._params, slots)
@@ -347,6 +348,7 @@ def _score(
         shape,
         kind.name,
         kind.padded,
+        kind.padded_third,
         kind.order,
         tile_of(model),
         padded["bias"],

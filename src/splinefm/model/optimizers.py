@@ -12,7 +12,8 @@ class Group:
     """Neighboring features that share penalties.
 
     The objective has ½ l2 |v|² + ½ l2_linear w² for every active feature of a batch, and smoothness Σ |Δ^order v|² over
-    neighbors, for vectors and linear weights alike.
+    neighbors, for vectors and linear weights alike. Coordinates for products of three have `l2_third` instead of l2, if
+    it is given.
     """
 
     size: int
@@ -21,6 +22,7 @@ class Group:
     smoothness: float = 0.0
     order: int = 2
     periodic: bool = False
+    l2_third: float | None = None
 
 
 @dataclass(frozen=True)

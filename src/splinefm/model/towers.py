@@ -5,6 +5,7 @@ two sides are
 
     FM              (Σ_I s_f)' (Σ_C s_e)                          length k
     FwFM            Σ_I s_f' (Σ_C r_fe s_e)                       k · the smaller of |I| and |C|
+      with third    e_1(I)' e_2(C) + e_2(I)' e_1(C) besides       third · the smallest of 2 and the units of I and C
     LowRankFwFM     Σ_r (Σ_I U_rf s_f)' (d_r Σ_C U_re s_e)        k · the smallest of the rank, |I| and |C|
     FmFM            Σ_I s_f' (Σ_C M_fe s_e)                       the smaller of Σ_I k_f and Σ_C k_e
     FFM             Σ_I Σ_C s_f[e]' s_e[f]                        k · |I| · |C|
@@ -152,21 +153,21 @@ class PartTowers:
 
 
 class ProductTowers:
-    """Σ_a e_a(I)' (Σ_{b ≤ order - a} e_b(C))."""
+    """Σ_a e_a(I)' (Σ_{least - a ≤ b ≤ order - a} e_b(C)), for a and b from 1 on."""
 
-    def __init__(self, order: int, items: IntArray, context: IntArray, k: int) -> None:
-        self._order, self._k = order, k
+    def __init__(self, order: int, items: IntArray, context: IntArray, k: int, least: int = 2) -> None:
+        self._order, self._least, self._k = order, least, k
         self._n_items = len(np.unique(items))
         self._items_shorter = len(items) <= len(context)
         self._most = min(order - 1, len(items), len(context))
 
     def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
-        """e_a of the side with fewer units for a = 1, 2, .., and Σ_{b ≤ order - a} e_b of the other."""
+        """e_a of the side with fewer units for a = 1, 2, .., and the sum of e_b of the other."""
         sums = symmetric_sums(P, self._order - 1)[1:]
         if is_item == self._items_shorter:  # with u units, e_a is zero for a > u
             return np.concatenate(list(sums[: self._most]), axis=1)
-        up_to = np.cumsum(sums, axis=0)
-        return np.concatenate([up_to[self._order - a - 1] for a in range(1, self._most + 1)], axis=1)
+        ends = ((max(1, self._least - a), self._order - a) for a in range(1, self._most + 1))
+        return np.concatenate([sums[first - 1 : last].sum(axis=0) for first, last in ends], axis=1)
 
     def item_columns(self, field: int) -> IndexArray:
         """All of them."""
@@ -175,6 +176,28 @@ class ProductTowers:
     def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
         """The same for every field."""
         return [vectors] * self._n_items
+
+
+class JoinedTowers:
+    """The sum of two: one for the first k coordinates of the units, whose vectors have `length`, one for the others."""
+
+    def __init__(self, first: Towers, second: Towers, k: int, length: int) -> None:
+        self._first, self._second, self._k, self._length = first, second, k, length
+
+    def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
+        """Those of the first, then those of the second."""
+        parts = self._first.vectors(P[:, :, : self._k], is_item), self._second.vectors(P[:, :, self._k :], is_item)
+        return np.concatenate(parts, axis=1)
+
+    def item_columns(self, field: int) -> IndexArray:
+        """Those of both."""
+        return np.concatenate([self._first.item_columns(field), self._k + self._second.item_columns(field)])
+
+    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+        """For each field those of both."""
+        ends = vectors[:, : self._length], vectors[:, self._length :]
+        parts = self._first.item_queries(ends[0]), self._second.item_queries(ends[1])
+        return [np.concatenate(both, axis=1) for both in zip(*parts, strict=True)]
 
 
 def symmetric_sums(P: npt.NDArray[np.floating], order: int) -> FloatArray:

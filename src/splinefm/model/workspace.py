@@ -44,6 +44,7 @@ class Penalty(NamedTuple):
     begin: Int64
     end: Int64
     l2: Float32
+    l2_third: Float32
     l2_linear: Float32
     smoothness: Float32
     order: Int64
@@ -69,36 +70,54 @@ class Sizes(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A model as the compiled loops know it; they handle `padded` numbers where the model has k."""
+    """A model as the compiled loops know it; they handle `padded` numbers where the model has k, and so for `third`."""
 
     name: str
     k: int
     padded: int
     order: int
     n_fields: int
+    third: int = 0
+    padded_third: int = 0
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether `pad` appends zeros."""
+        return (self.padded, self.padded_third) != (self.k, self.third)
 
     def pad(self, name: str, values: Float32) -> Float32:
         """Append zeros up to `padded` to the vectors of a parameter; return the same array if none are needed."""
-        if self.padded == self.k or name not in ("factors", "field_matrices"):
+        if not self.is_padded or name not in ("factors", "field_matrices"):
             return values
         more = (0, self.padded - self.k)
         if name == "field_matrices":
             return np.pad(values, ((0, 0), (0, 0), more, more))
-        return np.pad(values.reshape(-1, self.k), ((0, 0), more)).reshape(len(values), -1)
+        n, end = len(values), values.shape[1] - self.third
+        pairs = np.pad(values[:, :end].reshape(-1, self.k), ((0, 0), more)).reshape(n, -1)
+        if not self.third:
+            return pairs
+        triples = np.pad(values[:, end:], ((0, 0), (0, self.padded_third - self.third)))
+        return np.concatenate([pairs, triples], axis=1)
 
     def cut(self, name: str, values: Float32) -> Float32:
         """Remove the zeros that `pad` appends."""
-        if self.padded == self.k or name not in ("factors", "field_matrices"):
+        if not self.is_padded or name not in ("factors", "field_matrices"):
             return values
         if name == "field_matrices":
             return values[:, :, : self.k, : self.k]
-        return values.reshape(-1, self.padded)[:, : self.k].reshape(len(values), -1)
+        n, end = len(values), values.shape[1] - self.padded_third
+        pairs = values[:, :end].reshape(-1, self.padded)[:, : self.k].reshape(n, -1)
+        if not self.third:
+            return pairs
+        return np.concatenate([pairs, values[:, end : end + self.third]], axis=1)
 
 
 def kind_of(model: AnyModel, n_fields: int) -> Kind:
     """The model as the compiled loops know it."""
-    k = model.part_size(n_fields)
-    return Kind(model.kind, k, padded_k(k), 0 if model.pairwise else model.order, n_fields)
+    k, third, order = model.part_size(n_fields), model.third, 0 if model.pairwise else model.order
+    if not third:
+        return Kind(model.kind, k, padded_k(k), order, n_fields)
+    return Kind(model.kind, k, eights(k), order, n_fields, third, eights(third))
 
 
 def padded_k(k: int) -> int:
@@ -111,7 +130,12 @@ def padded_k(k: int) -> int:
     """
     if k <= 4:
         return 4
-    return 16 if 8 < k <= 16 else -(-k // 8) * 8
+    return 16 if 8 < k <= 16 else eights(k)
+
+
+def eights(n: int) -> int:
+    """n, or the next multiple of eight."""
+    return -(-n // 8) * 8
 
 
 def tile_of(model: AnyModel) -> int:
@@ -123,7 +147,7 @@ def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int) -> Sizes:
     """How the rows of a batch are divided."""
     kind, tile, n_units = kind_of(model, len(layout.fields)), tile_of(model), layout.n_units
     strides = {"fm": kind.padded, "ffm": 0, "fmfm": lines(n_units * kind.padded)}
-    stride = strides.get(kind.name, -(-n_units // 4) * 4 * kind.padded)  # of D, for a row
+    stride = strides.get(kind.name, -(-n_units // 4) * 4 * (kind.padded + kind.padded_third))  # of D, for a row
     block = max(tile, min(batch_size, BLOCK_BYTES // (4 * stride))) if stride else batch_size
     # Two shards must not write to the same cache line, so a shard has at least 16 rows.
     most, longest, least = (SHARDS, MAX_SHARD, max(tile, 16)) if stride else (FFM_SHARDS, block, 16)
@@ -216,6 +240,7 @@ def make_penalty(layout: SlotLayout, groups: list[list[Group]]) -> Penalty:
         begin=end - np.array([group.size for group in flat], np.int64),
         end=end,
         l2=_strengths([group.l2 for group in flat]),
+        l2_third=_strengths([group.l2 if group.l2_third is None else group.l2_third for group in flat]),
         l2_linear=_strengths([group.l2_linear for group in flat]),
         smoothness=_strengths([group.smoothness for group in flat]),
         order=np.array([group.order for group in flat], np.int64),

@@ -147,7 +147,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     if not fitted.model.pairwise:
         curves = _ranked_by_spread(fitted, sample, progress)
         reason = (
-            "This model is a HigherOrderFM: its score has products of more than two fields, so importance, pairs and "
+            f"This model is {fitted.model}: its score has products of more than two fields, so importance, pairs and "
             "Shapley values have no closed form and are not available. All other models have them."
         )
         examples = _examples(fitted, found, slots, target, None, scale)

@@ -19,13 +19,13 @@ def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
     model, params = fitted.model, fitted.params
     n_fields = len(fitted.encoder.fields)
     k = model.part_size(n_fields)
-    padded = 4 if k <= 4 else -(-k // 8) * 8
+    padded = 4 if k <= 4 and not model.third else -(-k // 8) * 8
     return RowScorer(
         encoder=fields.encoder,
         model=model.kind,
         k=padded,
         order=model.order,
-        factors=_padded(params["factors"], k, padded),
+        factors=_padded(params["factors"], k, padded, model.third),
         linear=np.ascontiguousarray(params["linear"], np.float32),
         between=_between_fields(fitted, n_fields, padded),
         bias=float(params["bias"][0]),
@@ -35,14 +35,18 @@ def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
     )
 
 
-def _padded(factors: npt.NDArray[Any], k: int, padded: int) -> Float32:
-    """The vectors, with zeros appended to every k numbers."""
-    if k == padded:
+def _padded(factors: npt.NDArray[Any], k: int, padded: int, third: int) -> Float32:
+    """The vectors, with zeros appended to every k numbers, and to the `third` numbers at the end."""
+    padded_third = -(-third // 8) * 8
+    if (k, third) == (padded, padded_third):
         return np.ascontiguousarray(factors, np.float32)
-    n = len(factors)
-    wide = np.zeros((n, factors.shape[1] // k, padded), np.float32)
-    wide[:, :, :k] = factors.reshape(n, -1, k)
-    return wide.reshape(n, -1)
+    n, end = len(factors), factors.shape[1] - third
+    wide = np.zeros((n, end // k * padded + padded_third), np.float32)
+    pairs = wide[:, : end // k * padded].reshape(n, -1, padded)
+    pairs[:, :, :k] = factors[:, :end].reshape(n, -1, k)
+    wide[:, : end // k * padded] = pairs.reshape(n, -1)
+    wide[:, wide.shape[1] - padded_third :][:, :third] = factors[:, end:]
+    return wide
 
 
 def _between_fields(fitted: Fitted, n_fields: int, padded: int) -> Float32:

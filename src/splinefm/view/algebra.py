@@ -147,21 +147,27 @@ def _unit_vectors(fitted: Fitted, f: int, column: pa.Array) -> tuple[FloatArray,
 
 
 def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int], n_fields: int) -> FloatArray:
-    """s of C = L diag(s) R', shape (n, part_size); it depends on the segment only if there are higher products."""
-    if not model.pairwise:
-        return np.asarray(symmetric_sums(P, model.order - 2).sum(axis=0))
+    """s of C = L diag(s) R', shape (n, coordinates of L); the part of products of more than two is that of a segment."""
     between = model.between(params, *along)
     weight = between if between.ndim == 0 else np.float64(1.0)
-    return np.broadcast_to(weight, (len(P), model.part_size(n_fields)))
+    pairs = np.broadcast_to(weight, (len(P), model.part_size(n_fields)))
+    products = symmetric_sums(P[:, :, model.product_columns], model.order - 2)[1:].sum(axis=0)
+    return np.concatenate([pairs, products], axis=1)
 
 
 def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray]:
-    """L and R: the vectors of two fields, transformed so that their interaction is a sum over coordinates."""
+    """L and R: the vectors of two fields, transformed so that their interaction is a sum over coordinates.
+
+    Coordinates for pairs come first, then those of products with units of other fields.
+    """
     ptr, model, table = fitted.encoder.layout.feature_ptr, fitted.model, fitted.params["factors"]
-    left = table[ptr[f] : ptr[f + 1], model.columns(e)].astype(np.float64)
-    right = table[ptr[e] : ptr[e + 1], model.columns(f)].astype(np.float64)
+    (left, more_left), (right, more_right) = (
+        [table[ptr[g] : ptr[g + 1], columns].astype(np.float64) for columns in (model.columns(h), model.product_columns)]
+        for g, h in ((f, e), (e, f))
+    )
     between = model.between(fitted.params, f, e)
-    return through(left, between) if between.ndim else left, right
+    left = through(left, between) if between.ndim else left
+    return np.concatenate([left, more_left], axis=1), np.concatenate([right, more_right], axis=1)
 
 
 def feature_effects(fitted: Fitted, f: int, slopes: FloatArray) -> FloatArray:

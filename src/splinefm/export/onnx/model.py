@@ -115,11 +115,23 @@ def _score(g: Graph, fitted: Fitted, units: str) -> str:
 
 
 def _interaction(g: Graph, fitted: Fitted, P: str) -> str:
-    """Σ_{u<v} p_u' M p_v; see `splinefm.model.family`."""
+    """Σ_{u<v} p_u' M p_v, and products of more than two; see `splinefm.model.family`."""
+    model, n_units = fitted.model, fitted.encoder.layout.n_units
+    pairs = _pairs(g, fitted, _columns(g, P, model.columns(0)) if model.third else P)
+    if min(model.order, n_units) < 3:
+        return pairs
+    return g("Add", pairs, _products(g, _columns(g, P, model.product_columns), n_units, model.order))
+
+
+def _columns(g: Graph, P: str, columns: slice) -> str:
+    ends = (np.array([end]) for end in (columns.start, columns.stop))
+    return g("Slice", P, *ends, np.array([2]))
+
+
+def _pairs(g: Graph, fitted: Fitted, P: str) -> str:
+    """Σ_{u<v} p_u' M p_v."""
     model, unit_field, n_fields = fitted.model, fitted.encoder.layout.unit_field, len(fitted.encoder.fields)
-    if not model.pairwise:
-        return _higher_order(g, P, len(unit_field), model.order)
-    if model.part_size(n_fields) < model.width(n_fields):
+    if model.columns(0) != model.columns(1):
         return _field_aware(g, P, model.part_size(n_fields), unit_field, n_fields)
     if not model.field_shapes(n_fields):
         return _sum_of_squares(g, P)
@@ -155,8 +167,8 @@ def _field_aware(g: Graph, P: str, k: int, unit_field: Array, n_fields: int) -> 
     return _paired(g, left, right, 2)
 
 
-def _higher_order(g: Graph, P: str, n_units: int, order: int) -> str:
-    """Sums of products of t different units, t = 1 .. order, unit after unit."""
+def _products(g: Graph, P: str, n_units: int, order: int) -> str:
+    """Sums of products of t different units, t = 3 .. order, unit after unit; there are at least three."""
     sums: list[str] = []
     for unit in range(n_units):
         p = g("Gather", P, unit, axis=1)
@@ -166,8 +178,8 @@ def _higher_order(g: Graph, P: str, n_units: int, order: int) -> str:
                 sums.append(more)
             else:
                 sums[t - 1] = g("Add", sums[t - 1], more)
-    total = sums[1] if len(sums) > 1 else g("Mul", sums[0], np.float32(0.0))
-    for part in sums[2:]:
+    total = sums[2]
+    for part in sums[3:]:
         total = g("Add", total, part)
     return g("ReduceSum", total, np.array([1]), keepdims=0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,8 @@ class Model(Protocol):
 
         p_u[columns(e)]' M_fe p_v[columns(f)]
 
-    to the score, where M_fe is a multiple of the identity or a matrix: see `between`.
+    to the score, where M_fe is a multiple of the identity or a matrix: see `between`. Products of three to `order`
+    different units are added coordinate by coordinate, for the coordinates in `product_columns`.
     """
 
     @property
@@ -37,17 +38,19 @@ class Model(Protocol):
 
     @property
     def pairwise(self) -> bool:
-        """Whether the interactions are a sum over pairs of units, as above; only `HigherOrderFM` says no."""
+        """Whether the interactions are a sum over pairs of units; then `order` is 2 and `product_columns` is empty."""
+
+    @property
+    def third(self) -> int:
+        """Coordinates at the end of a feature's vector that meet in products of three units, but not in pairs."""
+
+    @property
+    def product_columns(self) -> slice:
+        """Coordinates of a feature's vector that meet in products of more than two units."""
 
     @property
     def pair_model(self) -> Model:
         """The model of the products of two units alone; its vectors are the first coordinates of this one's."""
-
-    def triples(self, n_fields: int) -> slice | None:
-        """Coordinates of a feature's vector whose products over three different units are added to the score.
-
-        None where there are no such products.
-        """
 
     def width(self, n_fields: int) -> int:
         """Coordinates of a feature's vector."""
@@ -93,17 +96,18 @@ class Model(Protocol):
 class OnlyPairs:
     """Models without products of more than two units."""
 
+    order: ClassVar[int] = 2
+    pairwise: ClassVar[bool] = True
+    third: ClassVar[int] = 0
+    product_columns: ClassVar[slice] = slice(0, 0)
+
     @property
     def pair_model(self) -> Any:
         """The model itself."""
         return self
 
-    def triples(self, n_fields: int) -> slice | None:
-        """None."""
-        return None
 
-
-class OneVector(OnlyPairs, WithSettings):
+class OneVector(WithSettings):
     """Models whose features have one vector of length k, whichever field it meets."""
 
     k: int

@@ -15,7 +15,7 @@ from splinefm.model.towers import PartTowers, Towers
 
 
 @dataclass(frozen=True)
-class FFM(NoWeights, OnlyPairs, WithSettings):
+class FFM(OnlyPairs, NoWeights, WithSettings):
     """Field-aware factorization machine: a vector of length k for every field that it meets.
 
     Parameters
@@ -32,8 +32,6 @@ class FFM(NoWeights, OnlyPairs, WithSettings):
 
     k: int = 8
     kind: ClassVar[str] = "ffm"
-    order: ClassVar[int] = 2
-    pairwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size("k", self.k)

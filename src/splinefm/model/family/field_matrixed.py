@@ -31,8 +31,6 @@ class FmFM(OnlyPairs, WithSettings):
 
     k: int | tuple[int, ...] = 8
     kind: ClassVar[str] = "fmfm"
-    order: ClassVar[int] = 2
-    pairwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         given: Any = self.k

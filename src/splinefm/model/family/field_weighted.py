@@ -9,33 +9,69 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, OneVector, Params, above_diagonal, weighted_slope
-from splinefm.model.towers import Towers, WeightTowers
+from splinefm.model.family.contract import FloatArray, IntArray, OneVector, OnlyPairs, Params, above_diagonal, weighted_slope
+from splinefm.model.towers import JoinedTowers, ProductTowers, Towers, WeightTowers, symmetric_sums
 
 
 @dataclass(frozen=True)
 class FwFM(OneVector):
-    """Field-weighted factorization machine: M_fe = r_fe I.
+    """Field-weighted factorization machine: M_fe = r_fe I; and products of three fields, if asked for.
 
     Parameters
     ----------
     k : int
         Length of the vectors.
+    third : int
+        Length of a second vector q of every feature, for products of three: the score has
+        Σ_{u<v<w} Σ_c q_uc q_vc q_wc as well. 0 for none. The L2 penalty shrinks these vectors apart from the others,
+        toward zero where products of three fields do not help.
 
     Examples
     --------
     >>> params = {"field_weights": np.full((2, 2), 0.5, np.float32)}
     >>> FwFM(k=2).interaction(np.array([[[1.0, 2.0], [3.0, 4.0]]]), params, np.array([0, 1], np.int32))
     array([5.5])
+    >>> params = {"field_weights": np.zeros((3, 3), np.float32)}
+    >>> P = np.array([[[0.0, 2.0], [0.0, 3.0], [0.0, 5.0]]])
+    >>> FwFM(k=1, third=1).interaction(P, params, np.arange(3, dtype=np.int32))  # 2 · 3 · 5
+    array([30.])
     """
 
     k: int = 16
+    third: int = 0
     kind: ClassVar[str] = "fwfm"
-    order: ClassVar[int] = 2
-    pairwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size("k", self.k)
+        check_size("third", self.third, 0)
+
+    @property
+    def order(self) -> int:
+        """3 with vectors for products of three, else 2."""
+        return 3 if self.third else 2
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether there are no vectors for products of three."""
+        return not self.third
+
+    @property
+    def product_columns(self) -> slice:
+        """The last `third` coordinates."""
+        return slice(self.k, self.k + self.third)
+
+    @property
+    def pair_model(self) -> FwFM:
+        """The model without vectors for products of three."""
+        return FwFM(self.k) if self.third else self
+
+    def width(self, n_fields: int) -> int:
+        """k + third."""
+        return self.k + self.third
+
+    def vector_sizes(self, n_fields: int) -> tuple[int, ...]:
+        """k + third for every field."""
+        return (self.width(n_fields),) * n_fields
 
     def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
         """One weight for each pair of fields; only r_fe with f ≤ e is used."""
@@ -56,21 +92,27 @@ class FwFM(OneVector):
         return np.asarray(R + np.triu(R, 1).T)
 
     def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
-        """Σ_{u<v} r_{f(u) f(v)} p_u' p_v."""
-        return _weighted(P, params["field_weights"], unit_field)
+        """Σ_{u<v} r_{f(u) f(v)} p_u' p_v + Σ_{u<v<w} Σ_c q_uc q_vc q_wc."""
+        pairs = _weighted(P[:, :, : self.k], params["field_weights"], unit_field)
+        return np.asarray(pairs + symmetric_sums(P[:, :, self.k :], 3)[3].sum(axis=1))
 
     def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
-        """Σ r_{f f(u)} p_u over the units of the other fields."""
-        return weighted_slope(P, self.between(params, f, unit_field), unit_field, f)
+        """Σ r_{f f(u)} p_u, then Σ_{u<v} q_u q_v, over the units of the other fields."""
+        pairs = weighted_slope(P[:, :, : self.k], self.between(params, f, unit_field), unit_field, f)
+        return np.concatenate([pairs, symmetric_sums(P[:, unit_field != f, self.k :], 2)[2]], axis=1)
 
     def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
-        """Σ_I s_f' (Σ_C r_fe s_e)."""
+        """Σ_I s_f' (Σ_C r_fe s_e), and e_1(I)' e_2(C) + e_2(I)' e_1(C) of the vectors for products of three."""
         between = self.between(params, *np.ix_(np.unique(items), np.unique(context)))
-        return _full_rank(between, items, context, self.k)
+        pairs = _full_rank(between, items, context, self.k)
+        if not self.third:
+            return pairs
+        triples = ProductTowers(3, items, context, self.third, least=3)
+        return JoinedTowers(pairs, triples, self.k, self.k * min(between.shape))
 
 
 @dataclass(frozen=True)
-class LowRankFwFM(OneVector):
+class LowRankFwFM(OnlyPairs, OneVector):
     """FwFM whose field weights are the off-diagonal part of U' diag(d) U.
 
     Parameters
@@ -89,8 +131,6 @@ class LowRankFwFM(OneVector):
     k: int = 16
     rank: int = 3
     kind: ClassVar[str] = "low_rank"
-    order: ClassVar[int] = 2
-    pairwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size("k", self.k)

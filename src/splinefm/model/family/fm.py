@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, Params, weighted_slope
+from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, OnlyPairs, Params, weighted_slope
 from splinefm.model.towers import SumTowers, Towers
 
 
 @dataclass(frozen=True)
-class FM(NoWeights, OneVector):
+class FM(OnlyPairs, NoWeights, OneVector):
     """Factorization machine: M = I.
 
     Parameters
@@ -30,8 +30,6 @@ class FM(NoWeights, OneVector):
 
     k: int = 16
     kind: ClassVar[str] = "fm"
-    order: ClassVar[int] = 2
-    pairwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_size("k", self.k)

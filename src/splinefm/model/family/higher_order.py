@@ -39,19 +39,21 @@ class HigherOrderFM(NoWeights, OneVector):
     order: int = 3
     kind: ClassVar[str] = "higher"
     pairwise: ClassVar[bool] = False
+    third: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         check_size("k", self.k)
         check_size("order", self.order, 2, MOST_ORDER)
 
     @property
+    def product_columns(self) -> slice:
+        """All of them, which meet in pairs as well."""
+        return slice(0, self.k)
+
+    @property
     def pair_model(self) -> FM:
         """The FM: products of two units have no weights."""
         return FM(self.k)
-
-    def triples(self, n_fields: int) -> slice | None:
-        """All coordinates, which are also those of the pairs, from order 3 on."""
-        return slice(0, self.k) if self.order >= 3 else None
 
     def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
         """Σ_t Σ_{u1<..<ut} Σ_d Π p_ui[d] for t = 2 .. order, by the recursion over units."""

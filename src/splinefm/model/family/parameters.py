@@ -14,6 +14,8 @@ from splinefm.model.family.contract import Model, Params
 # The most arrays of the size of the parameters that training holds at a time: initial values, trained values, two
 # moments, an average, gradients, and the parameters of this epoch and of the best one.
 COPIES = 8
+# Initial size of the vectors for products of three: see docs/decisions.md.
+THIRD_SCALE = 1.0
 
 
 def param_shapes(model: Model, layout: SlotLayout) -> dict[str, tuple[int, ...]]:
@@ -62,16 +64,17 @@ def init_params(model: Model, layout: SlotLayout, rng: np.random.Generator, scal
     """Initial parameters: small vectors with mean zero, everything else neutral.
 
     The vectors are normal with standard deviation `scale` / √k, so that products of two start small for any k, and
-    √`pace_of(n)` times that for n fields, so that the sum over all pairs of many fields starts small too.
+    √`pace_of(n)` times that for n fields, so that the sum over all pairs of many fields starts small too. Coordinates
+    for products of three have the standard deviation `THIRD_SCALE` / √third, times the cube root of the pace.
     """
     check_model_memory(model, layout)
     n_fields = len(layout.fields)
-    scale *= np.sqrt(pace_of(n_fields))
-    width = model.width(n_fields)
+    pace, width, third = pace_of(n_fields), model.width(n_fields), model.third
     # DIFFERS: the authors' code draws the vectors of an FM from U(0, 1 / √k), all positive, so that scores of many
     # fields start far from zero; and those of an FwFM from N(0, 0.01²).
     factors = rng.standard_normal((layout.n_features, width), np.float32)
-    factors *= np.float32(scale / np.sqrt(model.part_size(n_fields)))
+    factors[:, : width - third] *= np.float32(scale * np.sqrt(pace / model.part_size(n_fields)))
+    factors[:, width - third :] *= np.float32(scale * THIRD_SCALE * np.cbrt(pace) / np.sqrt(max(1, third)))
     for f, size in enumerate(model.vector_sizes(n_fields)):
         factors[layout.feature_ptr[f] : layout.feature_ptr[f + 1], size:] = 0.0
     return {
