@@ -300,8 +300,30 @@ class Cross:
 
     def encode_values(self, values: Sequence[Any]) -> tuple[IntArray, FloatArray]:
         """Features inside the field and weights of the values of its parts."""
-        cell = self.cell_of(values)
-        u, ordinary = self.positions(values)
+        return self.encode_places(self.places(values))
+
+    def places(self, values: Sequence[Any]) -> list[Any]:
+        """Where the values of each part are, so that parts of different rows can be put together.
+
+        The feature of a category, -1 if it is unseen; u = T(z) of a number, NaN if it is special or missing.
+        """
+        places: list[Any] = [None] * len(self.fields)
+        for i in self.categories:
+            places[i] = self._category(i, values[i])
+        for i in self.numbers:
+            u, ordinary = self._position(i, values[i])
+            places[i] = np.where(ordinary, u, np.nan)
+        return places
+
+    def encode_places(self, places: Sequence[Any]) -> tuple[IntArray, FloatArray]:
+        """Features inside the field and weights, from the result of `places`."""
+        n = len(places[0])
+        cell = np.zeros(n, np.int32)
+        if self.categories:
+            cell = self._cell(np.stack([places[i] for i in self.categories], axis=1))
+        numbers = [places[i] for i in self.numbers]
+        ordinary = np.all([~np.isnan(u) for u in numbers], axis=0) if numbers else np.ones(n, bool)
+        u = [np.where(ordinary, x, 0.0) for x in numbers]
         inside = (cell >= 0) & ordinary
         first = np.where(inside, cell, 0)[:, None] * np.int32(self.block)
         starts, weights = [], []
@@ -321,17 +343,21 @@ class Cross:
 
     def positions(self, values: Sequence[Any]) -> tuple[list[FloatArray], Any]:
         """u = T(z) of every numerical part, and whether all numbers of a row are ordinary."""
-        u: list[FloatArray] = []
+        found = [self._position(i, values[i]) for i in self.numbers]
         ordinary: Any = True
-        for i in self.numbers:
-            part, x = self.fields[i], values[i]
-            assert isinstance(part, Numerical)
-            token = part.tokens(x)
-            if token is not None:
-                ordinary = ordinary & (token == ORDINARY)
-                x = np.where(token == ORDINARY, x, 0.0)
-            u.append(part.fitted_transform(x))
-        return u, ordinary
+        for _, each in found:
+            ordinary = ordinary & each
+        return [u for u, _ in found], ordinary
+
+    def _position(self, i: int, x: FloatArray) -> tuple[FloatArray, Any]:
+        """u = T(z) of a numerical part, and whether the numbers are ordinary."""
+        part = self.fields[i]
+        assert isinstance(part, Numerical)
+        token = part.tokens(x)
+        if token is None:
+            return part.fitted_transform(x), True
+        ordinary = token == ORDINARY
+        return part.fitted_transform(np.where(ordinary, x, 0.0)), ordinary
 
     def _category(self, i: int, values: Categories) -> Int32:
         """The feature of each value inside a categorical part, -1 where it is unseen."""
