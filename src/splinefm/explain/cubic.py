@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from splinefm._parallel import in_order
 from splinefm.encode.slots import Slots
+from splinefm.explain.players import Players
 from splinefm.explain.terms import UnitVectors
 from splinefm.learn.fitted import Fitted
 
@@ -88,9 +89,9 @@ class TripleMoments:
     base: float
 
     @staticmethod
-    def of(fitted: Fitted, slots: Slots, threads: int | None) -> TripleMoments:
+    def of(fitted: Fitted, slots: Slots, players: Players, threads: int | None) -> TripleMoments:
         """Two passes over the rows: first and second moments, then the means of what is made of them."""
-        first = [part for _, part in map_blocks(_first_sums, fitted, slots, threads)]
+        first = [part for _, part in map_blocks(_first_sums, fitted, slots, players, threads)]
         a, b, c, second = (sum(parts) / len(slots) for parts in zip(*first, strict=True))
         seconds = second * (1.0 - np.eye(len(a)))  # E[a_f a_g] of different players: (coordinates, players, players)
         by_player = seconds.sum(axis=2).T
@@ -98,7 +99,7 @@ class TripleMoments:
         remainder = (by_player.T[:, :, None] - seconds) * (1.0 - np.eye(len(a)))
         rows = remainder.transpose(2, 0, 1).reshape(a.size, len(a))
         blank = TripleMoments(a, b, c, np.zeros(len(a)), slope, rows, np.zeros(len(a)), 0.0)
-        means = [part for _, part in map_blocks(partial(_second_sums, blank), fitted, slots, threads)]
+        means = [part for _, part in map_blocks(partial(_second_sums, blank), fitted, slots, players, threads)]
         own, offset, base = (sum(parts) / len(slots) for parts in zip(*means, strict=True))
         return TripleMoments(a, b, c, own, slope, rows, offset, float(base))
 
@@ -156,7 +157,7 @@ class TripleMoments:
 
 
 def map_blocks(
-    function: Callable[[Sums], Any], fitted: Fitted, slots: Slots, threads: int | None
+    function: Callable[[Sums], Any], fitted: Fitted, slots: Slots, players: Players, threads: int | None
 ) -> Iterator[tuple[slice, Any]]:
     """Rows and the result of a function of their sums, block by block; blocks do not depend on the threads."""
     layout = slots.layout
@@ -164,24 +165,27 @@ def map_blocks(
     most = max(1, BLOCK_SIZE // math.prod(vectors.size))
     blocks = [slice(first, min(first + most, len(slots))) for first in range(0, len(slots), most)]
 
+    of_units = players.of_units(layout)
+
     def work(rows: slice) -> tuple[slice, Any]:
-        return rows, function(_sums(vectors(slots[rows]).astype(np.float64), layout.unit_field))
+        return rows, function(sums_of(vectors(slots[rows]).astype(np.float64), of_units, players.n))
 
     return in_order(work, blocks, threads)
 
 
-def _sums(P: FloatArray, player: npt.NDArray[np.int32]) -> Sums:
-    """a, b and c from the vectors of all units and the player of each."""
-    n_players = int(player.max()) + 1
-    if n_players == len(player):
+def sums_of(P: FloatArray, player: npt.NDArray[np.int32], n_players: int) -> Sums:
+    """a, b and c from the vectors of all units and the player of each, -1 for units that do not count."""
+    if np.array_equal(player, np.arange(n_players)):
         return Sums(P, None, np.zeros(P.shape[:2]))
     a, b = np.zeros((2, len(P), n_players, P.shape[2]))
     c = np.zeros((len(P), n_players))
     for u, f in enumerate(player):
-        c[:, f] += (b[:, f] * P[:, u]).sum(axis=1)
-        b[:, f] += a[:, f] * P[:, u]
-        a[:, f] += P[:, u]
-    return Sums(a, b, c)
+        if f >= 0:
+            c[:, f] += (b[:, f] * P[:, u]).sum(axis=1)
+            b[:, f] += a[:, f] * P[:, u]
+            a[:, f] += P[:, u]
+    several = len(np.unique(player[player >= 0])) < np.count_nonzero(player >= 0)
+    return Sums(a, b if several else None, c)
 
 
 def _first_sums(sums: Sums) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

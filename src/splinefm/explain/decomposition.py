@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -9,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._memory import check_memory
-from splinefm.encode.slots import Slots
 from splinefm.explain.background import Background, known_background
-from splinefm.explain.cubic import Sums, map_blocks
-from splinefm.explain.inputs import check_closed_form, encode_rows, field_number
-from splinefm.explain.terms import field_effects
+from splinefm.explain.effects import player_effects
+from splinefm.explain.inputs import check_closed_form, field_number
+from splinefm.explain.rows import read_rows
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
@@ -36,7 +36,9 @@ class Decomposition:
     triples : array, shape (n, triples)
         Effects of three fields, in the order of `triple_fields`.
     triple_fields : tuple of (str, str, str)
-        The three fields of every column of `triples`: none for a model of order 2.
+        The three fields of every column of `triples`: none for a model of order 2 without crosses.
+    beyond : array, shape (n,)
+        Effects of four or more fields, in sum: zero without crosses.
     """
 
     intercept: float
@@ -45,6 +47,7 @@ class Decomposition:
     fields: tuple[str, ...]
     triples: FloatArray
     triple_fields: tuple[tuple[str, str, str], ...]
+    beyond: FloatArray
 
     @property
     def pair_fields(self) -> tuple[tuple[str, str], ...]:
@@ -55,7 +58,7 @@ class Decomposition:
     def scores(self) -> FloatArray:
         """The scores that were decomposed."""
         effects = (self.main, self.pairs, self.triples)
-        return np.asarray(self.intercept + sum(part.sum(axis=1) for part in effects))
+        return np.asarray(self.intercept + sum(part.sum(axis=1) for part in effects) + self.beyond)
 
     def pair(self, one: str, other: str) -> FloatArray:
         """The pair effects of two fields, in any order."""
@@ -110,54 +113,30 @@ def decompose(fitted: Fitted, table: object, background: object, *, threads: int
     """
     check_closed_form(fitted, "decompose")
     known = known_background(fitted, background, threads)
-    slots = encode_rows(fitted, table, threads)
-    names, n_fields = slots.layout.names, len(slots.layout.fields)
-    triples = tuple(combinations(names, 3)) if known.triples is not None else ()
+    rows = read_rows(fitted, table, threads)
+    names = known.players.names
+    n_triples = math.comb(len(names), 3) if known.triples is not None else 0
     check_memory(
-        8 * len(slots) * len(triples),
-        f"the effects of {len(triples):,} triples of fields on {len(slots):,} rows",
+        8 * len(rows) * n_triples,
+        f"the effects of {n_triples:,} triples of fields on {len(rows):,} rows",
         "decompose fewer rows",
     )
-    effects = pair_effects(known, slots, threads)
+    effects = player_effects(known, rows, threads)
+    triples = sorted(effects.triples)
     return Decomposition(
-        independent_mean(known),
-        effects[:, :n_fields],
-        effects[:, n_fields:],
+        _intercept(known),
+        effects.main,
+        effects.pairs,
         names,
-        triple_effects(known, slots, np.arange(n_fields if triples else 0), threads),
-        triples,
+        np.stack([effects.triples[triple] for triple in triples], axis=1) if triples else np.zeros((len(rows), 0)),
+        tuple((names[f], names[e], names[g]) for f, e, g in triples),
+        effects.beyond,
     )
 
 
-def independent_mean(known: Background) -> float:
-    """Mean score if the fields were independent."""
+def _intercept(known: Background) -> float:
+    """Mean score: of independent fields, or where crosses take part of the rows of the background."""
     pairs = 0.5 * float((known.center * known.slope).sum()) + float(known.inner.sum())
     triples = 0.0 if known.triples is None else known.triples.intercept
-    return float(known.fitted.params["bias"][0]) + pairs + triples
-
-
-def pair_effects(known: Background, slots: Slots, threads: int | None) -> FloatArray:
-    """Main effects of all fields, then effects of all pairs: shape (n, fields + pairs)."""
-    effects = field_effects(known.pairs, slots, known.center, known.slope, known.inner, threads)
-    if known.triples is not None:
-        n_fields = len(known.center)
-        for rows, (main, pairs) in map_blocks(known.triples.effects, known.fitted, slots, threads):
-            effects[rows, :n_fields] += main
-            effects[rows, n_fields:] += pairs
-    return effects
-
-
-def triple_effects(known: Background, slots: Slots, fields: npt.NDArray[np.intp], threads: int | None) -> FloatArray:
-    """Effects of all triples of some fields, shape (n, triples)."""
-    n = len(fields)
-    effects = np.zeros((len(slots), n * (n - 1) * (n - 2) // 6))
-    moments = known.triples
-    if moments is None or not effects.shape[1]:
-        return effects
-
-    def of_block(sums: Sums) -> FloatArray:
-        return moments.triple_effects(sums, fields)
-
-    for rows, part in map_blocks(of_block, known.fitted, slots, threads):
-        effects[rows] = part
-    return effects
+    crosses = 0.0 if known.crosses is None else known.crosses.base()
+    return float(known.fitted.params["bias"][0]) + pairs + triples + crosses

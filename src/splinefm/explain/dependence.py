@@ -14,8 +14,7 @@ from splinefm.encode.slots import Slots
 from splinefm.explain.background import known_background
 from splinefm.explain.cubic import map_blocks
 from splinefm.explain.inputs import encode_background, encode_rows, field_number, has_closed_form
-from splinefm.explain.quadratic import pair_part, size, toward
-from splinefm.explain.terms import field_vectors, inner_parts
+from splinefm.explain.terms import field_vectors, inner_parts, pair_part, size, toward
 from splinefm.learn.fitted import Fitted
 from splinefm.model.cpu import predict_scores
 
@@ -70,7 +69,7 @@ def partial_dependence(
     means = known.base - known.inner[f] - products + inner + (vectors - known.center[f]) @ known.slope[f]
     if known.triples is not None:
         means -= known.triples.base
-        for rows, part in map_blocks(partial(known.triples.dependence, f), fitted, slots, 1):
+        for rows, part in map_blocks(partial(known.triples.dependence, f), fitted, slots, known.players, 1):
             means[rows] += part
     return np.asarray(means)
 

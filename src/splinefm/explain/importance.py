@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.slots import Slots
-from splinefm.explain.background import Background, known_background
-from splinefm.explain.decomposition import pair_effects, triple_effects
-from splinefm.explain.inputs import check_closed_form, encode_rows
-from splinefm.explain.shapley import field_shares
+from splinefm.explain.background import MOST_ROWS, known_background
+from splinefm.explain.effects import Effects, Triple, player_effects, player_shares
+from splinefm.explain.inputs import check_closed_form
+from splinefm.explain.rows import Rows, read_rows
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
@@ -107,40 +106,53 @@ def importance(
     ('x', (2, 2))
     """
     check_closed_form(fitted, "importance")
-    slots = encode_rows(fitted, table, threads)
-    if not len(slots):
+    rows = read_rows(fitted, table, threads)
+    if not len(rows):
         raise ValueError("the table has no rows; importance is measured on at least one")
-    known = known_background(fitted, slots if background is None else background, threads)
-    shapley = np.abs(field_shares(known, slots, threads)).mean(axis=0)
-    n_fields, names = len(slots.layout.fields), slots.layout.names
-    spread = _spread(slots, lambda rows: pair_effects(known, rows, threads))
-    pairs = np.zeros((n_fields, n_fields))
-    pairs[np.triu_indices(n_fields, 1)] = spread[n_fields:]
-    return Importance(
-        names, shapley, spread[:n_fields], pairs + pairs.T, _triples(known, slots, names, shapley, threads)
-    )
-
-
-def _triples(
-    known: Background, slots: Slots, names: tuple[str, ...], shapley: FloatArray, threads: int | None
-) -> dict[tuple[str, str, str], float]:
-    """Standard deviations of the effects of triples of the strongest fields."""
-    if known.triples is None:
-        return {}
+    known = known_background(fitted, _own_background(rows) if background is None else background, threads)
+    shapley = np.abs(player_shares(known, rows, threads)).mean(axis=0)
+    n, names = known.players.n, known.players.names
     strongest = np.sort(np.argsort(-shapley, kind="stable")[:MOST_TRIPLE_FIELDS])
-    spread = _spread(slots, lambda rows: triple_effects(known, rows, strongest, threads))
-    triples = combinations([names[f] for f in strongest], 3)
-    return dict(zip(triples, spread.tolist(), strict=True))
+    spread = _Spread()
+    for at in range(0, len(rows), EFFECT_ROWS):
+        spread.add(player_effects(known, rows[at : at + EFFECT_ROWS], threads, strongest))
+    pairs = np.zeros((n, n))
+    pairs[np.triu_indices(n, 1)] = spread.of("pairs")
+    triples = {(names[f], names[e], names[g]): float(spread.of((f, e, g))) for f, e, g in spread.triples}
+    return Importance(names, shapley, spread.of("main"), pairs + pairs.T, triples)
 
 
-def _spread(slots: Slots, effects_of: Callable[[Slots], FloatArray]) -> FloatArray:
-    """Standard deviations of effects over all rows, with the effects of some rows in memory at a time."""
-    total, squares = 0.0, 0.0
-    for at in range(0, len(slots), EFFECT_ROWS):
-        effects = effects_of(slots[at : at + EFFECT_ROWS])
-        total, squares = total + effects.sum(axis=0), squares + (effects**2).sum(axis=0)
-    mean, square = np.asarray(total) / len(slots), np.asarray(squares) / len(slots)
-    return np.sqrt(np.maximum(square - mean**2, 0.0))
+def _own_background(rows: Rows) -> Rows:
+    """The rows themselves, or of a model with crosses as many of them as a background has."""
+    if not rows.places or len(rows) <= MOST_ROWS:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, MOST_ROWS).astype(np.intp)]
+
+
+class _Spread:
+    """Standard deviations of effects, from sums over blocks of rows."""
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._sums: dict[Any, Any] = {}
+
+    def add(self, effects: Effects) -> None:
+        """Add the effects of some rows."""
+        self._n += len(effects.main)
+        every: dict[Any, FloatArray] = {"main": effects.main, "pairs": effects.pairs, **effects.triples}
+        for key, values in every.items():
+            total, squares = self._sums.get(key, (0.0, 0.0))
+            self._sums[key] = total + values.sum(axis=0), squares + (values**2).sum(axis=0)
+
+    @property
+    def triples(self) -> list[Triple]:
+        """The triples that were added."""
+        return sorted(key for key in self._sums if not isinstance(key, str))
+
+    def of(self, key: Any) -> Any:
+        """The standard deviation of what has a key: "main", "pairs" or a triple."""
+        mean, square = (np.asarray(sums) / self._n for sums in self._sums[key])
+        return np.sqrt(np.maximum(square - mean**2, 0.0))
 
 
 def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

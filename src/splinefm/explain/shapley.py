@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.slots import Slots
-from splinefm.explain.background import Background, known_background
-from splinefm.explain.cubic import map_blocks
-from splinefm.explain.inputs import check_closed_form, encode_rows
-from splinefm.explain.terms import field_terms
+from splinefm.explain.background import known_background
+from splinefm.explain.effects import player_shares
+from splinefm.explain.inputs import check_closed_form
+from splinefm.explain.rows import read_rows
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
@@ -73,14 +72,5 @@ def shapley_values(fitted: Fitted, table: object, background: object, *, threads
     """
     check_closed_form(fitted, "shapley_values")
     known = known_background(fitted, background, threads)
-    slots = encode_rows(fitted, table, threads)
-    return ShapleyValues(field_shares(known, slots, threads), known.base, slots.layout.names)
-
-
-def field_shares(known: Background, slots: Slots, threads: int | None) -> FloatArray:
-    """Shapley values of encoded rows, shape (n, fields)."""
-    values = field_terms(known.pairs, slots, known.center, known.slope, known.terms, threads)
-    if known.triples is not None:
-        for rows, shares in map_blocks(known.triples.shares, known.fitted, slots, threads):
-            values[rows] += shares
-    return values
+    rows = read_rows(fitted, table, threads)
+    return ShapleyValues(player_shares(known, rows, threads), known.base, known.players.names)

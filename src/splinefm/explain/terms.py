@@ -6,6 +6,7 @@ a_f is the linear part of field f and the products of its units with each other;
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ import numpy.typing as npt
 from splinefm._core import ExplainTerms
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.explain.quadratic import size
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import Params
 
@@ -23,6 +23,25 @@ FloatArray = npt.NDArray[np.float64]
 BLOCK_BYTES = 1 << 24
 # Rows per call of the loops, a few tenths of a second: Python notices Ctrl-C between two calls.
 CALL_ROWS = 1 << 16
+
+
+def pair_part(fitted: Fitted) -> Fitted:
+    """The model without products of more than two units: its pairs, on the first coordinates of its vectors."""
+    model = fitted.model.pair_model
+    if model is fitted.model:
+        return fitted
+    factors = np.ascontiguousarray(fitted.params["factors"][:, : model.width(len(fitted.encoder.fields))])
+    return replace(fitted, model=model, params={**fitted.params, "factors": factors})
+
+
+def size(fitted: Fitted) -> tuple[int, int]:
+    """Fields, and the length of their vectors."""
+    return len(fitted.encoder.layout.fields), fitted.params["factors"].shape[1]
+
+
+def toward(fitted: Fitted, Z: npt.NDArray[np.floating], f: int) -> FloatArray:
+    """Σ_{e≠f} M_fe z_e: the derivative of the products by z_f, from vectors of shape (n, fields, width)."""
+    return fitted.model.slope(Z, fitted.params, np.arange(Z.shape[1], dtype=np.int32), f)
 
 
 def inner_parts(fitted: Fitted, slots: Slots, threads: int | None) -> FloatArray:

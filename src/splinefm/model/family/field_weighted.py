@@ -9,7 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, OneVector, OnlyPairs, Params, above_diagonal, weighted_slope
+from splinefm.model.family.contract import (
+    FloatArray,
+    IntArray,
+    OneVector,
+    OnlyPairs,
+    Params,
+    above_diagonal,
+    weighted_slope,
+)
 from splinefm.model.towers import JoinedTowers, ProductTowers, Towers, WeightTowers, symmetric_sums
 
 
