@@ -17,12 +17,12 @@ def worths(fitted, row, background):
     """The mean score of the background with the columns of every coalition taken from a table of one row."""
     names = tuple(row)
     n = len(background[names[0]])
-    found = {}
-    for size in range(len(names) + 1):
-        for coalition in itertools.combinations(names, size):
-            mixed = {name: list(row[name]) * n if name in coalition else background[name] for name in names}
-            found[coalition] = scores(fitted, mixed).mean()
-    return found
+    every = [c for size in range(len(names) + 1) for c in itertools.combinations(names, size)]
+    mixed = {
+        name: [value for c in every for value in (list(row[name]) * n if name in c else background[name])]
+        for name in names
+    }
+    return dict(zip(every, scores(fitted, mixed).reshape(len(every), n).mean(axis=1), strict=True))
 
 
 def brute_force(fitted, row, background):

@@ -92,7 +92,7 @@ class CrossTerms:
         self, function: Callable[[int, Iterator[Term]], Any], rows: Rows, threads: int | None
     ) -> Iterator[tuple[slice, Any]]:
         """Rows, and the result of a function of their number and terms, block by block."""
-        width = sum(table.size[1] for table in self._crosses[0].tables)
+        width = sum(self._fitted.params["factors"].shape[1:]) + 1
         largest = max(len(self.background) * width, 4 * self._players.n**2 if self._others.sums else 1)
         most = max(1, min(MOST_BLOCK_ROWS, BLOCK_SIZE // largest))
         blocks = [slice(first, min(first + most, len(rows))) for first in range(0, len(rows), most)]

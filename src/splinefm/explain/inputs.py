@@ -33,14 +33,6 @@ def encode_rows(fitted: Fitted, table: object, threads: int | None) -> Slots:
     return table
 
 
-def encode_background(fitted: Fitted, table: object, threads: int | None) -> Slots:
-    """Encode a background, which must have at least one row."""
-    slots = encode_rows(fitted, table, threads)
-    if not len(slots):
-        raise ValueError("the background has no rows; it needs at least one to compare with")
-    return slots
-
-
 def field_number(names: tuple[str, ...], name: str) -> int:
     """The index of a field."""
     if name not in names:

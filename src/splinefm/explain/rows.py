@@ -78,7 +78,7 @@ def read_rows(fitted: Fitted, table: object, threads: int | None, most: int | No
 
 
 def _spaced(fitted: Fitted, table: object, most: int | None) -> pa.Table:
-    """The columns of the model, of all rows or of at most `most`, evenly spaced; at most twice as many in memory."""
+    """The columns of the model, of all rows or of at most `most`, evenly spaced; no more than a chunk is in memory."""
     schema = fitted.encoder.schema
     source = open_table(table, types=schema.column_types())
     schema.check_columns(source.names)
@@ -88,7 +88,7 @@ def _spaced(fitted: Fitted, table: object, most: int | None) -> pa.Table:
         part = pa.Table.from_batches([chunk])
         kept.append(part.take(np.arange(-seen % step, len(part), step)) if step > 1 else part)
         seen += len(part)
-        while most is not None and sum(map(len, kept)) > 2 * most:
+        while most is not None and sum(map(len, kept)) > max(2 * most, CHUNK):
             whole = pa.concat_tables(kept)
             kept, step = [whole.take(np.arange(0, len(whole), 2))], 2 * step
     whole = pa.concat_tables(kept)

@@ -307,13 +307,14 @@ class Cross:
 
         The feature of a category, -1 if it is unseen; u = T(z) of a number, NaN if it is special or missing.
         """
-        places: list[Any] = [None] * len(self.fields)
-        for i in self.categories:
-            places[i] = self._category(i, values[i])
-        for i in self.numbers:
-            u, ordinary = self._position(i, values[i])
-            places[i] = np.where(ordinary, u, np.nan)
-        return places
+        return [self.place(i, each) for i, each in enumerate(values)]
+
+    def place(self, i: int, values: Any) -> Any:
+        """The places of the values of part i."""
+        if i in self.categories:
+            return self._category(i, values)
+        u, ordinary = self._position(i, values)
+        return np.where(ordinary, u, np.nan)
 
     def encode_places(self, places: Sequence[Any]) -> tuple[IntArray, FloatArray]:
         """Features inside the field and weights, from the result of `places`."""
