@@ -154,7 +154,7 @@ Scratch ScratchData::view() const {
 void Groups::check(const ShapeData& layout) const {
     const std::size_t n = begin.size();
     need(end.size() == n && l2.size() == n && l2_third.size() == n && l2_linear.size() == n && smoothness.size() == n &&
-             order.size() == n && signs.size() == 4 * n && periodic.size() == n,
+             order.size() == n && signs.size() == 4 * n && periodic.size() == n && lengths.size() == 3 * n,
          "penalties must have a number for every group");
     const Shape shape = layout.view(Model::fm, 4, 0, 0, 4);
     need(static_cast<std::int64_t>(group_ptr.size()) == shape.n_fields + 1 && group_ptr.front() == 0 &&
@@ -165,6 +165,14 @@ void Groups::check(const ShapeData& layout) const {
         for (std::int64_t group = group_ptr[f]; group < group_ptr[f + 1]; ++group) {
             need(begin[group] == row && end[group] >= row, "groups must lie end to end");
             need(order[group] >= 1 && order[group] <= 3, "the order of differences must be from 1 to 3");
+            const std::int64_t *sides = lengths.data() + 3 * group, size = end[group] - begin[group];
+            bool fits = true;
+            std::int64_t block = 1;
+            for (int axis = 0; axis < 3 && fits; ++axis) {
+                fits = sides[axis] >= 1 && block <= std::max<std::int64_t>(size, 1) / sides[axis];
+                if (fits) block *= sides[axis];
+            }
+            need(fits && size % block == 0, "a group must consist of blocks of its lengths");
             row = end[group];
         }
         need(row == shape.feature_ptr[f + 1], "groups must cover every field");
@@ -172,8 +180,8 @@ void Groups::check(const ShapeData& layout) const {
 }
 
 Penalty Groups::view() const {
-    return {group_ptr.data(), begin.data(),      end.data(),   l2.data(),    l2_third.data(),
-            l2_linear.data(), smoothness.data(), order.data(), signs.data(), periodic.data()};
+    return {group_ptr.data(),  begin.data(), end.data(),   l2.data(),       l2_third.data(), l2_linear.data(),
+            smoothness.data(), order.data(), signs.data(), periodic.data(), lengths.data()};
 }
 
 Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& given_settings,
@@ -228,6 +236,7 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
         none.order.push_back(1);
         none.signs.insert(none.signs.end(), 4, 0.0f);
         none.periodic.push_back(0);
+        none.lengths.insert(none.lengths.end(), 3, 1);
     }
     set_penalty(std::move(none));
 }

@@ -66,7 +66,7 @@ struct Groups {
     std::vector<float> l2, l2_third, l2_linear, smoothness;
     std::vector<std::int64_t> order;
     std::vector<float> signs;
-    std::vector<std::int64_t> periodic;
+    std::vector<std::int64_t> periodic, lengths;
 
     void check(const ShapeData& layout) const;  // throws std::invalid_argument
     Penalty view() const;

@@ -154,7 +154,7 @@ Array<double> steps(KeptEngine& self, In2<std::int32_t> start, In2<float> weight
 
 void set_penalty(KeptEngine& self, In<std::int64_t> group_ptr, In<std::int64_t> begin, In<std::int64_t> end,
                  In<float> l2, In<float> l2_third, In<float> l2_linear, In<float> smoothness, In<std::int64_t> order,
-                 In2<float> signs, In<std::int64_t> periodic) {
+                 In2<float> signs, In<std::int64_t> periodic, In2<std::int64_t> lengths) {
     Groups groups{copy_of(group_ptr, "group_ptr"),
                   copy_of(begin, "begin"),
                   copy_of(end, "end"),
@@ -164,7 +164,8 @@ void set_penalty(KeptEngine& self, In<std::int64_t> group_ptr, In<std::int64_t> 
                   copy_of(smoothness, "smoothness"),
                   copy_of(order, "order"),
                   std::vector<float>(signs.data(), signs.data() + signs.size()),
-                  copy_of(periodic, "periodic")};
+                  copy_of(periodic, "periodic"),
+                  std::vector<std::int64_t>(lengths.data(), lengths.data() + lengths.size())};
     self.engine->set_penalty(std::move(groups));
 }
 
@@ -218,7 +219,7 @@ void bind_engine(nb::module_& module) {
         .def("set_penalty", &set_penalty, nb::arg("group_ptr").noconvert(), nb::arg("begin").noconvert(),
              nb::arg("end").noconvert(), nb::arg("l2").noconvert(), nb::arg("l2_third").noconvert(),
              nb::arg("l2_linear").noconvert(), nb::arg("smoothness").noconvert(), nb::arg("order").noconvert(),
-             nb::arg("signs").noconvert(), nb::arg("periodic").noconvert(),
+             nb::arg("signs").noconvert(), nb::arg("periodic").noconvert(), nb::arg("lengths").noconvert(),
              "Penalties on groups of features, which lie end to end.")
         .def_prop_ro("number", [](const KeptEngine& self) { return self.engine->number(); }, "Steps so far.");
     module.attr("MAX_SUMMED") = MAX_SUMMED;

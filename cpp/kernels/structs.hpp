@@ -87,13 +87,14 @@ struct Active {
 };
 
 // Groups of features that share penalties; `signs` has the four coefficients of Δ^order per group. `l2_third` is for
-// the numbers of a vector that meet in triples, `l2` for the others.
+// the numbers of a vector that meet in triples, `l2` for the others. A group is a number of blocks, each a tensor of
+// three `lengths`, which is smoothed along each axis; bit a of `periodic` is for axis 2 - a.
 struct Penalty {
     const std::int64_t *group_ptr, *begin, *end;
     const float *l2, *l2_third, *l2_linear, *smoothness;
     const std::int64_t* order;
     const float* signs;
-    const std::int64_t* periodic;
+    const std::int64_t *periodic, *lengths;
 };
 
 // The optimizer state of some parameters.

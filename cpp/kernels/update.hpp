@@ -64,22 +64,24 @@ template <int K>
     return position;
 }
 
-// The feature, wrapped around in a periodic group; a division would take longer than all the rest.
-inline Index wrapped(Index feature, Index begin, Index end) {
-    while (feature >= end) feature -= end - begin;
-    return feature;
-}
+// One line of features of a smoothed block: neighbors are `stride` apart.
+struct Line {
+    Index group, length, stride;
+};
 
-// The gradient of λ |Δ^order v|² at the features from `first` on.
-template <int K> inline void add_difference(const Memory& memory, Index width, Index group, Index first) {
+// The gradient of λ |Δ^order v|² at the features of a line from `first` on, which has `position` in it.
+template <int K>
+inline void add_difference(const Memory& memory, Index width, const Line& line, Index first, Index position) {
     const Active active = memory.active;
     const Penalty& penalty = memory.penalty;
-    const Index begin = penalty.begin[group], end = penalty.end[group], order = penalty.order[group];
+    const Index group = line.group, order = penalty.order[group];
     const float twice = 2.0f * penalty.smoothness[group];
     Index features[4], positions[4];
     float signs[4], linear = 0.0f;
     for (Index j = 0; j <= order; ++j) {
-        features[j] = wrapped(first + j, begin, end);
+        Index at = position + j;
+        while (at >= line.length) at -= line.length;  // periodic; a division would take longer than all the rest
+        features[j] = first + (at - position) * line.stride;
         positions[j] = active.index_of[features[j]];
         signs[j] = penalty.signs[4 * group + j];
         linear += signs[j] * memory.weights.L[features[j]];
@@ -97,15 +99,46 @@ template <int K> inline void add_difference(const Memory& memory, Index width, I
     }
 }
 
-// Smoothed groups: activate all of their features, and add the gradient of λ Σ |Δ^order v|².
+// One block of a smoothed group: activate its features, and add the gradient of λ Σ |Δ^order v|² along every axis.
+template <int K>
+inline void smooth_block(const Memory& memory, Index width, Index field, Index group, Index begin, Index size) {
+    const Penalty& penalty = memory.penalty;
+    for (Index feature = begin; feature < begin + size; ++feature) {
+        activate<K>(memory.active, width, field, feature);
+    }
+    Index stride = 1;
+    for (Index axis = 2; axis >= 0; --axis) {
+        const Index length = penalty.lengths[3 * group + axis];
+        const bool periodic = (penalty.periodic[group] >> (2 - axis)) & 1;
+        const Index last = periodic ? length : length - penalty.order[group];
+        const Line line{group, length, stride};
+        if (length > 1) {
+            for (Index outer = begin; outer < begin + size; outer += length * stride) {
+                for (Index position = 0; position < last; ++position) {
+                    for (Index first = outer + position * stride; first < outer + (position + 1) * stride; ++first) {
+                        add_difference<K>(memory, width, line, first, position);
+                    }
+                }
+            }
+        }
+        stride *= length;
+    }
+}
+
+// Smoothed groups. One of several blocks, such as a spline for each category, is smoothed where the batch has active
+// features.
 template <int K> inline void smooth(const Memory& memory, Index width, Index field) {
     const Penalty penalty = memory.penalty;
     for (Index group = penalty.group_ptr[field]; group < penalty.group_ptr[field + 1]; ++group) {
         if (penalty.smoothness[group] > 0.0f) {
             const Index begin = penalty.begin[group], end = penalty.end[group];
-            for (Index feature = begin; feature < end; ++feature) activate<K>(memory.active, width, field, feature);
-            const Index last = penalty.periodic[group] ? end : end - penalty.order[group];
-            for (Index feature = begin; feature < last; ++feature) add_difference<K>(memory, width, group, feature);
+            const std::int64_t* lengths = penalty.lengths + 3 * group;
+            const Index size = lengths[0] * lengths[1] * lengths[2];
+            for (Index first = begin; first < end; first += size) {
+                bool active = size == end - begin;
+                for (Index at = first; at < first + size && !active; ++at) active = memory.active.index_of[at] >= 0;
+                if (active) smooth_block<K>(memory, width, field, group, first, size);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from splinefm.encode.bases.basis import smoothing
 from splinefm.encode.encoder import Encoder
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.learn.training import Training, penalty_by_field
 from splinefm.model.cpu import CpuEngine
@@ -17,6 +18,8 @@ from splinefm.model.optimizers import Group
 
 # Lower bound of the vector length that a penalty is divided by: it bounds the penalty.
 MIN_LENGTH = 0.01
+# The weight of the smoothness penalty on every axis of a cross, next to that of 20 segments of a column.
+CROSS_SMOOTHNESS = 1.0
 
 
 def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
@@ -30,6 +33,9 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     groups: list[list[Group]] = []
     for item, layout, l2, smoothness in zip(encoder.fields, encoder.layout.fields, *penalties, strict=True):
         plain = Group(layout.n_features, l2, 0.1 * l2)
+        if isinstance(item, Cross):
+            groups.append(_of_cross(item, plain, smoothness, order))
+            continue
         if not isinstance(item, Numerical):
             groups.append([plain])
             continue
@@ -40,6 +46,23 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
             block = replace(smooth, smoothness=smoothness * weight) if is_smooth else plain
             of_field.append(replace(block, size=size))
         groups.append(of_field)
+    return groups
+
+
+def _of_cross(cross: Cross, plain: Group, smoothness: float, order: int) -> list[Group]:
+    """Return the groups of a cross: its splines are smoothed along every number."""
+    if not cross.numbers or (cross.categories and len(cross.levels) > 1):  # resolutions of a cell are neighbors
+        return [plain]
+    n_cells = plain.size // cross.block
+    groups = []
+    for bases, sizes in zip(cross.levels, cross.level_sizes, strict=True):
+        group = replace(plain, size=n_cells * math.prod(sizes))
+        weights = [smoothing(basis, order)[0] for basis in bases]
+        if all(weight > 0.0 and size > order for weight, size in zip(weights, sizes, strict=True)):
+            periodic = tuple(bool(getattr(basis, "periodic", False)) for basis in bases)
+            strength = smoothness * CROSS_SMOOTHNESS
+            group = replace(group, smoothness=strength, order=order, periodic=periodic, shape=sizes)
+        groups.append(group)
     return groups
 
 

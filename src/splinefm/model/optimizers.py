@@ -13,7 +13,8 @@ class Group:
 
     The objective has ½ l2 |v|² + ½ l2_linear w² for every active feature of a batch, and smoothness Σ |Δ^order v|² over
     neighbors, for vectors and linear weights alike. Coordinates for products of three have `l2_third` instead of l2, if
-    it is given.
+    it is given. With a `shape`, the features are blocks of that shape, and each block is smoothed along all of its
+    axes; if there are several blocks, those with active features in the batch.
     """
 
     size: int
@@ -21,8 +22,9 @@ class Group:
     l2_linear: float = 0.0
     smoothness: float = 0.0
     order: int = 2
-    periodic: bool = False
+    periodic: bool | tuple[bool, ...] = False
     l2_third: float | None = None
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,11 @@ LARGE = 1 << 20
 LINE = 64  # bytes of a cache line
 LOSSES = ("logistic", "squared", "poisson")
 MAX_ORDER = 3
+MAX_AXES = 3
 
 
 class Penalty(NamedTuple):
-    """Groups of features as arrays; `signed` has four numbers per group."""
+    """Groups of features as arrays; `signed` has four numbers per group, and `lengths` three."""
 
     group_ptr: Int64
     begin: Int64
@@ -50,6 +51,7 @@ class Penalty(NamedTuple):
     order: Int64
     signed: Float32
     periodic: Int64
+    lengths: Int64
 
 
 class State(NamedTuple):
@@ -245,8 +247,24 @@ def make_penalty(layout: SlotLayout, groups: list[list[Group]]) -> Penalty:
         smoothness=_strengths([group.smoothness for group in flat]),
         order=np.array([group.order for group in flat], np.int64),
         signed=np.array([_differences(group.order) for group in flat], np.float32),
-        periodic=np.array([group.periodic for group in flat], np.int64),
+        periodic=np.array([_periodic_axes(group) for group in flat], np.int64),
+        lengths=np.array([_lengths(group) for group in flat], np.int64),
     )
+
+
+def _lengths(group: Group) -> tuple[int, int, int]:
+    """The lengths of a block along three axes, the last ones first to be used."""
+    shape = group.shape or (max(1, group.size),)
+    if len(shape) > MAX_AXES or group.size % math.prod(shape):
+        raise ValueError(f"a group of {group.size} features does not consist of blocks of shape {shape}")
+    first, second, third = (1,) * (MAX_AXES - len(shape)) + tuple(shape)
+    return first, second, third
+
+
+def _periodic_axes(group: Group) -> int:
+    """A bit for every periodic axis, the last axis first."""
+    axes = group.periodic if isinstance(group.periodic, tuple) else (group.periodic,)
+    return sum(1 << i for i, periodic in enumerate(reversed(axes)) if periodic)
 
 
 def _differences(order: int) -> list[float]:

@@ -267,8 +267,7 @@ class Cross:
         """Distinct combinations of features, -1 for unseen categories, and their rows."""
         names, rows = counts.every()
         columns = [
-            self._category(i, Categories(part_names, None))
-            for i, part_names in zip(self.categories, names, strict=True)
+            self.category(i, Categories(part_names, None)) for i, part_names in zip(self.categories, names, strict=True)
         ]
         features, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
         return features, np.bincount(inverse.ravel(), rows, minlength=len(features)).astype(np.float64)
@@ -278,7 +277,7 @@ class Cross:
         if not self.categories:
             return np.full(self.layout.n_features, float(statistics.n_rows))
         features, rows = self._counted(statistics.cells)
-        cell = self._cell(features)
+        cell = self.cell(features)
         counts = np.bincount(cell[cell >= 0], rows[cell >= 0], minlength=max(1, self.n_cells))
         return np.repeat(counts, self.block)
 
@@ -339,8 +338,8 @@ class Cross:
         """The combination of categories of each row, -1 where it has no features; 0 without categorical parts."""
         if not self.categories:
             return np.zeros(len(values[self.numbers[0]]), np.int32)
-        columns = [self._category(i, values[i]) for i in self.categories]
-        return self._cell(np.stack(columns, axis=1))
+        columns = [self.category(i, values[i]) for i in self.categories]
+        return self.cell(np.stack(columns, axis=1))
 
     def positions(self, values: Sequence[Any]) -> tuple[list[FloatArray], Any]:
         """u = T(z) of every numerical part, and whether all numbers of a row are ordinary."""
@@ -360,7 +359,7 @@ class Cross:
         ordinary = token == ORDINARY
         return part.fitted_transform(np.where(ordinary, x, 0.0)), ordinary
 
-    def _category(self, i: int, values: Categories) -> Int32:
+    def category(self, i: int, values: Categories) -> Int32:
         """The feature of each value inside a categorical part, -1 where it is unseen."""
         part = self.fields[i]
         assert isinstance(part, Categorical)
@@ -369,7 +368,8 @@ class Cross:
         unseen = (feature >= part.first_unseen) & (feature < part.n_tokens)
         return np.where(unseen | (weight[:, 0] == 0.0), np.int32(-1), feature).astype(np.int32)
 
-    def _cell(self, features: Int32) -> Int32:
+    def cell(self, features: Int32) -> Int32:
+        """The combination of each row of features of the categorical parts, -1 where it has no features."""
         known = (features >= 0).all(axis=1)
         if self.buckets is not None:
             return np.where(known, hash_cells(np.maximum(features, 0), self.buckets), np.int32(-1))
