@@ -188,8 +188,7 @@ class _Chosen:
 
         def values_of(item: Single) -> Any:
             column = as_column(item, grid)[0]
-            on_axis = isinstance(item, Numerical) and not by_column
-            return item.on_axis(column) if on_axis else item.read(column)
+            return item.on_axis(column) if isinstance(item, Numerical) and not by_column else item.read(column)
 
         def is_chosen(item: Single) -> bool:
             return (item.column if by_column else item.name) == name
@@ -199,7 +198,7 @@ class _Chosen:
         for f, item in enumerate(items):
             if not isinstance(item, Cross):
                 if is_chosen(item):
-                    fields[f] = item.encode_values(values_of(item))  # type: ignore[arg-type]  # its own values
+                    fields[f] = item.encode_values(values_of(item))
                 continue
             found = {i: item.place(i, values_of(part)) for i, part in enumerate(item.fields) if is_chosen(part)}
             if found:

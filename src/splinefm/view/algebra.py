@@ -245,7 +245,10 @@ def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray
     """
     ptr, model, table = fitted.encoder.layout.feature_ptr, fitted.model, fitted.params["factors"]
     (left, more_left), (right, more_right) = (
-        [table[ptr[g] : ptr[g + 1], columns].astype(np.float64) for columns in (model.columns(h), model.product_columns)]
+        [
+            table[ptr[g] : ptr[g + 1], columns].astype(np.float64)
+            for columns in (model.columns(h), model.product_columns)
+        ]
         for g, h in ((f, e), (e, f))
     )
     between = model.between(fitted.params, f, e)

@@ -311,7 +311,7 @@ class Cross:
     def place(self, i: int, values: Any) -> Any:
         """The places of the values of part i."""
         if i in self.categories:
-            return self._category(i, values)
+            return self.category(i, values)
         u, ordinary = self._position(i, values)
         return np.where(ordinary, u, np.nan)
 
@@ -320,7 +320,7 @@ class Cross:
         n = len(places[0])
         cell = np.zeros(n, np.int32)
         if self.categories:
-            cell = self._cell(np.stack([places[i] for i in self.categories], axis=1))
+            cell = self.cell(np.stack([places[i] for i in self.categories], axis=1))
         numbers = [places[i] for i in self.numbers]
         ordinary = np.all([~np.isnan(u) for u in numbers], axis=0) if numbers else np.ones(n, bool)
         u = [np.where(ordinary, x, 0.0) for x in numbers]
