@@ -2,26 +2,39 @@
 
 For a coalition A of the columns of a cross, its *state* is S^A(row, b): its vector with these columns taken from the
 explained row and the others from row b of the background. The states of everyone and of no one are the vectors of the
-row and of the background. Those between them have to be encoded for every pair of a row and a row of the background,
-except where rows share their values.
+row and of the background. Those between them depend on both the row and b. They are linear in the functions of the
+row's numbers, S^A(row, b) = Σ_a weight_a(row) U_a(b), so that it takes as many encodings of the background as there are
+*atoms* a: combinations of categories that rows have with all basis functions of the cross.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.slots import SlotLayout, Slots
+from splinefm.encode.fields.products import (
+    Group,
+    category_group,
+    join_groups,
+    part_at,
+    product,
+    unit_groups,
+    unit_weights,
+)
+from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.explain.coalitions import mixed
 from splinefm.explain.players import Players
 from splinefm.explain.rows import Places
 from splinefm.explain.terms import UnitVectors
 from splinefm.learn.fitted import Fitted
+from splinefm.model.family import Params
 
 FloatArray = npt.NDArray[np.float64]
+IndexArray = npt.NDArray[np.intp]
 PAIR, LINEAR, TRIPLE = range(3)
 """What a cross adds to the score with: its vector for pairs, its linear weight, its vector for triples."""
 
@@ -40,40 +53,39 @@ class Crossed:
         Its players, ascending.
     parts : tuple of int
         For each part the position of its player in `players`.
-    tables : tuple of UnitVectors
-        Gather what `PAIR`, `LINEAR` and `TRIPLE` stand for; without the last if the model has no triples.
-    layout : SlotLayout
-        The layout of the field alone.
+    tables : tuple of dicts of arrays
+        Parameters of the features of the cross whose "factors" are what `PAIR`, `LINEAR` and `TRIPLE` stand for;
+        without the last if the model has no triples.
     """
 
     field: int
     item: Cross
     players: tuple[int, ...]
     parts: tuple[int, ...]
-    tables: tuple[UnitVectors, ...]
-    layout: SlotLayout
+    tables: tuple[Params, ...]
 
     @staticmethod
     def of(fitted: Fitted, pairs: Fitted, players: Players, f: int) -> Crossed:
         """Field f of a model, given the model's pairs alone."""
         item = fitted.encoder.fields[f]
         assert isinstance(item, Cross)  # only crosses have several players
-        layout = SlotLayout((item.layout,))
         rows = slice(*fitted.encoder.layout.feature_ptr[f : f + 2])
         linear = fitted.params["linear"][rows]
         factors = [pairs.params["factors"][rows], linear[:, None]]
         if fitted.model.order > 2:
             factors.append(fitted.params["factors"][rows, fitted.model.product_columns])
-        tables = tuple(UnitVectors({"factors": values, "linear": linear}, layout) for values in factors)
+        tables = tuple({"factors": np.ascontiguousarray(values), "linear": linear} for values in factors)
         mine = players.of_field[f]
         parts = tuple(mine.index(player) for player in players.of_parts[f])
-        return Crossed(f, item, mine, parts, tables, layout)
+        return Crossed(f, item, mine, parts, tables)
 
     def gather(self, places: Places) -> list[FloatArray]:
         """The vectors at the places of the parts, shape (n, coordinates) each."""
         start, weight = self.item.encode_places(places)
-        slots = Slots(start, weight.astype(np.float32), self.layout)
-        return [table(slots)[:, 0].astype(np.float64) for table in self.tables]
+        return self._gather(Slots(start, weight.astype(np.float32), SlotLayout((self.item.layout,))))
+
+    def _gather(self, slots: Slots) -> list[FloatArray]:
+        return [UnitVectors(table, slots.layout)(slots)[:, 0].astype(np.float64) for table in self.tables]
 
     def states(self, rows: Places, background: Places, theirs: list[FloatArray]) -> States:
         """All states of some rows; `theirs` are the vectors of the background."""
@@ -82,16 +94,47 @@ class Crossed:
 
     def _between(self, rows: Places, background: Places, coalition: int) -> Between:
         """Vectors with the columns of a coalition from rows, the others from the background."""
-        from_row = [bool(coalition >> position & 1) for position in self.parts]
-        given = np.stack([part.astype(np.float64) for part, own in zip(rows, from_row, strict=True) if own], axis=1)
-        _, first, index = np.unique(given, axis=0, return_index=True, return_inverse=True)
-        n, n_others = len(first), len(background[0])
-        places = [
-            np.repeat(mine[first], n_others) if own else np.tile(theirs, n)
-            for mine, theirs, own in zip(rows, background, from_row, strict=True)
-        ]
-        vectors = [values.reshape(n, n_others, -1) for values in self.gather(places)]
-        return Between(np.asarray(index).ravel(), vectors)
+        inside = [i for i, position in enumerate(self.parts) if coalition >> position & 1]
+        outside = [_part_group(self.item, i, background[i]) for i in range(len(self.parts)) if i not in inside]
+        atoms, index, weight = self._atoms(rows, inside)
+        n, n_others = max(map(len, atoms)), len(background[0])
+        one, other = np.repeat(np.arange(n), n_others), np.tile(np.arange(n_others), n)
+        groups = [*(group.rows(one) for group in atoms), *(group.rows(other) for group in outside)]
+        features, weights = product(self.item, groups)
+        widths = (1,) * features.shape[1]
+        layout = SlotLayout((FieldLayout(self.item.name, self.item.layout.n_features, widths, (0,) * len(widths)),))
+        slots = Slots(features, weights.astype(np.float32), layout)
+        vectors = [values.reshape(n, n_others, -1) for values in self._gather(slots)]
+        return Between(index, weight, vectors)
+
+    def _atoms(self, rows: Places, parts: list[int]) -> tuple[list[Group], IndexArray, FloatArray]:
+        """Combinations of categories and functions, one per row of groups; atoms and their weights for each row."""
+        numbers = [i for i in parts if i in self.item.numbers]
+        categories = [i for i in parts if i in self.item.categories]
+        index, weight = np.zeros((len(rows[0]), 1), np.intp), np.ones((len(rows[0]), 1))
+        functions = join_groups(unit_groups(self.item, numbers)) if numbers else None
+        if numbers:
+            index, weight = unit_weights(self.item, [_part_group(self.item, i, rows[i]) for i in numbers])
+        n_functions = 1 if functions is None else len(functions)
+        if not categories:
+            return [functions] if functions is not None else [], index, weight
+        given = np.stack([rows[i] for i in categories], axis=1)
+        distinct, combination = np.unique(given, axis=0, return_inverse=True)
+        index = index + n_functions * np.asarray(combination).reshape(-1, 1)
+        of_atom = np.repeat(np.arange(len(distinct)), n_functions)
+        atoms = [_part_group(self.item, i, distinct[of_atom, j]) for j, i in enumerate(categories)]
+        if functions is not None:
+            atoms.append(functions.rows(np.tile(np.arange(n_functions), len(distinct))))
+        return atoms, index, weight
+
+
+def _part_group(cross: Cross, i: int, places: npt.NDArray[Any]) -> Group:
+    """The weights of a part at its places."""
+    if i in cross.categories:
+        return category_group(cross, i, places)
+    ordinary = ~np.isnan(places)
+    group = part_at(cross, i, np.where(ordinary, places, 0.0))
+    return Group((i,), tuple((features, weight * ordinary[:, None]) for features, weight in group.levels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +143,25 @@ class Between:
 
     Parameters
     ----------
-    index : array of int, shape (n,)
-        For each row the first index of the vectors: rows with equal values share them.
-    vectors : list of arrays, shape (distinct rows, rows of the background, coordinates)
-        As from `Crossed.gather`.
+    index, weight : arrays, shape (n, atoms of a row)
+        The atoms of each row, and their weights.
+    vectors : list of arrays, shape (atoms, rows of the background, coordinates)
+        U, for each of the tables of `Crossed`.
     """
 
-    index: npt.NDArray[np.intp]
+    index: IndexArray
+    weight: FloatArray
     vectors: list[FloatArray]
+
+    def rows(self, values: FloatArray) -> FloatArray:
+        """What rows have of something that is linear in the vectors, given for each atom."""
+        if self.index.shape[1] == 1 and (self.weight == 1.0).all():
+            return np.asarray(values[self.index[:, 0]])
+        shape = (-1, *[1] * (values.ndim - 1))
+        result = np.zeros((len(self.index), *values.shape[1:]))
+        for index, weight in zip(self.index.T, self.weight.T, strict=True):
+            result += weight.reshape(shape) * values[index]
+        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,15 +191,13 @@ class States:
     def vectors(self, coalition: int, kind: int) -> FloatArray:
         """The state, shape (n, background, coordinates); 1 instead of a length on which it does not depend."""
         if coalition in self.between:
-            state = self.between[coalition]
-            return state.vectors[kind][state.index]
+            return self.between[coalition].rows(self.between[coalition].vectors[kind])
         return self.theirs[kind][None] if coalition == 0 else self.mine[kind][:, None]
 
     def mean(self, coalition: int, kind: int) -> FloatArray:
         """Mean over the background, shape (n or 1, coordinates)."""
         if coalition in self.between:
-            state = self.between[coalition]
-            return np.asarray(state.vectors[kind].mean(axis=1)[state.index])
+            return self.between[coalition].rows(self.between[coalition].vectors[kind].mean(axis=1))
         return self.theirs[kind].mean(axis=0)[None] if coalition == 0 else self.mine[kind]
 
     def product(self, coalition: int, kind: int, others: FloatArray, columns: slice = slice(None)) -> FloatArray:
@@ -162,7 +214,7 @@ class States:
         state = self.between[coalition]
         vectors = state.vectors[kind][:, :, columns]
         flat = vectors.reshape(len(vectors), -1) @ others.reshape(-1, others.shape[2])
-        return np.asarray(flat[state.index] / n_others)
+        return state.rows(flat / n_others)
 
     def products(self, coalition: int, kind: int, others: FloatArray) -> FloatArray:
         """The same coordinate by coordinate; the result has the shape (n or 1, vectors, coordinates)."""
@@ -173,4 +225,4 @@ class States:
             return np.asarray((self.theirs[kind].T[:, None, :] @ others).transpose(1, 2, 0) / n_others)
         state = self.between[coalition]
         found = state.vectors[kind].transpose(2, 0, 1) @ others
-        return np.asarray(found.transpose(1, 2, 0)[state.index] / n_others)
+        return state.rows(found.transpose(1, 2, 0) / n_others)

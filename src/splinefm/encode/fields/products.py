@@ -62,15 +62,19 @@ def encode_part(cross: Cross, i: int, values: Any) -> Group:
     """The weights of a part for values that its field has read."""
     part = cross.fields[i]
     if not isinstance(part, Numerical):
-        feature = cross.category(i, values)
-        level = feature[:, None, None], (feature >= 0).astype(np.float64)[:, None]
-        return Group((i,), (level,) * len(cross.levels))
+        return category_group(cross, i, cross.category(i, values))
     token = part.tokens(values)
     if token is None:
         return part_at(cross, i, part.fitted_transform(values))
     ordinary = token == ORDINARY
     group = part_at(cross, i, part.fitted_transform(np.where(ordinary, values, 0.0)))
     return Group((i,), tuple((features, weight * ordinary[:, None]) for features, weight in group.levels))
+
+
+def category_group(cross: Cross, i: int, feature: IntArray) -> Group:
+    """The weights of a categorical part with the given features, -1 for unknown categories."""
+    level = feature[:, None, None], (feature >= 0).astype(np.float64)[:, None]
+    return Group((i,), (level,) * len(cross.levels))
 
 
 def part_at(cross: Cross, i: int, u: FloatArray) -> Group:
