@@ -20,7 +20,7 @@ from splinefm.explain.coalitions import join
 from splinefm.explain.cubic import Sums, sums_of
 from splinefm.explain.players import Players
 from splinefm.explain.rows import Rows
-from splinefm.explain.states import LINEAR, PAIR, TRIPLE, Crossed, States
+from splinefm.explain.states import LINEAR, PAIR, TRIPLE, Between, Crossed, States
 from splinefm.explain.terms import UnitVectors, field_vectors, pair_part, size
 from splinefm.learn.fitted import Fitted
 
@@ -85,8 +85,8 @@ class CrossTerms:
         self._pairs = pair_part(fitted)
         self._crosses = [Crossed.of(fitted, self._pairs, players, f) for f in players.shared]
         self._others = self._block_of(background)
-        self._theirs = [cross.gather(background.places[cross.field]) for cross in self._crosses]
-        self._toward = [self._groups(self._others, cross.field) for cross in self._crosses]
+        self._theirs = [cross.gather(background.places[cross.number]) for cross in self._crosses]
+        self._toward = [self._groups(self._others, cross.number) for cross in self._crosses]
 
     def map(
         self, function: Callable[[int, Iterator[Term]], Any], rows: Rows, threads: int | None
@@ -109,7 +109,7 @@ class CrossTerms:
     def _terms(self, rows: Rows) -> Iterator[Term]:
         block = self._block_of(rows)
         states = [
-            cross.states(rows.places[cross.field], self.background.places[cross.field], theirs)
+            cross.states(rows.places[cross.number], self.background.places[cross.number], theirs)
             for cross, theirs in zip(self._crosses, self._theirs, strict=True)
         ]
         for state in states:
@@ -137,13 +137,17 @@ class CrossTerms:
         for i, j in combinations(range(len(states)), 2):
             one, other = states[i], states[j]
             worth = np.empty((len(one.coalitions), len(other.coalitions), len(block.vectors)))
-            for mine, theirs in product(one.coalitions, other.coalitions):
-                if theirs not in other.between:
-                    worth[mine, theirs] = tables[i][mine, min(theirs, 1), :, other.cross.field]
-                elif mine not in one.between:
-                    worth[mine, theirs] = tables[j][theirs, min(mine, 1), :, one.cross.field]
-                else:
-                    worth[mine, theirs] = self._meeting(one, mine, other, theirs)
+            columns = self._pairs.model.columns(other.cross.number)
+            for theirs in other.coalitions:
+                state = other.between.get(theirs)
+                toward = None if state is None else self._atoms_toward(one, other, state)
+                for mine in one.coalitions:
+                    if state is None or toward is None:
+                        worth[mine, theirs] = tables[i][mine, min(theirs, 1), :, other.cross.number]
+                    elif mine not in one.between:
+                        worth[mine, theirs] = tables[j][theirs, min(mine, 1), :, one.cross.number]
+                    else:
+                        worth[mine, theirs] = one.between[mine].product(toward, state, columns)
             yield _term((one.cross.players, other.cross.players), worth)
 
     def _meetings(self, block: Block, state: States, number: int) -> FloatArray:
@@ -153,7 +157,7 @@ class CrossTerms:
         """
         n, n_fields, _ = block.vectors.shape
         worth = np.zeros((len(state.coalitions), 2, n, n_fields))
-        mine = self._groups(block, state.cross.field)
+        mine = self._groups(block, state.cross.number)
         for group, others in zip(mine, self._toward[number], strict=True):
             for one in state.coalitions:
                 worth[one, 0][:, group.fields] = state.product(one, PAIR, others.vectors, group.columns)
@@ -161,12 +165,11 @@ class CrossTerms:
                 worth[one, 1][:, group.fields] = np.einsum("nk,nke->ne", mean, group.vectors)
         return worth
 
-    def _meeting(self, one: States, mine: int, other: States, theirs: int) -> FloatArray:
-        """Mean products of two crosses that both have columns of the background, shape (n,)."""
-        vectors = other.vectors(theirs, PAIR)
-        toward = self._slope(vectors.reshape(-1, vectors.shape[2]), one.cross.field, other.cross.field)
-        products = np.einsum("nbk,nbk->n", one.vectors(mine, PAIR), toward.reshape(*vectors.shape[:2], -1))
-        return np.asarray(products / vectors.shape[1])
+    def _atoms_toward(self, one: States, other: States, state: Between) -> FloatArray:
+        """M_fe s_e of the atoms of a state of another cross, in the coordinates of the first."""
+        vectors = state.vectors[PAIR]
+        found = self._slope(vectors.reshape(-1, vectors.shape[2]), one.cross.number, other.cross.number)
+        return found.reshape(*vectors.shape[:2], -1)
 
     def _groups(self, block: Block, f: int) -> list[Group]:
         """M_fe s_e for all fields e but f, by the coordinates of f that they meet."""

@@ -9,7 +9,7 @@ row's numbers, S^A(row, b) = Σ_a weight_a(row) U_a(b), so that it takes as many
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class Crossed:
 
     Parameters
     ----------
-    field : int
+    number : int
         Its number among the fields.
     item : Cross
         The field.
@@ -58,7 +58,7 @@ class Crossed:
         without the last if the model has no triples.
     """
 
-    field: int
+    number: int
     item: Cross
     players: tuple[int, ...]
     parts: tuple[int, ...]
@@ -153,6 +153,19 @@ class Between:
     weight: FloatArray
     vectors: list[FloatArray]
 
+    def product(self, others: FloatArray, other: Between, columns: slice) -> FloatArray:
+        """Mean over the background of inner products with another state, for every row.
+
+        `others` are vectors of the atoms of the other state in the coordinates of this one; those in `columns` count.
+        """
+        mine, theirs = self.vectors[PAIR][:, :, columns], others[:, :, columns]
+        n, n_others = len(self.index), mine.shape[1]
+        if len(mine) * len(theirs) <= 8 * n * (self.index.shape[1] + other.index.shape[1]):  # a fast matrix product
+            products = self.rows(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)  # (n, other atoms)
+            each = np.take_along_axis(products, other.index, axis=1) * other.weight
+            return np.asarray(each.sum(axis=1) / n_others)
+        return np.einsum("nbk,nbk->n", self.rows(mine), other.rows(theirs)) / n_others
+
     def rows(self, values: FloatArray) -> FloatArray:
         """What rows have of something that is linear in the vectors, given for each atom."""
         if self.index.shape[1] == 1 and (self.weight == 1.0).all():
@@ -182,6 +195,7 @@ class States:
     mine: list[FloatArray]
     theirs: list[FloatArray]
     between: dict[int, Between]
+    _known: dict[tuple[int, int], FloatArray] = field(default_factory=dict, repr=False)
 
     @property
     def coalitions(self) -> range:
@@ -191,7 +205,10 @@ class States:
     def vectors(self, coalition: int, kind: int) -> FloatArray:
         """The state, shape (n, background, coordinates); 1 instead of a length on which it does not depend."""
         if coalition in self.between:
-            return self.between[coalition].rows(self.between[coalition].vectors[kind])
+            if (coalition, kind) not in self._known:  # products with all states of other crosses ask for it
+                state = self.between[coalition]
+                self._known[coalition, kind] = state.rows(state.vectors[kind])
+            return self._known[coalition, kind]
         return self.theirs[kind][None] if coalition == 0 else self.mine[kind][:, None]
 
     def mean(self, coalition: int, kind: int) -> FloatArray:
