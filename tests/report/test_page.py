@@ -612,15 +612,15 @@ def test_the_template_is_part_of_the_package():
 @pytest.mark.usefixtures("empty_plots")
 def test_products_of_three_fields_have_effects_of_their_own(run, table, tmp_path):
     schema = sf.Schema(
-        [sf.Numerical("price", basis=sf.BSpline(segments=4)), sf.Categorical("city"), sf.Numerical("age")]
+        [sf.Numerical("price", basis=sf.BSpline(segments=4)), sf.Categorical("city"), sf.Numerical("amount")]
     )
-    part = table.select(["price", "city", "age", "click"])
+    part = table.select(["price", "city", "amount", "click"])
     fitted = _fit(part, "click", schema, sf.HigherOrderFM(k=3, order=3))
     fitted.save(tmp_path / "m.sfm")
     pa.parquet.write_table(part, tmp_path / "d.parquet")
     facts = json.loads(run("explain", "m.sfm", "d.parquet", "--out", "r", "--json").stdout)
     found = sf.importance(fitted, part)
-    assert [one["fields"] for one in facts["importance"]["triples"]] == [["price", "city", "age"]]
+    assert [one["fields"] for one in facts["importance"]["triples"]] == [["price", "city", "amount"]]
     assert facts["importance"]["triples"][0]["effect"] == pytest.approx(found.ranked_triples()[0][3], rel=1e-4)
     curve = next(curve for curve in facts["curves"] if curve["along"] == ["price"])
     few = part.take(np.linspace(0, len(part) - 1, min(500, len(part))).astype(int))
@@ -636,19 +636,19 @@ def test_a_model_with_crosses_is_explained_by_column(run, table, tmp_path):
         [
             sf.Numerical("price", basis=sf.BSpline(segments=4)),
             sf.Categorical("city"),
-            sf.Numerical("age"),
+            sf.Numerical("amount"),
             sf.Cross("price", "city", min_count=1),
         ]
     )
-    part = table.select(["price", "city", "age", "click"])
+    part = table.select(["price", "city", "amount", "click"])
     fitted = _fit(part, "click", schema, sf.FwFM(k=3))
     fitted.save(tmp_path / "m.sfm")
     pa.parquet.write_table(part, tmp_path / "d.parquet")
     facts = json.loads(run("explain", "m.sfm", "d.parquet", "--out", "r", "--json").stdout)
-    assert {one["name"] for one in facts["importance"]["fields"]} == {"price", "city", "age"}
-    assert {name for example in facts["examples"] for name in example["shapley"]} == {"price", "city", "age"}
+    assert {one["name"] for one in facts["importance"]["fields"]} == {"price", "city", "amount"}
+    assert {name for example in facts["examples"] for name in example["shapley"]} == {"price", "city", "amount"}
     example = facts["examples"][0]
     score = facts["base"] + sum(example["shapley"].values())
     assert 1.0 / (1.0 + np.exp(-score)) == pytest.approx(example["prediction"], rel=1e-4)
-    assert [one["fields"] for one in facts["importance"]["triples"]] == [["price", "city", "age"]]
+    assert [one["fields"] for one in facts["importance"]["triples"]] == [["price", "city", "amount"]]
     Reader((tmp_path / "r" / "index.html").read_text())

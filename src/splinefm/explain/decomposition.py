@@ -26,13 +26,14 @@ class Decomposition:
     Parameters
     ----------
     intercept : float
-        Mean score if the fields were independent, each distributed as in the background.
+        Mean score if the fields were independent, each distributed as in the background; of terms with crosses, their
+        mean over the rows of the background.
     main : array, shape (n, fields)
         Main effects.
     pairs : array, shape (n, fields (fields - 1) / 2)
         Pair effects, in the order of `pair_fields`.
     fields : tuple of str
-        Names of the fields.
+        Names of the fields; of the columns if the model has crosses.
     triples : array, shape (n, triples)
         Effects of three fields, in the order of `triple_fields`.
     triple_fields : tuple of (str, str, str)
@@ -87,6 +88,10 @@ def decompose(fitted: Fitted, table: object, background: object, *, threads: int
     two factors are replaced by means. The effects have mean zero, and are orthogonal to each other, if fields are drawn
     independently, each from its values in the background (the product of the marginal distributions). Over the rows of
     the background themselves the main effects have mean zero too; the others only where fields are uncorrelated.
+
+    If the model has crosses, effects are those of columns. Terms with crosses are compared with the rows of the
+    background as they are: the effect of some columns is the mean of the term with these columns set to the values of
+    the row, less the effects of their subsets. Effects of four columns and more are in `beyond`.
 
     Parameters
     ----------

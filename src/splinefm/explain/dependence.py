@@ -40,9 +40,9 @@ def partial_dependence(
     Parameters
     ----------
     fitted : Fitted
-        A model. For one of an order above 3 the background is scored once per value.
+        A model. For one of an order above 3 or with crosses, the background is scored once per value.
     field : str
-        Name of the field.
+        Name of the field; if the model has crosses, of a column, which is set in all fields that read it.
     grid : sequence
         Values of the column, in raw units; None is missing.
     background : table, path, dataset, Slots or Background
@@ -89,11 +89,11 @@ def ice_curves(
     Parameters
     ----------
     fitted : Fitted
-        A model. For one with products of three or more fields the table is scored once per value.
+        A model. For one with products of three or more fields, or with crosses, the table is scored once per value.
     table : table, path, dataset or Slots
-        The rows.
+        The rows; no Slots if the model has crosses.
     field : str
-        Name of the field.
+        Name of the field; if the model has crosses, of a column, which is set in all fields that read it.
     grid : sequence
         Values of the column, in raw units; None is missing.
     threads : int, optional

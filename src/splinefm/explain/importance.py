@@ -29,7 +29,7 @@ class Importance:
     Parameters
     ----------
     fields : tuple of str
-        Names of the fields.
+        Names of the fields; of the columns if the model has crosses.
     shapley : array, shape (fields,)
         Mean absolute Shapley value.
     main : array, shape (fields,)
@@ -38,7 +38,7 @@ class Importance:
         Standard deviation of the pair effect; symmetric, with a zero diagonal.
     triples : dict of (str, str, str) to float
         Standard deviation of the effect of three fields together, for the triples of the 24 fields with the largest
-        Shapley values; empty for a model of order 2.
+        Shapley values; empty for a model of order 2 without crosses.
     """
 
     fields: tuple[str, ...]
@@ -83,7 +83,8 @@ def importance(
     """How much fields, and pairs and triples of fields, matter for the scores of a table.
 
     Of a field: the mean absolute Shapley value, and the standard deviation of its main effect (see `decompose`). Of a
-    pair or triple: the standard deviation of its effect. All are in units of the score.
+    pair or triple: the standard deviation of its effect. All are in units of the score. If the model has crosses, they
+    are those of columns.
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ def importance(
     table : table, path, dataset or Slots
         The rows; some thousands are enough.
     background : table, path, dataset, Slots or Background, optional
-        The rows to compare with; by default the table itself.
+        The rows to compare with; by default the table itself, or 500 of its rows if the model has crosses.
     threads : int, optional
         All cores by default. The result does not depend on it.
 

@@ -1,4 +1,4 @@
-"""Exact Shapley values of the score, with the fields as players."""
+"""Exact Shapley values of the score, with the fields as players, or the columns if there are crosses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ShapleyValues:
     base : float
         Mean score of the background; `base` plus the values of a row is its score.
     fields : tuple of str
-        Names of the fields.
+        Names of the fields; of the columns if the model has crosses.
     """
 
     values: FloatArray
@@ -48,12 +48,15 @@ def shapley_values(fitted: Fitted, table: object, background: object, *, threads
     background needs only means, so a row costs one to two times as much as its prediction. Products of three fields
     need second moments of the background, and several times the time of a prediction.
 
+    If the model has crosses, the players are columns. What crosses take part in needs the rows of the background: at most
+    500 of them, evenly spaced, unless `Background.of` is told otherwise.
+
     Parameters
     ----------
     fitted : Fitted
         A model of order 2 or 3.
     table : table, path, dataset or Slots
-        The rows to explain.
+        The rows to explain; no Slots if the model has crosses.
     background : table, path, dataset, Slots or Background
         The rows to compare with.
     threads : int, optional
