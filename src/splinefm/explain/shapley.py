@@ -48,8 +48,8 @@ def shapley_values(fitted: Fitted, table: object, background: object, *, threads
     background needs only means, so a row costs one to two times as much as its prediction. Products of three fields
     need second moments of the background, and several times the time of a prediction.
 
-    If the model has crosses, the players are columns. What crosses take part in needs the rows of the background: at most
-    500 of them, evenly spaced, unless `Background.of` is told otherwise.
+    If the model has crosses, the players are columns. What crosses take part in needs the rows of the background: at
+    most 500 of them, evenly spaced, unless `Background.of` is told otherwise.
 
     Parameters
     ----------
