@@ -276,7 +276,7 @@ class Cross:
         """Distinct combinations of features, -1 for unseen categories, and their rows."""
         names, rows = counts.every()
         columns = [
-            self._category(i, Categories(part_names, None))
+            self.category(i, Categories(part_names, None))
             for i, part_names in zip(self.categories, names, strict=True)
         ]
         features, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
@@ -321,7 +321,7 @@ class Cross:
     def place(self, i: int, values: Any) -> Any:
         """The places of the values of part i."""
         if i in self.categories:
-            return self._category(i, values)
+            return self.category(i, values)
         u, ordinary = self._position(i, values)
         return np.where(ordinary, u, np.nan)
 
@@ -348,7 +348,7 @@ class Cross:
         """The combination of categories of each row, -1 where it has no features; 0 without categorical parts."""
         if not self.categories:
             return np.zeros(len(values[self.numbers[0]]), np.int32)
-        columns = [self._category(i, values[i]) for i in self.categories]
+        columns = [self.category(i, values[i]) for i in self.categories]
         return self.cell(np.stack(columns, axis=1))
 
     def positions(self, values: Sequence[Any]) -> tuple[list[FloatArray], Any]:
@@ -369,7 +369,7 @@ class Cross:
         ordinary = token == ORDINARY
         return part.fitted_transform(np.where(ordinary, x, 0.0)), ordinary
 
-    def _category(self, i: int, values: Categories) -> Int32:
+    def category(self, i: int, values: Categories) -> Int32:
         """The feature of each value inside a categorical part, -1 where it is unseen."""
         part = self.fields[i]
         assert isinstance(part, Categorical)
