@@ -10,6 +10,7 @@ namespace nb = nanobind;
 namespace splinefm::bindings {
 void bind_string_table(nb::module_& module);
 void bind_interpolation(nb::module_& module);
+void bind_splines(nb::module_& module);
 void bind_summary(nb::module_& module);
 void bind_engine(nb::module_& module);
 void bind_explain(nb::module_& module);
@@ -31,6 +32,7 @@ NB_MODULE(_core, module) {
     module.attr("isas") = nb::tuple(nb::cast(available_isas()));
     bindings::bind_string_table(module);
     bindings::bind_interpolation(module);
+    bindings::bind_splines(module);
     bindings::bind_summary(module);
     bindings::bind_engine(module);
     bindings::bind_explain(module);

@@ -54,6 +54,12 @@ std::size_t table_size(std::int64_t n) {
 
 }  // namespace
 
+bool Strings::are_inside(std::int64_t size) const {
+    bool sound = offsets[0] >= 0 && offsets[n] <= size;
+    for (std::int64_t i = 0; i < n; ++i) sound &= offsets[i] <= offsets[i + 1];
+    return sound;
+}
+
 StringTable::StringTable(Strings known) : slots(table_size(known.n), -1), known(known), mask(slots.size() - 1) {
     for (std::int64_t i = 0; i < known.n; ++i) {
         std::uint64_t slot = hash(known[i]) & mask;
@@ -62,8 +68,15 @@ StringTable::StringTable(Strings known) : slots(table_size(known.n), -1), known(
     }
 }
 
-void StringTable::find(Strings asked, std::int32_t* out) const {
-    for (std::int64_t i = 0; i < asked.n; ++i) out[i] = find(asked[i]);
+std::int64_t StringTable::find(Strings asked, std::int32_t first, std::int32_t unknown, std::int32_t* out,
+                               std::int64_t stride) const {
+    std::int64_t n_unknown = 0;
+    for (std::int64_t i = 0; i < asked.n; ++i) {
+        const std::int32_t at = find(asked[i]);
+        n_unknown += at < 0;
+        out[i * stride] = at < 0 ? unknown : first + at;
+    }
+    return n_unknown;
 }
 
 StringCounts count_strings(Strings strings) {

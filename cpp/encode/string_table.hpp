@@ -26,8 +26,9 @@ public:
         return at;
     }
 
-    // out[i] = position of string i, or -1.
-    void find(Strings asked, std::int32_t* out) const;
+    // out[i * stride] = first + position of string i, or `unknown`; how many are not known.
+    std::int64_t find(Strings asked, std::int32_t first, std::int32_t unknown, std::int32_t* out,
+                      std::int64_t stride) const;
 
 private:
     std::vector<std::int32_t> slots;
