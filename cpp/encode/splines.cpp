@@ -9,39 +9,58 @@ namespace {
 constexpr int LANES = 8;
 
 // With t the position inside the segment, the weights of degree d follow from those of degree d - 1: of the weight of
-// function j, the part (t + d - 1 - j) / d moves on to function j + 1.
-template <int Degree> void weights_of(const double (&t)[LANES], double (&weight)[Degree + 1][LANES]) {
-    for (int lane = 0; lane < LANES; ++lane) weight[0][lane] = 1.0;
-    for (int d = 1; d <= Degree; ++d) {
-        for (int lane = 0; lane < LANES; ++lane) weight[d][lane] = 0.0;
-        for (int j = d - 1; j >= 0; --j)
+// function j, the part (t + d - 1 - j) / d moves on to function j + 1. The degree is known to the compiler, so that
+// divisions by 2 and 4 are products.
+template <int Degree> void weights_at(const double* t, double (*weight)[LANES]) {
+    if constexpr (Degree == 0) {
+        for (int lane = 0; lane < LANES; ++lane) weight[0][lane] = 1.0;
+    } else {
+        weights_at<Degree - 1>(t, weight);
+        for (int lane = 0; lane < LANES; ++lane) weight[Degree][lane] = 0.0;
+        for (int j = Degree - 1; j >= 0; --j)
             for (int lane = 0; lane < LANES; ++lane) {
-                const double rising = (t[lane] + (d - 1 - j)) * (weight[j][lane] / d);
+                const double rising = (t[lane] + (Degree - 1 - j)) * (weight[j][lane] / Degree);
                 weight[j + 1][lane] += rising;
                 weight[j][lane] -= rising;
             }
     }
 }
 
+// Segments and weights of LANES values.
+template <int Degree>
+void splines_at(const double* u, double segments, std::int32_t* segment, double (*weight)[LANES]) {
+    double t[LANES];
+    for (int lane = 0; lane < LANES; ++lane) {
+        const double scaled = u[lane] * segments;
+        // In this order NaN becomes 0; conversion of what is not in the range would be undefined.
+        const double inside = std::min(std::max(0.0, scaled), segments - 1.0);
+        segment[lane] = static_cast<std::int32_t>(inside);
+        t[lane] = scaled - segment[lane];
+    }
+    weights_at<Degree>(t, weight);
+}
+
 template <int Degree, class Weight>
 void splines(const double* u, std::int64_t n, std::int32_t segments, std::int32_t first, SplineSlots<Weight> out) {
-    const double most = segments;
-    for (std::int64_t begin = 0; begin < n; begin += LANES) {
-        const int count = static_cast<int>(std::min<std::int64_t>(LANES, n - begin));
-        double t[LANES] = {}, weight[Degree + 1][LANES];
-        std::int32_t segment[LANES];
-        for (int lane = 0; lane < count; ++lane) {
-            const double scaled = u[begin + lane] * most;
-            segment[lane] = scaled >= most ? segments - 1 : scaled > 0.0 ? static_cast<std::int32_t>(scaled) : 0;
-            t[lane] = scaled - segment[lane];
-        }
-        weights_of<Degree>(t, weight);
+    double weight[Degree + 1][LANES];
+    std::int32_t segment[LANES];
+    const auto write = [&](std::int64_t begin, int count) {
         for (int lane = 0; lane < count; ++lane) {
             out.start[(begin + lane) * out.start_stride] = first + segment[lane];
             Weight* const row = out.weight + (begin + lane) * out.weight_stride;
             for (int j = 0; j <= Degree; ++j) row[j] = static_cast<Weight>(weight[j][lane]);
         }
+    };
+    std::int64_t begin = 0;
+    for (; begin + LANES <= n; begin += LANES) {
+        splines_at<Degree>(u + begin, segments, segment, weight);
+        write(begin, LANES);
     }
+    if (begin == n) return;
+    double rest[LANES] = {};
+    std::copy(u + begin, u + n, rest);
+    splines_at<Degree>(rest, segments, segment, weight);
+    write(begin, static_cast<int>(n - begin));
 }
 
 }  // namespace
