@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdlib>
+
 #include "dispatch.hpp"
 
 namespace nb = nanobind;
@@ -23,6 +25,9 @@ void bind_row_scorer(nb::module_& module);
 
 NB_MODULE(_core, module) {
     using namespace splinefm;
+    // Objects that other packages keep beyond the end of Python, as Hypothesis keeps tests and all that they refer to,
+    // would be called leaks on the screen of a user. A test asks for the notices.
+    nb::set_leak_warnings(std::getenv("SPLINEFM_LEAKS") != nullptr);
     module.doc() = "The compiled loops of splinefm.";
     try {
         module.attr("isa") = choose_kernels().isa;
