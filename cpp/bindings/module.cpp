@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdlib>
+
 #include "dispatch.hpp"
 
 namespace nb = nanobind;
@@ -10,6 +12,7 @@ namespace nb = nanobind;
 namespace splinefm::bindings {
 void bind_string_table(nb::module_& module);
 void bind_interpolation(nb::module_& module);
+void bind_splines(nb::module_& module);
 void bind_summary(nb::module_& module);
 void bind_engine(nb::module_& module);
 void bind_explain(nb::module_& module);
@@ -22,6 +25,9 @@ void bind_row_scorer(nb::module_& module);
 
 NB_MODULE(_core, module) {
     using namespace splinefm;
+    // Objects that other packages keep beyond the end of Python, as Hypothesis keeps tests and all that they refer to,
+    // would be called leaks on the screen of a user. A test asks for the notices.
+    nb::set_leak_warnings(std::getenv("SPLINEFM_LEAKS") != nullptr);
     module.doc() = "The compiled loops of splinefm.";
     try {
         module.attr("isa") = choose_kernels().isa;
@@ -31,6 +37,7 @@ NB_MODULE(_core, module) {
     module.attr("isas") = nb::tuple(nb::cast(available_isas()));
     bindings::bind_string_table(module);
     bindings::bind_interpolation(module);
+    bindings::bind_splines(module);
     bindings::bind_summary(module);
     bindings::bind_engine(module);
     bindings::bind_explain(module);

@@ -89,16 +89,16 @@ Names make_names(EncoderOwner& self, In<std::int64_t> offsets, In<std::uint8_t> 
     const std::int64_t* const at = numbers(offsets, "offsets");
     check(offsets.size() >= 1 && offsets.size() <= (1 << 30), "offsets must be one more than there are names");
     const auto n = static_cast<std::int64_t>(offsets.size()) - 1;
-    bool sound = at[0] >= 0 && at[n] <= static_cast<std::int64_t>(text.size());
-    for (std::int64_t i = 0; i < n; ++i) sound &= at[i] <= at[i + 1];
-    check(sound, "offsets must not decrease, and lie between 0 and the length of text");
+    const char* const bytes = reinterpret_cast<const char*>(text.data());
+    const Strings names{at, bytes, bytes + text.size(), n};
+    check(names.are_inside(static_cast<std::int64_t>(text.size())),
+          "offsets must not decrease, and lie between 0 and the length of text");
     check(first >= 0 && first + n <= MOST, "first must be a feature");
     check(unseen >= ASK && unseen <= MOST && missing >= ASK && missing <= MOST && missing != NO_FEATURE,
           "unseen and missing must be features, or negative numbers that stand for none");
     self.offsets.push_back(offsets);
     self.texts.push_back(text);
-    const char* const bytes = reinterpret_cast<const char*>(text.data());
-    return {StringTable({at, bytes, bytes + text.size(), n}), n, first, unseen, missing};
+    return {StringTable(names), n, first, unseen, missing};
 }
 
 void add_names(EncoderOwner& self, In<std::int64_t> offsets, In<std::uint8_t> text, std::int64_t first,

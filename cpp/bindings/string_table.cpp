@@ -3,6 +3,7 @@
 #include <nanobind/stl/pair.h>
 
 #include <limits>
+#include <stdexcept>
 
 #include "bindings/arrays.hpp"
 
@@ -12,18 +13,23 @@ namespace {
 using Offsets = In<std::int64_t>;
 using Text = In<std::uint8_t>;
 
-// Strings whose bytes are all inside the text.
-Strings strings(const Offsets& offsets, const Text& text) {
-    const std::int64_t* at = numbers(offsets, "offsets");
+constexpr std::int64_t MOST = 1 << 30;
+
+// Strings whose bytes are all inside the text. Looking at every offset takes a while: call it without the GIL.
+Strings check(Strings all) {
+    if (!all.are_inside(all.end - all.text))
+        throw std::invalid_argument("offsets must not decrease, and lie between 0 and the length of text");
+    return all;
+}
+
+Strings unchecked(const Offsets& offsets, const Text& text) {
+    const std::int64_t* const at = numbers(offsets, "offsets");
     if (offsets.size() == 0)
         throw nb::value_error("offsets must have one number more than there are strings, got none");
-    const auto n = static_cast<std::int64_t>(offsets.size()) - 1, size = static_cast<std::int64_t>(text.size());
-    if (n > 1 << 30) throw nb::value_error("offsets must be those of at most 2**30 strings");
-    bool sound = at[0] >= 0 && at[n] <= size;
-    for (std::int64_t i = 0; i < n; ++i) sound &= at[i] <= at[i + 1];
-    if (!sound) throw nb::value_error("offsets must not decrease, and lie between 0 and the length of text");
+    const auto n = static_cast<std::int64_t>(offsets.size()) - 1;
+    if (n > MOST) throw nb::value_error("offsets must be those of at most 2**30 strings");
     const char* const bytes = reinterpret_cast<const char*>(text.data());
-    return {at, bytes, bytes + size, n};
+    return {at, bytes, bytes + text.size(), n};
 }
 
 // The table and the arrays that it reads.
@@ -32,29 +38,40 @@ struct Owner {
     Text text;
     StringTable table;
 
-    Owner(Offsets offsets, Text text) : offsets(offsets), text(text), table(strings(offsets, text)) {}
+    Owner(Offsets offsets, Text text) : offsets(offsets), text(text), table(check(unchecked(offsets, text))) {}
 };
 
 Array<std::int32_t> find(const Owner& self, const Offsets& offsets, const Text& text) {
-    const Strings asked = strings(offsets, text);
+    const Strings asked = unchecked(offsets, text);
     auto [out, array] = new_array<std::int32_t>(asked.n);
     const nb::gil_scoped_release released;
-    self.table.find(asked, out);
+    self.table.find(check(asked), 0, -1, out, 1);
     return array;
 }
 
+std::int64_t find_into(const Owner& self, const Offsets& offsets, const Text& text, std::int64_t first,
+                       std::int32_t unknown, const OutColumn<std::int32_t>& out) {
+    const Strings asked = unchecked(offsets, text);
+    const auto known = static_cast<std::int64_t>(self.offsets.size()) - 1;
+    if (first < 0 || first > std::numeric_limits<std::int32_t>::max() - known)
+        throw nb::value_error("first must not be negative, and features fewer than 2**31");
+    std::int32_t* const to = column(out, asked.n, "out");
+    const nb::gil_scoped_release released;
+    return self.table.find(check(asked), static_cast<std::int32_t>(first), unknown, to, out.stride(0));
+}
+
 std::pair<Array<std::int32_t>, Array<std::int64_t>> count(const Offsets& offsets, const Text& text) {
-    const Strings all = strings(offsets, text);
+    const Strings all = unchecked(offsets, text);
     StringCounts found;
     {
         const nb::gil_scoped_release released;
-        found = count_strings(all);
+        found = count_strings(check(all));
     }
     return {give(std::move(found.first)), give(std::move(found.count))};
 }
 
 Array<std::uint64_t> probe_hash(const Offsets& offsets, const Text& text) {
-    const Strings all = strings(offsets, text);
+    const Strings all = check(unchecked(offsets, text));
     auto [out, array] = new_array<std::uint64_t>(all.n);
     for (std::int64_t i = 0; i < all.n; ++i) out[i] = hash(all[i]);
     return array;
@@ -68,7 +85,9 @@ void bind_string_table(nb::module_& module) {
     nb::class_<Owner>(module, "StringTable",
                       "Positions of known strings: string i is `text[offsets[i]:offsets[i + 1]]`, in UTF-8.")
         .def(nb::init<Offsets, Text>(), offsets, text)
-        .def("find", &find, offsets, text, "Position of each string among the known ones, -1 where it is not known.");
+        .def("find", &find, offsets, text, "Position of each string among the known ones, -1 where it is not known.")
+        .def("find_into", &find_into, offsets, text, nb::arg("first"), nb::arg("unknown"), nb::arg("out").noconvert(),
+             "Write `first` + the position of each string, or `unknown`; returns how many are not known.");
     module.def(
         "count_strings", &count, offsets, text,
         "Position of the first of each kind of string, in the order of occurrence, and how many are equal to it.");

@@ -1,12 +1,11 @@
 // Positions of known strings: a hash table with open addressing, at most half full.
-//
-// slots[hash & (size - 1)], or the next free one after it, holds the position of a string; -1 marks a free slot.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "encode/strings.hpp"
+#include "hash_slots.hpp"
 
 namespace splinefm {
 
@@ -17,22 +16,16 @@ public:
 
     // The position of a string, or -1.
     std::int32_t find(String asked) const {
-        std::uint64_t slot = hash(asked) & mask;
-        std::int32_t at = slots[slot];
-        while (at >= 0 && !same(asked, known[at])) {
-            slot = (slot + 1) & mask;
-            at = slots[slot];
-        }
-        return at;
+        return slots.find(hash(asked), [&](std::int32_t at) { return same(asked, known[at]); });
     }
 
-    // out[i] = position of string i, or -1.
-    void find(Strings asked, std::int32_t* out) const;
+    // out[i * stride] = first + position of string i, or `unknown`; how many are not known.
+    std::int64_t find(Strings asked, std::int32_t first, std::int32_t unknown, std::int32_t* out,
+                      std::int64_t stride) const;
 
 private:
-    std::vector<std::int32_t> slots;
+    HashSlots<std::int32_t> slots;
     Strings known;
-    std::uint64_t mask;
 };
 
 // Equal strings: for each kind, in the order of first occurrence, the first of them and how many there are.

@@ -21,6 +21,9 @@ struct Strings {
     const char *text, *end;
     std::int64_t n;
 
+    // Whether no offset is smaller than the one before, and all lie inside a text of `size` bytes.
+    bool are_inside(std::int64_t size) const;
+
     String operator[](std::int64_t i) const { return {text + offsets[i], offsets[i + 1] - offsets[i], end}; }
 };
 

@@ -1,15 +1,15 @@
 #include "rank/id_table.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace splinefm {
 namespace {
 
-constexpr std::int64_t EMPTY = -1, ERASED = -2;
+constexpr std::int64_t FREE = HashSlots<std::int64_t>::FREE, ERASED = -2;
 
 std::uint64_t hash(const std::uint64_t* words, std::int64_t width) {
     std::uint64_t mixed = 0x9E3779B97F4A7C15;
@@ -20,14 +20,11 @@ std::uint64_t hash(const std::uint64_t* words, std::int64_t width) {
     return mixed >> 1;
 }
 
-// The bucket of an id, or the empty one where it would be.
-std::size_t look_up(const std::vector<std::int64_t>& buckets, Words words, const std::uint64_t* id) {
-    const std::size_t mask = buckets.size() - 1;
-    std::size_t at = hash(id, words.width) & mask;
-    while (buckets[at] != EMPTY &&
-           (buckets[at] == ERASED || !std::equal(id, id + words.width, words.data + buckets[at] * words.width)))
-        at = (at + 1) & mask;
-    return at;
+// Whether a row that is not erased has an id.
+auto has(Words words, const std::uint64_t* id) {
+    return [=](std::int64_t row) {
+        return row != ERASED && std::equal(id, id + words.width, words.data + row * words.width);
+    };
 }
 
 }  // namespace
@@ -35,12 +32,13 @@ std::size_t look_up(const std::vector<std::int64_t>& buckets, Words words, const
 std::int64_t IdTable::insert(Words words, const std::int64_t* rows, std::int64_t n) {
     const std::unique_lock lock(mutex);
     check(words, rows, n);
-    if (2 * (taken + n) > static_cast<std::int64_t>(buckets.size())) resize(words, n);
+    if (2 * (taken + n) > static_cast<std::int64_t>(slots.size())) resize(words, n);
     std::int64_t repeated = -1;
     for (std::int64_t i = 0; i < n; ++i) {
-        const std::size_t at = look_up(buckets, words, words.data + rows[i] * words.width);
-        if (buckets[at] == EMPTY) {
-            buckets[at] = rows[i];
+        const std::uint64_t* const id = words.data + rows[i] * words.width;
+        std::int64_t& slot = slots.find(hash(id, words.width), has(words, id));
+        if (slot == FREE) {
+            slot = rows[i];
             highest = std::max(highest, rows[i]);
             ++taken;
         } else if (repeated < 0) {
@@ -54,18 +52,19 @@ void IdTable::find(Words words, Words wanted, std::int64_t* out) const {
     const std::shared_lock lock(mutex);
     check(words, nullptr, 0);
     if (wanted.width != words.width) throw std::invalid_argument("wanted must be as wide as words");
-    for (std::int64_t i = 0; i < wanted.n; ++i)
-        out[i] = buckets[look_up(buckets, words, wanted.data + i * wanted.width)];
+    for (std::int64_t i = 0; i < wanted.n; ++i) {
+        const std::uint64_t* const id = wanted.data + i * wanted.width;
+        out[i] = slots.find(hash(id, words.width), has(words, id));
+    }
 }
 
 void IdTable::erase(Words words, const std::int64_t* rows, std::int64_t n) {
     const std::unique_lock lock(mutex);
     check(words, rows, n);
-    const std::size_t mask = buckets.size() - 1;
     for (std::int64_t i = 0; i < n; ++i) {
-        std::size_t at = hash(words.data + rows[i] * words.width, words.width) & mask;
-        while (buckets[at] != rows[i] && buckets[at] != EMPTY) at = (at + 1) & mask;
-        if (buckets[at] == rows[i]) buckets[at] = ERASED;
+        const std::uint64_t value = hash(words.data + rows[i] * words.width, words.width);
+        std::int64_t& slot = slots.find(value, [&](std::int64_t row) { return row == rows[i]; });
+        if (slot != FREE) slot = ERASED;
     }
 }
 
@@ -85,17 +84,17 @@ void IdTable::check(Words words, const std::int64_t* rows, std::int64_t n) const
 
 // Grow to a capacity for the present rows and more, with a load from a sixth to a third.
 void IdTable::resize(Words words, std::int64_t more) {
-    const std::int64_t live = std::count_if(buckets.begin(), buckets.end(), [](std::int64_t row) { return row >= 0; });
-    const auto size = std::max<std::uint64_t>(64, std::uint64_t{1} << std::bit_width<std::uint64_t>(3 * (live + more)));
-    std::vector<std::int64_t> wider(size, EMPTY);
+    const std::int64_t live = std::count_if(slots.begin(), slots.end(), [](std::int64_t row) { return row >= 0; });
+    HashSlots<std::int64_t> wider(HashSlots<std::int64_t>::size_for(live + more, 3, 64));
     std::int64_t entered = 0;
-    for (const std::int64_t row : buckets) {
+    for (const std::int64_t row : slots) {
         if (row < 0) continue;
-        std::int64_t& bucket = wider[look_up(wider, words, words.data + row * words.width)];
-        entered += bucket == EMPTY;
-        if (bucket == EMPTY) bucket = row;
+        const std::uint64_t* const id = words.data + row * words.width;
+        std::int64_t& slot = wider.find(hash(id, words.width), has(words, id));
+        entered += slot == FREE;
+        if (slot == FREE) slot = row;
     }
-    buckets = std::move(wider);
+    slots = std::move(wider);
     taken = entered;
 }
 

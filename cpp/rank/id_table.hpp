@@ -1,12 +1,13 @@
 // IdTable: rows by id, a hash table with open addressing.
 //
 // Ids are words of eight bytes, `width` for each row, in an array of the caller: the table holds only rows.
-// An erased row leaves a tombstone in its bucket, so that others are still found. The load is at most one half.
+// An erased row leaves a tombstone in its slot, so that others are still found. The load is at most one half.
 #pragma once
 
 #include <cstdint>
 #include <shared_mutex>
-#include <vector>
+
+#include "hash_slots.hpp"
 
 namespace splinefm {
 
@@ -34,7 +35,7 @@ private:
     void check(Words words, const std::int64_t* rows, std::int64_t n) const;
     void resize(Words words, std::int64_t more);
 
-    std::vector<std::int64_t> buckets = std::vector<std::int64_t>(64, -1);
+    HashSlots<std::int64_t> slots{64};
     std::int64_t taken = 0;
     std::int64_t highest = -1;  // the largest row that was ever entered
     mutable std::shared_mutex mutex;

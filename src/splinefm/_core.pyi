@@ -22,6 +22,11 @@ class StringTable:
         Position of each string among the known ones, -1 where it is not known.
         """
 
+    def find_into(self, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, unknown: int, out: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu')]) -> int:
+        """
+        Write `first` + the position of each string, or `unknown`; returns how many are not known.
+        """
+
 def count_strings(offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]]:
     """
     Position of the first of each kind of string, in the order of occurrence, and how many are equal to it.
@@ -39,6 +44,15 @@ class Interpolation:
 
     def __call__(self, x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
         """The value at each x."""
+
+@overload
+def uniform_splines(u: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], segments: int, degree: int, first: int, start: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu')], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu')]) -> None:
+    """
+    Write the first active function at each u, counted from `first`, and the weights of it and the `degree` functions behind it.
+    """
+
+@overload
+def uniform_splines(u: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], segments: int, degree: int, first: int, start: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu')], weight: Annotated[NDArray[numpy.float64], dict(shape=(None, None), device='cpu')]) -> None: ...
 
 def summarize_sorted(x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], capacity: int) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """

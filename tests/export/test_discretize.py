@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.export import field_paths, score_bounds
+from splinefm.export import discretize, field_paths, score_bounds
 from splinefm.model.family import formula_scores
 from support import all_models, examples, random_fitted, visits_schema, visits_table
 
@@ -506,6 +506,18 @@ class TestLife:
         assert lines[1].split()[:2] == ["recency", "30"] and "300 rows" in lines[2]
         grid = sf.discretization_error(fitted_of("powers"), sf.discretize(fitted_of("powers"), {"recency": 30}))
         assert "by a grid of points" in str(grid) and "measured" not in str(grid) and np.isnan(grid.max_error)
+
+    def test_scores_are_measured_chunk_by_chunk_and_drift_is_told_once(self, monkeypatch):
+        monkeypatch.setattr(discretize, "CHUNK", 70)
+        fitted, table = fitted_of(), visits_table(np.random.default_rng(1))
+        binned = sf.discretize(fitted, {"recency": 5})
+        change = np.abs(binned.scores(table).astype(np.float64) - fitted.scores(table))
+        report = sf.discretization_error(fitted, binned, table)
+        assert report.n_rows == len(change)
+        np.testing.assert_allclose([report.max_error, report.mean_error], [change.max(), change.mean()])
+        with pytest.warns(sf.DriftWarning, match="'country': 100% of the values are unseen") as told:
+            sf.discretization_error(fitted, binned, {**table, "country": ["new"] * len(change)})
+        assert len(told) == 1
 
 
 class TestBadInput:

@@ -11,15 +11,19 @@ from splinefm import _core
 OFFSETS, TEXT = np.array([0, 1, 1, 3]), np.frombuffer(b"abc", np.uint8)
 KNOTS, VALUES = np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.0])
 FLOATS = np.arange(8, dtype=np.float32)
+TABLE = _core.StringTable(OFFSETS, TEXT)
+START, WEIGHT = np.zeros(3, np.int32), np.zeros((3, 4))
 
 # Every function with arguments that are right; a new one joins by an entry.
 CALLS = {
     "StringTable": (_core.StringTable, [OFFSETS, TEXT]),
-    "StringTable.find": (_core.StringTable(OFFSETS, TEXT).find, [OFFSETS, TEXT]),
+    "StringTable.find": (TABLE.find, [OFFSETS, TEXT]),
+    "StringTable.find_into": (lambda *asked: TABLE.find_into(*asked, 0, -1, START), [OFFSETS, TEXT]),
     "count_strings": (_core.count_strings, [OFFSETS, TEXT]),
     "probe_hash": (_core.probe_hash, [OFFSETS, TEXT]),
     "Interpolation": (_core.Interpolation, [KNOTS, VALUES]),
     "Interpolation.__call__": (_core.Interpolation(KNOTS, VALUES), [KNOTS]),
+    "uniform_splines": (lambda u: _core.uniform_splines(u, 5, 3, 0, START, WEIGHT), [KNOTS]),
     "summarize_sorted": (_core.summarize_sorted, [KNOTS, 8]),
     "probe_vec": (_core.probe_vec, [FLOATS, FLOATS]),
 }
@@ -91,7 +95,11 @@ def test_any_array_gives_a_result_or_an_exception(name, i, data):
 def test_offsets_outside_of_the_text_are_refused(offsets, text):
     given, letters = np.array(offsets, np.int64), np.frombuffer(text, np.uint8)
     sound = bool(offsets) and offsets == sorted(offsets) and offsets[0] >= 0 and offsets[-1] <= len(text)
-    for function in (_core.StringTable, _core.StringTable(OFFSETS, TEXT).find, _core.count_strings, _core.probe_hash):
+
+    def find_into(offsets, text):
+        return TABLE.find_into(offsets, text, 0, -1, np.zeros(max(0, len(offsets) - 1), np.int32))
+
+    for function in (_core.StringTable, TABLE.find, find_into, _core.count_strings, _core.probe_hash):
         if sound:
             function(given, letters)
         else:
@@ -134,6 +142,67 @@ def test_any_knots_give_a_value_anywhere(knots, x):
 def test_what_cannot_be_summarized_is_refused(x, capacity, message):
     with pytest.raises(ValueError, match=message):
         _core.summarize_sorted(np.array(x), capacity)
+
+
+def read_only(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        START[:2],
+        np.zeros(4, np.int32),
+        START.astype(np.int64),
+        START[::-1],
+        np.lib.stride_tricks.as_strided(START, (3,), (0,)),
+        misaligned(START),
+        read_only(START),
+        START[:, None],
+    ],
+)
+def test_columns_that_cannot_be_written_to_are_refused(start):
+    with pytest.raises((TypeError, ValueError)):
+        _core.uniform_splines(KNOTS, 5, 3, 0, start, WEIGHT)
+    with pytest.raises((TypeError, ValueError)):
+        TABLE.find_into(OFFSETS, TEXT, 0, -1, start)
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        WEIGHT[:2],
+        WEIGHT[:, :3],
+        np.zeros((3, 5)),
+        np.asfortranarray(WEIGHT),
+        WEIGHT[::-1],
+        WEIGHT[:, ::-1],
+        np.lib.stride_tricks.as_strided(WEIGHT, (3, 4), (8, 8)),
+        WEIGHT.astype(np.float16),
+        read_only(WEIGHT),
+        WEIGHT.ravel(),
+    ],
+)
+def test_rows_that_cannot_be_written_to_are_refused(weight):
+    with pytest.raises((TypeError, ValueError)):
+        _core.uniform_splines(KNOTS, 5, 3, 0, START, weight)
+
+
+@pytest.mark.parametrize(
+    ("segments", "degree", "first"),
+    [(0, 3, 0), (-1, 3, 0), (5, 0, 0), (5, 6, 0), (5, 3, -1), (2**31 - 3, 3, 0), (5, 3, 2**31 - 6), (2**62, 3, 2**62)],
+)
+def test_numbers_that_give_no_splines_are_refused(segments, degree, first):
+    with pytest.raises(ValueError, match="must"):
+        _core.uniform_splines(KNOTS, segments, degree, first, START, WEIGHT)
+
+
+@pytest.mark.parametrize("first", [-1, 2**31 - 3])
+def test_features_beyond_all_integers_are_refused(first):
+    with pytest.raises(ValueError, match="first must"):
+        TABLE.find_into(OFFSETS, TEXT, first, -1, START)
 
 
 def test_results_outlive_what_they_were_made_of():

@@ -60,6 +60,34 @@ class TestInstructionSets:
             assert "ImportError" in run("from splinefm import _core", SPLINEFM_ISA=isa).stderr
 
 
+USE_EVERYTHING = """
+import numpy as np
+import splinefm as sf
+table = {"x": np.arange(200.0), "c": ["a", "b"] * 100, "y": [0, 1] * 100}
+schema = sf.Schema([sf.Numerical("x", sf.Quantile()), sf.Categorical("c")])
+fitted = sf.fit_model(table, "y", schema=schema, model=sf.FM(k=4), training=sf.Training(epochs=1, threads=1))
+scorer, index = fitted.scorer(), sf.ItemIndex(fitted, {"c": ["a", "b"]}, ids=["A", "B"])
+assert scorer.predict({"x": 3.0, "c": "a"}) == scorer.predict({"x": 3.0, "c": "a"})
+assert len(index.top_k({"x": 3.0}, k=1)[0]) == 1
+assert sf.shapley_values(fitted, table, background=table).values.shape == (200, 2)
+class Cycle: pass
+cycle = Cycle()
+cycle.itself, cycle.holds = cycle, (fitted, scorer, index)
+"""
+
+
+def test_objects_end_with_the_interpreter():
+    found = run(USE_EVERYTHING, SPLINEFM_LEAKS="1")
+    assert found.returncode == 0 and "nanobind" not in found.stderr, found.stderr
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_an_object_that_stays_is_told_where_it_is_asked_for(tells):
+    code = "import ctypes\nfrom splinefm import _core\nctypes.pythonapi.Py_IncRef(ctypes.py_object(_core.IdTable()))"
+    found = run(code, **({"SPLINEFM_LEAKS": "1"} if tells else {}))
+    assert found.returncode == 0 and ("leaked 1 instances" in found.stderr) == tells, found.stderr
+
+
 def test_the_stub_is_that_of_the_module(tmp_path):
     stubgen = pytest.importorskip("nanobind.stubgen")
     found = tmp_path / "_core.pyi"

@@ -97,7 +97,7 @@ class Watch:
         self.missing = [Tally() for _ in encoder.fields]
         self._lock = Lock()  # blocks are encoded by several threads
 
-    def see(self, f: int, column: pa.Array, values: Any, start: Any, weight: FloatArray) -> None:
+    def see(self, f: int, column: pa.Array, values: Any, start: Any, weight: npt.NDArray[Any]) -> None:
         """Count the values of a field in a block of rows, as they were read and encoded."""
         item = self.encoder.fields[f]
         if isinstance(item, Cross):  # the fields of its columns count
@@ -214,7 +214,7 @@ def _ends(item: Numerical) -> bool:
 
 
 def _names(
-    item: Categorical | MultiValued, values: Any, start: Any, weight: FloatArray, wants_examples: bool
+    item: Categorical | MultiValued, values: Any, start: Any, weight: npt.NDArray[Any], wants_examples: bool
 ) -> tuple[Any, Any]:
     """Count and examples of unseen and of missing categories."""
     n = len(start)

@@ -288,13 +288,13 @@ class Encoder:
         layout = self.layout
         for f, column in enumerate(_by_field(self.schema, block)):
             item: Any = self.fields[f]
-            first, last = layout.window_ptr[f], layout.window_ptr[f + 1]
-            values = item.read(column)
-            start, weight = item.encode_values(values)
+            windows = slice(layout.window_ptr[f], layout.window_ptr[f + 1])
+            start = slots.start[rows, windows]
+            weight = slots.weight[rows, layout.weight_ptr[windows.start] : layout.weight_ptr[windows.stop]]
+            first, values = int(layout.feature_ptr[f]), item.read(column)
+            item.encode_into(values, first, start, weight)
             if watch is not None:
-                watch.see(f, column, values, start, weight)
-            np.add(start, layout.feature_ptr[f], out=slots.start[rows, first:last])
-            slots.weight[rows, layout.weight_ptr[first] : layout.weight_ptr[last]] = weight
+                watch.see(f, column, values, start - np.int32(first), weight)
 
 
 def fit_encoder(schema: Schema, table: object, *, target: str | None = None, threads: int | None = None) -> Encoder:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from splinefm._checks import check_choice, check_fitted, check_positive, is_integer
 from splinefm._wording import for_reader
 from splinefm.encode.bases.bins import Bins
+from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import CHUNK, Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
@@ -225,12 +226,15 @@ def _measure(fitted: Fitted, binned: Fitted, data: object) -> tuple[int, float, 
     schema = fitted.encoder.schema
     source = open_table(data, types=schema.column_types())
     schema.check_columns(source.names)
+    watch = Watch(fitted.encoder)
+    before, after = fitted.table_scorer(watch=watch), binned.table_scorer()
     n_rows, most, total = 0, 0.0, 0.0
     for chunk in source.chunks(schema.columns, CHUNK):
-        change = np.abs(binned.scores(chunk).astype(np.float64) - fitted.scores(chunk))
+        change = np.abs(after(chunk).astype(np.float64) - before(chunk))
         n_rows, most, total = n_rows + len(change), max(most, float(change.max())), total + float(change.sum())
     if not n_rows:
         raise ValueError("data has no rows to measure the change of scores on; leave it out, or give at least one")
+    watch.warn()
     return n_rows, most, total / n_rows
 
 

@@ -88,9 +88,9 @@ class Fitted:
         watch : bool
             Warn (`DriftWarning`) if many more values are unseen, out of range or missing than in training.
         """
-        watching, warns = as_watch(watch, self.encoder)
         if isinstance(table, Slots):
             return BatchScorer(self.model, self.params, table.layout, threads)(table)
+        watching, warns = as_watch(watch, self.encoder)
         scores = self.table_scorer(threads=threads, watch=watching)(table)
         if watching is not None and warns:
             watching.warn()

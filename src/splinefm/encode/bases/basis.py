@@ -13,13 +13,15 @@ penalty, by block.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
+from splinefm._core import uniform_splines
 from splinefm.encode.bases.bins import Bins
 from splinefm.encode.bases.functions import Fourier, Polynomial, Powers
-from splinefm.encode.bases.splines import BSpline, FloatArray, MultiResolution, Windows, whole
+from splinefm.encode.bases.splines import BSpline, FloatArray, IntArray, MultiResolution, Windows, whole
 
 
 @runtime_checkable
@@ -40,6 +42,30 @@ class Basis(Protocol):
 
 BASES = (BSpline, MultiResolution, Bins, Polynomial, Fourier, Powers)
 """The bases that can be written to a file."""
+
+
+def write_windows(basis: Basis, u: FloatArray, first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
+    """Write the starts at u, counted from `first`, and the weights into arrays, such as some columns of slots.
+
+    Examples
+    --------
+    >>> start, weight = np.empty((1, 1), np.int32), np.empty((1, 2), np.float32)
+    >>> write_windows(BSpline(segments=4, degree=1), np.array([0.375]), 10, start, weight)
+    >>> start, weight
+    (array([[11]], dtype=int32), array([[0.5, 0.5]], dtype=float32))
+    """
+    # A subclass may compute something else.
+    levels = basis.levels if type(basis) is MultiResolution else (basis,) if type(basis) is BSpline else ()
+    if not levels or not all(level.is_uniform and not level.periodic for level in levels):
+        starts, weights = basis(u)
+        np.add(starts, np.int32(first), out=start)
+        weight[...] = weights
+        return
+    u = np.ascontiguousarray(u, np.float64)
+    for i, level in enumerate(levels):
+        width = level.degree + 1
+        uniform_splines(u, level.segments, level.degree, first, start[:, i], weight[:, i * width : (i + 1) * width])
+        first += level.sizes[0]
 
 
 def step_cuts(basis: Basis) -> FloatArray | None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_count, check_increasing
+from splinefm._core import uniform_splines
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -91,9 +92,14 @@ class BSpline:
         """The borders between the polynomials, from 0 to 1."""
         return self.extended_knots[self.degree : self.degree + self.segments + 1]
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all segments have the same length and functions that overlap."""
+        return self.knots is None and self.degree > 0
+
     def __call__(self, u: FloatArray) -> Windows:
         """Starts of the windows and weights of the functions that are not zero at u."""
-        if self.knots is None and self.degree > 0:
+        if self.is_uniform:
             start, weight = cardinal_splines(u, self.segments, self.degree)
         else:
             start, weight = cox_de_boor(u, self.extended_knots, self.segments, self.degree)
@@ -199,23 +205,10 @@ def smoothing_weight(segments: int, order: int) -> float:
 
 
 def cardinal_splines(u: FloatArray, segments: int, degree: int) -> tuple[IntArray, FloatArray]:
-    """Uniform B-splines: first active function, shape (n,), and the degree + 1 weights, shape (n, degree + 1).
-
-    With t the position inside the segment, the weights of degree d follow from those of degree d - 1:
-    of the weight of function j, the part (t + d - 1 - j) / d moves on to function j + 1.
-    """
-    scaled = u * segments
-    start = np.minimum(scaled.astype(np.int32), segments - 1)
-    t = scaled - start
-    weight = np.empty((degree + 1, len(u)))
-    weight[0] = 1.0
-    for d in range(1, degree + 1):
-        weight[d] = 0.0
-        for j in range(d - 1, -1, -1):
-            rising = (t + (d - 1 - j)) * (weight[j] / d)
-            weight[j + 1] += rising
-            weight[j] -= rising
-    return start, weight.T
+    """Uniform B-splines: first active function, shape (n,), and the degree + 1 weights, shape (n, degree + 1)."""
+    start, weight = np.empty(len(u), np.int32), np.empty((len(u), degree + 1))
+    uniform_splines(np.ascontiguousarray(u, np.float64), segments, degree, 0, start, weight)
+    return start, weight
 
 
 def cox_de_boor(u: FloatArray, knots: FloatArray, segments: int, degree: int) -> tuple[IntArray, FloatArray]:

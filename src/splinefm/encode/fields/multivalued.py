@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -134,6 +134,11 @@ class MultiValued:
             self.elements.refuse_missing()
             start[values.missing, 0], weight[values.missing, 0] = 0, 1.0
         return start, weight
+
+    def encode_into(self, values: Lists, first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
+        """Write features, counted from `first`, and weights of lists into arrays, such as some columns of slots."""
+        starts, weight[...] = self.encode_values(values)
+        np.add(starts, np.int32(first), out=start)
 
     def refuse_missing(self) -> None:
         """Raise if missing values are not allowed."""

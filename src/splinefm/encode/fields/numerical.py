@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from splinefm._checks import check_choice
 from splinefm._wording import as_field, for_reader
-from splinefm.encode.bases.basis import Basis, supports
+from splinefm.encode.bases.basis import Basis, supports, write_windows
 from splinefm.encode.bases.splines import BSpline
 from splinefm.encode.fields.special import Comparison, check_special, parse_special
 from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
@@ -194,21 +194,28 @@ class Numerical:
 
     def encode_values(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
         """Features inside the field and weights of numbers."""
+        widths = self.layout.widths
+        start, weight = np.empty((len(x), len(widths)), np.int32), np.empty((len(x), sum(widths)))
+        self.encode_into(x, 0, start, weight)
+        return start, weight
+
+    def encode_into(self, x: FloatArray, first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
+        """Write features, counted from `first`, and weights of numbers into arrays, such as some columns of slots."""
         token = self.tokens(x)
         if token is not None:
             x = np.where(token == ORDINARY, x, 0.0)
         # PAPER: z -> u = T(z) -> B_1(u) .. B_l(u); the sum reduction Σ_i B_i(u) v_i is left to the model.
-        start, weight = self.basis(self.fitted_transform(x))
-        start = start + np.int32(self.n_tokens)
+        u = self.fitted_transform(x)
         if self.reduction == "identity":
-            start = expand_windows(start, self.basis.widths)
+            starts, weight[...] = self.basis(u)
+            np.add(expand_windows(starts, self.basis.widths), np.int32(first + self.n_tokens), out=start)
+        else:
+            write_windows(self.basis, u, first + self.n_tokens, start, weight)
         if token is not None:
             special = np.flatnonzero(token != ORDINARY)
-            start[special, 0] = token[special]
-            weight = weight.copy()
+            start[special, 0] = token[special] + np.int32(first)
             weight[special] = 0.0
             weight[special, 0] = 1.0
-        return start, weight
 
     def tokens(self, x: FloatArray) -> IntArray | None:
         """Token of each value, or `ORDINARY`; None where all are ordinary."""

@@ -130,6 +130,10 @@ class Vocabulary:
             found[unknown] = again[to_numpy(coded.indices.fill_null(scalar(-1, np.int32)))]
         return found
 
+    def write(self, names: pa.LargeStringArray, first: int, unknown: int, out: IntArray) -> int:
+        """Write `first` + the position of each name as it is spelled, or `unknown`; returns how many are not known."""
+        return self._table.find_into(*text_buffers(names), first, unknown, out)
+
     def _find(self, names: pa.LargeStringArray) -> IntArray:
         return self._table.find(*text_buffers(names))
 

@@ -127,7 +127,7 @@ def as_categories(column: pa.Array, name: str, *, widened: bool = False) -> Cate
     if pa.types.is_nested(kind):
         raise ValueError(_nested(column, name))
     if is_text(kind):
-        return Categories(column.cast(pa.large_string()), None)
+        return Categories(_wide(column), None)
     if pa.types.is_null(kind):
         return Categories(pa.nulls(len(column), pa.large_string()), None)
     if not pa.types.is_dictionary(kind):
@@ -219,6 +219,21 @@ def text_buffers(strings: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], n
     for array in (begins, letters):
         array.flags.writeable = False  # Arrow's buffers are shared
     return begins, letters
+
+
+def _wide(text: pa.Array) -> pa.LargeStringArray:
+    """Text with offsets of 64 bits.
+
+    Arrow's cast of a slice writes a zero for every row before it, which for the blocks of a long column is most of the
+    time of encoding.
+    """
+    if not pa.types.is_string(text.type) or not len(text):
+        return text.cast(pa.large_string())
+    valid, offsets, letters = text.buffers()
+    begin = text.offset // 8 * 8  # a bitmap begins at a byte
+    wide = np.frombuffer(offsets, np.int32)[begin : text.offset + len(text) + 1].astype(np.int64)
+    buffers = [None if valid is None else valid.slice(begin // 8), pa.py_buffer(wide), letters]
+    return pa.Array.from_buffers(pa.large_string(), len(text), buffers, text.null_count, text.offset - begin)
 
 
 def _every_name(values: pa.Array, name: str) -> pa.LargeStringArray:

@@ -23,7 +23,7 @@ _WHOLE = r"^\s*[+-]?\d+(\.0*)?\s*$"
 _SIGN_AND_DIGITS = r"^\s*\+?(-?)0*(\d+?)(?:\.0*)?\s*$"
 _BOOLEAN = r"(?i)^\s*(true|false)\s*$"
 # Most columns of text show what they are within so many names.
-_HEAD = 1_000
+_HEAD = 64
 
 
 def find_values(names: pa.LargeStringArray) -> Values:

@@ -30,4 +30,6 @@ def make_plain(spec: Any) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
+    if type(value) is tuple and set(map(type, value)) == {float}:  # such as thousands of knots
+        return value
     return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
