@@ -70,7 +70,7 @@ TABLES: dict[str, Source] = {
     "bike": Source("bike_hour", "cnt", "poisson", drop=("instant", "dteday")),
     "diamonds": Source("diamonds", "price", "squared", np.log),
     "wages": Source("gss_wages", "realrinc", "squared", np.log),
-    "medical": Source("rand_hie", "meddol", "squared", np.log1p),
+    "medical": Source("rand_hie", "meddol", "squared", np.log1p, names=("plan", "site")),
     "movies": Source("movielens_small", "rating", "squared", names=("userId", "movieId"), lists=("genres",)),
     "california": Source("california_housing", "MedHouseVal", "squared", standardize=True),
     "adult": Source("adult", "income", "logistic", ">50K", drop=("split",)),
