@@ -18,7 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PACKAGES = ("splinefm", "numpy", "pyarrow", "scikit-learn", "torch", "lightgbm", "pylibffm")
+PACKAGES = (
+    "splinefm",
+    "numpy",
+    "pyarrow",
+    "scikit-learn",
+    "torch",
+    "lightgbm",
+    "catboost",
+    "interpret-core",
+    "pylibffm",
+)
 Result = dict[str, Any]
 
 

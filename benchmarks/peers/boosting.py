@@ -18,6 +18,7 @@ import pyarrow as pa
 from sklearn.model_selection import train_test_split
 
 VALIDATION, ROUNDS, PATIENCE, RATE = 0.1, 2_000, 50, 0.05
+BAGS = 4  # of EBM, 14 by default: with those, a table takes more than two minutes
 
 
 class Fit(NamedTuple):
@@ -30,12 +31,13 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What every peer gets: the loss, seed, threads and the most seconds that a fit may take."""
+    """What every peer gets: loss, seed, threads, the most seconds that a fit may take, and the outer bags of EBM."""
 
     loss: str
     seed: int = 0
     threads: int = 2
     limit: float = 600.0
+    bags: int = BAGS
 
 
 @dataclass
@@ -180,7 +182,7 @@ def fit_catboost(train: pa.Table, test: pa.Table, target: str, setting: Setting)
     return Fit(predictions, seconds, clock.note(f"{model.tree_count_} rounds"))
 
 
-def fit_ebm(train: pa.Table, test: pa.Table, target: str, setting: Setting, bags: int = 14) -> Fit:
+def fit_ebm(train: pa.Table, test: pa.Table, target: str, setting: Setting) -> Fit:
     """Fit an explainable boosting machine with its own defaults but for the number of outer bags."""
     from interpret.glassbox import ExplainableBoostingClassifier, ExplainableBoostingRegressor
 
@@ -188,7 +190,7 @@ def fit_ebm(train: pa.Table, test: pa.Table, target: str, setting: Setting, bags
     y = train[target].to_numpy().astype(float)
     clock = Clock(setting.limit)
     common = {
-        "outer_bags": bags,
+        "outer_bags": setting.bags,
         "n_jobs": setting.threads,
         "random_state": setting.seed,
         "feature_types": ["nominal" if name in names else "continuous" for name in X],
@@ -203,7 +205,7 @@ def fit_ebm(train: pa.Table, test: pa.Table, target: str, setting: Setting, bags
         seconds, predictions = clock.seconds(), model.predict(X_test)
     # Other processes have copies of the clock: ask the time.
     clock.late = seconds > clock.limit
-    return Fit(predictions, seconds, clock.note(f"{bags} bags"))
+    return Fit(predictions, seconds, clock.note(f"{setting.bags} bags"))
 
 
 @dataclass
