@@ -7,9 +7,11 @@ Seconds are those of the fit alone, without the conversion of the table.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +44,7 @@ class Setting:
 
 @dataclass
 class Clock:
-    """Seconds since it was made, and whether the limit was reached; EBM sends it to other processes."""
+    """Seconds since it was made, and whether the limit was reached."""
 
     limit: float
     begin: float = field(default_factory=time.monotonic)
@@ -188,32 +190,49 @@ def fit_ebm(train: pa.Table, test: pa.Table, target: str, setting: Setting) -> F
 
     X, X_test, names = make_frames(train, test, target)
     y = train[target].to_numpy().astype(float)
-    clock = Clock(setting.limit)
-    common = {
-        "outer_bags": setting.bags,
-        "n_jobs": setting.threads,
-        "random_state": setting.seed,
-        "feature_types": ["nominal" if name in names else "continuous" for name in X],
-        "callback": _StopIfLate(clock),
-    }
-    if setting.loss == "logistic":
-        model = ExplainableBoostingClassifier(**common).fit(X, y.astype(int))
-        seconds, predictions = clock.seconds(), model.predict_proba(X_test)[:, 1]
-    else:
-        objective = {"squared": "rmse", "poisson": "poisson_deviance"}[setting.loss]
-        model = ExplainableBoostingRegressor(objective=objective, **common).fit(X, y)
-        seconds, predictions = clock.seconds(), model.predict(X_test)
-    # Other processes have copies of the clock: ask the time.
-    clock.late = seconds > clock.limit
+    with tempfile.TemporaryDirectory() as folder:
+        stop = BagLimit(setting.limit * setting.threads / (2 * setting.bags), Path(folder) / "late")
+        common = {
+            "outer_bags": setting.bags,
+            "n_jobs": setting.threads,
+            "random_state": setting.seed,
+            "feature_types": ["nominal" if name in names else "continuous" for name in X],
+            "callback": stop,
+        }
+        begin = time.monotonic()
+        if setting.loss == "logistic":
+            model = ExplainableBoostingClassifier(**common).fit(X, y.astype(int))
+        else:
+            objective = {"squared": "rmse", "poisson": "poisson_deviance"}[setting.loss]
+            model = ExplainableBoostingRegressor(objective=objective, **common).fit(X, y)
+        clock = Clock(setting.limit, begin, late=stop.mark.exists())
+        seconds = clock.seconds()
+    predictions = model.predict_proba(X_test)[:, 1] if setting.loss == "logistic" else model.predict(X_test)
     return Fit(predictions, seconds, clock.note(f"{setting.bags} bags"))
 
 
 @dataclass
-class _StopIfLate:
-    clock: Clock
+class BagLimit:
+    """Ends a bag of EBM after some seconds, and then leaves a file, because bags run in other processes.
 
-    def __call__(self, *progress: object) -> bool:
-        return self.clock.is_late()
+    Every bag is boosted twice, for single columns and for pairs, and gets the same time for both: one limit for all
+    would leave the last bags untrained.
+    """
+
+    limit: float
+    mark: Path
+    begins: dict[int, tuple[float, int]] = field(default_factory=dict)
+
+    def __call__(self, bag: int, step: int, *progress: object) -> bool:
+        """Return whether the bag has to end."""
+        begin, before = self.begins.get(bag, (time.monotonic(), step))
+        if step < before:  # pairs begin
+            begin = time.monotonic()
+        self.begins[bag] = begin, step
+        if time.monotonic() - begin < self.limit:
+            return False
+        self.mark.touch()
+        return True
 
 
 def _targets(train: pa.Table, target: str, setting: Setting) -> tuple[Any, Any, Any]:
