@@ -75,7 +75,8 @@ def fit_ours(train: pa.Table, test: pa.Table, target: str, setting: Setting) -> 
     begin = time.monotonic()
     training = sf.Training(seed=setting.seed, threads=setting.threads)
     fitted = sf.fit_model(train, target, loss=setting.loss, training=training)  # type: ignore[arg-type]
-    return Fit(fitted.predict(test), time.monotonic() - begin, str(fitted.model))
+    seconds = time.monotonic() - begin
+    return Fit(fitted.predict(test), seconds, str(fitted.model))
 
 
 def run(plan: Plan) -> list[Score]:
@@ -147,7 +148,7 @@ def summarize(scores: list[Score]) -> Result:
 
 
 def _row(table: str, scores: list[Score], peers: list[str], ratios: dict[str, dict[str, list[float]]]) -> Result:
-    row: Result = {"metric": METRIC_NAMES[TABLES[table].loss]}
+    row: Result = {"part": scores[0].part, "metric": METRIC_NAMES[TABLES[table].loss]}
     losses = {peer: list(_losses(scores, peer)[table].values()) for peer in peers}
     row |= {peer: float(np.mean(values)) for peer, values in losses.items()}
     row |= {f"ours / {rival}": float(np.mean(of_tables[table])) for rival, of_tables in ratios.items()}
@@ -211,8 +212,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.seeds < 1:
         parser.error(f"--seeds must be at least 1, got {options.seeds}")
-    result = summarize(run(make_plan(options)))
-    finish(__file__, {"part": options.part, **result}, options, show)
+    finish(__file__, summarize(run(make_plan(options))), options, show)
 
 
 def make_plan(options: argparse.Namespace) -> Plan:
@@ -239,8 +239,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
 def show(result: Result) -> None:
     """Print a line for each table and contender, then means and sums."""
     figures: dict[str, Any] = result["figures"]
-    print(f"part: {result['part']}")
-    print(f"{'':12}{'':18}{'':10}{'loss':>9}{'sd':>9}{'seconds':>9}{'ours / it':>11}")
+    print(f"{'':12}{'':9}{'':18}{'':10}{'loss':>9}{'sd':>9}{'seconds':>9}{'ours / it':>11}")
     for table, row in figures.items():
         if not isinstance(row, dict):
             print(f"{table:46}{row:10.4f}")
@@ -248,7 +247,7 @@ def show(result: Result) -> None:
         for peer in (OURS, *(name for name in PEERS if name in row)):
             ratio = f"{row[f'ours / {peer}']:11.4f}" if peer != OURS else " " * 11
             found = f"{row[peer]:9.4f}{row['sd'][peer]:9.4f}{row[f'{peer} s']:9.1f}{ratio}"
-            print(f"{table:12}{row['metric']:18}{peer:10}{found}  {row['notes'][peer]}")
+            print(f"{table:12}{row['part']:9}{row['metric']:18}{peer:10}{found}  {row['notes'][peer]}")
 
 
 if __name__ == "__main__":

@@ -81,7 +81,6 @@ def provenance(result: dict[str, Any]) -> str:
     machine = result["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     kind = "`--quick`" if result["quick"] else "full run"
-    kind += f" of the {result['part']} parts" if "part" in result else ""
     return (
         f"*{result['date']}, commit {result['commit']}, {kind}, {machine['processor']}, {machine['cores']} cores, "
         f"load {machine['load']}; {versions}*"

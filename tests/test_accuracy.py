@@ -208,6 +208,7 @@ class TestScript:
     def test_json(self, bench, data, capsys):
         result = json.loads(self.run(bench, data, capsys, "--seeds", "1", "--peers", "LightGBM", "--json"))
         row = result["figures"]["adult"]
+        assert (row["part"], row["metric"]) == ("holdout", "log-loss")
         assert row["ours / LightGBM"] == pytest.approx(row["splinefm"] / row["LightGBM"])
         assert "FwFM" in row["notes"]["splinefm"] and result["ratios"]["lightgbm_vs_splinefm"] > 0
 
@@ -215,7 +216,7 @@ class TestScript:
         fits = tmp_path / "fits.jsonl"
         options = ("--seeds", "2", "--peers", "LightGBM", "--fits", str(fits))
         first = self.run(bench, data, capsys, *options)
-        assert "part: holdout" in first and "LightGBM" in first and len(fits.read_text().splitlines()) == 8
+        assert "holdout" in first and "LightGBM" in first and len(fits.read_text().splitlines()) == 8
         bench.accuracy.PEERS["LightGBM"] = None  # a call would fail
         self.run(bench, data, capsys, *options)
         lines = [json.loads(line) for line in fits.read_text().splitlines()]
