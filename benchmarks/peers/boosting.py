@@ -20,7 +20,7 @@ import pyarrow as pa
 from sklearn.model_selection import train_test_split
 
 VALIDATION, ROUNDS, PATIENCE, RATE = 0.1, 2_000, 50, 0.05
-BAGS = 4  # of EBM, 14 by default: with those, a table takes more than two minutes
+BAGS = 4  # of EBM, 14 by default: with those, several tables would take more than two minutes
 
 
 class Fit(NamedTuple):
