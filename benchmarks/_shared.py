@@ -18,7 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PACKAGES = ("splinefm", "numpy", "pyarrow", "scikit-learn", "torch", "lightgbm", "pylibffm")
+PACKAGES = (
+    "splinefm",
+    "numpy",
+    "pyarrow",
+    "scikit-learn",
+    "torch",
+    "lightgbm",
+    "catboost",
+    "interpret-core",
+    "pylibffm",
+)
 Result = dict[str, Any]
 
 
@@ -166,20 +176,6 @@ def criteo_schema(names: Iterable[str]) -> Any:
     """Return the schema of `criteo_columns`."""
     names = list(names)
     return spline_schema([n for n in names if n.startswith("I")], [n for n in names if n.startswith("C")])
-
-
-def california_housing(folder: Path) -> tuple[Any, Any, str]:
-    """Return training part, test part and target, standardized, split as by the paper's authors."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from sklearn.model_selection import train_test_split
-
-    table, target = pq.read_table(folder / "california_housing.parquet"), "MedHouseVal"
-    train, test = train_test_split(np.arange(table.num_rows), test_size=0.2, random_state=42)
-    y = table[target].to_numpy().astype(float)
-    scaled = (y - y[train].mean()) / y[train].std()
-    table = table.set_column(table.column_names.index(target), target, pa.array(scaled))
-    return table.take(train), table.take(test), target
 
 
 # Models

@@ -1,91 +1,253 @@
-"""How accurate are the defaults, without tuning per data set?
+"""How accurate are the defaults, without tuning per table, beside boosted trees?
 
-California housing and Adult are split as the paper's authors do (scikit-learn's `train_test_split(test_size=0.2,
-random_state=42)`), Higgs by its `origin` column. `sf.fit_model` gets the training part and holds back a tenth of it for
-early stopping. The test part is scored once per seed, with the default model and with FFM(k=8). Figures are
-standardized RMSE (housing) and cross-entropy.
+`sf.fit_model` gets each of the twelve tables of `tables.py` as it is, with default settings. With `--peers`, LightGBM,
+CatBoost and EBM (`pip install splinefm[peers]`) are fitted to the same rows in turns with it; `--peers NAME ...` picks
+some. By default the scores are those of holdouts cut from the training parts, one for each seed: that is where settings
+are chosen. `--part test` scores the test parts; seeds then vary the fits alone.
 
-    python benchmarks/accuracy.py --data DIR [--quick] [--json] [--save]
+Losses are RMSE, log-loss or Poisson deviance. A loss ratio is ours divided by the peer's, per table and seed, and its
+mean over the tables counts each table alike: below 1, ours is better. The best tree is the better of LightGBM and
+CatBoost on the table and seed, which flatters the peer.
+
+`--fits FILE` adds each fit to a file of JSON lines, and does not repeat the peers' fits that it has with the same seed,
+part and number of threads. Ours are always repeated.
+
+    python benchmarks/accuracy.py --data DIR [--peers] [--part holdout|test] [--seeds N] [--quick] [--json] [--save]
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import time
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from _shared import Result, california_housing, finish, make_parser, say
-from sklearn.model_selection import train_test_split
+from _shared import Result, finish, make_parser, say
+from peers.boosting import BAGS, PEERS, Fit, Peer, Setting
+from tables import METRIC_NAMES, METRICS, PARTS, TABLES, Part, load
 
 import splinefm as sf
-from splinefm.learn.metrics import logloss, rmse
-from splinefm.model.family import AnyModel
 
-# Results of the paper's tuned splines and of LightGBM, tuned by hand; lower is better.
-MODELS: dict[str, AnyModel | None] = {"defaults": None, "FFM(k=8)": sf.FFM(k=8)}
-REFERENCES = {"california": (0.4294, 0.374), "adult": (0.2861, 0.2690), "higgs": (0.5448, 0.5411)}
-
-
-def read(name: str, folder: Path) -> tuple[pa.Table, pa.Table, str, Any]:
-    """Training part, test part, target and loss."""
-    if name == "california":
-        return *california_housing(folder), "squared"
-    if name == "adult":
-        table = pq.read_table(folder / "adult.parquet").drop_columns(["split"])
-        train, test = train_test_split(np.arange(table.num_rows), test_size=0.2, random_state=42)
-        rich = pa.array([float(str(value).strip().startswith(">50K")) for value in table["income"].to_pylist()])
-        table = table.set_column(table.column_names.index("income"), "income", rich)
-        return table.take(train), table.take(test), "income", "logistic"
-    table = pq.read_table(folder / "higgs.parquet")
-    held_out = np.array(table["origin"].to_pylist()) == "hs_test"
-    table = table.drop_columns(["origin"])
-    return table.filter(pa.array(~held_out)), table.filter(pa.array(held_out)), "label", "logistic"
+OURS = "splinefm"
+TREES = ("LightGBM", "CatBoost")
+MODULES = {"LightGBM": "lightgbm", "CatBoost": "catboost", "EBM": "interpret"}
+QUICK = ("bike", "medical", "california", "criteo_8k")
+# Test losses of the paper's tuned splines.
+PAPER = {"california": 0.4294, "adult": 0.2861, "higgs": 0.5448}
 
 
-def measure(folder: Path, seeds: int) -> dict[str, Any]:
-    """Test metric of every data set and model; the ratios are of the defaults."""
-    figures: dict[str, dict[str, dict[str, float]]] = {}
-    ratios: dict[str, float] = {}
-    for name, (paper, lightgbm) in REFERENCES.items():
-        data = read(name, folder)
-        figures[name] = {label: score(f"{name} {label}", data, model, seeds) for label, model in MODELS.items()}
-        mean = figures[name]["defaults"]["mean"]
-        ratios |= {f"{name}_vs_paper": paper / mean, f"{name}_vs_lightgbm": lightgbm / mean}
-    return {"figures": figures, "ratios": ratios}
+class Score(NamedTuple):
+    """One fit: a line of the file of fits."""
+
+    table: str
+    part: Part
+    seed: int
+    peer: str
+    threads: int
+    loss: float
+    seconds: float
+    note: str
 
 
-def score(what: str, data: tuple[pa.Table, pa.Table, str, Any], model: AnyModel | None, seeds: int) -> dict[str, float]:
-    """Mean and standard deviation over the seeds, and the seconds of the quickest fit."""
-    train, test, target, loss = data
-    metric, y = rmse if loss == "squared" else logloss, test[target].to_numpy().astype(float)
-    values, seconds = [], []
-    for seed in range(seeds):
-        begin = time.perf_counter()
-        fitted = sf.fit_model(train, target, loss=loss, model=model, training=sf.Training(seed=seed))
-        seconds.append(time.perf_counter() - begin)
-        values.append(metric(y, fitted.predict(test)))
-        say(f"{what} seed {seed}: {values[-1]:.4f} in {seconds[-1]:.1f} s")
-    return {"mean": float(np.mean(values)), "sd": float(np.std(values)), "seconds": min(seconds)}
+class Plan(NamedTuple):
+    """What to fit, where the tables are, and a file of fits."""
+
+    folder: Path
+    tables: tuple[str, ...]
+    part: Part
+    seeds: int
+    peers: tuple[str, ...]
+    threads: int
+    limit: float
+    bags: int
+    fits: Path | None
 
 
-def main() -> None:
+# Fits
+
+
+def fit_ours(train: pa.Table, test: pa.Table, target: str, setting: Setting) -> Fit:
+    """Fit a model with default settings; the seconds include the inference of the schema."""
+    begin = time.monotonic()
+    training = sf.Training(seed=setting.seed, threads=setting.threads)
+    fitted = sf.fit_model(train, target, loss=setting.loss, training=training)  # type: ignore[arg-type]
+    seconds = time.monotonic() - begin
+    return Fit(fitted.predict(test), seconds, str(fitted.model))
+
+
+def run(plan: Plan) -> list[Score]:
+    """Fit everyone to every table, in turns."""
+    known = {_key(score): score for score in read_fits(plan.fits) if score.peer != OURS}
+    contenders: dict[str, Peer] = {OURS: fit_ours, **{name: PEERS[name] for name in plan.peers}}
+    scores = []
+    for table in plan.tables:
+        for seed in range(plan.seeds):
+            for peer, fit in contenders.items():
+                score = known.get((table, plan.part, seed, peer, plan.threads))
+                if score is None:
+                    score = measure_fit(table, seed, peer, fit, plan)
+                    write_fit(score, plan.fits)
+                scores.append(score)
+    return scores
+
+
+def measure_fit(table: str, seed: int, peer: str, fit: Peer, plan: Plan) -> Score:
+    """Fit once and score."""
+    train, test, target, loss = load(table, plan.folder, seed, plan.part)
+    found = fit(train, test, target, Setting(loss, seed, plan.threads, plan.limit, plan.bags))
+    value = METRICS[loss](test[target].to_numpy(), found.predictions)
+    say(f"{table} seed {seed} {peer}: {value:.4f} in {found.seconds:.1f} s, {found.note}")
+    return Score(table, plan.part, seed, peer, plan.threads, value, found.seconds, found.note)
+
+
+def read_fits(path: Path | None) -> list[Score]:
+    """Return the fits of a file, none if there is no such file."""
+    if path is None or not path.exists():
+        return []
+    return [Score(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def write_fit(score: Score, path: Path | None) -> None:
+    """Add a line to the file of fits."""
+    if path is not None:
+        with path.open("a") as file:
+            file.write(json.dumps(score._asdict()) + "\n")
+
+
+def _key(score: Score) -> tuple[str, Part, int, str, int]:
+    return score.table, score.part, score.seed, score.peer, score.threads
+
+
+# Figures
+
+
+def summarize(scores: list[Score]) -> Result:
+    """Return a row for each table, means and sums over the tables, and ratios above 1 if ours is better."""
+    ratios = _loss_ratios(scores)
+    peers = list(dict.fromkeys(score.peer for score in scores))
+    tables = list(dict.fromkeys(score.table for score in scores))
+    figures: Result = {name: _row(name, scores, peers, ratios) for name in tables}
+    summary: dict[str, float] = {}
+    for rival, of_tables in ratios.items():
+        # By seed first: its spread says how far the mean over these tables can be trusted.
+        by_seed = np.mean(list(of_tables.values()), axis=0)
+        figures[f"loss ratio to {rival}"] = float(by_seed.mean())
+        figures[f"loss ratio to {rival}, sd over seeds"] = float(by_seed.std())
+        summary[f"{_slug(rival)}_vs_splinefm"] = float(1.0 / by_seed.mean())
+    seconds = {peer: sum(_mean_seconds(scores, table, peer) for table in tables) for peer in peers}
+    figures |= {f"seconds of {peer}, all tables": value for peer, value in seconds.items()}
+    if "LightGBM" in seconds:
+        summary["lightgbm_seconds_vs_splinefm"] = seconds["LightGBM"] / seconds[OURS]
+    if scores[0].part == "test":
+        summary |= {f"{name}_vs_paper": PAPER[name] / figures[name][OURS] for name in tables if name in PAPER}
+    return {"figures": figures, "ratios": summary}
+
+
+def _row(table: str, scores: list[Score], peers: list[str], ratios: dict[str, dict[str, list[float]]]) -> Result:
+    row: Result = {"part": scores[0].part, "metric": METRIC_NAMES[TABLES[table].loss]}
+    losses = {peer: list(_losses(scores, peer)[table].values()) for peer in peers}
+    row |= {peer: float(np.mean(values)) for peer, values in losses.items()}
+    row |= {f"ours / {rival}": float(np.mean(of_tables[table])) for rival, of_tables in ratios.items()}
+    row |= {f"{peer} s": _mean_seconds(scores, table, peer) for peer in peers}
+    row["sd"] = {peer: float(np.std(values)) for peer, values in losses.items()}
+    row["notes"] = {peer: _notes(scores, table, peer) for peer in peers}
+    return row
+
+
+def _loss_ratios(scores: list[Score]) -> dict[str, dict[str, list[float]]]:
+    """Return ours divided by each rival's, by rival and table, a number for each seed."""
+    rivals = {peer: _losses(scores, peer) for peer in PEERS if any(score.peer == peer for score in scores)}
+    if all(peer in rivals for peer in TREES):
+        first, second = (rivals[peer] for peer in TREES)
+        best = {
+            table: {seed: min(loss, second[table][seed]) for seed, loss in of_seeds.items()}
+            for table, of_seeds in first.items()
+        }
+        rivals = {"best tree": best, **rivals}
+    ours = _losses(scores, OURS)
+    return {
+        rival: {table: [ours[table][seed] / loss for seed, loss in of.items()] for table, of in losses.items()}
+        for rival, losses in rivals.items()
+    }
+
+
+def _losses(scores: list[Score], peer: str) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {}
+    for score in scores:
+        if score.peer == peer:
+            found.setdefault(score.table, {})[score.seed] = score.loss
+    return found
+
+
+def _mean_seconds(scores: list[Score], table: str, peer: str) -> float:
+    return float(np.mean([score.seconds for score in scores if (score.table, score.peer) == (table, peer)]))
+
+
+def _notes(scores: list[Score], table: str, peer: str) -> str:
+    return "; ".join(dict.fromkeys(score.note for score in scores if (score.table, score.peer) == (table, peer)))
+
+
+def _slug(name: str) -> str:
+    return name.lower().replace(" ", "_")
+
+
+# The script
+
+
+def main(arguments: list[str] | None = None) -> None:
     """Measure, print and save."""
-    parser = make_parser(__doc__, "one seed")
+    parser = make_parser(__doc__, f"one seed of {', '.join(QUICK)}; one bag of EBM")
     parser.add_argument("--data", type=Path, required=True, help="folder with the Parquet files")
-    options = parser.parse_args()
-    finish(__file__, measure(options.data, 1 if options.quick else 3), options, show)
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), help="also fit all peers, or these")
+    parser.add_argument("--part", choices=PARTS, default="holdout", help="what to score (default: holdout)")
+    parser.add_argument("--seeds", type=int, default=3, help="how many fits of each table (default: 3)")
+    parser.add_argument("--tables", nargs="+", choices=list(TABLES), help="some tables (default: all)")
+    parser.add_argument("--threads", type=int, default=2, help="of each fit (default: 2)")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a peer stops (default: 600)")
+    parser.add_argument("--fits", type=Path, help="file of JSON lines with all fits; those of peers are used again")
+    options = parser.parse_args(arguments)
+    if options.seeds < 1:
+        parser.error(f"--seeds must be at least 1, got {options.seeds}")
+    finish(__file__, summarize(run(make_plan(options))), options, show)
+
+
+def make_plan(options: argparse.Namespace) -> Plan:
+    """Return what the options ask for, or end if a package is missing."""
+    peers = () if options.peers is None else tuple(options.peers or PEERS)
+    missing = [name for name in peers if find_spec(MODULES[name]) is None]
+    if missing:
+        raise SystemExit(f"not installed: {', '.join(missing)}; pip install 'splinefm[peers]' lightgbm, or name others")
+    tables = tuple(options.tables or (QUICK if options.quick else TABLES))
+    seeds = 1 if options.quick else options.seeds
+    return Plan(
+        folder=options.data,
+        tables=tables,
+        part=options.part,
+        seeds=seeds,
+        peers=peers,
+        threads=options.threads,
+        limit=options.limit,
+        bags=1 if options.quick else BAGS,
+        fits=options.fits,
+    )
 
 
 def show(result: Result) -> None:
-    """Print a line for each data set and model."""
-    print(f"{'':24}{'mean':>8}{'sd':>8}{'paper':>8}{'LightGBM':>10}{'seconds':>9}")
-    for name, (paper, lightgbm) in REFERENCES.items():
-        for label, row in result["figures"][name].items():
-            found = f"{row['mean']:8.4f}{row['sd']:8.4f}{paper:8.4f}{lightgbm:10.4f}{row['seconds']:9.1f}"
-            print(f"{name:12}{label:12}{found}")
+    """Print a line for each table and contender, then means and sums."""
+    figures: dict[str, Any] = result["figures"]
+    print(f"{'':12}{'':9}{'':18}{'':10}{'loss':>9}{'sd':>9}{'seconds':>9}{'ours / it':>11}")
+    for table, row in figures.items():
+        if not isinstance(row, dict):
+            print(f"{table:46}{row:10.4f}")
+            continue
+        for peer in (OURS, *(name for name in PEERS if name in row)):
+            ratio = f"{row[f'ours / {peer}']:11.4f}" if peer != OURS else " " * 11
+            found = f"{row[peer]:9.4f}{row['sd'][peer]:9.4f}{row[f'{peer} s']:9.1f}{ratio}"
+            print(f"{table:12}{row['part']:9}{row['metric']:18}{peer:10}{found}  {row['notes'][peer]}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from _shared import Result, california_housing, finish, make_parser, say
+from _shared import Result, finish, make_parser, say
+from tables import load
 
 import splinefm as sf
 from splinefm.cli.actions.demo import click_data
@@ -59,7 +60,7 @@ def clicks(rows: int) -> Task:
 
 def california(folder: Path) -> Task:
     """California housing, split as in benchmarks/accuracy.py; the schema is inferred."""
-    train, held_out, target = california_housing(folder)
+    train, held_out, target, _ = load("california", folder, part="test")
     schema = sf.infer_schema(train, target=target)
     truth = held_out[target].to_numpy()
     return Task(

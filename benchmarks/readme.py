@@ -25,7 +25,10 @@ GOALS: dict[str, dict[str, float]] = {
     "rank": {"matvec_vs_topk": 0.67, "topk_vs_lightgbm": 300},
     "single_row": {"p50_vs_lightgbm": 5},
     "explain": {"predict_vs_shapley": 0.2},
+    "accuracy": {"best_tree_vs_splinefm": 1 / 0.99, "ebm_vs_splinefm": 1 / 0.97, "lightgbm_seconds_vs_splinefm": 1},
 }
+# Significant digits, where three hide what matters.
+DIGITS = {"accuracy": 4}
 
 
 def render(text: str, results: Path = HERE / "results") -> str:
@@ -41,30 +44,34 @@ def section(name: str, results: Path) -> str:
     if not path.exists():
         return f"No run is saved yet: `python benchmarks/{name}.py --save`."
     result = json.loads(path.read_text())
-    return "\n\n".join([ratios_table(name, result["ratios"]), *figures_table(result["figures"]), provenance(result)])
+    tables = [ratios_table(name, result["ratios"]), *figures_table(result["figures"], DIGITS.get(name, 3))]
+    return "\n\n".join([*tables, provenance(result)])
 
 
 def ratios_table(name: str, ratios: dict[str, float]) -> str:
     """Return a line for each ratio, with its goal."""
-    goals = GOALS.get(name, {})
+    goals, digits = GOALS.get(name, {}), DIGITS.get(name, 3)
     lines = [
-        f"| `{key}` | {_number(value)} | {_number(goals[key]) if key in goals else ''} |"
+        f"| `{key}` | {_number(value, digits)} | {_number(goals[key], digits) if key in goals else ''} |"
         for key, value in ratios.items()
     ]
     return "\n".join(["| ratio (above 1: ours is better) | measured | goal |", "|---|---|---|", *lines])
 
 
-def figures_table(figures: dict[str, Any]) -> list[str]:
+def figures_table(figures: dict[str, Any], digits: int = 3) -> list[str]:
     """Return a table of the contenders that have figures of the same names, if there are any."""
     rows = {name: value for name, value in figures.items() if isinstance(value, dict)}
     flat = {name: value for name, value in figures.items() if isinstance(value, int | float)}
     tables = []
     if flat:
-        tables.append("\n".join(["| figure | |", "|---|---|", *(f"| {key} | {_number(flat[key])} |" for key in flat)]))
+        lines = [f"| {key} | {_number(value, digits)} |" for key, value in flat.items()]
+        tables.append("\n".join(["| figure | |", "|---|---|", *lines]))
     if rows:
         columns = list(dict.fromkeys(key for row in rows.values() for key, cell in row.items() if _is_cell(cell)))
         header = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-        lines = [f"| {name} | {' | '.join(_cell(row.get(key)) for key in columns)} |" for name, row in rows.items()]
+        lines = [
+            f"| {name} | {' | '.join(_cell(row.get(key), digits) for key in columns)} |" for name, row in rows.items()
+        ]
         tables.append("\n".join([*header, *lines]))
     return tables
 
@@ -84,12 +91,12 @@ def _is_cell(value: object) -> bool:
     return isinstance(value, int | float | str)
 
 
-def _cell(value: object) -> str:
-    return _number(value) if isinstance(value, int | float) else str(value or "")
+def _cell(value: object, digits: int) -> str:
+    return _number(value, digits) if isinstance(value, int | float) else str(value or "")
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+def _number(value: float, digits: int) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
 
 
 def main() -> None:
