@@ -10,9 +10,9 @@ import pytest
 import splinefm as sf
 from splinefm.explain import importance, terms
 from splinefm.model.family import formula_scores
-from support import mixed_schema, mixed_table, one_of_each, random_fitted, take_rows
+from support import averages, mixed_schema, mixed_table, one_of_each, random_fitted, take_rows
 
-MODELS = one_of_each(5)[:5]  # without higher orders
+MODELS = [*one_of_each(5)[:5], averages()[0]]  # without higher orders
 FIELDS = ("x", "kind", "tags", "z", "words")
 SCHEMA = mixed_schema(FIELDS)
 

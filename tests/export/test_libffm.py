@@ -12,9 +12,9 @@ import splinefm as sf
 from splinefm.export import libffm as module
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
-from support import all_models, random_params
+from support import all_models, averages, random_params
 
-MODELS = all_models(5)[:7]
+MODELS = [*all_models(5)[:7], averages()[0]]
 N = 200
 RNG = np.random.default_rng(0)
 TABLE = {

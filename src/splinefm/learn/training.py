@@ -140,6 +140,10 @@ class Training:
         rows. Resolutions that the first run made little use of are dropped; finer ones are added where the finest one
         helped a lot. Applies to columns with several inferred resolutions. Set `select_resolutions=False` to skip
         this; tables over 200,000 rows skip it automatically, as do tables whose encoded rows do not fit in memory.
+    members : int
+        Train so many models and average their scores; a fit takes as many times as long. They share the encoder and
+        the validation rows, and differ in the seed: the first has `seed`, the others the numbers after it. The result
+        is one model, whose vectors are those of all members side by side.
     seed : int
         Seed for the initial values and the order of the rows.
     threads : int, optional
@@ -167,12 +171,13 @@ class Training:
     patience: int | None = 5
     refit_on_all: bool = True
     select_resolutions: bool = True
+    members: int = 1
     seed: int = 0
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "patience", "threads"):
-            if getattr(self, name) is not None or name == "epochs":
+        for name in ("epochs", "batch_size", "patience", "members", "threads"):
+            if getattr(self, name) is not None or name in ("epochs", "members"):
                 check_size(name, getattr(self, name))
         check_size("seed", self.seed, 0)
         _checked_number("learning_rate", self.learning_rate)

@@ -45,6 +45,7 @@ class EstimatorSettings(TypedDict, total=False):
     patience: int | None
     refit_on_all: bool
     select_resolutions: bool
+    members: int
     validation: float
     n_jobs: int | None
     random_state: RandomState
@@ -71,6 +72,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         patience: int | None = Training.patience,
         refit_on_all: bool = Training.refit_on_all,
         select_resolutions: bool = Training.select_resolutions,
+        members: int = Training.members,
         validation: float = _VALIDATION,
         n_jobs: int | None = -1,
         random_state: RandomState = Training.seed,
@@ -90,6 +92,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.patience = patience
         self.refit_on_all = refit_on_all
         self.select_resolutions = select_resolutions
+        self.members = members
         self.validation = validation
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -190,6 +193,8 @@ _SETTINGS = """\
         If the schema is inferred, train a second time with resolutions chosen by column, and keep the better model on
         the validation rows. Set `select_resolutions=False` to skip this; tables over 200,000 rows skip it
         automatically.
+    members : int
+        Train so many models with different seeds and average their scores: one model with longer vectors.
     validation : float
         The share of rows that chooses the best epoch (0 for none), unless `fit` gets an `eval_set`.
     n_jobs : int, optional
