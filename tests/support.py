@@ -45,7 +45,7 @@ def all_models(n_fields):
 
 def averages():
     """Return means of several models, which are not trained: weights by member, and products of three."""
-    return [sf.FwFM(k=6, members=2), sf.FwFM(k=6, third=4, members=3)]
+    return [sf.FwFM(k=4, members=2), sf.FwFM(k=2, third=2, members=2)]
 
 
 def sizes_of_fields(n_fields):
