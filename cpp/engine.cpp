@@ -87,6 +87,7 @@ Shape ShapeData::view(Model model, std::int64_t k, std::int64_t third, std::int6
     shape.n_weights = n_weights();
     shape.k = k + third;
     shape.paired = k;
+    shape.members = 1;
     shape.width = model == Model::ffm ? k * n_fields() : k + third;
     shape.order = order;
     shape.tile = tile;
@@ -194,7 +195,7 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
          "sizes of tiles, shards and blocks do not fit to each other");
     need(s.model != Model::ffm || s.block >= s.batch_size, "the batch of an FFM is one block");
     need(s.model != Model::higher || s.order >= 2, "order must be at least 2");
-    kernels = splinefm::kernels().engine->choose(s.model, s.k, s.third);
+    kernels = splinefm::kernels().engine->choose(s.model, s.k, s.third > 0);
 
     const Shape shape = layout->view(s.model, s.k, s.third, s.order, s.tile);
     memory.shape = shape;
@@ -396,15 +397,19 @@ double Engine::by_positions(const Data& data, std::int64_t begin, std::int64_t e
     return loss;
 }
 
-void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t order,
-           std::int64_t tile, const Weights& weights, const Data& data, std::int64_t n, int threads, float* scores) {
+void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t members,
+           std::int64_t order, std::int64_t tile, const Weights& weights, const Data& data, std::int64_t n, int threads,
+           float* scores) {
     check_sizes(model, k, third);
+    need(members == 1 || (members > 1 && model == Model::fwfm && k % (8 * members) == 0),
+         "an fwfm has members of a multiple of 8 numbers each, other models have one");
     need(tile >= 4 && tile % 4 == 0, "a tile must be a multiple of 4 rows");
     need(model != Model::higher || order >= 2, "order must be at least 2");
     if (n == 0) return;
     tile = std::min(tile, up_to(n, 4));  // a small workspace for a single row
-    const ModelKernels kernels = splinefm::kernels().engine->choose(model, k, third);
-    const Shape shape = layout.view(model, k, third, order, tile);
+    const ModelKernels kernels = splinefm::kernels().engine->choose(model, k, third > 0 || members > 1);
+    Shape shape = layout.view(model, k, third, order, tile);
+    shape.members = members;
     const auto parts =
         static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / ROWS_PER_THREAD)));
     struct Workspace {

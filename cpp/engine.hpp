@@ -132,7 +132,8 @@ private:
 };
 
 // Scores of n rows with any parameters; throws std::invalid_argument.
-void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t order,
-           std::int64_t tile, const Weights& weights, const Data& data, std::int64_t n, int threads, float* scores);
+void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t members,
+           std::int64_t order, std::int64_t tile, const Weights& weights, const Data& data, std::int64_t n, int threads,
+           float* scores);
 
 }  // namespace splinefm

@@ -43,6 +43,11 @@ def all_models(n_fields):
     return [*quadratic, sf.FmFM(k=3), *higher]
 
 
+def averages():
+    """Return means of several models, which are not trained: weights by member, and products of three."""
+    return [sf.FwFM(k=4, members=2), sf.FwFM(k=2, third=2, members=2)]
+
+
 def sizes_of_fields(n_fields):
     """Return different lengths of vectors, one per field."""
     return tuple(itertools.islice(itertools.cycle((2, 3, 4, 1, 3)), n_fields))

@@ -170,10 +170,12 @@ void set_penalty(KeptEngine& self, In<std::int64_t> group_ptr, In<std::int64_t> 
 }
 
 Array<float> scores(const ShapeData& shape, const std::string& model, std::int64_t k, std::int64_t third,
-                    std::int64_t order, std::int64_t tile, In<float> bias, In<float> linear, In<float> factors,
-                    In<float> R, In<float> M, In2<std::int32_t> start, In2<float> weight, int threads) {
+                    std::int64_t members, std::int64_t order, std::int64_t tile, In<float> bias, In<float> linear,
+                    In<float> factors, In<float> R, In<float> M, In2<std::int32_t> start, In2<float> weight,
+                    int threads) {
     const Model kind = model_of(model);
-    need(k >= 1 && third >= 0 && threads >= 1, "k and threads must be at least 1, third at least 0");
+    need(k >= 1 && third >= 0 && members >= 1 && threads >= 1,
+         "k, members and threads must be at least 1, third at least 0");
     const Shape view = shape.view(kind, k, third, order, tile);
     const auto n = static_cast<std::int64_t>(start.shape(0));
     need(static_cast<std::int64_t>(start.shape(1)) == shape.n_windows() &&
@@ -182,7 +184,7 @@ Array<float> scores(const ShapeData& shape, const std::string& model, std::int64
          "start and weight do not have the shape of the layout");
     need(bias.size() == 1 && static_cast<std::int64_t>(linear.size()) == shape.n_features() &&
              static_cast<std::int64_t>(factors.size()) == shape.n_features() * view.width &&
-             static_cast<std::int64_t>(R.size()) >= copied_weights(kind, view) &&
+             static_cast<std::int64_t>(R.size()) / members >= copied_weights(kind, view) &&
              static_cast<std::int64_t>(M.size()) >= copied_matrices(kind, view),
          "the parameters do not have the sizes of the model and the layout");
     const Weights weights{numbers(factors, "factors"), numbers(linear, "linear"), numbers(bias, "bias"),
@@ -191,7 +193,7 @@ Array<float> scores(const ShapeData& shape, const std::string& model, std::int64
     std::vector<float> out(static_cast<std::size_t>(n));
     {
         const nb::gil_scoped_release released;
-        score(shape, kind, k, third, order, tile, weights, data, n, threads, out.data());
+        score(shape, kind, k, third, members, order, tile, weights, data, n, threads, out.data());
     }
     return give(std::move(out));
 }
@@ -223,8 +225,8 @@ void bind_engine(nb::module_& module) {
              "Penalties on groups of features, which lie end to end.")
         .def_prop_ro("number", [](const KeptEngine& self) { return self.engine->number(); }, "Steps so far.");
     module.attr("MAX_SUMMED") = MAX_SUMMED;
-    module.def("score", &scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("third"), nb::arg("order"),
-               nb::arg("tile"), nb::arg("bias").noconvert(), nb::arg("linear").noconvert(),
+    module.def("score", &scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("third"), nb::arg("members"),
+               nb::arg("order"), nb::arg("tile"), nb::arg("bias").noconvert(), nb::arg("linear").noconvert(),
                nb::arg("factors").noconvert(), nb::arg("R").noconvert(), nb::arg("M").noconvert(),
                nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("threads"),
                "Scores of encoded rows with any parameters.");

@@ -33,15 +33,16 @@ Link link_of(const std::string& name) {
 
 class ScorerOwner {
 public:
-    ScorerOwner(std::shared_ptr<EncoderOwner> encoder, const std::string& model, std::int64_t k, std::int64_t order,
-                In2<float> factors, In<float> linear, In<float> between, double bias, const std::string& link,
-                double center, double scale)
+    ScorerOwner(std::shared_ptr<EncoderOwner> encoder, const std::string& model, std::int64_t k, std::int64_t members,
+                std::int64_t order, In2<float> factors, In<float> linear, In<float> between, double bias,
+                const std::string& link, double center, double scale)
         : encoder(encoder), factors(factors), linear(linear), between(between),
           scorer({
               .model = scored_as(model_of(model)),
               .k = k,
               .width = static_cast<std::int64_t>(factors.shape(1)),
               .order = order,
+              .members = members,
               .n_fields = encoder->encoder.n_fields(),
               .n_features = static_cast<std::int64_t>(factors.shape(0)),
               .factors = numbers(factors, "factors"),
@@ -128,8 +129,10 @@ private:
             fail("factors must have k numbers per feature (FFM: per field), and multiples of 8 for triples");
         if (static_cast<std::int64_t>(linear.size()) != p.n_features) fail("linear must have a number per feature");
         if (encoder->encoder.end_feature() > p.n_features) fail("factors must have all features of the fields");
+        if (p.members != 1 && (p.model != Model::fwfm || p.members < 1 || p.members > p.k || p.k % (8 * p.members)))
+            fail("members must be 1, or of an fwfm with a multiple of 8 numbers for each");
         const std::int64_t n = p.n_fields * p.n_fields;
-        const std::int64_t asked = p.model == Model::fwfm ? n : p.model == Model::fmfm ? n * p.k * p.k : 0;
+        const std::int64_t asked = p.model == Model::fwfm ? n * p.members : p.model == Model::fmfm ? n * p.k * p.k : 0;
         if (static_cast<std::int64_t>(between.size()) < asked)
             fail("between must have a number (FmFM: a matrix) for every pair of fields");
     }
@@ -147,11 +150,11 @@ void bind_row_scorer(nb::module_& module) {
     nb::class_<ScorerOwner>(module, "RowScorer",
                             "Raw values of one row -> its score. The arrays are kept, not copied. k is 4 or a multiple "
                             "of 8; `columns` and `readers` are those of RowEncoder.")
-        .def(nb::init<std::shared_ptr<EncoderOwner>, const std::string&, std::int64_t, std::int64_t, In2<float>,
-                      In<float>, In<float>, double, const std::string&, double, double>(),
-             nb::arg("encoder"), nb::arg("model"), nb::arg("k"), nb::arg("order"), nb::arg("factors").noconvert(),
-             nb::arg("linear").noconvert(), nb::arg("between").noconvert(), nb::arg("bias"), nb::arg("link"),
-             nb::arg("center"), nb::arg("scale"))
+        .def(nb::init<std::shared_ptr<EncoderOwner>, const std::string&, std::int64_t, std::int64_t, std::int64_t,
+                      In2<float>, In<float>, In<float>, double, const std::string&, double, double>(),
+             nb::arg("encoder"), nb::arg("model"), nb::arg("k"), nb::arg("members"), nb::arg("order"),
+             nb::arg("factors").noconvert(), nb::arg("linear").noconvert(), nb::arg("between").noconvert(),
+             nb::arg("bias"), nb::arg("link"), nb::arg("center"), nb::arg("scale"))
         .def("score", &ScorerOwner::score, nb::arg("row"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
              "The score of a row, or its prediction.")
         .def("many", &ScorerOwner::many, nb::arg("rows"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),

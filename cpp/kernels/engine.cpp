@@ -89,8 +89,8 @@ template <int K, bool FIXED> ModelKernels of_model(Model model) {
     return {Kernel::score, Kernel::transpose_shard, Kernel::positions, Kernel::shard, Kernel::field, nullptr};
 }
 
-ModelKernels choose(Model model, std::int64_t k, std::int64_t third) {
-    switch (third ? 0 : k) {  // pieces of eight are pairs or triples, never both
+ModelKernels choose(Model model, std::int64_t k, bool mixed) {
+    switch (mixed ? 0 : k) {  // a piece of eight numbers belongs to one part
     case 4: return of_model<4, true>(model);
     case 8: return of_model<8, true>(model);
     case 16: return of_model<16, true>(model);

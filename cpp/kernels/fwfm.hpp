@@ -39,13 +39,13 @@ template <int K, bool FIXED> struct FwFM {
     static void scores(const Shape shape, const Weights weights, const Columns columns, Index at, Index n,
                        const Scratch& scratch, float* D, float* out) {
         const Index k = length<K, FIXED>(shape), n_pairs = paired<K, FIXED>(shape);
-        const Index n_units = shape.n_units, row = padded(n_units) * k;
+        const Index n_units = shape.n_units, row = padded(n_units) * k, part = n_pairs / (FIXED ? 1 : shape.members);
         float* P = scratch.P;
         all_units<K, FIXED>(shape, weights, columns, at, n, P, row, out);
         for (Index i = 0; i < n; ++i) {
             Vec<K> score = fill<K>(0.0f);
             for (Index c = 0; c < n_pairs; c += K) {
-                const float *p = P + i * row + c, *r = weights.R;
+                const float *p = P + i * row + c, *r = weights.R + c / part * (padded(n_units) * n_units);
                 float* q = D + i * row + c;
                 for (Index u = 0; u < n_units; u += 4) {  // four sums in registers share every load of p
                     Vec<K> q0 = fill<K>(0.0f), q1 = q0, q2 = q0, q3 = q0;

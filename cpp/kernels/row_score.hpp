@@ -33,9 +33,10 @@ template <int K> float fm_part(RowUnits row, std::int64_t c) {
 template <int K> float fwfm_part(RowUnits row, std::int64_t c) {
     float* const P = row.vectors;
     const std::int32_t* const unit_fields = row.unit_fields;
+    const float* const between = row.between + c * row.members / row.k * row.n_fields * row.n_fields;
     Vec<K> score = fill<K>(0.0f);
     for (std::int64_t u = 0; u < row.n_units; ++u) {
-        const float* const R = row.between + unit_fields[u] * row.n_fields;
+        const float* const R = between + unit_fields[u] * row.n_fields;
         Vec<K> q0 = fill<K>(0.0f), q1 = q0, q2 = q0, q3 = q0;
         std::int64_t v = 0;
         for (; v + 4 <= u; v += 4) {
@@ -190,7 +191,7 @@ template <int K, bool FIXED> float score_row(const RowUnits& row) {
 }
 
 inline float score_row_of(const RowUnits& row) {
-    switch (row.k) {
+    switch (row.members > 1 ? 0 : row.k) {  // a piece of eight numbers belongs to one member
     case 4: return score_row<4, true>(row);
     case 8: return score_row<8, true>(row);
     case 16: return score_row<16, true>(row);

@@ -4,7 +4,8 @@
 // Letters: P unit vectors, T table of vectors, L linear weights, R weights and M matrices between fields, D derivatives
 // of the score by the unit vectors. The vector of feature r starts at r · width in T. The width is k; in an FFM it is
 // k for every field. k is a multiple of the piece that a kernel works on: see `table.hpp`. The first `paired` of the k
-// numbers of an FwFM meet in pairs, the others in triples; in other models `paired` is k.
+// numbers of an FwFM meet in pairs, the others in triples; in other models `paired` is k. They are `members` parts of
+// equal length, each with an R of its own.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct Shape {
     const std::int32_t *weight_ptr, *window_unit, *unit_field, *unit_ptr, *window_ptr, *feature_ptr;
     const std::int32_t *lowest, *highest;
     std::int64_t n_fields, n_units, n_windows, n_weights;
-    std::int64_t k, paired, width, order, tile;
+    std::int64_t k, paired, members, width, order, tile;
 };
 
 // The parameters as scores read them.

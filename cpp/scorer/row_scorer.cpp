@@ -22,6 +22,7 @@ double RowScorer::score(const Terms& terms, float* workspace) const {
                        .k = params.k,
                        .width = params.width,
                        .order = params.order,
+                       .members = params.members,
                        .n_fields = params.n_fields,
                        .n_units = terms.n_units,
                        .factors = params.factors,

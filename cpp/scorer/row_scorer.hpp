@@ -13,7 +13,7 @@ enum class Link { none, logistic, squared, poisson };
 // Parameters that the caller owns.
 struct RowParams {
     Model model;
-    std::int64_t k, width, order, n_fields, n_features;
+    std::int64_t k, width, order, members, n_fields, n_features;
     const float *factors, *linear, *between;
     double bias;
     Link link;

@@ -9,12 +9,13 @@ namespace splinefm {
 
 struct RowUnits {
     Model model;
-    std::int64_t k;      // numbers of a vector (FFM: for each field): 4, or a multiple of 8
-    std::int64_t width;  // numbers per feature: k, in an FFM n_fields k; the rest of an FwFM's meet in triples
-    std::int64_t order;  // of a model of higher order
+    std::int64_t k;        // numbers of a vector (FFM: for each field): 4, or a multiple of 8
+    std::int64_t width;    // numbers per feature: k, in an FFM n_fields k; the rest of an FwFM's meet in triples
+    std::int64_t order;    // of a model of higher order
+    std::int64_t members;  // parts of the k numbers of an FwFM that have weights of their own
     std::int64_t n_fields, n_units;
     const float* factors;             // (features, width)
-    const float* between;             // weights of pairs of fields, or matrices by their second field
+    const float* between;             // weights of pairs of fields (for each member), or matrices by their second field
     const std::int32_t* features;     // of terms
     const float* weights;             // of terms
     const std::int32_t* ends;         // unit u has terms ends[u] to ends[u + 1] - 1

@@ -88,7 +88,7 @@ class Engine:
 
 MAX_SUMMED: int = 2048
 
-def score(shape: Shape, model: str, k: int, third: int, order: int, tile: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], factors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], R: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], M: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]:
+def score(shape: Shape, model: str, k: int, third: int, members: int, order: int, tile: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], factors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], R: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], M: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]:
     """Scores of encoded rows with any parameters."""
 
 class ExplainTerms:
@@ -228,7 +228,7 @@ class RowScorer:
     Raw values of one row -> its score. The arrays are kept, not copied. k is 4 or a multiple of 8; `columns` and `readers` are those of RowEncoder.
     """
 
-    def __init__(self, encoder: RowEncoder, model: str, k: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: float, link: str, center: float, scale: float) -> None: ...
+    def __init__(self, encoder: RowEncoder, model: str, k: int, members: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: float, link: str, center: float, scale: float) -> None: ...
 
     def score(self, row: object, columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool) -> float:
         """The score of a row, or its prediction."""

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.export import discretize, field_paths, score_bounds
 from splinefm.model.family import formula_scores
-from support import all_models, examples, random_fitted, visits_schema, visits_table
+from support import all_models, averages, examples, random_fitted, visits_schema, visits_table
 
-MODELS = all_models(5)
+MODELS = [*all_models(5), *averages()]
 QUADRATIC = MODELS[:6]
 SMALL = [sf.FM(3), sf.FwFM(3), sf.LowRankFwFM(3, 2), sf.FmFM(3), sf.FFM(2)]
 BASES = {

@@ -12,9 +12,9 @@ import splinefm as sf
 from splinefm.export import libffm as module
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
-from support import all_models, random_params
+from support import all_models, averages, random_params
 
-MODELS = all_models(5)[:7]
+MODELS = [*all_models(5)[:7], averages()[0]]
 N = 200
 RNG = np.random.default_rng(0)
 TABLE = {
@@ -49,7 +49,8 @@ def make(fields, model, table=TABLE, **loss):
     encoder = sf.fit_encoder(fields if isinstance(fields, sf.Schema) else sf.Schema(fields), table, threads=1)
     params = random_params(model, encoder.layout, 1, scale=1.0, spread=0.5)
     if "field_weights" in params:  # of either sign, but not between two vectors of one field
-        np.fill_diagonal(params["field_weights"], np.abs(params["field_weights"].diagonal()))
+        f = np.arange(len(encoder.layout.fields))
+        params["field_weights"][..., f, f] = np.abs(params["field_weights"][..., f, f])
     return sf.Fitted(encoder, model, params, Loss(**loss))
 
 

@@ -21,9 +21,9 @@ from splinefm.export.onnx.pieces import count_up_to, pieces_of
 from splinefm.export.onnx.transforms import to_unit
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
-from support import all_models, examples, random_fitted
+from support import all_models, averages, examples, random_fitted
 
-MODELS = all_models(6)
+MODELS = [*all_models(6), *averages()]
 N = 300
 RNG = np.random.default_rng(0)
 TABLE = {

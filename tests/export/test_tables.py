@@ -21,9 +21,9 @@ import splinefm as sf
 from splinefm.encode.transforms.pieces import raw_edges
 from splinefm.export import tables as module
 from splinefm.learn.losses import Loss
-from support import all_models, examples, random_fitted
+from support import all_models, averages, examples, random_fitted
 
-MODELS = all_models(7)
+MODELS = [*all_models(7), *averages()]
 FORMATS = ["parquet", "csv"]
 N = 400
 
@@ -102,8 +102,8 @@ def interact(manifest, between, vectors, owner):
             f, e, p, q = owner[a], owner[b], vectors[a], vectors[b]
             if kind == "FFM":
                 total += p[e * k : (e + 1) * k] @ q[f * k : (f + 1) * k]
-            elif kind == "FmFM":
-                total += p @ between[f, e] @ q
+            elif (f, e) in between and np.ndim(between[f, e]) == 2:
+                total += p[:k] @ between[f, e] @ q[:k]
             else:
                 total += between.get((f, e), 1.0) * (p[:k] @ q[:k])
     return total

@@ -6,9 +6,9 @@ import pytest
 import splinefm as sf
 from splinefm.model.family import formula_scores
 from splinefm.model.split import Split
-from support import all_models, mixed_schema, mixed_table, random_params
+from support import all_models, averages, mixed_schema, mixed_table, random_params
 
-MODELS = [*all_models(5), sf.LowRankFwFM(k=3, rank=1)]
+MODELS = [*all_models(5), *averages(), sf.LowRankFwFM(k=3, rank=1)]
 SPLITS = [(), (0,), (3,), (1, 4), (0, 2, 3), (1, 2, 3, 4), (0, 1, 2, 3, 4)]
 NAMES = ("x", "kind", "tags", "z", "words")
 

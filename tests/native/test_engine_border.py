@@ -160,21 +160,22 @@ def test_parameters_of_another_size_are_refused():
         wrong = values | {name: np.zeros(size, np.float32)}
         with pytest.raises(ValueError, match="sizes"):
             _core.score(
-                make_shape(LAYOUT), "fm", 4, 0, 0, 64, *wrong.values(), none, none, slots.start, slots.weight, 1
+                make_shape(LAYOUT), "fm", 4, 0, 1, 0, 64, *wrong.values(), none, none, slots.start, slots.weight, 1
             )
     for k, tile in ((3, 64), (12, 64), (4, 3), (4, 0)):
         wrong = values | {"factors": np.zeros(14 * k, np.float32)}
         with pytest.raises(ValueError, match=r"k must|tile"):
             _core.score(
-                make_shape(LAYOUT), "fm", k, 0, 0, tile, *wrong.values(), none, none, slots.start, slots.weight, 1
+                make_shape(LAYOUT), "fm", k, 0, 1, 0, tile, *wrong.values(), none, none, slots.start, slots.weight, 1
             )
-    for model, k, third in (("fwfm", 8, 4), ("fwfm", 4, 8), ("fwfm", 8, -8), ("fm", 8, 8)):
+    wrong_sizes = [("fwfm", 8, 4, 1), ("fwfm", 4, 8, 1), ("fwfm", 8, -8, 1), ("fm", 8, 8, 1)]
+    wrong_sizes += [("fwfm", 8, 0, 2), ("fm", 16, 0, 2), ("fwfm", 16, 0, 0), ("fwfm", 16, 0, 2**60)]
+    for model, k, third, members in wrong_sizes:
         wrong = values | {"factors": np.zeros(14 * max(k + third, 0), np.float32)}
-        R = np.zeros(16, np.float32)
-        with pytest.raises(ValueError, match=r"third|triples"):
-            _core.score(
-                make_shape(LAYOUT), model, k, third, 0, 64, *wrong.values(), R, none, slots.start, slots.weight, 1
-            )
+        R = np.zeros(64, np.float32)
+        rows = slots.start, slots.weight
+        with pytest.raises(ValueError, match=r"third|triples|members|sizes"):
+            _core.score(make_shape(LAYOUT), model, k, third, members, 0, 64, *wrong.values(), R, none, *rows, 1)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -50,7 +50,7 @@ def made(n_rows=6, k=4, **change):
     encoder.add_names(*strings("a", "b"), 4, ASK, 0)
     rng = np.random.default_rng(0)
     factors = rng.normal(size=(n_rows, abs(k))).astype(np.float32)
-    spec = {"encoder": encoder, "model": "fm", "k": k, "order": 2, "factors": factors}
+    spec = {"encoder": encoder, "model": "fm", "k": k, "members": 1, "order": 2, "factors": factors}
     spec |= {"linear": np.arange(n_rows, dtype=np.float32), "between": np.ones(4, np.float32)}
     return _core.RowScorer(**(spec | {"bias": 0.5, "link": "logistic", "center": 0.0, "scale": 1.0} | change))
 
@@ -266,6 +266,13 @@ class TestScores:
             {"model": "ffm"},
             {"model": "fwfm", "between": np.ones(3, np.float32)},
             {"model": "fmfm"},
+            {"members": 0},
+            {"members": 2},
+            {"model": "fwfm", "members": 2},
+            {"model": "fwfm", "members": -1},
+            {"model": "fwfm", "members": 2**60},
+            {"model": "fwfm", "k": 16, "members": 2, "factors": np.zeros((6, 16), np.float32)},
+            {"model": "fwfm", "factors": np.zeros((6, 12), np.float32)},
         ],
         ids=str,
     )

@@ -17,9 +17,9 @@ from splinefm.rank import catalog as ranking_catalog
 from splinefm.rank import store as ranking_store
 from splinefm.rank.ids import Groups, Ids, read_keys
 from splinefm.rank.store import VectorStore, pack
-from support import mixed_schema, mixed_table, one_of_each, take_rows
+from support import averages, mixed_schema, mixed_table, one_of_each, take_rows
 
-MODELS = one_of_each(6)
+MODELS = [*one_of_each(6), *averages()]
 EXACT: dict[tuple[int, int, str], tuple[object, object, np.ndarray]] = {}
 CONTEXT, ITEM = ("x", "tags", "user"), ("kind", "z", "words")
 

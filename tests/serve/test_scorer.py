@@ -25,10 +25,10 @@ from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
 from splinefm.rank.tables import FieldSubset
-from support import one_of_each, random_fitted
+from support import averages, one_of_each, random_fitted
 
 NAN = math.nan
-MODELS = one_of_each(16)
+MODELS = [*one_of_each(16), *averages()]
 NUMBERS = [0.0, 1.5, -3.0, 75.0, 7, True, None, NAN, 1e300, -1e300, 5e-324, 2**60]
 NUMBERS += [np.float32(0.3), np.int64(7), np.float64(NAN), np.uint8(3), np.bool_(True), Decimal("2.5")]
 NUMBERS += [datetime(1970, 1, 1, 0, 0, 3), date(1970, 1, 2), np.timedelta64(1500, "ms"), timedelta(seconds=2)]

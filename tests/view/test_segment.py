@@ -14,9 +14,9 @@ from scipy.interpolate import PPoly
 import splinefm as sf
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
-from support import all_models, random_fitted, visits_schema, visits_table
+from support import all_models, averages, random_fitted, visits_schema, visits_table
 
-MODELS = all_models(5)
+MODELS = [*all_models(5), *averages()]
 BASES = {
     "cubic": sf.BSpline(segments=7),
     "linear": sf.BSpline(segments=7, degree=1),

@@ -108,6 +108,7 @@ Schedule = Annotated[
 ]
 L2 = Annotated[float | None, amount_option("L2 penalty on weights and vectors.", _TRAINING, "--l2")]
 Smoothness = Annotated[float | None, amount_option("Penalty on the roughness of curves.", _TRAINING)]
+Members = Annotated[int | None, count_option("Train so many models and average their scores.", _TRAINING)]
 Seed = Annotated[int | None, count_option("Random seed. The same seed gives the same model.", _TRAINING, least=0)]
 
 

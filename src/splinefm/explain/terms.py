@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._core import ExplainTerms
+from splinefm._memory import check_memory
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.learn.fitted import Fitted
@@ -136,8 +137,12 @@ def _terms(
     between: npt.NDArray[Any] = np.zeros(0)
     if model.field_shapes(n_fields):
         between = model.between_all(params, n_fields)
+    kind = model.kind
+    if between.ndim == 3:  # weights by coordinate are matrices with them on the diagonal
+        check_memory(8 * between.size * between.shape[2], f"explaining {model}", "use a model of fewer members")
+        kind, between = "fmfm", between[..., None] * np.eye(between.shape[2], dtype=np.float32)
     return ExplainTerms(
-        model.kind,
+        kind,
         model.part_size(n_fields),
         layout.weight_ptr,
         layout.window_unit,

@@ -187,22 +187,22 @@ def _block(fitted: Fitted, f: int, rows: slice, shape: tuple[int, int]) -> Array
     return vectors
 
 
-def _own_weight(fitted: Fitted, f: int) -> np.float32:
+def _own_weight(fitted: Fitted, f: int) -> npt.NDArray[np.float32]:
     """What the vectors of a field are multiplied with where they meet each other: 0 if they do not."""
     item = fitted.encoder.fields[f]
     if max(item.layout.units) == 0:
-        return np.float32(0.0)
+        return np.zeros((), np.float32)
     way_out = f'fit with reduction="sum", or use {_onnx()}'
     if isinstance(item, Numerical):
         way_out = f"bins have no such pairs: export the result of {as_bins(item.name)}"
     problem = f'field {item.name!r} has reduction="identity", and libffm has no counterpart of the'
     between = fitted.model.between(fitted.params, f, f)
-    if between.ndim:
+    if between.ndim == 2:
         raise ValueError(f"{problem} matrix between two of its vectors; {way_out}")
-    weight = float(between)
+    weight = between.min()
     if weight < 0:
         raise ValueError(f"{problem} negative weight ({weight:g}) between two of its vectors; {way_out}")
-    return np.float32(math.sqrt(weight))
+    return np.sqrt(between).astype(np.float32)
 
 
 def _checked(vectors: Array) -> Array:

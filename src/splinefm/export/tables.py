@@ -232,6 +232,9 @@ def _interactions(fitted: Fitted) -> pa.Table | None:
     weights = fitted.model.between(fitted.params, first, second)
     if weights.ndim == 1:
         return pa.table({"first": first, "second": second, "weight": weights})
+    if weights.ndim == 2:  # a diagonal
+        pair, i = (axis.ravel() for axis in np.indices(weights.shape))
+        return pa.table({"first": first[pair], "second": second[pair], "i": i, "j": i, "weight": weights.ravel()})
     pair, i, j = (axis.ravel() for axis in np.indices(weights.shape))
     numbers = weights.ravel().astype(np.float32)
     return pa.table({"first": first[pair], "second": second[pair], "i": i, "j": j, "weight": numbers})

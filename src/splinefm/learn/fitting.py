@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from splinefm.learn.resolutions import choose_resolutions, free_columns, levels_
 from splinefm.learn.training import Callback, Chunk, Diverged, Epoch, FloatArray, Run, Trained, Training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.cpu import predict_scores
-from splinefm.model.family import FM, AnyModel, FwFM, Params
+from splinefm.model.family import FM, AnyModel, FwFM, Params, check_members, check_trainable, mean_model
 
 # The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model.
 # See docs/decisions.md.
@@ -179,17 +179,24 @@ def fit_task(
     """Fit a model; return it with the encoded rows that it was fitted to."""
     n_fields = len(task.schema)
     training = filled_penalties(task.training, task.schema)
-    chunks = make_chunks(task.source(), task.loss, task.validation, training, progress, task.class_weight)
     chosen = model or default_model(n_fields)
+    check_trainable(chosen)
+    check_members(chosen, training.members)
+    chunks = make_chunks(task.source(), task.loss, task.validation, training, progress, task.class_weight)
     if model is None and n_fields > MOST_FIELDS_IN_PAIRS:
         progress.say(f"model: {describe_default(n_fields)}")
     trained = train_part(chosen, chunks, training, callbacks, progress)
     chunks, trained, training = add_crosses(chosen, chunks, trained, task, training, callbacks, progress)
     chunks, trained = select_resolutions(chosen, chunks, trained, training, task.validation, callbacks, progress)
-    params, history = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
+    trained = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
+    members = [trained.params]
+    if not trained.interrupted:
+        members += _more_members(chosen, chunks, training, callbacks, progress)
+    chosen, params = mean_model(chosen, members, chunks.encoder.layout)
+    training = replace(training, members=len(members))  # fewer if the fit was stopped
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
     encoder = with_reasons(chunks.encoder, chunks.source.schema)
-    return Fitted(encoder, chosen, params, loss, tuple(history), training, study), chunks
+    return Fitted(encoder, chosen, params, loss, tuple(trained.history), training, study), chunks
 
 
 def check_callbacks(callbacks: object) -> Sequence[Callback]:
@@ -384,10 +391,10 @@ def _refit_on_all(
     training: Training,
     callbacks: Sequence[Callback],
     progress: Progress,
-) -> tuple[Params, list[Epoch]]:
-    """Train on all rows, if requested and possible."""
+) -> Trained:
+    """Return the parameters of a run on all rows, if requested and possible, with the history of the first run."""
     if first.interrupted or not training.refit_on_all or (whole := chunks.whole()) is None:
-        return first.params, first.history
+        return first
     every = [whole]
     with progress.within("all rows"):
         try:
@@ -395,8 +402,25 @@ def _refit_on_all(
             options = {"progress": progress, "stop_after": last, "callbacks": callbacks, "run": "all rows"}
             second = _run(model, chunks, training, len(whole.y), lambda epoch: every, **options)
         except KeyboardInterrupt:
-            return first.params, first.history
-    return (first if second.interrupted else second).params, first.history
+            return first._replace(interrupted=True)
+    return first._replace(interrupted=True) if second.interrupted else first._replace(params=second.params)
+
+
+def _more_members(
+    model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback], progress: Progress
+) -> Iterator[Params]:
+    """Yield the parameters of all members but the first; none after one that was stopped."""
+    for i in range(1, training.members):
+        own = replace(training, seed=training.seed + i)
+        with progress.within(f"member {i + 1} of {training.members}"):
+            try:
+                trained = train_part(model, chunks, own, callbacks, progress)
+            except KeyboardInterrupt:
+                return
+            trained = _refit_on_all(model, chunks, trained, own, callbacks, progress)
+        if trained.interrupted:
+            return
+        yield trained.params
 
 
 def _run(

@@ -44,6 +44,11 @@ class Learner:
     """
 
     def __init__(self, fitted: Fitted, training: Training | None = None) -> None:
+        if fitted.training.members > 1:
+            raise ValueError(
+                f"a model with members={fitted.training.members} is the mean of several fits and has no updates; "
+                "fit it again, or fit with members=1"
+            )
         self.training = training or fitted.training
         self.encoder, self.model, self.loss = fitted.encoder, fitted.model, fitted.loss
         self.history, self.study = fitted.history, fitted.study

@@ -149,6 +149,10 @@ class Training:
         Takes a run on half of the rows, and two more if there are candidates. Skipped if the schema has crosses
         already, without validation rows, for tables below 1,000 or over 200,000 rows, and where the encoded rows do not
         fit in memory.
+    members : int
+        Train so many models and average their scores; a fit takes as many times as long. They share the encoder and
+        the validation rows, and differ in the seed: the first has `seed`, the others the numbers after it. The result
+        is one model, whose vectors are those of all members side by side.
     seed : int
         Seed for the initial values and the order of the rows.
     threads : int, optional
@@ -177,12 +181,13 @@ class Training:
     refit_on_all: bool = True
     select_resolutions: bool = True
     crosses: Crosses = "auto"
+    members: int = 1
     seed: int = 0
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "patience", "threads"):
-            if getattr(self, name) is not None or name == "epochs":
+        for name in ("epochs", "batch_size", "patience", "members", "threads"):
+            if getattr(self, name) is not None or name in ("epochs", "members"):
                 check_size(name, getattr(self, name))
         check_size("seed", self.seed, 0)
         _check_crosses(self.crosses)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from splinefm._core import Engine, Parameter, Shape, score
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.model.family import AnyModel, Params, check_model_memory, init_params
+from splinefm.model.family import AnyModel, Params, check_model_memory, check_trainable, init_params
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
     LOSSES,
@@ -73,6 +73,7 @@ class CpuEngine:
         batch_size: int = 256,
         threads: int | None = None,
     ) -> None:
+        check_trainable(model)
         check_model_memory(model, layout)
         if loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
@@ -347,8 +348,9 @@ def _score(
     return score(
         shape,
         kind.name,
-        kind.padded,
+        kind.members * kind.padded,
         kind.padded_third,
+        kind.members,
         kind.order,
         tile_of(model),
         padded["bias"],

@@ -81,6 +81,7 @@ class Kind(NamedTuple):
     n_fields: int
     third: int = 0
     padded_third: int = 0
+    members: int = 1
 
     @property
     def is_padded(self) -> bool:
@@ -116,10 +117,11 @@ class Kind(NamedTuple):
 
 def kind_of(model: AnyModel, n_fields: int) -> Kind:
     """The model as the compiled loops know it."""
-    k, third, order = model.part_size(n_fields), model.third, 0 if model.pairwise else model.order
-    if not third:
+    third, members, order = model.third, model.members, 0 if model.pairwise else model.order
+    k = model.part_size(n_fields) // members
+    if not third and members == 1:
         return Kind(model.kind, k, padded_k(k), order, n_fields)
-    return Kind(model.kind, k, eights(k), order, n_fields, third, eights(third))
+    return Kind(model.kind, k, eights(k), order, n_fields, third, eights(third), members)
 
 
 def padded_k(k: int) -> int:
@@ -186,7 +188,10 @@ def make_copies(model: AnyModel, layout: SlotLayout, params: Mapping[str, Float3
         return none, none
     with np.errstate(all="ignore"):  # the loss tells of a run that diverges
         R = model.between_all(dict(params), n_fields, np.float32)
-    return _by_fours(R, layout.unit_field), none
+    if R.ndim == 2:
+        return _by_fours(R, layout.unit_field), none
+    size = R.shape[2] // model.members  # of coordinates with the same weights
+    return np.concatenate([_by_fours(R[:, :, at], layout.unit_field) for at in range(0, R.shape[2], size)]), none
 
 
 def _panels(matrices: Float32, unit_field: npt.NDArray[np.int32]) -> Float32:

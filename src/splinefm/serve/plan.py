@@ -18,12 +18,13 @@ def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
     """The compiled scorer; it shares the parameters with the model if vectors need no padding."""
     model, params = fitted.model, fitted.params
     n_fields = len(fitted.encoder.fields)
-    k = model.part_size(n_fields)
-    padded = 4 if k <= 4 and not model.third else -(-k // 8) * 8
+    k = model.part_size(n_fields) // model.members
+    padded = 4 if k <= 4 and not model.third and model.members == 1 else -(-k // 8) * 8
     return RowScorer(
         encoder=fields.encoder,
         model=model.kind,
-        k=padded,
+        k=model.members * padded,
+        members=model.members,
         order=model.order,
         factors=_padded(params["factors"], k, padded, model.third),
         linear=np.ascontiguousarray(params["linear"], np.float32),
@@ -54,7 +55,9 @@ def _between_fields(fitted: Fitted, n_fields: int, padded: int) -> Float32:
     if not fitted.model.field_shapes(n_fields):
         return np.zeros(1, np.float32)
     between = fitted.model.between_all(fitted.params, n_fields)
-    if between.ndim > 2:
+    if between.ndim == 3:  # a weight for each member
+        between = between[:, :, :: between.shape[2] // fitted.model.members].transpose(2, 0, 1)
+    if between.ndim == 4:
         more = (0, padded - between.shape[2])
         between = np.pad(between.transpose(1, 0, 2, 3), ((0, 0), (0, 0), more, more))
     return np.ascontiguousarray(between, np.float32).ravel()

@@ -232,7 +232,7 @@ def _weighted_sum(table: npt.NDArray[np.float32], features: npt.NDArray[np.int32
 def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int], n_fields: int) -> FloatArray:
     """s of C = L diag(s) R', shape (n, coordinates of L): that of products is the segment's."""
     between = model.between(params, *along)
-    weight = between if between.ndim == 0 else np.float64(1.0)
+    weight = between if between.ndim < 2 else np.float64(1.0)
     pairs = np.broadcast_to(weight, (len(P), model.part_size(n_fields)))
     products = symmetric_sums(P[:, :, model.product_columns], model.order - 2)[1:].sum(axis=0)
     return np.concatenate([pairs, products], axis=1)
@@ -252,7 +252,7 @@ def pair_factors(fitted: Fitted, f: int, e: int) -> tuple[FloatArray, FloatArray
         for g, h in ((f, e), (e, f))
     )
     between = model.between(fitted.params, f, e)
-    left = through(left, between) if between.ndim else left
+    left = through(left, between) if between.ndim == 2 else left
     return np.concatenate([left, more_left], axis=1), np.concatenate([right, more_right], axis=1)
 
 

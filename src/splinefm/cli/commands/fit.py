@@ -49,6 +49,7 @@ def fit(
     l2: fit_opt.L2 = None,
     smoothness: fit_opt.Smoothness = None,
     select_resolutions: SelectResolutions = None,
+    members: fit_opt.Members = None,
     seed: fit_opt.Seed = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
@@ -70,6 +71,7 @@ def fit(
         l2=l2,
         smoothness=smoothness,
         select_resolutions=select_resolutions,
+        members=members,
         seed=seed,
         threads=threads,
     ) | fit_opt.parse_crosses(crosses)

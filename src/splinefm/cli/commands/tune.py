@@ -95,6 +95,7 @@ def tune(
     schedule: fit_opt.Schedule = None,
     l2: fit_opt.L2 = None,
     smoothness: fit_opt.Smoothness = None,
+    members: fit_opt.Members = None,
     seed: fit_opt.Seed = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
@@ -116,6 +117,7 @@ def tune(
         schedule=None if schedule is None else schedule.value,
         l2=l2,
         smoothness=smoothness,
+        members=members,
         seed=seed,
         threads=threads,
     )

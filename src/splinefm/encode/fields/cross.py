@@ -276,8 +276,7 @@ class Cross:
         """Distinct combinations of features, -1 for unseen categories, and their rows."""
         names, rows = counts.every()
         columns = [
-            self.category(i, Categories(part_names, None))
-            for i, part_names in zip(self.categories, names, strict=True)
+            self.category(i, Categories(part_names, None)) for i, part_names in zip(self.categories, names, strict=True)
         ]
         features, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
         return features, np.bincount(inverse.ravel(), rows, minlength=len(features)).astype(np.float64)

@@ -145,6 +145,9 @@ def _pairs(g: Graph, fitted: Fitted, P: str) -> str:
     between = (between.T * np.tri(len(unit_field), k=-1)).T.astype(np.float32)  # units u < v
     if between.ndim == 2:
         return _paired(g, P, g("MatMul", between, P), 2)
+    if between.ndim == 3:  # weights by coordinate, which comes first for the products
+        by_coordinate = g("MatMul", g("Transpose", P, perm=[2, 0, 1]), between.transpose(2, 0, 1))
+        return _paired(g, P, g("Transpose", by_coordinate, perm=[1, 2, 0]), 2)
     n = len(unit_field) * between.shape[2]
     flat = g("Flatten", P, axis=1)
     return _paired(g, flat, g("MatMul", flat, between.transpose(0, 2, 1, 3).reshape(n, n)), 1)

@@ -43,7 +43,7 @@ from splinefm.learn.progress import make_progress
 from splinefm.learn.resolutions import with_bases
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
-from splinefm.model.family import AnyModel
+from splinefm.model.family import AnyModel, member_model
 
 FloatArray = npt.NDArray[np.float64]
 MOST_ROWS = 1000
@@ -137,7 +137,8 @@ class SplineFMBase(SplineFMParameters):
                 f"{str(path)!r} holds a model with the {fitted.loss.name} loss, which {cls.__name__} cannot load; "
                 f"use sf.{cls._sibling}.load"
             )
-        estimator = cls(fitted.model, **settings_of(fitted), **cls._settings_of_loss(fitted.loss))
+        model = member_model(fitted.model, fitted.training.members)
+        estimator = cls(model, **settings_of(fitted), **cls._settings_of_loss(fitted.loss))
         estimator._set_loaded(fitted)
         return estimator
 

@@ -46,6 +46,7 @@ class EstimatorSettings(TypedDict, total=False):
     refit_on_all: bool
     select_resolutions: bool
     crosses: Crosses
+    members: int
     validation: float
     n_jobs: int | None
     random_state: RandomState
@@ -73,6 +74,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         refit_on_all: bool = Training.refit_on_all,
         select_resolutions: bool = Training.select_resolutions,
         crosses: Crosses = Training.crosses,
+        members: int = Training.members,
         validation: float = _VALIDATION,
         n_jobs: int | None = -1,
         random_state: RandomState = Training.seed,
@@ -93,6 +95,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.refit_on_all = refit_on_all
         self.select_resolutions = select_resolutions
         self.crosses = crosses
+        self.members = members
         self.validation = validation
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -197,6 +200,8 @@ _SETTINGS = """\
         Look for pairs of columns that act together, and add an `sf.Cross` for those that lower the loss of held-out
         rows: up to three pairs if the schema is inferred ("auto"), up to this number of pairs of any fields, or none.
         Tables below 1,000 or over 200,000 rows skip this.
+    members : int
+        Train so many models with different seeds and average their scores: one model with longer vectors.
     validation : float
         The share of rows that chooses the best epoch (0 for none), unless `fit` gets an `eval_set`.
     n_jobs : int, optional

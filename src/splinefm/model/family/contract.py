@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.slots import SlotLayout
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import Towers
 
@@ -52,6 +54,13 @@ class Model(Protocol):
     def pair_model(self) -> Model:
         """The model of the products of two units alone; its vectors are the first coordinates of this one's."""
 
+    @property
+    def members(self) -> int:
+        """Parts of equal length of the first `width` - `third` coordinates that have weights of their own.
+
+        Only a mean of models has more than one, and it is not trained: see `mean_model`.
+        """
+
     def width(self, n_fields: int) -> int:
         """Coordinates of a feature's vector."""
 
@@ -71,14 +80,14 @@ class Model(Protocol):
         """Initial values of the parameters between fields."""
 
     def between(self, params: Params, f: Any, e: Any) -> FloatArray:
-        """M_fe: a weight r, which stands for r I, or a matrix. Always M_ef = M_fe'.
+        """M_fe: a weight r, which stands for r I, the diagonal of a matrix, or a matrix. Always M_ef = M_fe'.
 
-        The arguments broadcast: for integer arrays of shape s the result has shape s or (*s, part_size, part_size).
-        M_ff is for two units of one field.
+        The arguments broadcast: for integer arrays of shape s the result has shape s, (*s, part_size) or
+        (*s, part_size, part_size). M_ff is for two units of one field.
         """
 
     def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-        """M_fe of all pairs: shape (fields, fields), or (fields, fields, part_size, part_size)."""
+        """M_fe of all pairs: shape (fields, fields), and one or two axes of part_size."""
 
     def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
         """Interactions of unit vectors P of shape (n, units, width), in float64."""
@@ -92,6 +101,12 @@ class Model(Protocol):
     def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
         """How the units of items meet those of contexts, given the field of every unit on each side."""
 
+    def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[Any, Params]:
+        """The model whose interactions are the mean of those with these parameters, and its parameters.
+
+        Without bias and linear weights. Raise if there is no such model.
+        """
+
 
 class OnlyPairs:
     """Models without products of more than two units."""
@@ -99,6 +114,7 @@ class OnlyPairs:
     order: ClassVar[int] = 2
     pairwise: ClassVar[bool] = True
     third: ClassVar[int] = 0
+    members: ClassVar[int] = 1
     product_columns: ClassVar[slice] = slice(0, 0)
 
     @property
@@ -150,13 +166,22 @@ class NoWeights:
 
 
 def through(vectors: npt.NDArray[Any], between: FloatArray) -> npt.NDArray[Any]:
-    """x' M for every vector x, shape (n, part_size), where M is a weight or a matrix from `Model.between`."""
-    return np.asarray(vectors * between if between.ndim == 0 else vectors @ between)
+    """x' M for every vector x, shape (n, part_size), where M is from `Model.between`, of any kind."""
+    return np.asarray(vectors @ between if between.ndim == 2 else vectors * between)
 
 
 def weighted_slope(P: npt.NDArray[np.floating], weights: FloatArray, unit_field: IntArray, f: int) -> FloatArray:
-    """Σ_u r_u p_u over the units of all fields but f."""
+    """Σ_u r_u p_u over the units of all fields but f; a unit has one weight, or one for each coordinate."""
+    if weights.ndim == 2:
+        return np.asarray(np.einsum("nud,ud->nd", P, np.where((unit_field == f)[:, None], 0.0, weights)))
     return np.asarray(np.tensordot(P, np.where(unit_field == f, 0.0, weights), axes=(1, 0)))
+
+
+def side_by_side(members: Sequence[Params], part_size: int) -> npt.NDArray[np.float32]:
+    """The vectors of all members, part by part of `part_size`, scaled so that products of two give the mean."""
+    parts = [params["factors"].reshape(len(params["factors"]), -1, part_size) for params in members]
+    joined = np.concatenate(parts, axis=2, dtype=np.float64) * len(members) ** -0.5
+    return np.asarray(joined.reshape(len(joined), -1), np.float32)
 
 
 def above_diagonal(between: npt.NDArray[Any], unit_field: IntArray) -> FloatArray:

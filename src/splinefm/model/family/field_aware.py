@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OnlyPairs, Params
+from splinefm.encode.slots import SlotLayout
+from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OnlyPairs, Params, side_by_side
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import PartTowers, Towers
 
@@ -68,3 +70,7 @@ class FFM(OnlyPairs, NoWeights, WithSettings):
     def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
         """Σ_I Σ_C s_f[e]' s_e[f]."""
         return PartTowers(items, context, self.k)
+
+    def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[FFM, Params]:
+        """The vectors of all members side by side, for each field that they meet."""
+        return FFM(self.k * len(members)), {"factors": side_by_side(members, self.k)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
+from splinefm.encode.slots import SlotLayout
 from splinefm.model.family.contract import FloatArray, IntArray, OnlyPairs, Params, above_diagonal
 from splinefm.model.settings import WithSettings
 from splinefm.model.towers import MatrixTowers, Towers
@@ -98,6 +100,22 @@ class FmFM(OnlyPairs, WithSettings):
         blocks = [[self.between(params, f, e)[: sizes[f], : sizes[e]] for e in columns] for f in rows]
         item_sizes, context_sizes = [sizes[f] for f in rows], [sizes[e] for e in columns]
         return MatrixTowers(items, context, item_sizes, context_sizes, np.block(blocks))
+
+    def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[FmFM, Params]:
+        """The vectors of all members side by side, and their matrices along the diagonal."""
+        n, n_fields = len(members), len(layout.fields)
+        sizes, width = self.vector_sizes(n_fields), self.width(n_fields)
+        matrices = np.zeros((n_fields, n_fields, n * width, n * width), np.float32)
+        factors = np.zeros((layout.n_features, n * width), np.float32)
+        for i, params in enumerate(members):
+            for f, k in enumerate(sizes):
+                own = slice(layout.feature_ptr[f], layout.feature_ptr[f + 1])
+                factors[own, i * k : (i + 1) * k] = params["factors"][own, :k]
+                for e, other in enumerate(sizes):
+                    block = params["field_matrices"][f, e, :k, :other] / n
+                    matrices[f, e, i * k : (i + 1) * k, i * other : (i + 1) * other] = block
+        model = FmFM(tuple(n * k for k in sizes) if isinstance(self.k, tuple) else n * self.k)
+        return model, {"factors": factors, "field_matrices": matrices}
 
 
 def _mirrored(matrices: npt.NDArray[Any], f: Any, e: Any) -> npt.NDArray[Any]:

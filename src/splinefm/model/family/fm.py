@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, OnlyPairs, Params, weighted_slope
+from splinefm.encode.slots import SlotLayout
+from splinefm.model.family.contract import (
+    FloatArray,
+    IntArray,
+    NoWeights,
+    OneVector,
+    OnlyPairs,
+    Params,
+    side_by_side,
+    weighted_slope,
+)
 from splinefm.model.towers import SumTowers, Towers
 
 
@@ -46,3 +57,7 @@ class FM(OnlyPairs, NoWeights, OneVector):
     def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
         """(Σ_I s_f)' (Σ_C s_e)."""
         return SumTowers(items, self.k)
+
+    def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[FM, Params]:
+        """The vectors of all members side by side."""
+        return FM(self.k * len(members)), {"factors": side_by_side(members, self.k)}

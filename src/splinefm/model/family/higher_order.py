@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
-from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, Params
+from splinefm.encode.slots import SlotLayout
+from splinefm.model.family.averages import check_members
+from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, Params, side_by_side
 from splinefm.model.family.fm import FM
 from splinefm.model.towers import ProductTowers, Towers, symmetric_sums
 
@@ -40,6 +43,7 @@ class HigherOrderFM(NoWeights, OneVector):
     kind: ClassVar[str] = "higher"
     pairwise: ClassVar[bool] = False
     third: ClassVar[int] = 0
+    members: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_size("k", self.k)
@@ -66,3 +70,8 @@ class HigherOrderFM(NoWeights, OneVector):
     def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
         """Σ_a e_a(I)' (Σ_{b ≤ order - a} e_b(C))."""
         return ProductTowers(self.order, items, context, self.k)
+
+    def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[HigherOrderFM, Params]:
+        """The vectors of all members side by side; for order 2 only, see `check_members`."""
+        check_members(self, len(members))
+        return HigherOrderFM(self.k * len(members), self.order), {"factors": side_by_side(members, self.k)}

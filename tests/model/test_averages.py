@@ -1,0 +1,83 @@
+"""The mean of several models is one model of the family."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import splinefm as sf
+from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
+from splinefm.model.cpu import CpuEngine, predict_scores
+from splinefm.model.family import check_members, formula_scores, init_params, mean_model, member_model
+from support import examples, random_params
+
+LAYOUT = SlotLayout(
+    (
+        FieldLayout("a", 6, (3,), (0,)),
+        FieldLayout("b", 9, (2, 3), (0, 0)),
+        FieldLayout("c", 4, (1,), (0,)),
+        FieldLayout("d", 5, (1, 1, 1), (0, 1, 2)),
+    )
+)
+MODELS = [
+    sf.FM(k=3),
+    sf.FwFM(k=3),
+    sf.FwFM(k=9, third=2),
+    sf.LowRankFwFM(k=3, rank=2),
+    sf.FmFM(k=3),
+    sf.FmFM(k=(2, 3, 1, 4)),
+    sf.FFM(k=2),
+    sf.HigherOrderFM(k=3, order=2),
+]
+
+
+def random_slots(n, rng):
+    window_field = LAYOUT.unit_field[LAYOUT.window_unit]
+    last = LAYOUT.feature_ptr[window_field + 1] - np.diff(LAYOUT.weight_ptr)
+    start = rng.integers(LAYOUT.feature_ptr[window_field], last + 1, (n, LAYOUT.n_windows)).astype(np.int32)
+    return Slots(start, rng.normal(size=(n, LAYOUT.n_weights)).astype(np.float32), LAYOUT)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+@examples(16)
+@given(n=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
+def test_its_score_is_the_mean_of_their_scores(model, n, seed):
+    rng = np.random.default_rng(seed)
+    members = [random_params(model, LAYOUT, rng) for _ in range(n)]
+    slots = random_slots(7, rng)
+    expected = np.mean([formula_scores(model, params, slots) for params in members], axis=0)
+    whole, params = mean_model(model, members, LAYOUT)
+    np.testing.assert_allclose(formula_scores(whole, params, slots), expected, rtol=1e-5, atol=1e-5)
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(predict_scores(whole, params, slots), expected, rtol=1e-4, atol=1e-4 * max(1.0, size))
+    assert {name: values.dtype for name, values in params.items()} == dict.fromkeys(params, np.dtype(np.float32))
+    if not isinstance(model, sf.LowRankFwFM):
+        assert member_model(whole, n) == model
+
+
+def test_products_with_shared_vectors_have_no_mean():
+    check_members(sf.HigherOrderFM(k=3, order=3), 1)
+    with pytest.raises(
+        ValueError, match=r"members=2: the mean of several HigherOrderFM\(k=3, order=3\).*FwFM with third"
+    ):
+        check_members(sf.HigherOrderFM(k=3, order=3), 2)
+
+
+def test_a_mean_is_not_trained():
+    model = sf.FwFM(k=4, members=2)
+    params = init_params(model, LAYOUT, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"FwFM\(k=4, members=2\) is the mean of 2 models.*Training\(members=2\)"):
+        CpuEngine(model, LAYOUT, params)
+    with pytest.raises(ValueError, match="cannot be trained"):
+        sf.fit_model({"x": [1.0, 2.0] * 20, "y": [0, 1] * 20}, "y", model=model)
+
+
+@pytest.mark.parametrize("members", [0, -1, 1.5, True])
+def test_members_are_a_positive_integer(members):
+    with pytest.raises(ValueError, match=f"members must be an integer of at least 1, got {members}"):
+        sf.FwFM(k=4, members=members)
+
+
+def test_members_have_the_same_length():
+    with pytest.raises(ValueError, match="members must divide k = 4, got 3"):
+        sf.FwFM(k=4, members=3)
