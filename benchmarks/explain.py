@@ -26,7 +26,12 @@ from splinefm.model.family import AnyModel
 
 BACKGROUND = 10_000
 RATED: dict[str, AnyModel] = {"fwfm_k16": sf.FwFM(16), "ffm_k8": sf.FFM(8)}
-FURTHER: dict[str, AnyModel] = {"fm_k16": sf.FM(16), "low_rank_fwfm_k16": sf.LowRankFwFM(16, 3), "fmfm_k8": sf.FmFM(8)}
+FURTHER: dict[str, AnyModel] = {
+    "fm_k16": sf.FM(16),
+    "low_rank_fwfm_k16": sf.LowRankFwFM(16, 3),
+    "fmfm_k8": sf.FmFM(8),
+    "fwfm_k16_third8": sf.FwFM(16, third=8),
+}
 
 
 def make_rows(rows: int) -> tuple[sf.Encoder, Slots]:

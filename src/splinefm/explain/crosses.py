@@ -139,15 +139,15 @@ class CrossTerms:
             worth = np.empty((len(one.coalitions), len(other.coalitions), len(block.vectors)))
             columns = self._pairs.model.columns(other.cross.number)
             for theirs in other.coalitions:
-                state = other.between.get(theirs)
-                toward = None if state is None else self._atoms_toward(one, other, state)
+                mixed = other.between.get(theirs)
+                toward = np.zeros(0) if mixed is None else self._atoms_toward(one, other, mixed)
                 for mine in one.coalitions:
-                    if state is None or toward is None:
+                    if mixed is None:
                         worth[mine, theirs] = tables[i][mine, min(theirs, 1), :, other.cross.number]
                     elif mine not in one.between:
                         worth[mine, theirs] = tables[j][theirs, min(mine, 1), :, one.cross.number]
                     else:
-                        worth[mine, theirs] = one.between[mine].product(toward, state, columns)
+                        worth[mine, theirs] = one.between[mine].product(toward, mixed, columns)
             yield _term((one.cross.players, other.cross.players), worth)
 
     def _meetings(self, block: Block, state: States, number: int) -> FloatArray:

@@ -30,7 +30,7 @@ from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
 # Numbers of the vectors of a block of rows: a dozen arrays of this size are in memory per thread.
-BLOCK_SIZE = 1 << 18
+BLOCK_SIZE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,17 +105,33 @@ class TripleMoments:
 
     def shares(self, sums: Sums) -> FloatArray:
         """Shapley values of what the triples add, shape (n, players)."""
-        a, others, pairs = sums.a, sums.others, sums.pairs
-        product = (a * self.a).sum(axis=1, keepdims=True) - a * self.a
-        known = others * _without(self.a) - product  # Σ a_g E[a_h] over different g and h, both other than f
-        b_slope = _without(self.b)
-        values = ((a - self.a) * pairs + a * (self.slope - b_slope) + 0.5 * a * known).sum(axis=2) / 3.0 + sums.c
-        values -= a.reshape(len(a), -1) @ self.remainder / 6.0
+        players, length = self.a.shape
+        a = np.ascontiguousarray(sums.a.transpose(1, 0, 2))  # players first: sums over them and over all rows are fast
+        mean, rest, total = self.a[:, None], _without(self.a)[:, None], a.sum(axis=0)
+        slope = (self.slope - _without(self.b))[:, None]
+        known = np.einsum("fnt,ft->nt", a, self.a)
+        everyone = 0.5 * (total**2 - np.einsum("fnt,fnt->nt", a, a))
+        others = total - a
+        values = others * rest
+        values -= known
+        values += a * mean  # Σ a_g E[a_h] over different g and h, both other than f
+        values *= 0.5
+        values += slope
+        values *= a
+        pairs = everyone - a * others
+        values += (a - mean) * pairs
+        shares = (values.reshape(-1, length) @ np.full(length, 1.0 / 3.0)).reshape(players, -1).T + sums.c
+        shares -= sums.a.reshape(-1, players * length) @ self.remainder / 6.0
         if sums.b is not None:
-            b, b_others = sums.b, _without(sums.b)
-            twice = b * (_without(self.a) + others) - self.b * others + a * (b_slope + b_others) - self.a * b_others
-            values += 0.5 * twice.sum(axis=2)
-        return np.asarray(values - self.offset)
+            shares += 0.5 * self._twice(sums, sums.b)
+        return np.asarray(shares - self.offset)
+
+    def _twice(self, sums: Sums, b: FloatArray) -> FloatArray:
+        """Twice the shares of the products of two units of one player with a unit of another."""
+        others, b_others = sums.others, _without(b)
+        mine = b * (_without(self.a) + others) - self.b * others
+        theirs = sums.a * (_without(self.b) + b_others) - self.a * b_others
+        return np.asarray((mine + theirs).sum(axis=2))
 
     def dependence(self, f: int, sums: Sums) -> FloatArray:
         """Mean of what the triples add to the scores of the background with player f as in each of some rows."""

@@ -111,10 +111,12 @@ class Crossed:
         """Combinations of categories and functions, one per row of groups; atoms and their weights for each row."""
         numbers = [i for i in parts if i in self.item.numbers]
         categories = [i for i in parts if i in self.item.categories]
-        index, weight = np.zeros((len(rows[0]), 1), np.intp), np.ones((len(rows[0]), 1))
+        index: IndexArray = np.zeros((len(rows[0]), 1), np.intp)
+        weight: FloatArray = np.ones((len(rows[0]), 1))
         functions = join_groups(unit_groups(self.item, numbers)) if numbers else None
         if numbers:
-            index, weight = unit_weights(self.item, [_part_group(self.item, i, rows[i]) for i in numbers])
+            found, weight = unit_weights(self.item, [_part_group(self.item, i, rows[i]) for i in numbers])
+            index = found.astype(np.intp)
         n_functions = 1 if functions is None else len(functions)
         if not categories:
             return [functions] if functions is not None else [], index, weight
@@ -164,7 +166,7 @@ class Between:
             products = self.rows(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)  # (n, other atoms)
             each = np.take_along_axis(products, other.index, axis=1) * other.weight
             return np.asarray(each.sum(axis=1) / n_others)
-        return np.einsum("nbk,nbk->n", self.rows(mine), other.rows(theirs)) / n_others
+        return np.asarray(np.einsum("nbk,nbk->n", self.rows(mine), other.rows(theirs)) / n_others)
 
     def rows(self, values: FloatArray) -> FloatArray:
         """What rows have of something that is linear in the vectors, given for each atom."""
