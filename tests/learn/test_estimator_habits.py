@@ -279,11 +279,26 @@ class TestImportance:
             model = classifier(validation=validation).fit(tmp_path / "t.parquet", target="y")
             assert model.feature_importances_.argmax() == 0
 
+    @pytest.mark.parametrize("in_memory", [True, False])
+    def test_crosses_count_for_their_columns(self, tmp_path, monkeypatch, in_memory):
+        if not in_memory:
+            monkeypatch.setattr("splinefm.learn.chunks.MEMORY_BYTES", 0)
+        TABLE.assign(y=CLICK).to_parquet(tmp_path / "t.parquet")
+        names = list(TABLE.columns)
+        schema = sf.Schema.infer(TABLE)
+        crossed = sf.Schema([*schema, sf.Cross(schema.names[0], schema.names[1], min_count=1)])
+        model = classifier(schema=crossed).fit(tmp_path / "t.parquet", target="y")
+        shares = model.feature_importances_
+        found = sf.importance(model.fitted_, TABLE)
+        assert shares.shape == (len(names),) and shares.argmax() == 0 and list(found.fields) == names
+        np.testing.assert_allclose(shares, found.shapley / found.shapley.sum(), rtol=0.3, atol=0.05)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).feature_importances_, shares)
+
     def test_where_there_is_none(self):
         with pytest.raises(NotFittedError):
             _ = classifier().feature_importances_
-        with pytest.raises(AttributeError, match=r"sf\.importance"):
-            _ = classifier(sf.HigherOrderFM(k=2)).fit(TABLE, CLICK).feature_importances_
+        with pytest.raises(AttributeError, match=r"order=4.*sf\.partial_dependence"):
+            _ = classifier(sf.HigherOrderFM(k=2, order=4)).fit(TABLE, CLICK).feature_importances_
         assert not hasattr(classifier(), "feature_importances_")
 
 

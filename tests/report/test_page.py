@@ -329,7 +329,7 @@ def test_a_regression_is_told_in_the_unit_of_its_target(run, table, tmp_path):
 def test_a_higher_order_model_says_what_it_lacks(run, table, tmp_path):
     schema = sf.Schema([sf.Numerical("price", basis=sf.BSpline(segments=4)), sf.Categorical("city")])
     part = table.select(["price", "city", "click"])
-    fitted = _fit(part, "click", schema, sf.HigherOrderFM(k=3, order=3))
+    fitted = _fit(part, "click", schema, sf.HigherOrderFM(k=3, order=4))
     fitted.save(tmp_path / "m.sfm")
     pa.parquet.write_table(part, tmp_path / "d.parquet")
     facts = json.loads(run("explain", "m.sfm", "d.parquet", "--target", "click", "--out", "r", "--json").stdout)
@@ -648,3 +648,48 @@ def test_a_model_with_crosses(model, tmp_path):
 def survey_rows(request, fitted):
     found = survey_module.survey(fitted, request.data, request.target, None, request.sample, 1, SILENT)
     return found.numbers
+
+
+@pytest.mark.usefixtures("empty_plots")
+def test_products_of_three_fields_have_effects_of_their_own(run, table, tmp_path):
+    schema = sf.Schema(
+        [sf.Numerical("price", basis=sf.BSpline(segments=4)), sf.Categorical("city"), sf.Numerical("amount")]
+    )
+    part = table.select(["price", "city", "amount", "click"])
+    fitted = _fit(part, "click", schema, sf.HigherOrderFM(k=3, order=3))
+    fitted.save(tmp_path / "m.sfm")
+    pa.parquet.write_table(part, tmp_path / "d.parquet")
+    facts = json.loads(run("explain", "m.sfm", "d.parquet", "--out", "r", "--json").stdout)
+    found = sf.importance(fitted, part)
+    assert [one["fields"] for one in facts["importance"]["triples"]] == [["price", "city", "amount"]]
+    assert facts["importance"]["triples"][0]["effect"] == pytest.approx(found.ranked_triples()[0][3], rel=1e-4)
+    curve = next(curve for curve in facts["curves"] if curve["along"] == ["price"])
+    few = part.take(np.linspace(0, len(part) - 1, min(500, len(part))).astype(int))
+    assert np.allclose(curve["scores"], sf.partial_dependence(fitted, "price", curve["x"], few), atol=1e-4)
+    text = (tmp_path / "r" / "index.html").read_text()
+    assert "Strongest triples" in text and "not available" not in text
+    Reader(text)
+
+
+@pytest.mark.usefixtures("empty_plots")
+def test_a_model_with_crosses_is_explained_by_column(run, table, tmp_path):
+    schema = sf.Schema(
+        [
+            sf.Numerical("price", basis=sf.BSpline(segments=4)),
+            sf.Categorical("city"),
+            sf.Numerical("amount"),
+            sf.Cross("price", "city", min_count=1),
+        ]
+    )
+    part = table.select(["price", "city", "amount", "click"])
+    fitted = _fit(part, "click", schema, sf.FwFM(k=3))
+    fitted.save(tmp_path / "m.sfm")
+    pa.parquet.write_table(part, tmp_path / "d.parquet")
+    facts = json.loads(run("explain", "m.sfm", "d.parquet", "--out", "r", "--json").stdout)
+    assert {one["name"] for one in facts["importance"]["fields"]} == {"price", "city", "amount"}
+    assert {name for example in facts["examples"] for name in example["shapley"]} == {"price", "city", "amount"}
+    example = facts["examples"][0]
+    score = facts["base"] + sum(example["shapley"].values())
+    assert 1.0 / (1.0 + np.exp(-score)) == pytest.approx(example["prediction"], rel=1e-4)
+    assert [one["fields"] for one in facts["importance"]["triples"]] == [["price", "city", "amount"]]
+    Reader((tmp_path / "r" / "index.html").read_text())

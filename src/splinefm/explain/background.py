@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_count
 from splinefm.encode.slots import Slots
-from splinefm.explain.inputs import check_quadratic, encode_background
-from splinefm.explain.quadratic import size, toward
-from splinefm.explain.terms import field_terms, inner_parts
+from splinefm.explain.crosses import CrossTerms
+from splinefm.explain.cubic import TripleMoments
+from splinefm.explain.inputs import check_closed_form
+from splinefm.explain.players import Players
+from splinefm.explain.rows import read_rows
+from splinefm.explain.terms import field_terms, inner_parts, pair_part, size, toward
 from splinefm.learn.fitted import Fitted
 from splinefm.model.means import mean_vector
 
 FloatArray = npt.NDArray[np.float64]
+# Rows that represent the background of a model with crosses, whose states take time for each of them.
+MOST_ROWS = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +33,7 @@ class Background:
     fitted : Fitted
         The model.
     n_rows : int
-        Rows of the table.
+        Rows of the table, or of the sample of it that a model with crosses is given.
     center : array, shape (fields, width)
         Mean m_f of the vectors of each field.
     slope : array, shape (fields, width)
@@ -35,6 +42,10 @@ class Background:
         Means of a_f, and of a_f + z_f' h_f + ½ Σ_e z_f' M_fe z_e with z_f = s_f - m_f.
     base : float
         Mean score.
+    triples : TripleMoments, optional
+        Means of products of units, for a model with products of three; None for others.
+    crosses : CrossTerms, optional
+        The terms with crosses, which need the rows themselves; None for models without.
 
     Examples
     --------
@@ -53,30 +64,55 @@ class Background:
     inner: FloatArray = field(repr=False)
     terms: FloatArray = field(repr=False)
     base: float
+    triples: TripleMoments | None = field(default=None, repr=False)
+    crosses: CrossTerms | None = field(default=None, repr=False)
+
+    @cached_property
+    def pairs(self) -> Fitted:
+        """The model without products of three units."""
+        return pair_part(self.fitted)
+
+    @cached_property
+    def players(self) -> Players:
+        """Whom the score is attributed to."""
+        return Players.of(self.fitted)
 
     @staticmethod
-    def of(fitted: Fitted, table: object, *, threads: int | None = None) -> Background:
+    def of(fitted: Fitted, table: object, *, rows: int = MOST_ROWS, threads: int | None = None) -> Background:
         """Compute the background of a table.
 
         Parameters
         ----------
         fitted : Fitted
-            A model; not a HigherOrderFM.
+            A model of order 2 or 3.
         table : table, path, dataset or Slots
             At least one row.
+        rows : int
+            For a model with crosses, the most rows of the table to use, evenly spaced. All explanations are exact for
+            these rows, and the time of each explained row is proportional to their number. Other models use all rows.
         threads : int, optional
             All cores by default.
         """
-        check_quadratic(fitted, "a background")
-        slots = encode_background(fitted, table, threads)
-        means = _field_means(fitted, slots)
+        check_closed_form(fitted, "a background")
+        check_count("rows", rows, 1, None)
+        players = Players.of(fitted)
+        given = read_rows(fitted, table, threads, rows)
+        if not len(given):
+            raise ValueError("the background has no rows; it needs at least one to compare with")
+        slots = given.without(players.shared)
+        pairs = pair_part(fitted)
+        means = _field_means(pairs, slots)
         # The kernels compute in float32, so everything must be derived from the rounded means.
         center = means.astype(np.float32).astype(np.float64)
-        slope = np.stack([toward(fitted, center[None], f)[0] for f in range(len(center))])
-        inner = inner_parts(fitted, slots, threads).mean(axis=0)
-        terms = field_terms(fitted, slots, center, slope, np.zeros(len(center)), threads).mean(axis=0)
+        slope = np.stack([toward(pairs, center[None], f)[0] for f in range(len(center))])
+        inner = inner_parts(pairs, slots, threads).mean(axis=0)
+        terms = field_terms(pairs, slots, center, slope, np.zeros(len(center)), threads).mean(axis=0)
         base = float(fitted.params["bias"][0]) + 0.5 * float((center * slope).sum()) + float(terms.sum())
-        return Background(fitted, len(slots), center, slope, inner, terms, base)
+        triples = TripleMoments.of(fitted, slots, players, threads) if fitted.model.order > 2 else None
+        crosses = CrossTerms(fitted, players, given) if given.places else None
+        base += 0.0 if triples is None else triples.base
+        base += 0.0 if crosses is None else crosses.base()
+        return Background(fitted, len(slots), center, slope, inner, terms, base, triples, crosses)
 
 
 def known_background(fitted: Fitted, background: object, threads: int | None) -> Background:

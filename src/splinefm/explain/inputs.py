@@ -6,13 +6,21 @@ from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.learn.fitted import Fitted
 
+# Products of more units have no closed form here: their moments are as many as the units of a product.
+MOST_ORDER = 3
 
-def check_quadratic(fitted: Fitted, what: str) -> None:
-    """Raise for models with products of more than two fields."""
-    if not fitted.model.pairwise:
+
+def has_closed_form(fitted: Fitted) -> bool:
+    """Whether the score is a sum of products of at most three units."""
+    return fitted.model.order <= MOST_ORDER
+
+
+def check_closed_form(fitted: Fitted, what: str) -> None:
+    """Raise for models with products of more than three units."""
+    if not has_closed_form(fitted):
         raise ValueError(
-            f"{what}: not available for {fitted.model}, whose score has products of more than two fields; "
-            "use partial_dependence or ice_curves, or another model"
+            f"{what}: not available for {fitted.model}, whose score has products of more than {MOST_ORDER} fields; "
+            "use partial_dependence or ice_curves, or a model of order 2 or 3"
         )
 
 
@@ -23,14 +31,6 @@ def encode_rows(fitted: Fitted, table: object, threads: int | None) -> Slots:
     if table.layout != fitted.encoder.layout:
         raise ValueError("these slots come from another encoder; pass the table, or fitted.encoder.encode(table)")
     return table
-
-
-def encode_background(fitted: Fitted, table: object, threads: int | None) -> Slots:
-    """Encode a background, which must have at least one row."""
-    slots = encode_rows(fitted, table, threads)
-    if not len(slots):
-        raise ValueError("the background has no rows; it needs at least one to compare with")
-    return slots
 
 
 def field_number(names: tuple[str, ...], name: str) -> int:

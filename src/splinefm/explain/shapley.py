@@ -1,4 +1,4 @@
-"""Exact Shapley values of the score, with the fields as players."""
+"""Exact Shapley values of the score, with the fields as players, or the columns if there are crosses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.explain.background import known_background
-from splinefm.explain.inputs import check_quadratic, encode_rows
-from splinefm.explain.terms import field_terms
+from splinefm.explain.effects import player_shares
+from splinefm.explain.inputs import check_closed_form
+from splinefm.explain.rows import read_rows
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,7 +27,7 @@ class ShapleyValues:
     base : float
         Mean score of the background; `base` plus the values of a row is its score.
     fields : tuple of str
-        Names of the fields.
+        Names of the fields; of the columns if the model has crosses.
     """
 
     values: FloatArray
@@ -44,14 +45,18 @@ def shapley_values(fitted: Fitted, table: object, background: object, *, threads
 
     A coalition's worth is the mean score over the rows of the background, with the coalition's fields set to the values
     of the explained row. In closed form, each field of a pair gets half of what the pair changes. The average over the
-    background needs only means, so a row costs one to two times as much as its prediction.
+    background needs only means, so a row costs one to two times as much as its prediction. Products of three fields
+    need second moments of the background, and several times the time of a prediction.
+
+    If the model has crosses, the players are columns. What crosses take part in needs the rows of the background: at most
+    500 of them, evenly spaced, unless `Background.of` is told otherwise.
 
     Parameters
     ----------
     fitted : Fitted
-        A model; not a HigherOrderFM.
+        A model of order 2 or 3.
     table : table, path, dataset or Slots
-        The rows to explain.
+        The rows to explain; no Slots if the model has crosses.
     background : table, path, dataset, Slots or Background
         The rows to compare with.
     threads : int, optional
@@ -68,8 +73,7 @@ def shapley_values(fitted: Fitted, table: object, background: object, *, threads
     >>> bool(np.allclose(shapley.scores, fitted.scores(table), atol=1e-5))
     True
     """
-    check_quadratic(fitted, "shapley_values")
+    check_closed_form(fitted, "shapley_values")
     known = known_background(fitted, background, threads)
-    slots = encode_rows(fitted, table, threads)
-    values = field_terms(fitted, slots, known.center, known.slope, known.terms, threads)
-    return ShapleyValues(values, known.base, slots.layout.names)
+    rows = read_rows(fitted, table, threads)
+    return ShapleyValues(player_shares(known, rows, threads), known.base, known.players.names)

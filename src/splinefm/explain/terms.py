@@ -6,6 +6,7 @@ a_f is the linear part of field f and the products of its units with each other;
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,33 @@ import numpy.typing as npt
 from splinefm._core import ExplainTerms
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.explain.quadratic import size
 from splinefm.learn.fitted import Fitted
+from splinefm.model.family import Params
 
 FloatArray = npt.NDArray[np.float64]
 # Memory for the fields' vectors of a block of rows.
 BLOCK_BYTES = 1 << 24
 # Rows per call of the loops, a few tenths of a second: Python notices Ctrl-C between two calls.
 CALL_ROWS = 1 << 16
+
+
+def pair_part(fitted: Fitted) -> Fitted:
+    """The model without products of more than two units: its pairs, on the first coordinates of its vectors."""
+    model = fitted.model.pair_model
+    if model is fitted.model:
+        return fitted
+    factors = np.ascontiguousarray(fitted.params["factors"][:, : model.width(len(fitted.encoder.fields))])
+    return replace(fitted, model=model, params={**fitted.params, "factors": factors})
+
+
+def size(fitted: Fitted) -> tuple[int, int]:
+    """Fields, and the length of their vectors."""
+    return len(fitted.encoder.layout.fields), fitted.params["factors"].shape[1]
+
+
+def toward(fitted: Fitted, Z: npt.NDArray[np.floating], f: int) -> FloatArray:
+    """Σ_{e≠f} M_fe z_e: the derivative of the products by z_f, from vectors of shape (n, fields, width)."""
+    return fitted.model.slope(Z, fitted.params, np.arange(Z.shape[1], dtype=np.int32), f)
 
 
 def inner_parts(fitted: Fitted, slots: Slots, threads: int | None) -> FloatArray:
@@ -66,6 +86,46 @@ def field_vectors(
         Z = np.empty((rows.stop - rows.start, *center.shape), np.float32)
         terms.vectors(*_arrays(slots, rows), Z)
         yield rows, Z
+
+
+class UnitVectors:
+    """Gathers the vectors of all units of encoded rows, or some coordinates of them.
+
+    Parameters
+    ----------
+    params : dict of arrays
+        The parameters of the model.
+    layout : SlotLayout
+        The layout of the rows, whose features are those of the parameters.
+    coordinates : slice, optional
+        Which coordinates; all by default.
+    threads : int
+        Threads of each call.
+    """
+
+    def __init__(self, params: Params, layout: SlotLayout, coordinates: slice | None = None, threads: int = 1) -> None:
+        factors = _plain(params["factors"][:, coordinates or slice(None)], np.float32)
+        self.size = (layout.n_units, factors.shape[1])
+        nothing = np.zeros(layout.n_units * factors.shape[1], np.float32)
+        self._terms = ExplainTerms(
+            "fm",  # with a field for every unit, the vectors of fields are those of units
+            factors.shape[1],
+            layout.weight_ptr,
+            layout.window_unit,
+            np.arange(layout.n_units, dtype=np.int32),
+            factors,
+            _plain(params["linear"], np.float32),
+            np.zeros(0, np.float32),
+            nothing,
+            nothing,
+            threads,
+        )
+
+    def __call__(self, slots: Slots) -> npt.NDArray[np.float32]:
+        """The vectors, shape (n, units, coordinates)."""
+        P = np.empty((len(slots), *self.size), np.float32)
+        self._terms.vectors(*_arrays(slots, slice(None)), P)
+        return P
 
 
 def _terms(

@@ -355,8 +355,16 @@ class Chunks:
         y, weight = (np.concatenate(pair) for pair in zip(self.kept[1:], self.validation[1:], strict=True))
         return Chunk(slots, y, weight)
 
-    def sample(self, most: int) -> Slots:
-        """Return a copy of some encoded rows, spread over the table if they are in memory."""
+    def sample(self, most: int) -> Slots | pa.Table:
+        """Return a copy of some encoded rows, spread over the table if they are in memory.
+
+        If there are crosses, return rows of the table instead: explanations need the values of their columns.
+        """
+        if self.encoder.schema.crosses:
+            columns, rng = self.source.schema.columns, seeded(self.training.seed)
+            _, batch = next(self.source.opened.shuffled(columns, max(most, STREAM_ROWS), rng=rng))
+            rows = pa.Table.from_batches([_without_dictionaries(batch)])
+            return rows.take(np.arange(0, len(rows), -(-len(rows) // most)))
         chunk = self.kept or self.validation or next(iter(self.epoch(0)))
         most = min(most, max(MIN_SAMPLED, SAMPLE_BYTES // _bytes_per_row(self.encoder.layout)))
         return chunk.slots[np.arange(0, len(chunk.slots), -(-len(chunk.slots) // most))]

@@ -19,6 +19,7 @@ from splinefm.encode.tables.columns import one_array
 from splinefm.explain.background import Background
 from splinefm.explain.dependence import partial_dependence
 from splinefm.explain.importance import Importance, importance
+from splinefm.explain.inputs import has_closed_form
 from splinefm.explain.shapley import shapley_values
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
@@ -46,6 +47,7 @@ MOST_CURVES, MOST_SURFACES, MOST_PAIRS = 12, 6, 20
 _GRID, _SIDE, _CATEGORIES, _SIDE_CATEGORIES = 101, 21, 50, 20
 _EFFECTS = 1 << 24  # maximum number of effects, over all rows and pairs
 _FEW_ROWS, _FEWER_ROWS = 500, 100  # if every value of a grid takes a prediction of all rows
+_CROSS_ROWS = 1000  # if the effects of a row take the time of all rows of the background
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -147,19 +149,20 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     progress.begin("encoding the sample")
     slots = fitted.encoder.encode(sample, threads=threads)
     unit, scale = _unit(fitted.loss)
-    if not fitted.model.pairwise:
+    if not has_closed_form(fitted):
         curves = _ranked_by_spread(fitted, sample, progress)
         reason = (
-            f"This model is {fitted.model}: its score has products of more than two fields, so importance, pairs and "
-            "Shapley values have no closed form and are not available. All other models have them."
+            f"This model is {fitted.model}: its score has products of more than three fields, so importance, pairs and "
+            "Shapley values have no closed form and are not available. Models of order 2 and 3 have them."
         )
         examples = _examples(fitted, found, slots, target, None, scale)
         return Effects(unit, None, 0, None, curves, [], examples, reason)
     progress.begin("importance of fields and pairs")
     n_fields = len(fitted.encoder.fields)
-    rows = _spread_out(len(slots), max(50, _EFFECTS // (n_fields * (n_fields + 1) // 2)))
-    background = Background.of(fitted, slots, threads=threads)
-    ranked = importance(fitted, slots[rows], background, threads=threads)
+    most = _CROSS_ROWS if fitted.encoder.schema.crosses else max(50, _EFFECTS // (n_fields * (n_fields + 1) // 2))
+    rows = _spread_out(len(slots), most)
+    background = Background.of(fitted, sample, threads=threads)
+    ranked = importance(fitted, sample.take(pa.array(rows)), background, threads=threads)
     known = Sources(fitted.encoder.schema).fields
     names = [field for name, _ in ranked.ranked_fields() for field in _of_player(name, known)][:MOST_CURVES]
     strong = [(one, other) for one, other, value in ranked.ranked_pairs() if value > 0.0]
@@ -167,7 +170,13 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     curves = list(_each(names, "curves", lambda name: _curve(fitted, name, sample, background), progress))
     surfaces = list(_each(pairs, "surfaces", lambda pair: _surface(fitted, pair, sample), progress))
     examples = _examples(fitted, found, slots, target, background, scale)
-    scaled = replace(ranked, shapley=ranked.shapley * scale, main=ranked.main * scale, pairs=ranked.pairs * scale)
+    scaled = replace(
+        ranked,
+        shapley=ranked.shapley * scale,
+        main=ranked.main * scale,
+        pairs=ranked.pairs * scale,
+        triples={names: value * scale for names, value in ranked.triples.items()},
+    )
     return Effects(
         unit,
         scaled,
@@ -209,14 +218,15 @@ def _each(items: Sequence[Any], what: str, make: Callable[[Any], Any], progress:
 def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background | None) -> Effect:
     """The partial dependence on a field: the mean score of the sample with the field set to a value."""
     crossed = bool(Sources(fitted.encoder.schema).readers(name))
+    together = crossed or (background is not None and fitted.model.order > 2)
     try:
-        if crossed:
+        if together:
             view: Any = _mean_view(fitted, [name], sample, _FEW_ROWS)
         else:
             view = segment(fitted, {}, name, rest="mean", background=sample)
     except ValueError:  # reduction="identity" somewhere: no closed form
         return Effect([name], None, _values_on_grid(fitted, name, sample, background))
-    if background is not None and not crossed:
+    if background is not None and not together:
         # A view treats fields as independent of each other, which only shifts the curve of a quadratic model.
         one = field_column(fitted, sample, name).slice(0, 1)
         level = partial_dependence(fitted, name, one, background)[0] - view(one)[0]
@@ -231,7 +241,8 @@ def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background |
 def _mean_view(fitted: Fitted, names: Sequence[str], sample: pa.Table, most: int) -> Any:
     """The mean of the views of some rows.
 
-    Along a column of a cross this is not the view of mean vectors: the cross and its other columns vary together.
+    Along a column of a cross this is not the view of mean vectors: the cross and its other columns vary together. So do
+    the two other fields of a product of three.
     """
     rows = sample.take(pa.array(_spread_out(sample.num_rows, most)))
     return segments(fitted, rows, names).mean()
@@ -274,15 +285,15 @@ def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> l
 def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect | None:
     """The mean score of the sample with two fields set to values; None without a closed form."""
     pair, sources = _sides(fitted, pair), Sources(fitted.encoder.schema)
-    crossed = any(sources.readers(name) for name in pair)
+    together = fitted.model.order > 2 or any(sources.readers(name) for name in pair)
     try:
-        if crossed:
+        if together:
             surface: Any = _mean_view(fitted, pair, sample, _FEWER_ROWS)
         else:
             surface = segment(fitted, {}, pair, rest="mean", background=sample)
     except ValueError:
         return None
-    if not crossed:
+    if not together:
         surface = _shifted(fitted, surface, pair, sample)
     x, y = (side_grid(fitted, name, _SIDE, _SIDE_CATEGORIES, column_values(fitted, sample, name)) for name in pair)
     return Effect(list(pair), surface, surface_values(surface, x, y))
@@ -325,7 +336,7 @@ def _examples(
     rows = np.array(list(chosen), np.intp)
     schema, known = fitted.encoder.schema, Sources(fitted.encoder.schema).fields
     values = found.sample.select(schema.columns).take(pa.array(rows)).to_pylist()
-    shapley = None if background is None else shapley_values(fitted, slots[rows], background)
+    shapley = None if background is None else shapley_values(fitted, found.sample.take(pa.array(rows)), background)
     columns = {name: item.column for name, item in known.items()}
     if shapley is not None:  # of fields, or of columns if there are crosses
         columns = {name: columns.get(name, name) for name in shapley.fields}
@@ -370,4 +381,5 @@ def _importance_dict(found: Importance, rows: int) -> dict[str, Any]:
             {"name": name, "shapley": value, "main_effect": main[name]} for name, value in found.ranked_fields()
         ],
         "pairs": [{"fields": [one, other], "effect": value} for one, other, value in found.ranked_pairs()[:MOST_PAIRS]],
+        "triples": [{"fields": names, "effect": value} for *names, value in found.ranked_triples()[:MOST_PAIRS]],
     }

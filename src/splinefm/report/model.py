@@ -123,6 +123,8 @@ def importance_section(explanation: Explanation, plots: PagePlots) -> Section:
     parts = [lead, tag("div", table(heads, rows, sortable=True), class_="card")]
     if facts["pairs"]:
         parts.append(_pairs(facts["pairs"], plots))
+    if facts["triples"]:
+        parts.append(_triples(facts["triples"]))
     return Section("importance", "Importance", joined(parts))
 
 
@@ -135,6 +137,16 @@ def _pairs(pairs: list[dict[str, Any]], plots: PagePlots) -> Html:
     text = "Standard deviation of the joint effect of two fields, beyond the effect of each alone."
     matrix = tag("div", tag("h3", "Pairs of fields"), make_figure(plots.pairs(), text), class_="card")
     return tag("div", matrix, listed, class_="grid")
+
+
+def _triples(triples: list[dict[str, Any]]) -> Html:
+    rows = [
+        [*(named(name) for name in triple["fields"]), (number(triple["effect"], ".3g"), triple["effect"])]
+        for triple in triples[:10]
+    ]
+    heads = ["Field", "and", "and", ">Triple effect"]
+    text = "Standard deviation of the joint effect of three fields, beyond those of each alone and of each pair."
+    return tag("div", tag("h3", "Strongest triples"), table(heads, rows), tag("p", text, class_="small"), class_="card")
 
 
 def curves_section(explanation: Explanation, plots: PagePlots) -> Section:
@@ -150,7 +162,8 @@ def curves_section(explanation: Explanation, plots: PagePlots) -> Section:
         )
         for effect, plot in zip(effects.curves, plots.curves(), strict=True)
     ]
-    n_fields = len(explanation.fitted.encoder.fields)
+    known = effects.importance
+    n_fields = len(explanation.fitted.encoder.fields if known is None else known.fields)
     which = f"The {len(cards)} most important of {n_fields} fields. " if n_fields > len(cards) else ""
     how = (
         "Each plot sets one field to a value in all rows and averages the score over the rows"

@@ -48,6 +48,8 @@ class Cross:
         over the transform of its field and gets `segments`; a field of its own keeps its basis.
     name : str, optional
         Name of the field; the names of the parts by default, such as "month × day".
+    parts : sequence, optional
+        The parts, as a keyword.
     segments : int or sequence of int, optional
         Segments of the splines of numbers that are given by name: one number, or several resolutions whose tensor
         products are summed. By default 8 for one number, (8, 32, 128) for two, and (4, 8) for three.
@@ -58,8 +60,6 @@ class Cross:
     buckets : int, optional
         Map all combinations of categories to this number of features by a hash instead, for crosses with a very large
         number of combinations.
-    parts : sequence, optional
-        The parts, as a keyword.
     cells : Cells, optional
         The combinations of categories that have features; learned from the data.
 
@@ -276,8 +276,7 @@ class Cross:
         """Distinct combinations of features, -1 for unseen categories, and their rows."""
         names, rows = counts.every()
         columns = [
-            self._category(i, Categories(part_names, None))
-            for i, part_names in zip(self.categories, names, strict=True)
+            self.category(i, Categories(part_names, None)) for i, part_names in zip(self.categories, names, strict=True)
         ]
         features, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
         return features, np.bincount(inverse.ravel(), rows, minlength=len(features)).astype(np.float64)
@@ -321,7 +320,7 @@ class Cross:
     def place(self, i: int, values: Any) -> Any:
         """The places of the values of part i."""
         if i in self.categories:
-            return self._category(i, values)
+            return self.category(i, values)
         u, ordinary = self._position(i, values)
         return np.where(ordinary, u, np.nan)
 
@@ -348,7 +347,7 @@ class Cross:
         """The combination of categories of each row, -1 where it has no features; 0 without categorical parts."""
         if not self.categories:
             return np.zeros(len(values[self.numbers[0]]), np.int32)
-        columns = [self._category(i, values[i]) for i in self.categories]
+        columns = [self.category(i, values[i]) for i in self.categories]
         return self.cell(np.stack(columns, axis=1))
 
     def positions(self, values: Sequence[Any]) -> tuple[list[FloatArray], Any]:
@@ -369,7 +368,7 @@ class Cross:
         ordinary = token == ORDINARY
         return part.fitted_transform(np.where(ordinary, x, 0.0)), ordinary
 
-    def _category(self, i: int, values: Categories) -> Int32:
+    def category(self, i: int, values: Categories) -> Int32:
         """The feature of each value inside a categorical part, -1 where it is unseen."""
         part = self.fields[i]
         assert isinstance(part, Categorical)

@@ -61,11 +61,16 @@ def encode_part(cross: Cross, i: int, values: Any) -> Group:
     """The weights of a part for values that its field has read."""
     place = cross.place(i, values)
     if i in cross.categories:
-        level = place[:, None, None], (place >= 0).astype(np.float64)[:, None]
-        return Group((i,), (level,) * len(cross.levels))
+        return category_group(cross, i, place)
     ordinary = ~np.isnan(place)
     group = part_at(cross, i, np.where(ordinary, place, 0.0))
     return Group((i,), tuple((features, weight * ordinary[:, None]) for features, weight in group.levels))
+
+
+def category_group(cross: Cross, i: int, feature: IntArray) -> Group:
+    """The weights of a categorical part with the given features, -1 for unknown categories."""
+    level = feature[:, None, None], (feature >= 0).astype(np.float64)[:, None]
+    return Group((i,), (level,) * len(cross.levels))
 
 
 def part_at(cross: Cross, i: int, u: FloatArray) -> Group:

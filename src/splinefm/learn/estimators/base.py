@@ -47,7 +47,7 @@ from splinefm.model.family import AnyModel
 
 FloatArray = npt.NDArray[np.float64]
 MOST_ROWS = 1000
-"""Encoded rows that an estimator keeps for `feature_importances_`."""
+"""Rows that an estimator keeps for `feature_importances_`."""
 _NOT_PICKLED = ("_learner", "_importances")
 
 
@@ -60,7 +60,7 @@ class SplineFMBase(SplineFMParameters):
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
     _learner: Learner | None
-    _rows: Slots
+    _rows: Slots | pa.Table
     _sibling: str
 
     def fit(

@@ -6,31 +6,36 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from splinefm.encode.slots import Slots
 from splinefm.learn.fitted import Fitted
 
 
 def columns_of(fitted: Fitted) -> list[str]:
-    """Return the column of each field; several fields can read the same column."""
-    return [getattr(item, "column", item.name) for item in fitted.encoder.fields]
+    """Return the columns that each field reads, one after the other; several fields can read the same column."""
+    return [column for item in fitted.encoder.fields for column in item.columns]
 
 
 def column_importances(
-    fitted: Fitted, rows: Slots, names: Sequence[str], threads: int | None
+    fitted: Fitted, rows: Slots | pa.Table, names: Sequence[str], threads: int | None
 ) -> npt.NDArray[np.float64]:
     """Return how much each column moves the score: mean absolute Shapley values, divided by their sum."""
     # An import against the order of the folders: see `Fitted.segment`.
+    from splinefm.explain.inputs import has_closed_form
     from splinefm.explain.shapley import shapley_values
 
-    if not fitted.model.pairwise:
+    if not has_closed_form(fitted):
         raise AttributeError(
-            f"feature_importances_ is not available for {fitted.model}; use sf.importance(estimator.fitted_, table)"
+            f"feature_importances_ is not available for {fitted.model}; use sf.partial_dependence, or a model of "
+            "order 2 or 3"
         )
-    rows = rows.grown(fitted.encoder.layout)
+    if isinstance(rows, Slots):
+        rows = rows.grown(fitted.encoder.layout)
     values = np.abs(shapley_values(fitted, rows, rows, threads=threads).values).mean(axis=0)
     shares = dict.fromkeys(names, 0.0)
-    for column, value in zip(columns_of(fitted), values, strict=True):
+    crosses = fitted.encoder.schema.crosses
+    for column, value in zip(fitted.encoder.schema.columns if crosses else columns_of(fitted), values, strict=True):
         shares[column] += value
     total = sum(shares.values())
     return np.array(list(shares.values())) / (total if total > 0.0 else 1.0)

@@ -217,7 +217,7 @@ _ATTRIBUTES = """\
         The losses of every epoch and of every `partial_fit`.
     feature_importances_ : array of shape (n_features_in_,)
         How much each column moves the score: mean absolute Shapley values of up to 1,000 rows of the fit, divided by
-        their sum. Exact, and computed on first access. Not available for a `HigherOrderFM`, nor after `load`, because
+        their sum. Exact, and computed on first access. Not available for orders above 3, nor after `load`, because
         a model file contains no rows: use `sf.importance` there.
     n_features_in_ : int
         Number of columns of X in `fit`.

@@ -48,6 +48,10 @@ class Model(Protocol):
     def product_columns(self) -> slice:
         """Coordinates of a feature's vector that meet in products of more than two units."""
 
+    @property
+    def pair_model(self) -> Model:
+        """The model of the products of two units alone; its vectors are the first coordinates of this one's."""
+
     def width(self, n_fields: int) -> int:
         """Coordinates of a feature's vector."""
 
@@ -96,6 +100,11 @@ class OnlyPairs:
     pairwise: ClassVar[bool] = True
     third: ClassVar[int] = 0
     product_columns: ClassVar[slice] = slice(0, 0)
+
+    @property
+    def pair_model(self) -> Any:
+        """The model itself."""
+        return self
 
 
 class OneVector(WithSettings):

@@ -72,6 +72,11 @@ class FwFM(OneVector):
         """The last `third` coordinates."""
         return slice(self.k, self.k + self.third)
 
+    @property
+    def pair_model(self) -> FwFM:
+        """The model without vectors for products of three."""
+        return FwFM(self.k) if self.third else self
+
     def width(self, n_fields: int) -> int:
         """k + third."""
         return self.k + self.third

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from splinefm._checks import check_size
 from splinefm.model.family.contract import FloatArray, IntArray, NoWeights, OneVector, Params
+from splinefm.model.family.fm import FM
 from splinefm.model.towers import ProductTowers, Towers, symmetric_sums
 
 # More is out of reach for 32-bit numbers long before.
@@ -48,6 +49,11 @@ class HigherOrderFM(NoWeights, OneVector):
     def product_columns(self) -> slice:
         """All of them, which meet in pairs as well."""
         return slice(0, self.k)
+
+    @property
+    def pair_model(self) -> FM:
+        """The FM: products of two units have no weights."""
+        return FM(self.k)
 
     def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
         """Σ_t Σ_{u1<..<ut} Σ_d Π p_ui[d] for t = 2 .. order, by the recursion over units."""

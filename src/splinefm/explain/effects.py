@@ -1,0 +1,153 @@
+"""What players add to the score of a row, alone and together: the effects of a decomposition, and Shapley values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.explain.background import Background
+from splinefm.explain.coalitions import effect_matrix, shapley_matrix
+from splinefm.explain.crosses import Term
+from splinefm.explain.cubic import Sums, map_blocks
+from splinefm.explain.players import Players
+from splinefm.explain.rows import Rows
+from splinefm.explain.terms import field_effects, field_terms
+
+FloatArray = npt.NDArray[np.float64]
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """The effects of players on the score of some rows.
+
+    Parameters
+    ----------
+    main : array, shape (n, players)
+        What each player adds alone.
+    pairs : array, shape (n, pairs)
+        What two players add together, in the order of `itertools.combinations`.
+    triples : dict of triples of players to arrays of shape (n,)
+        What three players add together, if they add anything.
+    beyond : array, shape (n,)
+        What four or more players add together, in sum.
+    """
+
+    main: FloatArray
+    pairs: FloatArray
+    triples: dict[Triple, FloatArray]
+    beyond: FloatArray
+
+
+def player_shares(known: Background, rows: Rows, threads: int | None) -> FloatArray:
+    """Shapley values, shape (n, players)."""
+    slots, players = rows.without(known.players.shared), known.players
+    values = field_terms(known.pairs, slots, known.center, known.slope, known.terms, threads)
+    if not players.are_fields:
+        values = _by_player(players, values)
+    if known.triples is not None:
+        for block, shares in map_blocks(known.triples.shares, known.fitted, slots, players, threads):
+            values[block] += shares
+    if known.crosses is not None:
+        for block, shares in known.crosses.map(partial(_cross_shares, players.n), rows, threads):
+            values[block] += shares
+    return values
+
+
+def player_effects(
+    known: Background, rows: Rows, threads: int | None, among: npt.NDArray[np.intp] | None = None
+) -> Effects:
+    """Effects of all players, and of the triples among some of them; all by default."""
+    slots, players = rows.without(known.players.shared), known.players
+    n_fields, n = len(known.center), players.n
+    both = field_effects(known.pairs, slots, known.center, known.slope, known.inner, threads)
+    main, pairs = both[:, :n_fields], both[:, n_fields:]
+    if not players.are_fields:
+        main, pairs = _pairs_by_player(players, main, pairs)
+    effects = Effects(main, pairs, {}, np.zeros(len(rows)))
+    chosen = np.arange(n) if among is None else among
+    if known.triples is not None:
+        for triple in combinations(chosen.tolist(), 3):
+            effects.triples[triple] = np.zeros(len(rows))
+
+        moments = known.triples
+
+        def of_block(sums: Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
+            return *moments.effects(sums), moments.triple_effects(sums, chosen)
+
+        for block, (more, more_pairs, triples) in map_blocks(of_block, known.fitted, slots, players, threads):
+            effects.main[block] += more
+            effects.pairs[block] += more_pairs
+            for i, values in enumerate(effects.triples.values()):
+                values[block] = triples[:, i]
+    if known.crosses is not None:
+        allowed = frozenset(chosen.tolist())
+        for block, part in known.crosses.map(partial(_cross_effects, n), rows, threads):
+            effects.main[block] += part.main
+            effects.pairs[block] += part.pairs
+            effects.beyond[block] += part.beyond
+            for triple, values in part.triples.items():
+                if allowed.issuperset(triple):
+                    effects.triples.setdefault(triple, np.zeros(len(rows)))[block] += values
+    return effects
+
+
+def _cross_shares(n_players: int, n: int, terms: Iterable[Term]) -> FloatArray:
+    """Shapley values of the terms of a block."""
+    values = np.zeros((n, n_players))
+    for players, worth in terms:
+        values[:, players] += (shapley_matrix(len(players)) @ worth).T
+    return values
+
+
+def _cross_effects(n_players: int, n: int, terms: Iterable[Term]) -> Effects:
+    """Effects of the terms of a block; that of no one is left out."""
+    number = {pair: i for i, pair in enumerate(combinations(range(n_players), 2))}
+    effects = Effects(np.zeros((n, n_players)), np.zeros((n, len(number))), {}, np.zeros(n))
+    for players, worth in terms:
+        found = effect_matrix(len(players)) @ worth
+        for together, values in zip(_coalitions(players), found, strict=True):
+            if len(together) == 1:
+                effects.main[:, together[0]] += values
+            elif len(together) == 2:
+                effects.pairs[:, number[together[0], together[1]]] += values
+            elif len(together) == 3:
+                three = (together[0], together[1], together[2])
+                effects.triples[three] = effects.triples.get(three, 0.0) + values
+            elif together:
+                effects.beyond[:] += values
+    return effects
+
+
+def _coalitions(players: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All coalitions of some players, in the order of their numbers."""
+    for coalition in range(1 << len(players)):
+        yield tuple(player for i, player in enumerate(players) if coalition >> i & 1)
+
+
+def _by_player(players: Players, values: FloatArray) -> FloatArray:
+    """Sums over the fields of each player; fields of several players have none."""
+    merged = np.zeros((len(values), players.n))
+    for f, of_field in enumerate(players.of_field):
+        if len(of_field) == 1:
+            merged[:, of_field[0]] += values[:, f]
+    return merged
+
+
+def _pairs_by_player(players: Players, main: FloatArray, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Effects of players from those of fields: pairs of fields of one player are part of its main effect."""
+    number = {pair: i for i, pair in enumerate(combinations(range(players.n), 2))}
+    merged, merged_pairs = _by_player(players, main), np.zeros((len(main), len(number)))
+    for i, (one, other) in enumerate(combinations(players.of_field, 2)):
+        if len(one) > 1 or len(other) > 1:
+            continue
+        if one == other:
+            merged[:, one[0]] += pairs[:, i]
+        else:
+            merged_pairs[:, number[min(one[0], other[0]), max(one[0], other[0])]] += pairs[:, i]
+    return merged, merged_pairs
