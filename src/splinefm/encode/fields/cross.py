@@ -48,6 +48,8 @@ class Cross:
         over the transform of its field and gets `segments`; a field of its own keeps its basis.
     name : str, optional
         Name of the field; the names of the parts by default, such as "month × day".
+    parts : sequence, optional
+        The parts, as a keyword.
     segments : int or sequence of int, optional
         Segments of the splines of numbers that are given by name: one number, or several resolutions whose tensor
         products are summed. By default 8 for one number, (8, 32, 128) for two, and (4, 8) for three.
@@ -58,8 +60,6 @@ class Cross:
     buckets : int, optional
         Map all combinations of categories to this number of features by a hash instead, for crosses with a very large
         number of combinations.
-    parts : sequence, optional
-        The parts, as a keyword.
     cells : Cells, optional
         The combinations of categories that have features; learned from the data.
 
