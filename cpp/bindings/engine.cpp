@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include "bindings/arrays.hpp"
@@ -33,8 +34,15 @@ Kind chosen(const std::array<const char*, N>& names, const std::string& name, co
     throw nb::value_error((std::string(what) + " must be one of " + all + ", got '" + name + "'").c_str());
 }
 
-Loss loss_of(const std::string& name) {
-    return chosen<Loss>(std::array{"logistic", "squared", "poisson"}, name, "loss");
+Loss loss_of(const std::string& name, double parameter) {
+    const std::array names{"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"};
+    const auto kind = chosen<LossKind>(names, name, "loss");
+    const bool fits = kind == LossKind::tweedie    ? 1.0 < parameter && parameter < 2.0
+                      : kind == LossKind::quantile ? 0.0 < parameter && parameter < 1.0
+                      : kind == LossKind::huber    ? 0.0 < parameter && parameter < HUGE_VAL
+                                                   : parameter == 0.0;
+    need(fits, "the parameter of the " + name + " loss is out of range: " + std::to_string(parameter));
+    return {kind, parameter};
 }
 
 // Some parameters and their optimizer state: arrays that the engine keeps alive.
@@ -68,14 +76,28 @@ std::shared_ptr<ShapeData> make_shape(In<std::int32_t> weight_ptr, In<std::int32
 }
 
 void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::string& model, std::int64_t k,
-                 std::int64_t order, const std::string& loss, const std::string& optimizer, double beta1, double beta2,
-                 double eps, double weight_decay, double ema, std::int64_t tile, std::int64_t shard, std::int64_t block,
-                 std::int64_t batch_size, int threads, std::int64_t number, Parameter bias, Parameter linear,
-                 Parameter factors, std::optional<Parameter> between, std::optional<Parameter> scales, Out<float> R,
-                 Out<float> M, Out<std::int64_t> last) {
+                 std::int64_t order, const std::string& loss, double loss_parameter, const std::string& optimizer,
+                 double beta1, double beta2, double eps, double weight_decay, double ema, std::int64_t tile,
+                 std::int64_t shard, std::int64_t block, std::int64_t batch_size, int threads, std::int64_t number,
+                 Parameter bias, Parameter linear, Parameter factors, std::optional<Parameter> between,
+                 std::optional<Parameter> scales, Out<float> R, Out<float> M, Out<std::int64_t> last) {
     const bool adam = chosen<int>(std::array{"adagrad", "adamw"}, optimizer, "optimizer") == 1;
-    const Settings settings{model_of(model), loss_of(loss), k,    order, adam,  beta1,      beta2,   eps,
-                            weight_decay,    ema,           tile, shard, block, batch_size, threads, number};
+    const Settings settings{model_of(model),
+                            loss_of(loss, loss_parameter),
+                            k,
+                            order,
+                            adam,
+                            beta1,
+                            beta2,
+                            eps,
+                            weight_decay,
+                            ema,
+                            tile,
+                            shard,
+                            block,
+                            batch_size,
+                            threads,
+                            number};
     need(k >= 1 && threads >= 1, "k and threads must be at least 1");
     const Shape view = shape->view(settings.model, k, order, tile);
     const bool averaged = ema > 0.0;
@@ -205,11 +227,11 @@ void bind_engine(nb::module_& module) {
              nb::arg("m").noconvert(), nb::arg("v").noconvert(), nb::arg("average").noconvert());
     nb::class_<KeptEngine>(module, "Engine", "Steps of an optimizer; see splinefm.model.cpu.CpuEngine.")
         .def("__init__", &make_engine, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("order"),
-             nb::arg("loss"), nb::arg("optimizer"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"),
-             nb::arg("weight_decay"), nb::arg("ema"), nb::arg("tile"), nb::arg("shard"), nb::arg("block"),
-             nb::arg("batch_size"), nb::arg("threads"), nb::arg("number"), nb::arg("bias"), nb::arg("linear"),
-             nb::arg("factors"), nb::arg("between").none(), nb::arg("scales").none(), nb::arg("R").noconvert(),
-             nb::arg("M").noconvert(), nb::arg("last").noconvert())
+             nb::arg("loss"), nb::arg("loss_parameter"), nb::arg("optimizer"), nb::arg("beta1"), nb::arg("beta2"),
+             nb::arg("eps"), nb::arg("weight_decay"), nb::arg("ema"), nb::arg("tile"), nb::arg("shard"),
+             nb::arg("block"), nb::arg("batch_size"), nb::arg("threads"), nb::arg("number"), nb::arg("bias"),
+             nb::arg("linear"), nb::arg("factors"), nb::arg("between").none(), nb::arg("scales").none(),
+             nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("last").noconvert())
         .def("steps", &steps, nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("y").noconvert(),
              nb::arg("sample_weight").noconvert(), nb::arg("rows").noconvert(), nb::arg("learning_rates").noconvert(),
              nb::arg("batch_size"),

@@ -25,7 +25,7 @@ struct Workspace {
 };
 
 Link link_of(const std::string& name) {
-    const std::array names{"score", "logistic", "squared", "poisson"};  // in the order of the enumerators
+    const std::array names{"score", "logistic", "identity", "log"};  // in the order of the enumerators
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) throw nb::value_error(("unknown link '" + name + "'").c_str());
     return static_cast<Link>(found - names.begin());

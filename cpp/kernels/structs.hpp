@@ -15,7 +15,13 @@ namespace splinefm {
 constexpr int MAX_SUMMED = 2048;  // fields with splines and at most this many features sum gradients in `Sums`
 constexpr int SUMS = 8;           // parts in which the gradients of shards are summed
 
-enum class Loss { logistic, squared, poisson };
+enum class LossKind { logistic, squared, poisson, gamma, tweedie, quantile, huber };
+
+// A loss and its parameter: the power of tweedie, the level of quantile, the threshold of huber.
+struct Loss {
+    LossKind kind;
+    double parameter;
+};
 
 // The layout; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u. Window w of a row starts at a feature
 // from `lowest[w]` to `highest[w]`.

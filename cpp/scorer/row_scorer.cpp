@@ -42,8 +42,8 @@ double RowScorer::predict(double score) const {
         score = (score >= 0.0 ? 1.0 : small) / (1.0 + small);
         break;
     }
-    case Link::squared: break;
-    case Link::poisson: score = std::exp(std::min(score, 700.0)); break;
+    case Link::identity: break;
+    case Link::log: score = std::exp(std::min(score, 700.0)); break;
     }
     return params.center + params.scale * score;
 }

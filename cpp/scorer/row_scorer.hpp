@@ -8,7 +8,7 @@
 
 namespace splinefm {
 
-enum class Link { none, logistic, squared, poisson };
+enum class Link { none, logistic, identity, log };
 
 // Parameters that the caller owns.
 struct RowParams {

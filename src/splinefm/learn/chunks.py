@@ -31,7 +31,7 @@ from splinefm.learn.labels import (
     class_weights,
     find_classes,
 )
-from splinefm.learn.losses import Loss
+from splinefm.learn.losses import Loss, TargetSummary
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.training import Chunk, FloatArray, Training, seeded
 
@@ -220,45 +220,25 @@ class TableScan:
         What the encoder is fitted to.
     held_out : ValidationSample
         The validation rows.
-    weight, mean, squares : float
-        Of the target: sum of weights, mean, and weighted sum of squared deviations from the mean.
+    targets : TargetSummary
+        What the loss is fitted to.
     """
 
     statistics: EncoderStatistics
     held_out: ValidationSample
-    weight: float = 0.0
-    mean: float = 0.0
-    squares: float = 0.0
+    targets: TargetSummary
 
     def add(self, batch: pa.RecordBatch, y: FloatArray, weight: FloatArray) -> None:
         """Add the next rows of the table."""
         self.held_out.add(self.statistics.n_rows, batch)
         self.statistics.update(batch)
-        total = float(weight.sum())
-        if total > 0.0:
-            mean = float(np.average(y, weights=weight))
-            gap, share = mean - self.mean, total / (self.weight + total)
-            self.squares += float(np.dot(weight, (y - mean) ** 2)) + gap**2 * self.weight * share
-            self.mean += gap * share
-            self.weight += total
-
-    def fit_loss(self, loss: Loss) -> Loss:
-        """Return the loss with the center and scale of the target."""
-        if self.weight == 0.0:
-            raise ValueError("all sample weights are 0; at least one row must have a positive weight")
-        spread = np.sqrt(self.squares / self.weight)
-        # Two targets with the mean and standard deviation of all.
-        return loss.fit(self.mean + spread * np.array([-1.0, 1.0]), np.ones(2)) if loss.name == "squared" else loss
-
-    def start(self, loss: Loss) -> float:
-        """The score of the best constant prediction."""
-        return loss.start(loss.standardize(np.array([self.mean])), np.ones(1))
+        self.targets.add(y, weight)
 
 
 def scan_table(source: Source, loss: Loss, share: float, training: Training, progress: Progress = SILENT) -> TableScan:
     """Read a table once; invalid targets and weights raise an error before training begins."""
     held_out = ValidationSample(share, training.seed, MOST_VALIDATION_ROWS)
-    scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out)
+    scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out, TargetSummary(loss))
     progress.begin("reading the table", source.opened.n_rows)
     for batch in ahead(source.batches(CHUNK)):
         y, weight = source.targets(batch)
@@ -278,10 +258,11 @@ def prepare_chunks(
     given = None if isinstance(validation, float | int) else replace(source, table=validation)
     scan = scan_table(source, loss, share, training, progress)
     progress.begin("fitting the encoder")
-    encoder, loss = scan.statistics.encoder(), scan.fit_loss(loss)
+    encoder = scan.statistics.encoder()
+    loss, start = scan.targets.fitted()
     sample = scan.held_out if given is None else sample_validation(given, training)
     sample.limit(VALIDATION_BYTES // _bytes_per_row(encoder.layout))
-    chunks = Chunks(source, encoder, loss, training, scan.held_out, scan.start(loss))
+    chunks = Chunks(source, encoder, loss, training, scan.held_out, start)
     chunks.validation = sample.encode(given or source, encoder, loss, training.threads)
     if chunks.n_rows * _bytes_per_row(encoder.layout) <= MEMORY_BYTES:
         chunks.keep(progress)

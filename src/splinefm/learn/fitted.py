@@ -128,7 +128,7 @@ class Fitted:
         return scores
 
     def predict(self, table: object, *, threads: int | None = None, watch: bool | Watch = True) -> FloatArray:
-        """Return predictions for all rows: probabilities (logistic), means (squared) or rates (Poisson).
+        """Return predictions for all rows: probabilities, means, rates or quantiles; see `Loss`.
 
         Parameters
         ----------

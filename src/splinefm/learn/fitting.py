@@ -14,7 +14,7 @@ from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import Classes, ClassWeight
 from splinefm.learn.loop import train
-from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.losses import Loss, LossName, as_loss
 from splinefm.learn.penalties import make_groups
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.resolutions import choose_resolutions, free_columns, levels_of, with_resolutions
@@ -44,7 +44,7 @@ class Task:
         Its column of weights.
     schema : Schema
         The fields.
-    loss : {"logistic", "squared", "poisson"}
+    loss : Loss
         The loss to minimize.
     validation : float or Table
         The validation rows: a share of the table, or another table.
@@ -60,7 +60,7 @@ class Task:
     target: str
     sample_weight: str | None
     schema: Schema
-    loss: LossName
+    loss: Loss
     validation: float | Table
     training: Training
     class_weight: ClassWeight = None
@@ -77,7 +77,7 @@ def fit_model(
     *,
     schema: Schema | None = None,
     model: AnyModel | None = None,
-    loss: LossName = "logistic",
+    loss: LossName | Loss = "logistic",
     sample_weight: str | None = None,
     validation: float | object = 0.1,
     training: Training | None = None,
@@ -100,8 +100,8 @@ def fit_model(
         The fields; inferred from the table by default.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
         By default, FwFM(k=16), or FM(k=16) for more than 256 fields.
-    loss : {"logistic", "squared", "poisson"}
-        The loss to minimize.
+    loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"} or Loss
+        The loss to minimize; a `Loss` can have a parameter, such as `sf.Loss("quantile", quantile=0.9)`.
     sample_weight : str, optional
         A column of weights, such as impressions if the target is the share of clicks.
     validation : float or table
@@ -142,7 +142,7 @@ def fit_model(
             target,
             sample_weight,
             schema,
-            loss,
+            as_loss(loss),
             open_validation(validation),
             training or Training(),
             class_weight,
@@ -207,20 +207,20 @@ def describe_default(n_fields: int) -> str:
 
 def make_chunks(
     source: Source,
-    loss: LossName,
+    loss: Loss,
     validation: float | object,
     training: Training,
     progress: Progress = SILENT,
     class_weight: ClassWeight = None,
 ) -> Chunks:
     """Return everything that training needs from a table."""
-    if loss != "logistic" and class_weight is not None:
-        raise ValueError(f"class_weight requires the logistic loss, got {loss}; use sample_weight")
-    source = source.with_classes() if loss == "logistic" else source
+    if loss.name != "logistic" and class_weight is not None:
+        raise ValueError(f"class_weight requires the logistic loss, got {loss.name}; use sample_weight")
+    source = source.with_classes() if loss.name == "logistic" else source
     weights = source.find_class_weights(class_weight)
     source = replace(source, class_weights=weights)
     return prepare_chunks(
-        source, Loss(loss, classes=source.classes, class_weights=weights), validation, training, progress
+        source, replace(loss, classes=source.classes, class_weights=weights), validation, training, progress
     )
 
 

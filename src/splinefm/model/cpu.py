@@ -50,7 +50,7 @@ class CpuEngine:
         Layout of the slots to train on.
     params : dict of arrays
         Initial parameters; the engine copies them.
-    loss : {"logistic", "squared", "poisson"}
+    loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"}
         Loss to minimize.
     optimizer : Optimizer
         Optimizer and its settings.
@@ -60,6 +60,8 @@ class CpuEngine:
         Largest number of rows per step.
     threads : int, optional
         Number of threads; all cores by default. The result does not depend on it.
+    loss_parameter : float
+        The power of the Tweedie loss, the level of the quantile loss, or the threshold of the Huber loss.
     """
 
     def __init__(
@@ -72,11 +74,13 @@ class CpuEngine:
         groups: list[list[Group]] | None = None,
         batch_size: int = 256,
         threads: int | None = None,
+        loss_parameter: float = 0.0,
     ) -> None:
         check_model_memory(model, layout)
         if loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
         self.model, self.loss, self.batch_size = model, loss, batch_size
+        self.loss_parameter = loss_parameter
         self.optimizer = optimizer or Optimizer()
         self.threads = count_threads(threads)
         self.kind = kind_of(model, len(layout.fields))
@@ -100,6 +104,7 @@ class CpuEngine:
             self.kind.padded,
             self.kind.order,
             self.loss,
+            self.loss_parameter,
             self.optimizer.name,
             *(self.optimizer.beta1, self.optimizer.beta2) if self.optimizer.name == "adamw" else (0.0, 0.0),
             self.optimizer.eps,

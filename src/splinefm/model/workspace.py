@@ -33,7 +33,7 @@ BLOCK_BYTES = 6 << 20
 # With fewer numbers in the unit vectors of a block, threads cost more than they save.
 LARGE = 1 << 20
 LINE = 64  # bytes of a cache line
-LOSSES = ("logistic", "squared", "poisson")
+LOSSES = ("logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber")
 MAX_ORDER = 3
 
 

@@ -29,7 +29,7 @@ def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
         linear=np.ascontiguousarray(params["linear"], np.float32),
         between=_between_fields(fitted, n_fields, padded),
         bias=float(params["bias"][0]),
-        link=fitted.loss.name,
+        link=fitted.loss.link,
         center=fitted.loss.center,
         scale=fitted.loss.scale,
     )

@@ -68,7 +68,7 @@ class Scorer:
         row : mapping of str to value
             A value for every field; None and NaN are missing values, other keys are ignored.
         link : bool
-            Whether to return the prediction: a probability (logistic), mean (squared) or rate (Poisson).
+            Whether to return the prediction: a probability, mean, rate or quantile; see `Loss`.
         """
         try:
             return self._scorer.score(row, self._columns, self._readers, link)
@@ -77,7 +77,7 @@ class Scorer:
             raise
 
     def predict(self, row: Row) -> float:
-        """The prediction for a row: probability (logistic), mean (squared) or rate (Poisson)."""
+        """The prediction for a row: probability, mean, rate or quantile."""
         return self(row, link=True)
 
     def many(self, rows: Iterable[Row], *, link: bool = False) -> npt.NDArray[np.float64]:

@@ -38,7 +38,7 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import Task, check_callbacks, fit_task, open_validation
 from splinefm.learn.incremental import Learner
 from splinefm.learn.labels import ClassWeight
-from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.losses import Loss
 from splinefm.learn.progress import make_progress
 from splinefm.learn.resolutions import with_bases
 from splinefm.learn.training import Epoch
@@ -81,8 +81,8 @@ class SplineFMBase(SplineFMParameters):
             A pandas or polars DataFrame, an Arrow table, a dict of arrays or a 2-D array. With `target`, also the
             path of Parquet or CSV files, a folder, a glob or a pyarrow dataset, which are read in chunks.
         y : array of shape (n_rows,)
-            For a classifier, labels of two values of any type. For a regressor, numbers; with the Poisson loss, at
-            least 0.
+            For a classifier, labels of two values of any type. For a regressor, numbers; with the Poisson and Tweedie
+            losses, at least 0; with the gamma loss, above 0.
         sample_weight : array of shape (n_rows,), or str
             A weight for each row; with `target`, the name of a column.
         target : str, optional
@@ -166,7 +166,8 @@ class SplineFMBase(SplineFMParameters):
         """Return the parameters of this estimator that a loss determines."""
         raise NotImplementedError
 
-    def _loss(self) -> LossName:
+    def _loss(self) -> Loss:
+        """Return the loss to minimize."""
         raise NotImplementedError
 
     def _numbers(self, y: object, classes: Labels | None) -> FloatArray:

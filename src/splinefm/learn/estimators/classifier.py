@@ -15,7 +15,7 @@ from splinefm.learn.estimators.base import FloatArray, SplineFMBase, check_one_t
 from splinefm.learn.estimators.inputs import Labels, read_labels, two_classes
 from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters
 from splinefm.learn.labels import ClassWeight, class_weights
-from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.losses import Loss
 from splinefm.model.family import AnyModel
 
 
@@ -127,8 +127,8 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         weights = loss.class_weights
         return {"class_weight": None if weights is None else dict(zip(loss.classes or (0, 1), weights, strict=True))}
 
-    def _loss(self) -> LossName:
-        return "logistic"
+    def _loss(self) -> Loss:
+        return Loss("logistic")
 
     def _find_classes(self, y: object) -> Labels | None:
         return two_classes(read_labels(y))

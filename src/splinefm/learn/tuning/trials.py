@@ -15,7 +15,7 @@ from splinefm._wording import for_reader
 from splinefm.learn import metrics
 from splinefm.learn.chunks import MEMORY_BYTES, Chunks
 from splinefm.learn.fitting import Task, default_model, make_chunks, select_resolutions, train_part
-from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.losses import Loss
 from splinefm.learn.resolutions import Resolutions, free_columns, resolutions_of
 from splinefm.learn.training import Epoch, Trained, Training
 from splinefm.learn.tuning.space import OF_FIELDS, Base, Settings
@@ -38,22 +38,22 @@ class Metric:
     Parameters
     ----------
     name : str
-        "loss", which for the squared loss is the root mean squared error in the unit of the target; "auc", "logloss"
+        "loss", as `Loss.metric` reports it: for the squared loss, the root mean squared error; "auc", "logloss"
         or "normalized_entropy" for classes; "rmse", "mae" or "r2" for numbers.
-    loss : {"logistic", "squared", "poisson"}
+    loss : Loss
         The loss that training minimizes.
 
     Examples
     --------
-    >>> Metric("loss", "squared").label, Metric("auc", "logistic").maximize
+    >>> Metric("loss", Loss("squared")).label, Metric("auc", Loss("logistic")).maximize
     ('RMSE', True)
     """
 
-    def __init__(self, name: str, loss: LossName) -> None:
-        known = _OF_CLASSES if loss == "logistic" else _OF_NUMBERS
+    def __init__(self, name: str, loss: Loss) -> None:
+        known = _OF_CLASSES if loss.name == "logistic" else _OF_NUMBERS
         if name != LOSS and name not in known:
-            raise ValueError(f"metric must be one of {', '.join([LOSS, *known])} with the {loss} loss, got {name!r}")
-        self.label = Loss(loss).metric_name if name == LOSS else name
+            raise ValueError(f"metric must be one of {', '.join([LOSS, *known])} with the {loss.name} loss, got {name!r}")
+        self.label = loss.metric_name if name == LOSS else name
         self.maximize = name in _MORE_IS_BETTER
         self._function = None if name == LOSS else known[name]
 
@@ -140,7 +140,7 @@ class Experiment:
         assert validation is not None
         facts: dict[str, object] = {
             "model": type(settings.model).__name__,
-            "loss": self.task.loss,
+            "loss": str(self.task.loss),
             "metric": self.metric.label,
             "target": self.task.target,
             "sample_weight": self.task.sample_weight,
