@@ -40,7 +40,7 @@ from splinefm.encode.slots import Slots, expand_windows
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
-from splinefm.export.links import LINKS
+from splinefm.export.links import link_formula
 from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
@@ -278,7 +278,8 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
         "libffm": {"format": format, "n": n, "m": m, "k": k, "normalization": False},
         "prediction": {
             "loss": loss.name,
-            "formula": LINKS[loss.name],
+            **loss.parameters,
+            "formula": link_formula(loss),
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": classes,

@@ -31,7 +31,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.special import Comparison
 from splinefm.encode.tables.names import quoted
-from splinefm.export.links import LINKS
+from splinefm.export.links import link_formula
 from splinefm.learn.files.container import sync_folder
 from splinefm.learn.fitted import Fitted
 
@@ -111,7 +111,8 @@ def _manifest(
         "bias": float(fitted.params["bias"][0]),
         "loss": {
             "name": loss.name,
-            "prediction": LINKS[loss.name],
+            **loss.parameters,
+            "prediction": link_formula(loss),
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": None if loss.classes is None else [_plain(label) for label in loss.classes],

@@ -31,6 +31,7 @@ def describe_file(path: Path) -> dict[str, Any]:
         "model": {"kind": type(fitted.model).__name__, **asdict(fitted.model)},
         "parameters": sum(values.size for values in fitted.params.values()),
         "loss": fitted.loss.name,
+        "loss_parameters": fitted.loss.parameters,
         "classes": fitted.classes,
         "prediction": predicted_thing(fitted),
         "rows": fitted.encoder.n_rows,
@@ -98,7 +99,12 @@ def predicted_thing(fitted: Fitted) -> str:
     """Say what a prediction is."""
     if fitted.loss.name == "logistic":
         return "probability of " + (repr(fitted.classes[1]) if fitted.classes is not None else "1")
-    return "rate (expected count)" if fitted.loss.name == "poisson" else "mean of the target"
+    loss = fitted.loss
+    if loss.quantile is not None:
+        return f"quantile {loss.quantile:g} of the target"
+    if loss.name == "huber":
+        return "mean of the target, with less weight on outliers"
+    return "rate (expected count)" if loss.name == "poisson" else "mean of the target"
 
 
 def _describe_field(item: Field) -> dict[str, Any]:

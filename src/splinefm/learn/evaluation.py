@@ -30,6 +30,15 @@ ROWS = 65_536
 
 FloatArray = npt.NDArray[np.float64]
 
+# What the metrics of losses are that have one of their own.
+_OWN = {
+    "poisson": "mean Poisson loss, rate - y log(rate); lower is better",
+    "gamma": "mean gamma deviance, 2 (log(mean / y) + y / mean - 1); lower is better",
+    "tweedie": "mean Tweedie deviance of power {0.power:g}; lower is better",
+    "quantile": "mean pinball loss of quantile {0.quantile:g}, in the unit of the target; lower is better",
+    "huber": "mean Huber loss with delta {0.delta:.6g}; lower is better",
+}
+
 
 class Measured(NamedTuple):
     """A metric; its value is NaN if these rows do not determine it."""
@@ -130,7 +139,8 @@ def _parts(
         w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
         part = _Part(score(batch), y, w)
         if groups is not None:
-            groups.add(batch.column(groups.name), fitted.loss.predict(part.score.astype(np.float64)), y, w)
+            expected, measured = fitted.loss.compared(y, fitted.loss.predict(part.score.astype(np.float64)))
+            groups.add(batch.column(groups.name), expected, measured, w)
         progress.advance(batch.num_rows)
         yield part
     watch.warn()
@@ -188,12 +198,17 @@ def measure(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) ->
         )
         yield metric("AUC", metrics.auc, "probability that a positive row ranks above a negative one")
     else:
-        if loss.name == "poisson":
-            value = float(np.average(loss.value(y, score), weights=weight))
-            yield Measured("loss", value, "mean Poisson loss, rate - y log(rate); lower is better")
+        if loss.name in _OWN:
+            value = float(np.average(loss.value(loss.standardize(y), score), weights=weight))
+            yield Measured(loss.metric_name, loss.metric(value), _OWN[loss.name].format(loss))
+        if loss.quantile is not None:
+            yield metric(
+                "coverage", metrics.coverage, f"share of targets up to the prediction; {loss.quantile:g} is best"
+            )
         yield metric("RMSE", metrics.rmse, "root mean squared error, in the unit of the target")
         yield metric("MAE", metrics.mae, "mean absolute error")
         yield metric("R2", metrics.r2, "share of variance explained; 1 is perfect")
-    yield metric("calibration error", metrics.calibration_error, "mean prediction / mean target - 1; 0 is perfect")
+    if loss.predicts_mean:
+        yield metric("calibration error", metrics.calibration_error, "mean prediction / mean target - 1; 0 is perfect")
     yield Measured("mean prediction", float(np.average(p, weights=weight)), "")
     yield Measured("mean target", float(np.average(y, weights=weight)), "")

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from splinefm._wording import for_reader, other_losses
 
 FloatArray = npt.NDArray[np.float64]
-LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"]
 Link = Literal["logistic", "identity", "log"]
 ParameterName = Literal["quantile", "power", "delta"]
 
@@ -221,7 +220,7 @@ class Tweedie(_Positive):
         return np.exp(np.minimum(two * score, 700.0)), y * np.exp(np.minimum(one * score, 700.0))
 
     def metric(self, mean_loss: float, scale: float) -> float:
-        return 2.0 * scale ** (2.0 - self.parameter) * mean_loss
+        return 2.0 * math.pow(scale, 2.0 - self.parameter) * mean_loss
 
     def check(self, y: FloatArray) -> None:
         _demand(y, y >= 0, "a Tweedie target must be at least 0")

@@ -123,9 +123,7 @@ def make_engine(
     optimizer = Optimizer(training.optimizer, training.learning_rate, ema=min(ema, 0.9999))
     params = init_params(model, layout, rng)
     params["bias"][:] = start
-    return CpuEngine(
-        model, layout, params, loss.name, optimizer, groups, batch_size, training.threads, loss.parameter
-    )
+    return CpuEngine(model, layout, params, loss.name, optimizer, groups, batch_size, training.threads, loss.parameter)
 
 
 def _pass(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from splinefm._wording import setting
-from splinefm.learn.formulas import EFFICIENT, FORMULAS, FloatArray, Formula, Link, LossName, from_score
+from splinefm.learn.formulas import EFFICIENT, FORMULAS, FloatArray, Formula, Link, from_score
 from splinefm.learn.labels import Classes
 
+LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 _DEFAULTS = {"quantile": 0.5, "power": 1.5, "delta": None}
 _RANGES = {"quantile": (0.0, 1.0), "power": (1.0, 2.0), "delta": (0.0, math.inf)}
@@ -179,6 +180,20 @@ class Loss:
         normal noise with this loss would have (quantile, Huber).
         """
         return self.formula.dispersion(excess)
+
+    def compared(self, y: FloatArray, prediction: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return what predictions expect and what was measured; their means agree if the model is calibrated.
+
+        These are prediction and target; for a quantile, its level and whether the target is at most the prediction.
+
+        Examples
+        --------
+        >>> Loss("quantile", quantile=0.9).compared(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
+        (array([0.9, 0.9]), array([1., 0.]))
+        """
+        if self.quantile is None:
+            return prediction, y
+        return np.full(len(y), self.quantile), np.where(np.isnan(y), np.nan, y <= prediction)
 
     @property
     def metric_name(self) -> str:

@@ -177,9 +177,9 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
 
 def _unit(loss: Loss) -> tuple[str, float]:
     """The unit of the effects, and the size of one unit of the score in it."""
-    if loss.name == "squared":
+    if loss.link == "identity":
         return "units of the target", loss.scale
-    return ("log-odds", 1.0) if loss.name == "logistic" else ("log of the rate", 1.0)
+    return ("log-odds", 1.0) if loss.link == "logistic" else ("log of the prediction", 1.0)
 
 
 def _spread_out(n: int, most: int) -> npt.NDArray[np.intp]:

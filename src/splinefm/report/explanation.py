@@ -15,7 +15,7 @@ from splinefm.learn.files.container import check_destination, check_writable, re
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import Progress, make_progress
-from splinefm.plots.draw.reports import calibration_bins
+from splinefm.plots.draw.reports import Calibration, calibration_bins
 from splinefm.plots.files import import_plots
 from splinefm.report.effects import Effects, find_effects
 from splinefm.report.survey import FEWEST_ROWS, NOTHING, RowGroup, Survey, largest, survey
@@ -96,10 +96,9 @@ class Explanation:
 
     def calibration(self) -> dict[str, Any] | None:
         """Mean predictions and targets by prediction bin, and deviating groups; None without a target."""
-        if self.survey.y is None:
+        bins = self.bins()
+        if bins is None:
             return None
-        p = self.fitted.loss.predict(self.survey.scores)
-        bins = calibration_bins(self.survey.y, p, self.survey.weight, CALIBRATION_BINS)
         columns = [{"column": name, "groups": groups} for name, groups in self._groups()]
         return {
             "bins": {name: numbers(values) for name, values in bins._asdict().items()},
@@ -107,6 +106,14 @@ class Explanation:
             "groups_compared": self.n_groups,
             "by_column": columns,
         }
+
+    def bins(self) -> Calibration | None:
+        """Bins of predictions with what was measured in them: mean targets, or coverage for a quantile."""
+        y, loss = self.survey.y, self.fitted.loss
+        if y is None:
+            return None
+        p = loss.predict(self.survey.scores)
+        return calibration_bins(loss.compared(y, p)[1], p, self.survey.weight, CALIBRATION_BINS)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain lists, dicts, strings and numbers."""
@@ -118,6 +125,7 @@ class Explanation:
                 **asdict(fitted.model),
                 "parameters": sum(values.size for values in fitted.params.values()),
                 "loss": fitted.loss.name,
+                "loss_parameters": fitted.loss.parameters,
                 "classes": fitted.classes,
                 "prediction": predicted_thing(fitted),
                 "rows": fitted.encoder.n_rows,

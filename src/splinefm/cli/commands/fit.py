@@ -36,7 +36,10 @@ def fit(
     k: fit_opt.K = None,
     rank: fit_opt.Rank = None,
     order: fit_opt.Order = None,
-    loss: fit_opt.Loss = fit_opt.LossName.AUTO,
+    loss: fit_opt.LossOption = fit_opt.LossName.AUTO,
+    quantile: fit_opt.Quantile = None,
+    power: fit_opt.Power = None,
+    delta: fit_opt.Delta = None,
     epochs: fit_opt.Epochs = None,
     patience: fit_opt.Patience = None,
     batch_size: fit_opt.BatchSize = None,
@@ -70,8 +73,9 @@ def fit(
         threads=threads,
     )
     sizes = fit_opt.given(k=k, rank=rank, order=order)
+    chosen = fit_opt.given_loss(loss, quantile=quantile, power=power, delta=delta)
     request = fit_opt.make_fit_request(
-        data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep
+        data, target, out, schema, ignore, weight, validation, model, sizes, chosen, training, sep
     )
     summary = fit_file(request, opt.remarks(quiet), not quiet)
     return print_json(summary) if as_json else print_fit(summary)

@@ -86,7 +86,10 @@ def tune(
     k: fit_opt.K = None,
     rank: fit_opt.Rank = None,
     order: fit_opt.Order = None,
-    loss: fit_opt.Loss = fit_opt.LossName.AUTO,
+    loss: fit_opt.LossOption = fit_opt.LossName.AUTO,
+    quantile: fit_opt.Quantile = None,
+    power: fit_opt.Power = None,
+    delta: fit_opt.Delta = None,
     epochs: fit_opt.Epochs = None,
     patience: fit_opt.Patience = None,
     batch_size: fit_opt.BatchSize = None,
@@ -119,8 +122,9 @@ def tune(
         threads=threads,
     )
     sizes = fit_opt.given(k=k, rank=rank, order=order)
+    chosen = fit_opt.given_loss(loss, quantile=quantile, power=power, delta=delta)
     fit_request = fit_opt.make_fit_request(
-        data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep
+        data, target, out, schema, ignore, weight, validation, model, sizes, chosen, training, sep
     )
     request = TuneRequest(fit_request, trials, timeout, storage, study_name, metric.value, prune, plot)
     summary = tune_file(request, opt.remarks(quiet), not quiet)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.export.links import LINKS
+from splinefm.export.links import link_formula
 from splinefm.export.onnx.fields import field_units
 from splinefm.export.onnx.inputs import NO_INTEGER, check_export, missing_text
 from splinefm.learn.files.container import check_destination, replacing
@@ -99,7 +99,7 @@ def export_onnx(
     g.output(outputs[1], prediction, np.float64)
     version = sys.modules["splinefm"].__version__  # not imported: modules of the package import from its folders
     n_fields = len(fitted.encoder.fields)
-    doc = f"{fitted.model!r} on {n_fields} fields, {fitted.loss.name} loss; written by splinefm {version}"
+    doc = f"{fitted.model!r} on {n_fields} fields, {fitted.loss} loss; written by splinefm {version}"
     with replacing(target) as file:
         file.write(g.model(doc, _metadata(fitted, outputs, integers), version).SerializeToString())
 
@@ -174,9 +174,9 @@ def _higher_order(g: Graph, P: str, n_units: int, order: int) -> str:
 
 def _link(g: Graph, fitted: Fitted, score: str) -> str:
     loss, value = fitted.loss, g.cast(score, np.float64)
-    if loss.name == "logistic":
+    if loss.link == "logistic":
         value = g("Div", 1.0, g("Add", g("Exp", g("Neg", value)), 1.0))
-    elif loss.name == "poisson":
+    elif loss.link == "log":
         value = g("Exp", g("Min", value, 700.0))
     return g("Add", g("Mul", value, float(loss.scale)), float(loss.center))
 
@@ -207,6 +207,7 @@ def _metadata(fitted: Fitted, outputs: list[str], integers: Collection[str]) -> 
         "splinefm.fields": json.dumps(fields, ensure_ascii=False),
         "splinefm.outputs": json.dumps(outputs),
         "splinefm.loss": loss.name,
-        "splinefm.link": f"{loss.center!r} + {loss.scale!r} * score" if loss.name == "squared" else LINKS[loss.name],
+        "splinefm.loss_parameters": json.dumps(loss.parameters),
+        "splinefm.link": link_formula(loss, numbers=True),
         "splinefm.classes": json.dumps(None if loss.classes is None else [str(label) for label in loss.classes]),
     }

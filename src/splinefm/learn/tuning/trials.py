@@ -52,7 +52,9 @@ class Metric:
     def __init__(self, name: str, loss: Loss) -> None:
         known = _OF_CLASSES if loss.name == "logistic" else _OF_NUMBERS
         if name != LOSS and name not in known:
-            raise ValueError(f"metric must be one of {', '.join([LOSS, *known])} with the {loss.name} loss, got {name!r}")
+            raise ValueError(
+                f"metric must be one of {', '.join([LOSS, *known])} with the {loss.name} loss, got {name!r}"
+            )
         self.label = loss.metric_name if name == LOSS else name
         self.maximize = name in _MORE_IS_BETTER
         self._function = None if name == LOSS else known[name]
