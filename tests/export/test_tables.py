@@ -314,7 +314,8 @@ class TestContents:
 
     def test_a_prediction_needs_the_loss(self, tmp_path):
         labels = Loss("logistic", classes=("no", "yes"))
-        losses = [labels, Loss("squared", center=2.0, scale=3.0), Loss("poisson")]
+        losses = [labels, Loss("squared", center=2.0, scale=3.0), Loss("poisson"), Loss("gamma", scale=9.0)]
+        losses.append(Loss("quantile", center=2.0, scale=3.0, quantile=0.9))
         for loss in losses:
             fitted = fitted_to(sf.Schema([sf.Categorical("device")]), loss=loss)
             folder = sf.export_tables(fitted, tmp_path / loss.name)
@@ -322,6 +323,7 @@ class TestContents:
             rows = {"device": ["phone", "watch", None]}
             names = {"score": score_tables(folder, rows), "exp": np.exp, **told}
             np.testing.assert_allclose(eval(told["prediction"], names), fitted.predict(rows), rtol=1e-5)
+            assert {name: told[name] for name in loss.parameters} == loss.parameters
             assert told["classes"] == (["no", "yes"] if loss is labels else None)
 
     def test_intervals_cover_all_numbers_once(self, tmp_path):

@@ -62,6 +62,8 @@ WEIGHTS = "rows are weighed in the loss, but transforms, batches and the number 
         classifier(batch_size=16, validation=0.1),
         regressor(batch_size=16),
         regressor(batch_size=16, epochs=12, loss="poisson"),
+        regressor(batch_size=16, epochs=12, loss="gamma"),
+        regressor(batch_size=16, epochs=12, loss="quantile", quantile=0.6),
     ],
     expected_failed_checks=lambda estimator: {"check_sample_weight_equivalence_on_dense_data": WEIGHTS},
 )
@@ -431,6 +433,15 @@ def test_other_targets_are_refused():
         regressor().fit(TABLE, TABLE["gaps"])
     with pytest.raises(ValueError, match="a Poisson target must be at least 0"):
         regressor(loss="poisson").fit(TABLE, y)
+    with pytest.raises(ValueError, match=r'a gamma target must be above 0, got 0; with zeros, use loss="tweedie"'):
+        regressor(loss="gamma").fit(TABLE, np.arange(600))
+    with pytest.raises(ValueError, match="a Tweedie target must be at least 0, got -"):
+        regressor(loss="tweedie").fit(TABLE, y)
+    for wrong in ({"quantile": 0.9}, {"loss": "quantile", "quantile": 1.5}, {"loss": "huber", "power": 1.5}):
+        with pytest.raises(ValueError, match=r"quantile|power"):
+            regressor(**wrong).fit(TABLE, y)
+    with pytest.raises(ValueError, match="a gamma target must be above 0"):
+        regressor(loss="gamma").fit(TABLE, y + 10).partial_fit(TABLE, y)
 
 
 # The rest of scikit-learn

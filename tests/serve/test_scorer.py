@@ -401,7 +401,12 @@ class TestCategories:
 
 class TestLosses:
     @pytest.mark.parametrize(
-        "loss", [Loss("logistic"), Loss("squared", center=12.0, scale=3.0), Loss("poisson")], ids=lambda loss: loss.name
+        "loss",
+        [
+            *(Loss("logistic"), Loss("squared", center=12.0, scale=3.0), Loss("poisson"), Loss("gamma", scale=40.0)),
+            *(Loss("tweedie", scale=0.5), Loss("quantile", 9.0, 2.0, quantile=0.9), Loss("huber", -3.0, 2.0)),
+        ],
+        ids=lambda loss: loss.name,
     )
     def test_the_link_is_that_of_the_loss(self, loss):
         fitted = random_fitted(sf.FM(k=4), sf.Schema([sf.Categorical("c")]), {"c": ["a", "b", "c"]}, loss=loss)

@@ -47,6 +47,8 @@ def weighted_quantile(y: FloatArray, weight: FloatArray, level: float) -> float:
     >>> weighted_quantile(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), 0.5)
     2.0
     """
+    if y.shape != weight.shape:
+        raise ValueError(f"targets and weights must have one length, got {len(y)} and {len(weight)}")
     order = np.argsort(y, kind="stable")
     below = np.cumsum(weight[order])
     if not below[-1:].any():
