@@ -112,7 +112,7 @@ def test_the_threshold_of_a_huber_loss_is_found(run, data):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--quantile", "0.9"), 2, "belongs to the quantile loss; add --loss quantile"),
+        (("--quantile", "0.9"), 2, "belongs to the quantile loss; add --loss"),
         (("--loss", "squared", "--power", "1.5"), 1, "--power belongs to the tweedie loss"),
         (("--loss", "quantile", "--quantile", "1.5"), 1, "--quantile must lie between 0 and 1"),
         (("--loss", "huber", "--delta", "0"), 1, "--delta must be above 0"),

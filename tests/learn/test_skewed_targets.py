@@ -18,7 +18,7 @@ def table(seed=0, n=N):
     """A column, a category, and the log of a lognormal target's median."""
     rng = np.random.default_rng(seed)
     x, c = rng.uniform(0, 10, n), rng.choice(list("abcd"), n)
-    return {"x": x, "c": c}, np.sin(x) + 0.5 * (c == "a") * np.cos(x), rng
+    return {"x": x, "c": c}, 1.5 * np.sin(x) + (c == "a") * np.cos(x), rng
 
 
 def lognormal(seed=0):

@@ -147,7 +147,7 @@ def say_loss(choice: Choice, table: Table, target: str, say: Callable[[str], Non
     found = suggest_loss(table, target) if choice.loss.name == "squared" else None
     if found is None:
         return None
-    say(f"suggestion: {found.reason}; --loss {found.loss} may fit better, and never predicts a negative number")
+    say(f"suggestion: {found.reason}; --loss {found.loss.name} may fit better, and never predicts a negative number")
     return found.loss.name
 
 
