@@ -151,7 +151,7 @@ def test_sample_weights_move_a_quantile():
     data["w"] = np.where(data["y"] > np.median(data["y"]), 3.0, 1.0)
     loss = sf.Loss("quantile", quantile=0.5)
     p = fit(data, loss, sample_weight="w").predict(data)
-    assert sf.coverage(data["y"], p, data["w"]) == pytest.approx(0.5, abs=0.04) and sf.coverage(data["y"], p) > 0.6
+    assert sf.coverage(data["y"], p, data["w"]) == pytest.approx(0.5, abs=0.04) and sf.coverage(data["y"], p) > 0.55
 
 
 def test_other_losses_by_name_are_refused():
