@@ -649,7 +649,14 @@ def test_every_parameter_is_documented_and_typed(kind):
     section = inspect.getdoc(kind).split("Parameters\n----------\n")[1].split("\n\n")[0]
     documented = [name for line in re.findall(r"^(\S.*) : ", section, re.MULTILINE) for name in line.split(", ")]
     assert documented == names and "{" not in re.sub(r"\{[\"\d].*\}", "", section)
-    assert set(EstimatorSettings.__annotations__) == set(names) - {"model", "loss", "class_weight"}
+    assert set(EstimatorSettings.__annotations__) == set(names) - {
+        "model",
+        "loss",
+        "quantile",
+        "power",
+        "delta",
+        "class_weight",
+    }
     assert set(kind().get_params(deep=False)) == set(names)
 
 

@@ -10,7 +10,7 @@ import typer
 from splinefm._wording import in_bytes
 from splinefm.cli import fit_options as fit_opt
 from splinefm.cli import options as opt
-from splinefm.cli.output import print_facts, print_json, print_lines
+from splinefm.cli.output import loss_text, print_facts, print_json, print_lines
 
 SelectResolutions = Annotated[
     bool | None,
@@ -91,7 +91,7 @@ def print_fit(summary: dict[str, Any]) -> None:
     print_facts(
         [
             ("validation", measured),
-            ("model", f"{summary['model']}, {summary['loss']} loss"),
+            ("model", f"{summary['model']}, {loss_text(summary)}"),
             ("data", f"{summary['rows']:,} rows, {summary['fields']} fields"),
             ("time", f"{summary['seconds']:.1f} seconds"),
             ("file", f"{summary['file']}, {in_bytes(summary['bytes'])}"),

@@ -11,7 +11,7 @@ import typer
 from splinefm._wording import in_bytes
 from splinefm.cli import fit_options as fit_opt
 from splinefm.cli import options as opt
-from splinefm.cli.output import print_facts, print_json, study_line
+from splinefm.cli.output import loss_text, print_facts, print_json, study_line
 
 
 class MetricName(StrEnum):
@@ -138,7 +138,7 @@ def print_tuning(summary: dict[str, Any]) -> None:
     facts = [
         ("best", study_line(study)),
         ("trials", states),
-        ("model", f"{summary['model']}, {summary['loss']} loss"),
+        ("model", f"{summary['model']}, {loss_text(summary)}"),
         ("data", f"{summary['rows']:,} rows, {summary['fields']} fields"),
         ("time", f"{summary['seconds']:.1f} seconds"),
         ("file", f"{summary['file']}, {in_bytes(summary['bytes'])}"),
