@@ -435,6 +435,9 @@ class TestTargetSummary:
         loss = Loss("quantile", quantile=0.9)
         found, start = self.summary(loss, y, np.ones(24_000))
         assert start == 0.0 and np.mean(y <= found.center) == pytest.approx(0.9, abs=0.02)
+        for rows in (np.arange(24_000.0), -np.arange(24_000.0)):  # sorted: each part of the table counts the same
+            center = self.summary(loss, rows, np.ones(24_000), 50)[0].center
+            assert np.mean(rows <= center) == pytest.approx(0.9, abs=0.005)
 
     def test_weights_that_are_all_zero_are_refused(self):
         for name in LOSSES:
