@@ -117,3 +117,26 @@ def check_fitted(fitted: Fitted, name: str = "fitted") -> Fitted:
     if isinstance(fitted, type) or not all(hasattr(fitted, part) for part in ("encoder", "model", "params", "loss")):
         raise TypeError(f"{name} must be a sf.Fitted, got {type(fitted).__name__}; an estimator has one in fitted_")
     return fitted
+
+
+def check_one_score(fitted: Fitted, name: str = "fitted") -> Fitted:
+    """The argument; raise unless it is a `sf.Fitted` with one score per row.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0] * 50, "color": ["red", "green", "blue"] * 50}
+    >>> fitted = sf.fit_model(table, "color", loss="softmax", training=sf.Training(epochs=2, threads=1))
+    >>> check_one_score(fitted)
+    Traceback (most recent call last):
+        ...
+    ValueError: fitted has a score for each of 3 classes, and this needs one score: choose a class, such as
+    fitted.for_class('blue')
+    """
+    loss = getattr(check_fitted(fitted, name), "loss")  # noqa: B009
+    if loss.n_outputs > 1:
+        raise ValueError(
+            f"{name} has a score for each of {loss.n_outputs} classes, and this needs one score: choose a class, "
+            f"such as {name}.for_class({loss.classes[0]!r})"
+        )
+    return fitted

@@ -57,28 +57,31 @@ class Source:
     sample_weight: str | None
     table: object
     classes: Classes | None = None
-    class_weights: tuple[float, float] | None = None
+    class_weights: tuple[float, ...] | None = None
 
-    def with_classes(self) -> Source:
-        """Return a copy with the labels of the target, unless it holds numbers between 0 and 1."""
+    def with_classes(self, most: int = 2, shares: bool = True) -> Source:
+        """Return a copy with the labels of the target, unless `shares` and it holds numbers between 0 and 1.
+
+        There must be from two to `most` labels.
+        """
         table = open_table(self.table, types=self.schema.column_types())
         if self.target not in table.names:
             raise ValueError(missing_column_message(self.target, table.names))
         columns = (batch.column(0) for batch in table.chunks([self.target], STREAM_ROWS))
-        return replace(self, classes=find_classes(columns, self.target))
+        return replace(self, classes=find_classes(columns, self.target, most, shares))
 
-    def find_class_weights(self, given: ClassWeight) -> tuple[float, float] | None:
-        """Return the weights of both classes; "balanced" reads the targets and sample weights."""
+    def find_class_weights(self, given: ClassWeight) -> tuple[float, ...] | None:
+        """Return the weights of all classes; "balanced" reads the targets and sample weights."""
         if given is None:
             return None
         if given != BALANCED:
             return class_weights(given, self.classes or (0, 1))
         names = [self.target, *([self.sample_weight] if self.sample_weight else [])]
-        totals = np.zeros(2)
+        totals = np.zeros(len(self.classes or (0, 1)))
         for batch in self.opened.chunks(names, STREAM_ROWS):
             y, weight = self.targets(batch)
             known = np.isfinite(y)  # the scan reports missing targets
-            totals += weight[known] @ (1.0 - y[known]), weight[known] @ y[known]
+            totals += class_totals(y[known], weight[known], len(totals))
         return balanced_weights(*totals.tolist())
 
     @cached_property
@@ -114,6 +117,9 @@ class Source:
         """Apply the class weights; a share y counts as y rows of the second class and 1 - y rows of the first."""
         if self.class_weights is None:
             return y, weight
+        if len(self.class_weights) > 2:  # a missing label is reported later
+            by_class = np.append(self.class_weights, 0.0)
+            return y, weight * by_class[np.where(np.isfinite(y), y, -1.0).astype(np.intp)]
         first, second = self.class_weights[0] * (1.0 - y), self.class_weights[1] * y
         both = first + second
         return np.divide(second, both, out=y.copy(), where=both > 0.0), weight * both
@@ -124,6 +130,13 @@ class Source:
         loss.check(y)
         slots = encoder.encode(batch, threads=threads)
         return Chunk(slots, np.ascontiguousarray(loss.standardize(y)), np.ascontiguousarray(weight))
+
+
+def class_totals(y: FloatArray, weight: FloatArray, n_classes: int) -> FloatArray:
+    """Return the total weight of every class; with two classes, y can be a share."""
+    if n_classes == 2:
+        return np.array([weight @ (1.0 - y), weight @ y])
+    return np.bincount(y.astype(np.intp), weight, n_classes).astype(np.float64)
 
 
 @dataclass
@@ -222,6 +235,8 @@ class TableScan:
         The validation rows.
     weight, mean, squares : float
         Of the target: sum of weights, mean, and weighted sum of squared deviations from the mean.
+    totals : array
+        The total weight of every class of a softmax.
     """
 
     statistics: EncoderStatistics
@@ -229,6 +244,7 @@ class TableScan:
     weight: float = 0.0
     mean: float = 0.0
     squares: float = 0.0
+    totals: FloatArray | None = None
 
     def add(self, batch: pa.RecordBatch, y: FloatArray, weight: FloatArray) -> None:
         """Add the next rows of the table."""
@@ -241,6 +257,8 @@ class TableScan:
             self.squares += float(np.dot(weight, (y - mean) ** 2)) + gap**2 * self.weight * share
             self.mean += gap * share
             self.weight += total
+            if self.totals is not None:
+                self.totals += class_totals(y, weight, len(self.totals))
 
     def fit_loss(self, loss: Loss) -> Loss:
         """Return the loss with the center and scale of the target."""
@@ -250,8 +268,10 @@ class TableScan:
         # Two targets with the mean and standard deviation of all.
         return loss.fit(self.mean + spread * np.array([-1.0, 1.0]), np.ones(2)) if loss.name == "squared" else loss
 
-    def start(self, loss: Loss) -> float:
-        """The score of the best constant prediction."""
+    def start(self, loss: Loss) -> float | FloatArray:
+        """The score of the best constant prediction; those of all classes of a softmax."""
+        if self.totals is not None:
+            return loss.class_starts(self.totals)
         return loss.start(loss.standardize(np.array([self.mean])), np.ones(1))
 
 
@@ -259,6 +279,8 @@ def scan_table(source: Source, loss: Loss, share: float, training: Training, pro
     """Read a table once; invalid targets and weights raise an error before training begins."""
     held_out = ValidationSample(share, training.seed, MOST_VALIDATION_ROWS)
     scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out)
+    if loss.name == "softmax":
+        scan.totals = np.zeros(loss.n_outputs)
     progress.begin("reading the table", source.opened.n_rows)
     for batch in ahead(source.batches(CHUNK)):
         y, weight = source.targets(batch)
@@ -298,8 +320,8 @@ class Chunks:
     ----------
     encoder, loss
         Fitted to the table.
-    start : float
-        The score of the best constant prediction.
+    start : float or array
+        The score of the best constant prediction; those of all classes of a softmax.
     validation : Chunk or None
         The rows that choose the best epoch.
     n_rows : int
@@ -315,7 +337,7 @@ class Chunks:
         loss: Loss,
         training: Training,
         held_out: ValidationSample,
-        start: float,
+        start: float | FloatArray,
     ) -> None:
         self.source, self.encoder, self.loss, self.training = source, encoder, loss, training
         self.held_out, self.start = held_out, start

@@ -12,7 +12,7 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import Classes, ClassWeight
+from splinefm.learn.labels import MOST_CLASSES, Classes, ClassWeight
 from splinefm.learn.loop import train
 from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.penalties import make_groups
@@ -28,6 +28,8 @@ DEFAULT_MODEL, DEFAULT_OF_MANY, MOST_FIELDS_IN_PAIRS = FwFM(k=16), FM(k=16), 256
 # The most rows of a table that is trained on a second time, and the relative gain in validation loss that justifies
 # more basis functions than before.
 MOST_ROWS, MARGIN = 200_000, 0.002
+# The losses of labels, and the most labels that each of them takes.
+OF_CLASSES = {"logistic": 2, "softmax": MOST_CLASSES}
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Task:
         Its column of weights.
     schema : Schema
         The fields.
-    loss : {"logistic", "squared", "poisson"}
+    loss : {"logistic", "squared", "poisson", "softmax"}
         The loss to minimize.
     validation : float or Table
         The validation rows: a share of the table, or another table.
@@ -52,8 +54,10 @@ class Task:
         How to train.
     class_weight : "balanced" or mapping of labels to numbers, optional
         See `fit_model`.
-    labels : pair of labels, optional
-        What the targets 0 and 1 stand for, if the caller has replaced labels by numbers.
+    labels : tuple of labels, optional
+        What the targets 0, 1, ... stand for, if the caller has replaced labels by numbers.
+    classes : tuple of labels, optional
+        The labels in the target column, if they are known; some may have no rows.
     """
 
     table: Table
@@ -65,10 +69,11 @@ class Task:
     training: Training
     class_weight: ClassWeight = None
     labels: Classes | None = None
+    classes: Classes | None = None
 
     def source(self, schema: Schema | None = None) -> Source:
         """Return the table with its columns, for this or another schema."""
-        return Source(schema or self.schema, self.target, self.sample_weight, self.table)
+        return Source(schema or self.schema, self.target, self.sample_weight, self.table, self.classes)
 
 
 def fit_model(
@@ -95,13 +100,13 @@ def fit_model(
         Anything that `open_table` takes and that can be read more than once.
     target : str
         The column to predict. It holds numbers; for the logistic loss, two labels of any kind or numbers between 0
-        and 1.
+        and 1; for softmax, two or more labels: text, integers or booleans.
     schema : Schema, optional
         The fields; inferred from the table by default.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
         By default, FwFM(k=16), or FM(k=16) for more than 256 fields.
-    loss : {"logistic", "squared", "poisson"}
-        The loss to minimize.
+    loss : {"logistic", "squared", "poisson", "softmax"}
+        The loss to minimize; softmax is for more than two classes, with a score for each.
     sample_weight : str, optional
         A column of weights, such as impressions if the target is the share of clicks.
     validation : float or table
@@ -110,9 +115,9 @@ def fit_model(
     training : Training, optional
         How to train.
     class_weight : "balanced" or mapping of labels to numbers, optional
-        Weights of the two classes under the logistic loss, in training and validation, multiplied by the sample
-        weights. A class that is not named has weight 1. "balanced" gives both classes the same total weight. If the
-        target is a share, the labels are 0 and 1.
+        Weights of the classes under the logistic loss and softmax, in training and validation, multiplied by the
+        sample weights. A class that is not named has weight 1. "balanced" gives all classes the same total weight. If
+        the target is a share, the labels are 0 and 1.
     callbacks : list of callable, optional
         Functions that are called with an `Epoch` after every epoch of every run. If one returns True, the fit stops:
         the best epoch so far becomes the model, and no further run begins.
@@ -214,9 +219,10 @@ def make_chunks(
     class_weight: ClassWeight = None,
 ) -> Chunks:
     """Return everything that training needs from a table."""
-    if loss != "logistic" and class_weight is not None:
-        raise ValueError(f"class_weight requires the logistic loss, got {loss}; use sample_weight")
-    source = source.with_classes() if loss == "logistic" else source
+    if loss not in OF_CLASSES and class_weight is not None:
+        raise ValueError(f"class_weight requires the logistic loss or softmax, got {loss}; use sample_weight")
+    if loss in OF_CLASSES and source.classes is None:
+        source = source.with_classes(OF_CLASSES[loss], shares=loss == "logistic")
     weights = source.find_class_weights(class_weight)
     source = replace(source, class_weights=weights)
     return prepare_chunks(

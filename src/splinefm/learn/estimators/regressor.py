@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 from splinefm.learn.estimators.base import FloatArray, SplineFMBase, check_one_target
 from splinefm.learn.estimators.inputs import Labels
 from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters
+from splinefm.learn.fitting import OF_CLASSES
 from splinefm.learn.losses import Loss, LossName
 from splinefm.model.family import AnyModel
 
@@ -86,7 +87,7 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
 
     @staticmethod
     def _predicts(loss: Loss) -> bool:
-        return loss.name != "logistic"
+        return loss.name not in OF_CLASSES
 
     @staticmethod
     def _settings_of_loss(loss: Loss) -> dict[str, Any]:
