@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from splinefm._wording import setting
+from splinefm._wording import for_reader, setting
 
 Fitted = TypeVar("Fitted")
 
@@ -130,13 +130,16 @@ def check_one_score(fitted: Fitted, name: str = "fitted") -> Fitted:
     >>> check_one_score(fitted)
     Traceback (most recent call last):
         ...
-    ValueError: fitted has a score for each of 3 classes, and this needs one score: choose a class, such as
-    fitted.for_class('blue')
+    ValueError: fitted has a score for each of 3 classes, but this needs one: pass fitted.for_class('blue'), for example
     """
     loss = getattr(check_fitted(fitted, name), "loss")  # noqa: B009
     if loss.n_outputs > 1:
         raise ValueError(
-            f"{name} has a score for each of {loss.n_outputs} classes, and this needs one score: choose a class, "
-            f"such as {name}.for_class({loss.classes[0]!r})"
+            f"{for_reader(name, 'the model')} has a score for each of {loss.n_outputs} classes, but this needs one: "
+            + for_reader(
+                f"pass {name}.for_class({loss.classes[0]!r}), for example",
+                f"choose a class, such as --class {loss.classes[0]}, if the command has this option; in Python, "
+                f"fitted.for_class({loss.classes[0]!r})",
+            )
         )
     return fitted

@@ -206,13 +206,18 @@ class RowEncoder:
 
 class RowScorer:
     """
-    Raw values of one row -> its score. The arrays are kept, not copied. k is 4 or a multiple of 8; `columns` and `readers` are those of RowEncoder.
+    Raw values of one row -> its score. The arrays are kept, not copied. k is 4 or a multiple of 8; `columns` and `readers` are those of RowEncoder. With several biases, the other parameters come one class after the other.
     """
 
-    def __init__(self, encoder: RowEncoder, model: str, k: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: float, link: str, center: float, scale: float) -> None: ...
+    def __init__(self, encoder: RowEncoder, model: str, k: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], link: str, center: float, scale: float) -> None: ...
 
     def score(self, row: object, columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool) -> float:
         """The score of a row, or its prediction."""
 
+    def scores(self, row: object, columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+        """The scores of a row for all classes, or their probabilities."""
+
     def many(self, rows: list[Any], columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
-        """Scores of a list of rows, written to `out`."""
+        """
+        Scores of a list of rows, written to `out`, all classes of a row together.
+        """

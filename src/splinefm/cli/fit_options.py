@@ -39,12 +39,13 @@ class LossName(StrEnum):
     LOGISTIC = "logistic"
     SQUARED = "squared"
     POISSON = "poisson"
+    SOFTMAX = "softmax"
 
 
 _MODEL, _TRAINING = "Model", "Training"
 _LOSSES = (
-    "Loss to minimize. logistic: two classes, or shares; squared: numbers; poisson: counts; "
-    "auto: logistic if the target has two values, squared otherwise."
+    "Loss to minimize. logistic: two classes, or shares; softmax: more classes; squared: numbers; poisson: counts; "
+    "auto: logistic if the target has two values, softmax if it is text, squared otherwise."
 )
 
 Target = Annotated[str, column_option("Column to predict.", show_default=False)]

@@ -28,8 +28,10 @@ from splinefm.learn.labels import (
     as_targets,
     as_weights,
     balanced_weights,
+    class_totals,
     class_weights,
     find_classes,
+    weights_of_rows,
 )
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
@@ -60,10 +62,7 @@ class Source:
     class_weights: tuple[float, ...] | None = None
 
     def with_classes(self, most: int = 2, shares: bool = True) -> Source:
-        """Return a copy with the labels of the target, unless `shares` and it holds numbers between 0 and 1.
-
-        There must be from two to `most` labels.
-        """
+        """Return a copy with the labels of the target, unless `shares` and it holds numbers between 0 and 1."""
         table = open_table(self.table, types=self.schema.column_types())
         if self.target not in table.names:
             raise ValueError(missing_column_message(self.target, table.names))
@@ -117,9 +116,8 @@ class Source:
         """Apply the class weights; a share y counts as y rows of the second class and 1 - y rows of the first."""
         if self.class_weights is None:
             return y, weight
-        if len(self.class_weights) > 2:  # a missing label is reported later
-            by_class = np.append(self.class_weights, 0.0)
-            return y, weight * by_class[np.where(np.isfinite(y), y, -1.0).astype(np.intp)]
+        if len(self.class_weights) > 2:
+            return y, weight * weights_of_rows(y, self.class_weights)
         first, second = self.class_weights[0] * (1.0 - y), self.class_weights[1] * y
         both = first + second
         return np.divide(second, both, out=y.copy(), where=both > 0.0), weight * both
@@ -130,13 +128,6 @@ class Source:
         loss.check(y)
         slots = encoder.encode(batch, threads=threads)
         return Chunk(slots, np.ascontiguousarray(loss.standardize(y)), np.ascontiguousarray(weight))
-
-
-def class_totals(y: FloatArray, weight: FloatArray, n_classes: int) -> FloatArray:
-    """Return the total weight of every class; with two classes, y can be a share."""
-    if n_classes == 2:
-        return np.array([weight @ (1.0 - y), weight @ y])
-    return np.bincount(y.astype(np.intp), weight, n_classes).astype(np.float64)
 
 
 @dataclass
@@ -233,18 +224,18 @@ class TableScan:
         What the encoder is fitted to.
     held_out : ValidationSample
         The validation rows.
+    totals : array, optional
+        The total weight of every class of a softmax.
     weight, mean, squares : float
         Of the target: sum of weights, mean, and weighted sum of squared deviations from the mean.
-    totals : array
-        The total weight of every class of a softmax.
     """
 
     statistics: EncoderStatistics
     held_out: ValidationSample
+    totals: FloatArray | None = None
     weight: float = 0.0
     mean: float = 0.0
     squares: float = 0.0
-    totals: FloatArray | None = None
 
     def add(self, batch: pa.RecordBatch, y: FloatArray, weight: FloatArray) -> None:
         """Add the next rows of the table."""
@@ -278,9 +269,8 @@ class TableScan:
 def scan_table(source: Source, loss: Loss, share: float, training: Training, progress: Progress = SILENT) -> TableScan:
     """Read a table once; invalid targets and weights raise an error before training begins."""
     held_out = ValidationSample(share, training.seed, MOST_VALIDATION_ROWS)
-    scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out)
-    if loss.name == "softmax":
-        scan.totals = np.zeros(loss.n_outputs)
+    totals = np.zeros(loss.n_outputs) if loss.n_outputs > 1 else None
+    scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out, totals)
     progress.begin("reading the table", source.opened.n_rows)
     for batch in ahead(source.batches(CHUNK)):
         y, weight = source.targets(batch)

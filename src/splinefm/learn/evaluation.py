@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_one_score
 from splinefm.encode.drift import Watch
 from splinefm.encode.fields.category_order import natural_ranks
 from splinefm.encode.tables.arrow import from_strings
@@ -78,6 +79,8 @@ def evaluate_file(
     table = open_data(data, column_types(fitted, target, weight), sep)
     target = target or _find_target(data, table, fitted, {by, weight})
     require_columns(table, [name for name in (*fitted.encoder.schema.columns, target, by, weight) if name is not None])
+    if by is not None:
+        check_one_score(fitted)
     groups = _Groups(by) if by is not None else None
     with make_progress(verbose) as progress:
         parts = list(_parts(fitted, table, target, weight, groups, threads, progress))
@@ -172,6 +175,11 @@ def _sort_key(names: tuple[object, ...]) -> Callable[[GroupCalibration], tuple[b
 def measure(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) -> Iterator[Measured]:
     """Yield the metrics for a loss, given raw scores and targets in their original unit."""
     p = loss.predict(score)
+    if loss.name == "softmax":
+        yield Measured("logloss", metrics.class_logloss(y, p, weight), "mean cross-entropy; lower is better")
+        yield Measured("accuracy", metrics.accuracy(y, p, weight), "share of rows whose class is the most probable")
+        yield _class_auc(y, p, weight)
+        return
 
     def metric(name: str, function: Callable[..., float], meaning: str) -> Measured:
         try:
@@ -197,3 +205,11 @@ def measure(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) ->
     yield metric("calibration error", metrics.calibration_error, "mean prediction / mean target - 1; 0 is perfect")
     yield Measured("mean prediction", float(np.average(p, weights=weight)), "")
     yield Measured("mean target", float(np.average(y, weights=weight)), "")
+
+
+def _class_auc(y: FloatArray, p: FloatArray, weight: FloatArray) -> Measured:
+    try:
+        value = metrics.class_auc(y, p, weight)
+    except ValueError as error:
+        return Measured("AUC", float("nan"), str(error))
+    return Measured("AUC", value, "mean over the classes, each against the rest")

@@ -213,3 +213,17 @@ def balanced_weights(*totals: float) -> tuple[float, ...]:
         which = "both" if len(totals) == 2 else "all"
         raise ValueError(f'class_weight="{BALANCED}" needs rows of {which} classes; pass a number for each instead')
     return tuple(sum(totals) / (len(totals) * total) for total in totals)
+
+
+def class_totals(
+    y: npt.NDArray[np.float64], weight: npt.NDArray[np.float64], n_classes: int
+) -> npt.NDArray[np.float64]:
+    """Return the total weight of every class; with two classes, y can be a share."""
+    if n_classes == 2:
+        return np.array([weight @ (1.0 - y), weight @ y])
+    return np.bincount(y.astype(np.intp), weight, n_classes).astype(np.float64)
+
+
+def weights_of_rows(y: npt.NDArray[np.float64], weights: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Return the class weight of every row; 0 for a missing label, which raises an error later."""
+    return np.append(weights, 0.0)[np.where(np.isfinite(y), y, -1.0).astype(np.intp)]

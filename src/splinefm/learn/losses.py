@@ -162,7 +162,7 @@ class Loss:
         >>> softmax(Loss.class_starts(np.array([30.0, 10.0]))).round(2)
         array([0.75, 0.25])
         """
-        return np.log(np.maximum(totals / totals.sum(), 1e-6))
+        return np.asarray(np.log(np.maximum(totals / totals.sum(), 1e-6)))
 
     def floor(self, y: FloatArray, weight: FloatArray) -> float:
         """Return the weighted sum of the losses of perfect predictions; 0 for the logistic loss."""

@@ -27,7 +27,7 @@ SHARDS, MAX_SHARD = 16, 256
 FFM_SHARDS = 8  # each has its own gradients
 # Rows that the kernels score together: enough to reuse weights between fields, few enough to stay in the cache.
 TILES = {"fm": 256}
-TILE, SMALLEST_TILE = 64, 16
+TILE, SMALLEST_TILE = 64, 32
 # D of a block of rows should stay in the cache until it is scattered.
 BLOCK_BYTES = 6 << 20
 # With fewer numbers in the unit vectors of a block, threads cost more than they save.

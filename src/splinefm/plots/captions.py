@@ -11,6 +11,7 @@ from splinefm.learn.losses import Loss
 LONGEST, _LEGEND = 24, 32
 _SCORES = {
     "logistic": "score (log-odds)",
+    "softmax": "score of the class",
     "squared": "score (standardized target)",
     "poisson": "score (log of the rate)",
 }
@@ -131,6 +132,8 @@ def shown(loss: Loss, link: bool) -> str:
         return _SCORES[loss.name]
     if loss.name == "logistic":
         return "probability" if loss.classes is None else f"probability of {caption(loss.classes[1])}"
+    if loss.name == "softmax":
+        return f"score of {caption(loss.of_class)}"
     return "rate" if loss.name == "poisson" else "prediction"
 
 

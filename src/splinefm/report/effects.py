@@ -179,6 +179,8 @@ def _unit(loss: Loss) -> tuple[str, float]:
     """The unit of the effects, and the size of one unit of the score in it."""
     if loss.name == "squared":
         return "units of the target", loss.scale
+    if loss.name == "softmax":
+        return "units of the score", 1.0
     return ("log-odds", 1.0) if loss.name == "logistic" else ("log of the rate", 1.0)
 
 

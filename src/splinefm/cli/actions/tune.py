@@ -15,6 +15,7 @@ from splinefm.encode.tables.sources import refuse_overwriting
 from splinefm.encode.tables.table import Table
 from splinefm.learn.description import describe_study
 from splinefm.learn.files.container import check_destination, check_writable, replacing
+from splinefm.learn.fitting import OF_CLASSES
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.family import AnyModel
 from splinefm.plots.files import FORMATS, import_plots, plot_bytes
@@ -101,7 +102,7 @@ def _estimator(fit: FitRequest, model: AnyModel, schema: Schema, validation: flo
     settings = {renamed.get(name, name): value for name, value in fit.training.items()}
     if isinstance(validation, float):
         settings["validation"] = validation
-    if loss == "logistic":
+    if loss in OF_CLASSES:
         return SplineFMClassifier(model, schema=schema, **settings)
     return SplineFMRegressor(model, loss=loss, schema=schema, **settings)
 

@@ -29,7 +29,12 @@ _OF_CLASSES: dict[str, Callable[..., float]] = {
     "logloss": metrics.logloss,
     "normalized_entropy": metrics.normalized_entropy,
 }
-_MORE_IS_BETTER = ("auc", "r2")
+_OF_MANY_CLASSES: dict[str, Callable[..., float]] = {
+    "auc": metrics.class_auc,
+    "logloss": metrics.class_logloss,
+    "accuracy": metrics.accuracy,
+}
+_MORE_IS_BETTER = ("auc", "r2", "accuracy")
 
 
 class Metric:
@@ -39,8 +44,9 @@ class Metric:
     ----------
     name : str
         "loss", which for the squared loss is the root mean squared error in the unit of the target; "auc", "logloss"
-        or "normalized_entropy" for classes; "rmse", "mae" or "r2" for numbers.
-    loss : {"logistic", "squared", "poisson"}
+        or "normalized_entropy" for two classes; "auc", "logloss" or "accuracy" for more; "rmse", "mae" or "r2" for
+        numbers.
+    loss : {"logistic", "squared", "poisson", "softmax"}
         The loss that training minimizes.
 
     Examples
@@ -50,7 +56,7 @@ class Metric:
     """
 
     def __init__(self, name: str, loss: LossName) -> None:
-        known = _OF_CLASSES if loss == "logistic" else _OF_NUMBERS
+        known = {"logistic": _OF_CLASSES, "softmax": _OF_MANY_CLASSES}.get(loss, _OF_NUMBERS)
         if name != LOSS and name not in known:
             raise ValueError(f"metric must be one of {', '.join([LOSS, *known])} with the {loss} loss, got {name!r}")
         self.label = Loss(loss).metric_name if name == LOSS else name

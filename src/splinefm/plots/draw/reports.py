@@ -30,7 +30,12 @@ FloatArray = npt.NDArray[np.float64]
 # Half the width of the interval with 90 % of a normal distribution, in standard deviations.
 Z90 = 1.6448536269514722
 _FEW_FIELDS, _FEW_EPOCHS = 9, 30
-_LOSSES = {"logistic": "log-loss", "squared": "squared loss (standardized target)", "poisson": "Poisson loss"}
+_LOSSES = {
+    "logistic": "log-loss",
+    "squared": "squared loss (standardized target)",
+    "poisson": "Poisson loss",
+    "softmax": "log-loss",
+}
 
 
 def draw_importance(ax: Any, importance: Importance, *, most: int) -> None:
