@@ -40,7 +40,9 @@ def made(n_rows=6, k=4, **change):
     factors = rng.normal(size=(n_rows, abs(k))).astype(np.float32)
     spec = {"encoder": encoder, "model": "fm", "k": k, "order": 2, "factors": factors}
     spec |= {"linear": np.arange(n_rows, dtype=np.float32), "between": np.ones(4, np.float32)}
-    return _core.RowScorer(**(spec | {"bias": 0.5, "link": "logistic", "center": 0.0, "scale": 1.0} | change))
+    return _core.RowScorer(
+        **(spec | {"bias": np.array([0.5], np.float32), "link": "logistic", "center": 0.0, "scale": 1.0} | change)
+    )
 
 
 COLUMNS = ("x", "c")

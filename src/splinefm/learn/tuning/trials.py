@@ -154,7 +154,7 @@ class Experiment:
             "validation rows": len(validation.y),
             "class weights": self.chunks.loss.class_weights,
             "validation targets": _digest(validation.y.tobytes()),
-            "target mean": f"{self.chunks.start:.6g}",
+            "target mean": ", ".join(f"{value:.6g}" for value in np.ravel(self.chunks.start)),
         }
         fixed = [name for name in self.base.names if name not in space and name not in OF_FIELDS]
         facts |= {name: self.base.start[name] for name in fixed} | {"seed": settings.training.seed}
