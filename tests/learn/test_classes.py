@@ -278,7 +278,7 @@ def test_bad_labels_are_refused(fit, message):
 
 
 def test_the_logistic_loss_names_the_other_one():
-    with pytest.raises(ValueError, match='more than two classes .*use loss="softmax"'):
+    with pytest.raises(ValueError, match=r'more than two classes .*use loss="softmax"'):
         sf.fit_model({**TABLE, "y": Y}, "y")
     with pytest.raises(ValueError, match='more than two classes, use loss="softmax"'):
         sf.fit_model({**TABLE, "y": CODES}, "y")
