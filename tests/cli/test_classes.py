@@ -72,6 +72,16 @@ def test_metrics_of_classes(model, run, colors):
     assert "score for each of 3 classes" in text
 
 
+def test_one_class_against_the_rest(model, run, colors):
+    line = ("evaluate", model, "colors.csv", "--target", "color", "--class", "g", "--by", "city", "--json")
+    found = json.loads(run(*line).stdout)
+    y, p = (colors["code"].to_numpy() == 1).astype(float), sf.load(model).predict(colors)[:, 1]
+    for name in ("logloss", "auc", "calibration_error"):
+        assert found[name] == pytest.approx(getattr(metrics, name)(y, p), abs=1e-6)
+    oslo = colors["city"].to_numpy(zero_copy_only=False) == "Oslo"
+    assert found["groups"][0]["predicted"] == pytest.approx(p[oslo].mean(), abs=1e-6)
+
+
 def test_views_and_explanations_of_a_class(model, run, colors):
     seen = json.loads(run("view", model, "--along", "x", "--segment", "city=Rome", "--class", "r", "--json").stdout)
     one = sf.load(model).for_class("r")

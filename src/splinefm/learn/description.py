@@ -16,7 +16,7 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import listed
+from splinefm.learn.labels import Label, listed
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
 
@@ -110,14 +110,17 @@ def predicted_thing(fitted: Fitted) -> str:
 
 def one_class(fitted: Fitted, named: str | None) -> Fitted:
     """Return the model of the class that was named on the command line, or a model with one score as it is."""
-    if named is None:
-        return check_one_score(fitted)
+    return check_one_score(fitted) if named is None else fitted.for_class(find_class(fitted, named))
+
+
+def find_class(fitted: Fitted, named: str) -> Label:
+    """Return the label of the class that was named on the command line."""
     if fitted.n_outputs == 1:
         raise ValueError(f"--class {named}: the model has one score, so there is no class to choose")
     found = [label for label in fitted.classes or () if named in (str(label), str(label).lower())]
     if not found:
         raise ValueError(f"--class {named}: the classes of the model are {listed(fitted.classes or ())}")
-    return fitted.for_class(found[0])
+    return found[0]
 
 
 def _describe_field(item: Field) -> dict[str, Any]:

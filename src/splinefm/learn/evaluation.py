@@ -19,10 +19,11 @@ from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.sources import STANDARD, open_data, require_columns
 from splinefm.encode.tables.table import Table
 from splinefm.learn import metrics
+from splinefm.learn.description import find_class
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets, as_weights
-from splinefm.learn.losses import Loss
+from splinefm.learn.losses import Loss, one_against_rest
 from splinefm.learn.metrics import GroupCalibration
 from splinefm.learn.progress import Progress, make_progress
 
@@ -73,21 +74,28 @@ def evaluate_file(
     threads: int | None = None,
     verbose: bool = False,
     sep: str | None = None,
+    class_name: str | None = None,
 ) -> Evaluation:
-    """Evaluate a model file; only scores and targets stay in memory."""
+    """Evaluate a model file; only scores and targets stay in memory.
+
+    With `class_name`, the probability of one of more than two classes is measured, against the rest.
+    """
     fitted = load(model)
     table = open_data(data, column_types(fitted, target, weight), sep)
     target = target or _find_target(data, table, fitted, {by, weight})
     require_columns(table, [name for name in (*fitted.encoder.schema.columns, target, by, weight) if name is not None])
-    if by is not None:
+    output = None if class_name is None else (fitted.classes or ()).index(find_class(fitted, class_name))
+    if by is not None and output is None:
         check_one_score(fitted)
     groups = _Groups(by) if by is not None else None
     with make_progress(verbose) as progress:
-        parts = list(_parts(fitted, table, target, weight, groups, threads, progress))
+        parts = list(_parts(fitted, table, target, weight, groups, threads, progress, output))
     if not any(part.weight.any() for part in parts):
         raise ValueError(f"{data!r} has no rows to evaluate" + (f", or {weight!r} is always 0" if weight else ""))
     whole = _Part(*map(np.concatenate, zip(*parts, strict=True)))
-    measured = [*measure(fitted.loss, whole.y, whole.score.astype(np.float64), whole.weight)]
+    measured = [
+        *measure(fitted.loss if output is None else Loss(), whole.y, whole.score.astype(np.float64), whole.weight)
+    ]
     return Evaluation(target, len(whole.y), measured, by, groups.calibration() if groups is not None else [])
 
 
@@ -122,7 +130,9 @@ def _parts(
     groups: _Groups | None,
     threads: int | None,
     progress: Progress,
+    output: int | None = None,
 ) -> Iterator[_Part]:
+    loss = fitted.loss if output is None else Loss()
     names = [*fitted.encoder.schema.columns, target, *([weight] if weight else []), *([groups.name] if groups else [])]
     progress.begin("evaluating", table.n_rows)
     watch = Watch(fitted.encoder)
@@ -131,9 +141,13 @@ def _parts(
         y = as_targets(batch.column(target), target, fitted.classes)
         fitted.loss.check(y)
         w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
-        part = _Part(score(batch), y, w)
+        scores = score(batch)
+        if output is not None:
+            y = (y == output).astype(np.float64)
+            scores = one_against_rest(scores.astype(np.float64), output).astype(np.float32)
+        part = _Part(scores, y, w)
         if groups is not None:
-            groups.add(batch.column(groups.name), fitted.loss.predict(part.score.astype(np.float64)), y, w)
+            groups.add(batch.column(groups.name), loss.predict(part.score.astype(np.float64)), y, w)
         progress.advance(batch.num_rows)
         yield part
     watch.warn()

@@ -43,6 +43,19 @@ def log_softmax(score: FloatArray) -> FloatArray:
     return np.asarray(below - np.log(np.exp(below).sum(axis=-1, keepdims=True)))
 
 
+def one_against_rest(score: FloatArray, output: int) -> FloatArray:
+    """Return the log-odds of one class against all others, given the scores of all.
+
+    Examples
+    --------
+    >>> one_against_rest(np.array([[0.0, 0.0, 0.0]]), 0).round(4)  # 1 to 2
+    array([-0.6931])
+    """
+    others = np.delete(score, output, axis=1)
+    largest = others.max(axis=1)
+    return np.asarray(score[:, output] - largest - np.log(np.exp(others - largest[:, None]).sum(axis=1)))
+
+
 @dataclass(frozen=True)
 class Loss:
     """A loss of target y and score s.
