@@ -43,7 +43,6 @@ STREAM_ROWS, STREAM_BYTES = 131_072, 1 << 26
 MOST_VALIDATION_ROWS, VALIDATION_BYTES = 200_000, 1 << 27
 # Encoded tables up to this size stay in memory from one epoch to the next.
 MEMORY_BYTES = 1 << 30
-
 # Limits of a sample of encoded rows.
 SAMPLE_BYTES, MIN_SAMPLED = 1 << 24, 50
 
