@@ -35,7 +35,7 @@ Kind chosen(const std::array<const char*, N>& names, const std::string& name, co
 }
 
 Loss loss_of(const std::string& name, double parameter) {
-    const std::array names{"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"};
+    const std::array names{"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"};
     const auto kind = chosen<LossKind>(names, name, "loss");
     const bool fits = kind == LossKind::tweedie    ? 1.0 < parameter && parameter < 2.0
                       : kind == LossKind::quantile ? 0.0 < parameter && parameter < 1.0
@@ -82,6 +82,7 @@ void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::
                  Parameter bias, Parameter linear, Parameter factors, std::optional<Parameter> between,
                  std::optional<Parameter> scales, Out<float> R, Out<float> M, Out<std::int64_t> last) {
     const bool adam = chosen<int>(std::array{"adagrad", "adamw"}, optimizer, "optimizer") == 1;
+    const auto n_outputs = static_cast<std::int64_t>(bias.values.size());
     const Settings settings{model_of(model),
                             loss_of(loss, loss_parameter),
                             k,
@@ -97,18 +98,19 @@ void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::
                             block,
                             batch_size,
                             threads,
-                            number};
+                            number,
+                            n_outputs};
     need(k >= 1 && threads >= 1, "k and threads must be at least 1");
     const Shape view = shape->view(settings.model, k, order, tile);
     const bool averaged = ema > 0.0;
-    const std::int64_t n_features = shape->n_features(), n_fields = shape->n_fields();
-    bias.check("bias", 1, adam, false);
+    const std::int64_t n_features = n_outputs * shape->n_features(), n_fields = shape->n_fields();
+    bias.check("bias", n_outputs, adam, false);
     linear.check("linear", n_features, adam, averaged);
     factors.check("factors", n_features * view.width, adam, averaged);
     need(!averaged || static_cast<std::int64_t>(last.size()) == n_features,
          "last must have a number for every feature");
-    need(static_cast<std::int64_t>(R.size()) >= copied_weights(settings.model, view) &&
-             static_cast<std::int64_t>(M.size()) >= copied_matrices(settings.model, view),
+    need(static_cast<std::int64_t>(R.size()) >= n_outputs * copied_weights(settings.model, view) &&
+             static_cast<std::int64_t>(M.size()) >= n_outputs * copied_matrices(settings.model, view),
          "R or M is too short");
     const bool is_matrix = settings.model == Model::fmfm, is_low = settings.model == Model::low_rank;
     need(between.has_value() == (is_matrix || is_low || settings.model == Model::fwfm) && scales.has_value() == is_low,
@@ -122,17 +124,18 @@ void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::
     std::vector<Parameter> kept{bias, linear, factors};
     if (between) {
         const auto n = static_cast<std::int64_t>(between->values.size());
-        const bool fits = is_low ? n % n_fields == 0 : n == n_fields * n_fields * (is_matrix ? k * k : 1);
+        const bool fits = is_low ? n_outputs > 0 && n % (n_outputs * n_fields) == 0
+                                 : n == n_outputs * n_fields * n_fields * (is_matrix ? k * k : 1);
         need(fits, "parameters between fields have another size than the model");
         between->check("between", n, adam, false);
         parameters.between = numbers(between->values, "between");
-        parameters.n_between = n;
+        parameters.n_between = n_outputs > 0 ? n / n_outputs : 0;
         parameters.between_state = between->state();
         kept.push_back(*between);
     }
     if (scales) {
         const std::int64_t n = parameters.n_between / n_fields;
-        scales->check("scales", n, adam, false);
+        scales->check("scales", n_outputs * n, adam, false);
         parameters.scales = numbers(scales->values, "scales");
         parameters.n_scales = n;
         parameters.scales_state = scales->state();
@@ -200,15 +203,22 @@ Array<float> scores(const ShapeData& shape, const std::string& model, std::int64
              static_cast<std::int64_t>(weight.shape(0)) == n &&
              static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
          "start and weight do not have the shape of the layout");
-    need(bias.size() == 1 && static_cast<std::int64_t>(linear.size()) == shape.n_features() &&
-             static_cast<std::int64_t>(factors.size()) == shape.n_features() * view.width &&
-             static_cast<std::int64_t>(R.size()) >= copied_weights(kind, view) &&
-             static_cast<std::int64_t>(M.size()) >= copied_matrices(kind, view),
+    const auto n_outputs = static_cast<std::int64_t>(bias.size());
+    const std::int64_t n_features = shape.n_features(), n_R = copied_weights(kind, view);
+    const std::int64_t n_M = copied_matrices(kind, view);
+    need(n_outputs >= 1 && static_cast<std::int64_t>(linear.size()) == n_outputs * n_features &&
+             static_cast<std::int64_t>(factors.size()) == n_outputs * n_features * view.width &&
+             static_cast<std::int64_t>(R.size()) >= n_outputs * n_R &&
+             static_cast<std::int64_t>(M.size()) >= n_outputs * n_M,
          "the parameters do not have the sizes of the model and the layout");
-    const Weights weights{numbers(factors, "factors"), numbers(linear, "linear"), numbers(bias, "bias"),
-                          numbers(R, "R"), numbers(M, "M")};
+    std::vector<Weights> weights;
+    for (std::int64_t output = 0; output < n_outputs; ++output) {
+        weights.push_back({numbers(factors, "factors") + output * n_features * view.width,
+                           numbers(linear, "linear") + output * n_features, numbers(bias, "bias") + output,
+                           numbers(R, "R") + output * n_R, numbers(M, "M") + output * n_M});
+    }
     const Data data{numbers(start, "start"), numbers(weight, "weight"), nullptr, nullptr, nullptr};
-    std::vector<float> out(static_cast<std::size_t>(n));
+    std::vector<float> out(static_cast<std::size_t>(n_outputs * n));
     {
         const nb::gil_scoped_release released;
         score(shape, kind, k, order, tile, weights, data, n, threads, out.data());
@@ -245,7 +255,8 @@ void bind_engine(nb::module_& module) {
     module.def("score", &scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("order"), nb::arg("tile"),
                nb::arg("bias").noconvert(), nb::arg("linear").noconvert(), nb::arg("factors").noconvert(),
                nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("start").noconvert(),
-               nb::arg("weight").noconvert(), nb::arg("threads"), "Scores of encoded rows with any parameters.");
+               nb::arg("weight").noconvert(), nb::arg("threads"),
+               "Scores of encoded rows with any parameters; those of several classes one class after the other.");
 }
 
 }  // namespace splinefm::bindings

@@ -90,4 +90,39 @@ inline void set_slope(Loss loss, const Data& data, Index row, double score, doub
     work.slopes[index] = static_cast<float>(sample_weight * slope / total_weight);
 }
 
+// Weighted cross-entropy of a row, and its slopes p_c - [c = y] by the scores of all classes over `total_weight`. A
+// score that is not a number makes the loss and all slopes NaN.
+inline void set_softmax(const Memory* classes, const Data& data, Index row, double total_weight, Index index) {
+    const Index n = classes->work.n_outputs;
+    // It was checked before, but another thread of the caller may have changed it.
+    const Index y = data.y[row] >= 0.0 && data.y[row] < static_cast<double>(n) ? static_cast<Index>(data.y[row]) : 0;
+    const double sample_weight = data.sample_weight[row], of_y = classes[y].work.slopes[index];
+    double largest = of_y, sum = 0.0;
+    for (Index c = 0; c < n; ++c) {
+        const double score = classes[c].work.slopes[index];
+        largest = score > largest ? score : largest;
+    }
+    for (Index c = 0; c < n; ++c) {
+        float& slope = classes[c].work.slopes[index];
+        slope = static_cast<float>(std::exp(static_cast<double>(slope) - largest));
+        sum += static_cast<double>(slope);
+    }
+    classes->work.losses[index] = sample_weight * (largest - of_y + std::log(sum));
+    for (Index c = 0; c < n; ++c) {
+        float& slope = classes[c].work.slopes[index];
+        slope = static_cast<float>(sample_weight * (static_cast<double>(slope) / sum - (c == y)) / total_weight);
+    }
+}
+
+// Loss and slopes of row i of a block, whose scores are where the slopes go.
+inline void set_slopes(const Memory* outputs, const Block& block, Index i) {
+    const Index row = block.data.rows[block.first + i], index = block.offset + i;
+    if (outputs->loss.kind == LossKind::softmax) {
+        set_softmax(outputs, block.data, row, block.total_weight, index);
+    } else {
+        const Work& work = outputs->work;
+        set_slope(outputs->loss, block.data, row, work.slopes[index], block.total_weight, work, index);
+    }
+}
+
 }  // namespace splinefm::SPLINEFM_ISA

@@ -215,7 +215,7 @@ class TestClassWeight:
             classifier(class_weight=weight).fit(TABLE.assign(y=CLICK), target="y")
 
     def test_it_is_for_labels(self):
-        with pytest.raises(ValueError, match="class_weight requires the logistic loss, got squared"):
+        with pytest.raises(ValueError, match="class_weight requires the logistic loss or softmax, got squared"):
             sf.fit_model({"x": [1.0, 2.0] * 9, "y": [1.0, 2.0] * 9}, "y", loss="squared", class_weight="balanced")
         one = classifier(class_weight="balanced")
         with pytest.raises(ValueError, match='class_weight="balanced" needs rows of both classes'):

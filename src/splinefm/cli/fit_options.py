@@ -44,13 +44,14 @@ class LossName(StrEnum):
     TWEEDIE = "tweedie"
     QUANTILE = "quantile"
     HUBER = "huber"
+    SOFTMAX = "softmax"
 
 
 _MODEL, _TRAINING = "Model", "Training"
 _LOSSES = (
-    "Loss to minimize. logistic: two classes, or shares; squared: numbers; poisson: counts; gamma: positive, skewed "
-    "amounts; tweedie: such amounts with zeros; quantile: see --quantile; huber: numbers with outliers; "
-    "auto: logistic if the target has two values, squared otherwise."
+    "Loss to minimize. logistic: two classes, or shares; softmax: more classes; squared: numbers; poisson: counts; "
+    "gamma: positive, skewed amounts; tweedie: such amounts with zeros; quantile: see --quantile; huber: numbers with "
+    "outliers; auto: logistic if the target has two values, softmax if it is text, squared otherwise."
 )
 _OWNERS = {"quantile": LossName.QUANTILE, "power": LossName.TWEEDIE, "delta": LossName.HUBER}
 

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._checks import check_choice, check_fitted
+from splinefm._checks import check_choice, check_one_score
 from splinefm._wording import as_bins, for_reader
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.bases.bins import Bins
@@ -333,7 +333,7 @@ def _settings(part: Any) -> object:
 
 
 def _check(fitted: Fitted, raw: bool) -> None:
-    check_fitted(fitted)
+    check_one_score(fitted)
     model = fitted.model
     if model.order > 2:
         raise ValueError(

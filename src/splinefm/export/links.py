@@ -8,6 +8,7 @@ _FORMULAS = {
     "logistic": "1 / (1 + exp(-score))",
     "identity": "center + scale * score",
     "log": "scale * exp(score)",
+    "softmax": "exp(score) / sum of exp(scores of all classes)",
 }
 
 

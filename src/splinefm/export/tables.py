@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm._checks import check_choice, check_fitted
+from splinefm._checks import check_choice, check_one_score
 from splinefm._wording import as_bins
 from splinefm.encode.bases.basis import step_cuts
 from splinefm.encode.fields.description import bin_edges
@@ -74,7 +74,7 @@ def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: For
     ...     sorted(path.name for path in written.iterdir())
     ['field-0-x.parquet', 'field-1-c.parquet', 'manifest.json']
     """
-    check_fitted(fitted)
+    check_one_score(fitted)
     check_choice("format", format, ("parquet", "csv"))
     _check_steps(fitted)
     target = _check_folder(Path(folder))

@@ -28,8 +28,10 @@ from splinefm.learn.labels import (
     as_targets,
     as_weights,
     balanced_weights,
+    class_totals,
     class_weights,
     find_classes,
+    weights_of_rows,
 )
 from splinefm.learn.losses import Loss, TargetSummary
 from splinefm.learn.progress import SILENT, Progress
@@ -41,7 +43,6 @@ STREAM_ROWS, STREAM_BYTES = 131_072, 1 << 26
 MOST_VALIDATION_ROWS, VALIDATION_BYTES = 200_000, 1 << 27
 # Encoded tables up to this size stay in memory from one epoch to the next.
 MEMORY_BYTES = 1 << 30
-
 # Limits of a sample of encoded rows.
 SAMPLE_BYTES, MIN_SAMPLED = 1 << 24, 50
 
@@ -57,28 +58,28 @@ class Source:
     sample_weight: str | None
     table: object
     classes: Classes | None = None
-    class_weights: tuple[float, float] | None = None
+    class_weights: tuple[float, ...] | None = None
 
-    def with_classes(self) -> Source:
-        """Return a copy with the labels of the target, unless it holds numbers between 0 and 1."""
+    def with_classes(self, most: int = 2, shares: bool = True) -> Source:
+        """Return a copy with the labels of the target, unless `shares` and it holds numbers between 0 and 1."""
         table = open_table(self.table, types=self.schema.column_types())
         if self.target not in table.names:
             raise ValueError(missing_column_message(self.target, table.names))
         columns = (batch.column(0) for batch in table.chunks([self.target], STREAM_ROWS))
-        return replace(self, classes=find_classes(columns, self.target))
+        return replace(self, classes=find_classes(columns, self.target, most, shares))
 
-    def find_class_weights(self, given: ClassWeight) -> tuple[float, float] | None:
-        """Return the weights of both classes; "balanced" reads the targets and sample weights."""
+    def find_class_weights(self, given: ClassWeight) -> tuple[float, ...] | None:
+        """Return the weights of all classes; "balanced" reads the targets and sample weights."""
         if given is None:
             return None
         if given != BALANCED:
             return class_weights(given, self.classes or (0, 1))
         names = [self.target, *([self.sample_weight] if self.sample_weight else [])]
-        totals = np.zeros(2)
+        totals = np.zeros(len(self.classes or (0, 1)))
         for batch in self.opened.chunks(names, STREAM_ROWS):
             y, weight = self.targets(batch)
             known = np.isfinite(y)  # the scan reports missing targets
-            totals += weight[known] @ (1.0 - y[known]), weight[known] @ y[known]
+            totals += class_totals(y[known], weight[known], len(totals))
         return balanced_weights(*totals.tolist())
 
     @cached_property
@@ -114,6 +115,8 @@ class Source:
         """Apply the class weights; a share y counts as y rows of the second class and 1 - y rows of the first."""
         if self.class_weights is None:
             return y, weight
+        if len(self.class_weights) > 2:
+            return y, weight * weights_of_rows(y, self.class_weights)
         first, second = self.class_weights[0] * (1.0 - y), self.class_weights[1] * y
         both = first + second
         return np.divide(second, both, out=y.copy(), where=both > 0.0), weight * both
@@ -279,8 +282,8 @@ class Chunks:
     ----------
     encoder, loss
         Fitted to the table.
-    start : float
-        The score of the best constant prediction.
+    start : float or array
+        The score of the best constant prediction; those of all classes of a softmax.
     validation : Chunk or None
         The rows that choose the best epoch.
     n_rows : int
@@ -296,7 +299,7 @@ class Chunks:
         loss: Loss,
         training: Training,
         held_out: ValidationSample,
-        start: float,
+        start: float | FloatArray,
     ) -> None:
         self.source, self.encoder, self.loss, self.training = source, encoder, loss, training
         self.held_out, self.start = held_out, start

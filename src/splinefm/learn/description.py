@@ -9,12 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from splinefm._checks import check_one_score
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
+from splinefm.learn.labels import Label, listed
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
 
@@ -97,6 +99,11 @@ def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
 
 def predicted_thing(fitted: Fitted) -> str:
     """Say what a prediction is."""
+    if fitted.loss.name == "softmax":
+        of_class = fitted.loss.of_class
+        return (
+            f"score of class {of_class!r}" if of_class is not None else f"probabilities of {fitted.n_outputs} classes"
+        )
     if fitted.loss.name == "logistic":
         return "probability of " + (repr(fitted.classes[1]) if fitted.classes is not None else "1")
     loss = fitted.loss
@@ -105,6 +112,21 @@ def predicted_thing(fitted: Fitted) -> str:
     if loss.name == "huber":
         return "mean of the target, with less weight on outliers"
     return "rate (expected count)" if loss.name == "poisson" else "mean of the target"
+
+
+def one_class(fitted: Fitted, named: str | None) -> Fitted:
+    """Return the model of the class that was named on the command line, or a model with one score as it is."""
+    return check_one_score(fitted) if named is None else fitted.for_class(find_class(fitted, named))
+
+
+def find_class(fitted: Fitted, named: str) -> Label:
+    """Return the label of the class that was named on the command line."""
+    if fitted.n_outputs == 1:
+        raise ValueError(f"--class {named}: the model has one score, so there is no class to choose")
+    found = [label for label in fitted.classes or () if named in (str(label), str(label).lower())]
+    if not found:
+        raise ValueError(f"--class {named}: the classes of the model are {listed(fitted.classes or ())}")
+    return found[0]
 
 
 def _describe_field(item: Field) -> dict[str, Any]:

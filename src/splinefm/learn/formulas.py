@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._wording import for_reader, other_losses
+from splinefm.learn.labels import MOST_CLASSES
 
 FloatArray = npt.NDArray[np.float64]
-Link = Literal["logistic", "identity", "log"]
+Link = Literal["logistic", "identity", "log", "softmax"]
 ParameterName = Literal["quantile", "power", "delta"]
 
 SMALLEST = 1e-6
@@ -25,7 +26,7 @@ _MAD = 1.4826  # the standard deviation of a normal distribution over its median
 
 
 def from_score(link: Link, score: FloatArray) -> FloatArray:
-    """Return the standardized prediction for scores.
+    """Return the standardized prediction for scores; those of a softmax have the shape (n, classes).
 
     Examples
     --------
@@ -36,7 +37,34 @@ def from_score(link: Link, score: FloatArray) -> FloatArray:
         # The argument of exp is never positive, so it cannot overflow.
         small = np.exp(-np.abs(score))
         return np.asarray(np.where(score >= 0, 1.0, small) / (1.0 + small))
+    if link == "softmax":
+        return softmax(score)
     return np.exp(np.minimum(score, 700.0)) if link == "log" else np.asarray(score)
+
+
+def softmax(score: FloatArray) -> FloatArray:
+    """Return exp(s_c) / Σ exp(s), the probabilities of classes, for scores of shape (n, classes).
+
+    Examples
+    --------
+    >>> softmax(np.array([[0.0, 0.0], [1000.0, 0.0]]))
+    array([[0.5, 0.5],
+           [1. , 0. ]])
+    """
+    power = np.exp(score - score.max(axis=-1, keepdims=True))
+    return np.asarray(power / power.sum(axis=-1, keepdims=True))
+
+
+def log_softmax(score: FloatArray) -> FloatArray:
+    """Return the logarithms of the probabilities of classes, finite even if a probability rounds to 0.
+
+    Examples
+    --------
+    >>> log_softmax(np.array([[1000.0, 0.0]]))
+    array([[    0., -1000.]])
+    """
+    below = score - score.max(axis=-1, keepdims=True)
+    return np.asarray(below - np.log(np.exp(below).sum(axis=-1, keepdims=True)))
 
 
 def weighted_quantile(y: FloatArray, weight: FloatArray, level: float) -> float:
@@ -67,9 +95,12 @@ class Formula:
     parameter : float
         Level of the quantile loss, power of the Tweedie loss, threshold of the Huber loss in units of the scale; 0 for
         losses without a parameter.
+    n_classes : int
+        The classes of a softmax.
     """
 
     parameter: float = 0.0
+    n_classes: int = 0
 
     link: ClassVar[Link] = "identity"
     metric_name: ClassVar[str]
@@ -79,6 +110,8 @@ class Formula:
     by_mean: ClassVar[bool] = True
     """Whether mean and standard deviation of the target determine center, scale and start."""
     predicts_mean: ClassVar[bool] = True
+    most_classes: ClassVar[int] = 0
+    """The most labels that a target can have; 0 if targets are always numbers."""
     has_floor: ClassVar[bool] = False
     """Whether perfect predictions have a loss other than 0."""
 
@@ -94,8 +127,8 @@ class Formula:
         """Return center and scale of targets."""
         return 0.0, 1.0
 
-    def start(self, y: FloatArray, weight: FloatArray) -> float:
-        """Return the best constant score."""
+    def start(self, y: FloatArray, weight: FloatArray) -> float | FloatArray:
+        """Return the best constant score; for softmax, one per class."""
         mean = float(np.average(y, weights=weight))
         return math.log(max(mean, SMALLEST)) if self.link == "log" else mean
 
@@ -122,7 +155,7 @@ class Formula:
 class Logistic(Formula):
     """log(1 + exp s) - y s."""
 
-    link, metric_name, title = "logistic", "logloss", "log-loss"
+    link, metric_name, title, most_classes = "logistic", "logloss", "log-loss", 2
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         return np.asarray(np.logaddexp(0.0, score) - y * score)
@@ -302,6 +335,29 @@ class Huber(_Robust):
         return scale**2 * mean_loss
 
 
+class Softmax(Formula):
+    """log Σ_c exp s_c - s_y, for a score per class and y the number of a class."""
+
+    link, metric_name, title, most_classes = "softmax", "logloss", "log-loss", MOST_CLASSES
+
+    def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
+        return np.asarray(-log_softmax(score)[np.arange(len(y)), y.astype(np.intp)])
+
+    def slope(self, y: FloatArray, score: FloatArray) -> FloatArray:
+        return np.asarray(softmax(score) - np.eye(self.n_classes)[y.astype(np.intp)])
+
+    def start(self, y: FloatArray, weight: FloatArray) -> FloatArray:
+        shares = np.average(np.eye(self.n_classes)[y.astype(np.intp)], axis=0, weights=weight)
+        return np.asarray(np.log(np.maximum(shares, SMALLEST)))
+
+    def dispersion(self, excess: float) -> float:
+        return 1.0
+
+    def check(self, y: FloatArray) -> None:
+        inside = (y >= 0) & (y < self.n_classes) & (y == np.floor(y))
+        _demand(y, inside, f"a softmax target must be an integer below {self.n_classes}")
+
+
 FORMULAS: dict[str, type[Formula]] = {
     "logistic": Logistic,
     "squared": Squared,
@@ -310,6 +366,7 @@ FORMULAS: dict[str, type[Formula]] = {
     "tweedie": Tweedie,
     "quantile": Quantile,
     "huber": Huber,
+    "softmax": Softmax,
 }
 
 

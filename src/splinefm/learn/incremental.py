@@ -46,6 +46,7 @@ class Learner:
     def __init__(self, fitted: Fitted, training: Training | None = None) -> None:
         self.training = training or fitted.training
         self.encoder, self.model, self.loss = fitted.encoder, fitted.model, fitted.loss
+        self.loss.check(np.empty(0))  # the score of one class cannot learn from rows
         self.history, self.study = fitted.history, fitted.study
         self.rng = seeded(self.training.seed)
         self.engine = CpuEngine(

@@ -10,9 +10,9 @@ import numpy as np
 
 from splinefm._wording import setting
 from splinefm.learn.formulas import EFFICIENT, FORMULAS, FloatArray, Formula, Link, from_score
-from splinefm.learn.labels import Classes
+from splinefm.learn.labels import Classes, Label, class_totals
 
-LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"]
+LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 _DEFAULTS = {"quantile": 0.5, "power": 1.5, "delta": None}
 _RANGES = {"quantile": (0.0, 1.0), "power": (1.0, 2.0), "delta": (0.0, math.inf)}
@@ -34,20 +34,21 @@ class Loss:
     | tweedie | half the Tweedie deviance, with y ≥ 0 | mean scale exp s |
     | quantile | max(τ (t - s), (τ - 1) (t - s)) | quantile center + scale s |
     | huber | ½ (s - t)² near t, linear farther than δ / scale | center + scale s |
+    | softmax | log Σ_c exp s_c - s_y, with a score per class | probabilities exp s_c / Σ exp s |
 
     A logistic target can be a share, such as clicks out of impressions with the impressions as sample weights. The rows
     do not have to be expanded.
 
     Parameters
     ----------
-    name : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"}
+    name : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"}
         The loss.
     center, scale : float
         What a fit finds, so that scores have size one in any unit of the target: mean and standard deviation (squared),
         0 and the mean (gamma, tweedie), the quantile or median and the median distance from it (quantile, huber).
-    classes : pair of labels, optional
-        The labels that the logistic targets 0 and 1 have in the table.
-    class_weights : pair of float, optional
+    classes : tuple of labels, optional
+        The labels that the targets 0, 1, ... have in the table: two for the logistic loss, at least two for softmax.
+    class_weights : tuple of float, optional
         Class weights in training. Probabilities are those of a table with this many times the rows of each class.
     quantile : float, optional
         For the quantile loss: the quantile τ to predict, between 0 and 1. The default is 0.5, the median.
@@ -58,6 +59,9 @@ class Loss:
         For the Huber loss: the distance between target and prediction, in the unit of the target, from which the loss
         is linear. By default, the fit takes 1.345 times the spread of the training targets, which is 1.4826 times their
         median distance from the median.
+    of_class : label, optional
+        One of the classes of a softmax, if a model has the score of this class only. It predicts that score:
+        probabilities need the scores of all classes.
 
     Examples
     --------
@@ -71,10 +75,11 @@ class Loss:
     center: float = 0.0
     scale: float = 1.0
     classes: Classes | None = None
-    class_weights: tuple[float, float] | None = None
+    class_weights: tuple[float, ...] | None = None
     quantile: float | None = None
     power: float | None = None
     delta: float | None = None
+    of_class: Label | None = None
 
     def __post_init__(self) -> None:
         if self.name not in LOSSES:
@@ -86,14 +91,29 @@ class Loss:
                 object.__setattr__(self, parameter, default if value is None else _checked(parameter, value))
             elif value is not None:
                 raise ValueError(_of_another_loss(parameter, value, self.name))
+        for values in (self.classes, self.class_weights):
+            if values is not None and not 2 <= len(values) <= self.most_classes:
+                raise ValueError(f"the {self.name} loss is not for {len(values)} classes")
+        if self.of_class is not None and (self.name != "softmax" or self.of_class not in (self.classes or ())):
+            raise ValueError(f"of_class must be one of the classes of a softmax, got {self.of_class!r}")
+
+    @property
+    def most_classes(self) -> int:
+        """The most labels that a target can have; 0 if targets are always numbers."""
+        return FORMULAS[self.name].most_classes
+
+    @property
+    def n_outputs(self) -> int:
+        """Scores per row: one for each class of a softmax, otherwise 1."""
+        return 1 if self.name != "softmax" or self.of_class is not None else len(self.classes or ())
 
     @property
     def formula(self) -> Formula:
         """The formula, with its parameter in units of the scale."""
-        formula = FORMULAS[self.name]
+        formula, n_classes = FORMULAS[self.name], len(self.classes or ())
         if formula.named == "delta":
-            return formula(EFFICIENT if self.delta is None else self.delta / self.scale)
-        return formula(0.0 if formula.named is None else getattr(self, formula.named))
+            return formula(EFFICIENT if self.delta is None else self.delta / self.scale, n_classes)
+        return formula(0.0 if formula.named is None else getattr(self, formula.named), n_classes)
 
     @property
     def parameter(self) -> float:
@@ -114,13 +134,16 @@ class Loss:
 
     @property
     def link(self) -> Link:
-        """How a prediction follows from a score: center + scale f(score), with f the logistic function, 1, or exp."""
-        return FORMULAS[self.name].link
+        """How a prediction follows from a score: center + scale f(score), with f the logistic function, 1, or exp.
+
+        It is softmax for the scores of all classes. One class alone has the link of its score, the identity.
+        """
+        return FORMULAS[self.name].link if self.of_class is None else "identity"
 
     @property
     def predicts_mean(self) -> bool:
         """Whether a prediction is the expected target."""
-        return FORMULAS[self.name].predicts_mean
+        return FORMULAS[self.name].predicts_mean and self.of_class is None
 
     def __str__(self) -> str:
         """Return the name, with the parameter if there is one.
@@ -146,10 +169,12 @@ class Loss:
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
         """Return the loss of each row for standardized targets."""
+        self._check_all_classes()
         return self.formula.value(y, score)
 
     def slope(self, y: FloatArray, score: FloatArray) -> FloatArray:
-        """Return the derivative of the loss with respect to the score."""
+        """Return the derivative of the loss with respect to the score; for softmax, to the scores of all classes."""
+        self._check_all_classes()
         return self.formula.slope(y, score)
 
     def predict(self, score: FloatArray) -> FloatArray:
@@ -160,8 +185,8 @@ class Loss:
         """Return the standardized prediction."""
         return from_score(self.link, score)
 
-    def start(self, y: FloatArray, weight: FloatArray) -> float:
-        """Return the score of the best constant prediction, which is the initial bias."""
+    def start(self, y: FloatArray, weight: FloatArray) -> float | FloatArray:
+        """Return the score of the best constant prediction, which is the initial bias; for softmax, one per class."""
         return self.formula.start(y, weight)
 
     def floor(self, y: FloatArray, weight: FloatArray) -> float:
@@ -176,8 +201,8 @@ class Loss:
     def dispersion(self, excess: float) -> float:
         """Return the noise, given the mean loss above the floor.
 
-        It is 1 (logistic), the residual variance (squared), the deviance per row (Poisson, gamma, Tweedie), or what
-        normal noise with this loss would have (quantile, Huber).
+        It is 1 (logistic, softmax), the residual variance (squared), the deviance per row (Poisson, gamma, Tweedie), or
+        what normal noise with this loss would have (quantile, Huber).
         """
         return self.formula.dispersion(excess)
 
@@ -214,7 +239,15 @@ class Loss:
         """Raise an error if a target is outside the range of the loss."""
         if not np.isfinite(y).all():
             raise ValueError("the target has missing or infinite values; drop those rows")
+        self._check_all_classes()
         self.formula.check(y)
+
+    def _check_all_classes(self) -> None:
+        if self.of_class is not None:
+            raise ValueError(
+                f"this model has the score of class {self.of_class!r} only, which has no loss; use the model of all "
+                "classes, from which for_class took it"
+            )
 
 
 def as_loss(loss: object, **parameters: float | None) -> Loss:
@@ -234,7 +267,7 @@ def as_loss(loss: object, **parameters: float | None) -> Loss:
 
 
 class TargetSummary:
-    """What losses are fitted to: mean and standard deviation of all targets, and a sample of them for quantiles.
+    """What losses are fitted to: mean and standard deviation of all targets, a sample for quantiles, totals of classes.
 
     Parameters
     ----------
@@ -247,6 +280,7 @@ class TargetSummary:
         self.weight = self.mean = self.squares = 0.0
         self.n_rows, self.share = 0, 1.0
         self._sample = np.zeros((3, 0))
+        self._totals = np.zeros(loss.n_outputs)
 
     def add(self, y: FloatArray, weight: FloatArray) -> None:
         """Add the next rows of the table."""
@@ -259,6 +293,8 @@ class TargetSummary:
             self.weight += total
         if not self.loss.formula.by_mean:
             self._keep(y, weight)
+        if self.loss.link == "softmax":
+            self._totals += class_totals(y, weight, len(self._totals))
         self.n_rows += len(y)
 
     def _keep(self, y: FloatArray, weight: FloatArray) -> None:
@@ -270,8 +306,8 @@ class TargetSummary:
             self.share /= 2.0
             self._sample = self._sample[:, self._sample[0] < self.share]
 
-    def fitted(self) -> tuple[Loss, float]:
-        """Return the loss with the center and scale of the target, and the score of the best constant."""
+    def fitted(self) -> tuple[Loss, float | FloatArray]:
+        """Return the loss with the center and scale of the target, and the score of the best constant: see `start`."""
         if self.weight == 0.0:
             raise ValueError("all sample weights are 0; at least one row must have a positive weight")
         y, weight = self._targets()
@@ -281,6 +317,8 @@ class TargetSummary:
     def _targets(self) -> tuple[FloatArray, FloatArray]:
         if not self.loss.formula.by_mean:
             return self._sample[1], self._sample[2]
+        if self.loss.link == "softmax":  # a row per class
+            return np.arange(len(self._totals), dtype=np.float64), self._totals
         if self.loss.link != "identity":
             return np.array([self.mean]), np.ones(1)
         # Two targets with the mean and standard deviation of all.

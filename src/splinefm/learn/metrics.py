@@ -61,6 +61,43 @@ def auc(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None)
     return float((positive * below).sum() / pairs)
 
 
+def class_logloss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Return the mean cross-entropy of the probabilities p of classes, shape (n, classes); y holds their numbers.
+
+    Examples
+    --------
+    >>> round(class_logloss([0, 2], [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]), 4)
+    0.2899
+    """
+    target, probability, w = _class_arrays(y, p, weight)
+    return _mean(-np.log(np.maximum(probability[np.arange(len(target)), target], 1e-15)), w)
+
+
+def accuracy(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Return the share of rows whose class is the most probable one.
+
+    Examples
+    --------
+    >>> accuracy([0, 2], [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
+    0.5
+    """
+    target, probability, w = _class_arrays(y, p, weight)
+    return _mean((probability.argmax(axis=1) == target).astype(np.float64), w)
+
+
+def class_auc(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Return the mean AUC of each class against the rest; classes without rows do not count.
+
+    Examples
+    --------
+    >>> class_auc([0, 1, 2], [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.4, 0.3]])
+    1.0
+    """
+    target, probability, w = _class_arrays(y, p, weight)
+    present = np.unique(target[w > 0.0])
+    return float(np.mean([auc(target == c, probability[:, c], w) for c in present]))
+
+
 def rmse(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
     """Return the root mean squared error.
 
@@ -268,9 +305,23 @@ def _arrays(
     return target, prediction, w
 
 
+def _class_arrays(
+    y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None
+) -> tuple[npt.NDArray[np.intp], FloatArray, FloatArray]:
+    probability = np.asarray(p, np.float64)
+    if probability.ndim != 2 or not probability.shape[1]:
+        raise ValueError(f"probabilities of classes must have the shape (n, classes), got {probability.shape}")
+    target, _, w = _arrays(y, probability[:, 0], weight)
+    _check_shares(np.zeros(1), probability.ravel())
+    wrong = (target != np.floor(target)) | (target < 0) | (target >= probability.shape[1])
+    if wrong.any():
+        raise ValueError(f"targets must be numbers of the {probability.shape[1]} classes, got {target[wrong][0]:g}")
+    return target.astype(np.intp), probability, w
+
+
 def _check_shares(target: FloatArray, prediction: FloatArray) -> None:
     for name, values in (("targets", target), ("predictions", prediction)):
-        outside = values[(values < 0) | (values > 1)]
+        outside = values[~((values >= 0) & (values <= 1))]
         if len(outside):
             raise ValueError(f"{name} must lie between 0 and 1, got {outside[0]:g}")
 

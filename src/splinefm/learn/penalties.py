@@ -59,7 +59,7 @@ class AdaptivePenalties:
         """Set the engine's penalties for the next epoch."""
         base = self.base
         ranges = zip(base.begin, base.end, strict=True)
-        length = np.array([self._length(factors[begin:end]) for begin, end in ranges])
+        length = np.array([self._length(factors[..., begin:end, :]) for begin, end in ranges])
         penalty = base._replace(
             l2=(dispersion * base.l2 / np.maximum(length, MIN_LENGTH)).astype(np.float32),
             l2_linear=(dispersion * base.l2_linear).astype(np.float32),
@@ -68,7 +68,7 @@ class AdaptivePenalties:
         self.engine.set_penalty(penalty)
 
     def _length(self, factors: npt.NDArray[np.float32]) -> float:
-        """Return the root mean square length of vectors.
+        """Return the root mean square length of vectors, over all classes of a softmax.
 
         A feature of an FFM has one vector per field, and each of them learns from one field only, whereas other models
         have one vector for all fields. Its penalty is therefore divided by the number of fields.
@@ -76,4 +76,4 @@ class AdaptivePenalties:
         model, n_fields = self.engine.model, len(self.engine.layout.fields)
         parts = model.width(n_fields) // model.part_size(n_fields)
         flat = factors.reshape(-1)
-        return math.sqrt(parts * float(np.dot(flat, flat)) / max(1, len(factors)))
+        return math.sqrt(parts * float(np.dot(flat, flat)) / max(1, math.prod(factors.shape[:-1])))

@@ -127,6 +127,8 @@ def shown(loss: Loss, link: bool) -> str:
     >>> shown(Loss("logistic"), link=True), shown(Loss("poisson"), link=False)
     ('probability', 'score (log of the rate)')
     """
+    if loss.of_class is not None:
+        return f"score of {caption(loss.of_class)}"
     if not link:
         return "score (log of the rate)" if loss.name == "poisson" else _SCORES[loss.link]
     if loss.name == "logistic":

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._checks import check_choice, check_fitted, check_size
+from splinefm._checks import check_choice, check_one_score, check_size
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
@@ -86,7 +86,7 @@ class ItemIndex:
     ) -> None:
         check_choice("dtype", dtype, tuple(PANEL_TYPES))
         check_choice("form", form, ("auto", "vectors", "effects"))
-        source = open_table(items, types=check_fitted(fitted).encoder.schema.column_types())
+        source = open_table(items, types=check_one_score(fitted).encoder.schema.column_types())
         names = fitted.encoder.schema.names
         item_fields = tuple(f for f, item in enumerate(fitted.encoder.fields) if item.column in source.names)
         if not item_fields:
@@ -347,7 +347,7 @@ class ItemIndex:
         from splinefm.rank.file import load
 
         index = cls.__new__(cls)
-        index._set(check_fitted(fitted), load(path, fitted, mmap))
+        index._set(check_one_score(fitted), load(path, fitted, mmap))
         return index
 
     def approximate(self, **options: Any) -> ApproximateIndex:

@@ -178,6 +178,8 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
 
 def _unit(loss: Loss) -> tuple[str, float, float]:
     """The unit of the effects, the size of one unit of the score in it, and the value of the score 0."""
+    if loss.of_class is not None:
+        return "units of the score", 1.0, 0.0
     if loss.link == "identity":
         return "units of the target", loss.scale, loss.center
     if loss.link == "logistic":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.description import describe_fields, describe_validation, predicted_thing
+from splinefm.learn.description import describe_fields, describe_validation, one_class, predicted_thing
 from splinefm.learn.evaluation import Measured, measure
 from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.learn.files.modelfile import load
@@ -44,6 +44,8 @@ class ExplainRequest:
         All cores by default.
     sep : str, optional
         Column separator of CSV files.
+    class_name : str, optional
+        One of more than two classes, as text.
     """
 
     model: Path
@@ -54,6 +56,7 @@ class ExplainRequest:
     sample: int = 10_000
     threads: int | None = None
     sep: str | None = None
+    class_name: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +181,9 @@ def explain_file(request: ExplainRequest, verbose: bool = False) -> dict[str, An
 def make_explanation(request: ExplainRequest, progress: Progress) -> Explanation:
     """Compute everything that the page shows."""
     progress.begin("reading the model")
-    fitted = load(request.model)
+    fitted = one_class(load(request.model), request.class_name)
+    if request.class_name is not None and request.target is not None:
+        raise ValueError(f"--target {request.target}: the score of one class has no metrics; use splinefm evaluate")
     found = survey(
         fitted, request.data, request.target, request.weight, request.sample, request.threads, progress, request.sep
     )

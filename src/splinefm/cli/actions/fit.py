@@ -120,7 +120,10 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
 
 
 def choose_loss(table: Table, target: str, given: Loss | None = None) -> Choice:
-    """Choose a loss by the target unless one is given: logistic for two values, squared for numbers."""
+    """Choose a loss by the target unless one is given.
+
+    It is logistic for two values, softmax for other text, and squared for other numbers.
+    """
     values, kind, complete = _distinct_values(table, target)
     if not values:
         raise ValueError(f"the target {target!r} has no values")
@@ -132,12 +135,11 @@ def choose_loss(table: Table, target: str, given: Loss | None = None) -> Choice:
     if len(values) <= 2:
         return Choice(Loss("logistic"), f"the target {target!r} has two values: {shown}")
     if is_text(kind):
-        raise ValueError(
-            f"the target {target!r} is text with more than two values ({shown}, ...), but a model needs two classes; "
-            "make a column of 0 and 1 for the value that you want to predict"
-        )
+        return Choice(Loss("softmax"), f"the target {target!r} is text with more than two values: {shown}, ...")
     return Choice(
-        Loss("squared"), f"the target {target!r} has more than two values; for shares use logistic, for counts poisson"
+        Loss("squared"),
+        f"the target {target!r} has more than two values; for shares use logistic, for counts poisson, for classes "
+        "softmax",
     )
 
 

@@ -102,7 +102,7 @@ def _estimator(fit: FitRequest, model: AnyModel, schema: Schema, validation: flo
     settings = {renamed.get(name, name): value for name, value in fit.training.items()}
     if isinstance(validation, float):
         settings["validation"] = validation
-    if loss.name == "logistic":
+    if loss.most_classes:
         return SplineFMClassifier(model, schema=schema, **settings)
     return SplineFMRegressor(model, loss=loss, schema=schema, **settings)
 

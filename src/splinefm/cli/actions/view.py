@@ -13,7 +13,7 @@ import pyarrow as pa
 from splinefm.cli.segments import Segments, parse_segments, unknown_field
 from splinefm.encode.tables.sources import open_data, require_columns
 from splinefm.encode.tables.table import Table
-from splinefm.learn.description import predicted_thing
+from splinefm.learn.description import one_class, predicted_thing
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import make_progress
@@ -53,6 +53,8 @@ class ViewRequest:
         File of a plot or of values to write.
     sep : str, optional
         Column separator of CSV files.
+    class_name : str, optional
+        One of more than two classes, as text.
     """
 
     model: Path
@@ -63,6 +65,7 @@ class ViewRequest:
     link: bool = True
     out: Path | None = None
     sep: str | None = None
+    class_name: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +144,7 @@ class ViewResult:
 
 def make_view(request: ViewRequest, verbose: bool = False) -> ViewResult:
     """Make the requested view of a model."""
-    fitted = load(request.model)
+    fitted = one_class(load(request.model), request.class_name)
     schema = fitted.encoder.schema
     for name in request.along:
         if name not in schema.names:

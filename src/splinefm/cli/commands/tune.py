@@ -20,6 +20,7 @@ class MetricName(StrEnum):
     LOSS = "loss"
     AUC = "auc"
     NORMALIZED_ENTROPY = "normalized_entropy"
+    ACCURACY = "accuracy"
     MAE = "mae"
     R2 = "r2"
 
@@ -50,7 +51,8 @@ StudyName = Annotated[
 Metric = Annotated[
     MetricName,
     typer.Option(
-        help="Metric to optimize. auc and normalized_entropy are for two classes, mae and r2 for numbers.",
+        help="Metric to optimize. normalized_entropy is for two classes, accuracy for more, auc for both; mae and r2 "
+        "for numbers.",
         rich_help_panel=_SEARCH,
     ),
 ]

@@ -19,7 +19,7 @@ def columns_of(fitted: Fitted) -> list[str]:
 def column_importances(
     fitted: Fitted, rows: Slots, names: Sequence[str], threads: int | None
 ) -> npt.NDArray[np.float64]:
-    """Return how much each column moves the score: mean absolute Shapley values, divided by their sum."""
+    """Return how much each column moves the scores: mean absolute Shapley values, divided by their sum."""
     # An import against the order of the folders: see `Fitted.segment`.
     from splinefm.explain.shapley import shapley_values
 
@@ -28,7 +28,9 @@ def column_importances(
             f"feature_importances_ is not available for {fitted.model}; use sf.importance(estimator.fitted_, table)"
         )
     rows = rows.grown(fitted.encoder.layout)
-    values = np.abs(shapley_values(fitted, rows, rows, threads=threads).values).mean(axis=0)
+    each = [fitted] if fitted.n_outputs == 1 else [fitted.for_class(label) for label in fitted.classes or ()]
+    found = [np.abs(shapley_values(one, rows, rows, threads=threads).values).mean(axis=0) for one in each]
+    values = np.sum(found, axis=0)
     shares = dict.fromkeys(names, 0.0)
     for column, value in zip(columns_of(fitted), values, strict=True):
         shares[column] += value

@@ -29,7 +29,12 @@ _OF_CLASSES: dict[str, Callable[..., float]] = {
     "logloss": metrics.logloss,
     "normalized_entropy": metrics.normalized_entropy,
 }
-_MORE_IS_BETTER = ("auc", "r2")
+_OF_MANY_CLASSES: dict[str, Callable[..., float]] = {
+    "auc": metrics.class_auc,
+    "logloss": metrics.class_logloss,
+    "accuracy": metrics.accuracy,
+}
+_MORE_IS_BETTER = ("auc", "r2", "accuracy")
 
 
 class Metric:
@@ -39,7 +44,8 @@ class Metric:
     ----------
     name : str
         "loss", as `Loss.metric` reports it: for the squared loss, the root mean squared error; "auc", "logloss"
-        or "normalized_entropy" for classes; "rmse", "mae" or "r2" for numbers.
+        or "normalized_entropy" for two classes; "auc", "logloss" or "accuracy" for more; "rmse", "mae" or "r2" for
+        numbers.
     loss : Loss
         The loss that training minimizes.
 
@@ -50,7 +56,7 @@ class Metric:
     """
 
     def __init__(self, name: str, loss: Loss) -> None:
-        known = _OF_CLASSES if loss.name == "logistic" else _OF_NUMBERS
+        known = {"logistic": _OF_CLASSES, "softmax": _OF_MANY_CLASSES}.get(loss.name, _OF_NUMBERS)
         if name != LOSS and name not in known:
             raise ValueError(
                 f"metric must be one of {', '.join([LOSS, *known])} with the {loss.name} loss, got {name!r}"
@@ -150,7 +156,7 @@ class Experiment:
             "validation rows": len(validation.y),
             "class weights": self.chunks.loss.class_weights,
             "validation targets": _digest(validation.y.tobytes()),
-            "target mean": f"{self.chunks.start:.6g}",
+            "target mean": ", ".join(f"{value:.6g}" for value in np.ravel(self.chunks.start)),
         }
         fixed = [name for name in self.base.names if name not in space and name not in OF_FIELDS]
         facts |= {name: self.base.start[name] for name in fixed} | {"seed": settings.training.seed}
