@@ -16,8 +16,9 @@ from sklearn.utils.class_weight import compute_class_weight
 
 import splinefm as sf
 from splinefm.learn import metrics
+from splinefm.learn.formulas import log_softmax, softmax
 from splinefm.learn.labels import as_targets, balanced_weights, class_weights, find_classes
-from splinefm.learn.losses import Loss, log_softmax, softmax
+from splinefm.learn.losses import Loss, TargetSummary
 from splinefm.model.family import formula_scores
 from support import examples
 
@@ -77,6 +78,10 @@ def test_large_scores_neither_overflow_nor_warn():
     [
         ({"name": "softmax", "classes": ("a",)}, "not for 1 classes"),
         ({"name": "logistic", "classes": ("a", "b", "c")}, "not for 3 classes"),
+        ({"name": "squared", "classes": ("a", "b")}, "squared loss is not for 2 classes"),
+        ({"name": "quantile", "class_weights": (1.0, 2.0)}, "quantile loss is not for 2 classes"),
+        ({"name": "softmax", "classes": tuple(range(1001))}, "not for 1001 classes"),
+        ({"name": "softmax", "quantile": 0.9}, "quantile belongs to the quantile loss"),
         ({"name": "softmax", "classes": ("a", "b"), "of_class": "c"}, "of_class must be one of the classes"),
         (
             {"name": "logistic", "classes": ("a", "b"), "of_class": "a"},
@@ -93,6 +98,52 @@ def test_losses_that_make_no_sense_are_refused(settings, message):
 def test_targets_that_are_no_class_are_refused(bad):
     with pytest.raises(ValueError, match="must be an integer below 4"):
         Loss("softmax", classes=tuple(LABELS)).check(np.array([0.0, bad]))
+
+
+@examples(30)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.integers(1, 4))
+def test_a_table_in_parts_starts_from_the_weighted_shares_of_the_classes(seed, n_classes, parts):
+    rng = np.random.default_rng(seed)
+    loss = Loss("softmax", classes=tuple(range(n_classes)))
+    y = np.append(np.arange(n_classes), rng.integers(0, n_classes, 20)).astype(float)
+    weight = rng.uniform(0.125, 4, len(y))
+    summary = TargetSummary(loss)
+    for rows in np.array_split(rng.permutation(len(y)), parts):
+        summary.add(y[rows], weight[rows])
+    found, start = summary.fitted()
+    assert found == loss
+    shares = np.array([weight[y == c].sum() for c in range(n_classes)]) / weight.sum()
+    np.testing.assert_allclose(loss.predict(start), shares, rtol=1e-9)
+    np.testing.assert_allclose(start, loss.start(y, weight), rtol=1e-9)
+    # No other constant is better: the weighted slopes sum to zero.
+    np.testing.assert_allclose(weight @ loss.slope(y, np.tile(start, (len(y), 1))), 0.0, atol=1e-9)
+
+
+def test_a_class_without_rows_has_a_finite_start():
+    loss, summary = Loss("softmax", classes=("a", "b", "c")), TargetSummary(Loss("softmax", classes=("a", "b", "c")))
+    with pytest.raises(ValueError, match="all sample weights are 0"):
+        summary.fitted()
+    summary.add(np.array([0.0, 2.0]), np.ones(2))
+    np.testing.assert_allclose(loss.predict(summary.fitted()[1]), [0.5, 0.0, 0.5], atol=2e-6)
+
+
+def test_the_score_of_one_class_is_its_prediction_and_has_no_loss():
+    loss = Loss("softmax", classes=("a", "b", "c"), of_class="b")
+    score = np.array([-2.0, 3.0])
+    np.testing.assert_array_equal(loss.predict(score), score)
+    assert loss.link == "identity" and loss.n_outputs == 1 and not loss.predicts_mean
+    for use in (lambda: loss.value(np.zeros(2), score), lambda: loss.slope(np.zeros(2), score)):
+        with pytest.raises(ValueError, match="score of class 'b' only"):
+            use()
+    with pytest.raises(ValueError, match="score of class 'b' only"):
+        loss.check(np.zeros(2))
+
+
+def test_targets_and_scores_of_different_lengths_are_refused():
+    loss = Loss("softmax", classes=("a", "b"))
+    for function in (loss.value, loss.slope):
+        with pytest.raises((ValueError, IndexError), match="broadcast"):
+            function(np.zeros(3), np.zeros((4, 2)))
 
 
 # Labels

@@ -341,7 +341,7 @@ class Softmax(Formula):
     link, metric_name, title, most_classes = "softmax", "logloss", "log-loss", MOST_CLASSES
 
     def value(self, y: FloatArray, score: FloatArray) -> FloatArray:
-        return np.asarray(-log_softmax(score)[np.arange(len(y)), y.astype(np.intp)])
+        return np.asarray(-log_softmax(score)[np.arange(len(score)), y.astype(np.intp)])
 
     def slope(self, y: FloatArray, score: FloatArray) -> FloatArray:
         return np.asarray(softmax(score) - np.eye(self.n_classes)[y.astype(np.intp)])
