@@ -145,7 +145,10 @@ def test_scores_and_probabilities_of_several_classes(model, reduction, tmp_path)
     notes = session.get_modelmeta().custom_metadata_map
     assert json.loads(notes["splinefm.classes"]) == ["a", "b", "c", "d"] and "sum of exp" in notes["splinefm.link"]
     one = fitted.for_class("c")
-    check(one, export(one, tmp_path), HOSTILE)
+    session = export(one, tmp_path)
+    check(one, session, HOSTILE)
+    notes = session.get_modelmeta().custom_metadata_map
+    assert notes["splinefm.of_class"] == "c" and notes["splinefm.link"] == "0.0 + 1.0 * score"
 
 
 def test_a_trained_model(tmp_path):

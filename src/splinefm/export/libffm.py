@@ -283,6 +283,7 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": classes,
+            **({} if loss.of_class is None else {"of_class": str(loss.of_class)}),
         },
         "fields": [
             {

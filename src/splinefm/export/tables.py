@@ -116,6 +116,7 @@ def _manifest(
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": None if loss.classes is None else [_plain(label) for label in loss.classes],
+            **({} if loss.of_class is None else {"of_class": _plain(loss.of_class)}),
         },
         "fields": fields,
         "interactions": interactions,

@@ -99,14 +99,13 @@ def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
 
 def predicted_thing(fitted: Fitted) -> str:
     """Say what a prediction is."""
-    if fitted.loss.name == "softmax":
-        of_class = fitted.loss.of_class
-        return (
-            f"score of class {of_class!r}" if of_class is not None else f"probabilities of {fitted.n_outputs} classes"
-        )
-    if fitted.loss.name == "logistic":
-        return "probability of " + (repr(fitted.classes[1]) if fitted.classes is not None else "1")
     loss = fitted.loss
+    if loss.of_class is not None:
+        return f"score of class {loss.of_class!r}"
+    if loss.name == "softmax":
+        return f"probabilities of {loss.n_outputs} classes"
+    if loss.name == "logistic":
+        return "probability of " + (repr(loss.classes[1]) if loss.classes is not None else "1")
     if loss.quantile is not None:
         return f"quantile {loss.quantile:g} of the target"
     if loss.name == "huber":

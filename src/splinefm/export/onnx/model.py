@@ -224,4 +224,5 @@ def _metadata(fitted: Fitted, outputs: list[str], integers: Collection[str]) -> 
         "splinefm.loss_parameters": json.dumps(loss.parameters),
         "splinefm.link": link_formula(loss, numbers=True),
         "splinefm.classes": json.dumps(None if loss.classes is None else [str(label) for label in loss.classes]),
+        **({} if loss.of_class is None else {"splinefm.of_class": str(loss.of_class)}),
     }
