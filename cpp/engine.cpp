@@ -44,6 +44,17 @@ void check_sizes(Model model, std::int64_t k, std::int64_t third) {
     need(third == 0 || model == Model::fwfm, "only an fwfm has triples");
 }
 
+// The targets of a softmax are numbers of classes.
+void check_labels(const Data& data, std::int64_t n, std::int64_t n_classes) {
+    for (std::int64_t i = 0; i < n; ++i) {
+        const double y = data.y[data.rows[i]];
+        if (!(y >= 0.0 && y < static_cast<double>(n_classes) && y == std::floor(y))) {
+            throw std::invalid_argument("the targets of a softmax must be integers from 0 to " +
+                                        std::to_string(n_classes - 1) + ", got " + std::to_string(y));
+        }
+    }
+}
+
 const char* const WRONG_START = "start has features outside of the field of their window";
 
 }  // namespace
@@ -131,25 +142,24 @@ std::int64_t copied_matrices(Model model, const Shape& shape) {
     return model == Model::fmfm ? up_to(shape.n_units * shape.k, 16) * shape.n_units * shape.k : 0;
 }
 
-ScratchData::ScratchData(Model model, const ShapeData& layout, const Shape& shape) {
-    if (model == Model::ffm) {
-        P = Buffer<float>(shape.n_fields * shape.width);
-        Z = Buffer<float>(0);
-        A = Buffer<float>(shape.n_units * shape.k);
-    } else {
-        const std::int64_t n = shape.tile * up_to(up_to(shape.n_units, 4) * shape.k, 16);
-        P = Buffer<float>(n);
-        Z = Buffer<float>(std::max(n, (shape.order + 1) * 32));
-        A = Buffer<float>(model == Model::higher ? shape.tile * (shape.n_units + 1) * (shape.order + 1) * shape.k : 0);
+ScratchData::ScratchData(Model model, const ShapeData& layout, const Shape& shape, std::int64_t n_outputs) {
+    std::int64_t n_P = shape.n_fields * shape.width, n_Z = 0, n_A = shape.n_units * shape.k;  // of an FFM
+    if (model != Model::ffm) {
+        n_P = shape.tile * up_to(up_to(shape.n_units, 4) * shape.k, 16);
+        n_Z = std::max(n_P, (shape.order + 1) * 32);
+        n_A = model == Model::higher ? shape.tile * (shape.n_units + 1) * (shape.order + 1) * shape.k : 0;
     }
+    P = Buffer<float>(n_outputs * n_P);
+    Z = Buffer<float>(n_Z);
+    A = Buffer<float>(n_outputs * n_A);
     const std::int64_t rows = layout.summed_features();
     vectors = Buffer<float>(rows * shape.k);
     linear = Buffer<float>(rows);
     weight = Buffer<float>(rows);
-}
-
-Scratch ScratchData::view() const {
-    return {P.data(), Z.data(), A.data(), {vectors.data(), linear.data(), weight.data()}};
+    const Sums sums{vectors.data(), linear.data(), weight.data()};
+    for (std::int64_t output = 0; output < n_outputs; ++output) {
+        of_output.push_back({P.data() + output * n_P, Z.data(), A.data() + output * n_A, sums});
+    }
 }
 
 void Groups::check(const ShapeData& layout) const {
@@ -195,36 +205,22 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
          "sizes of tiles, shards and blocks do not fit to each other");
     need(s.model != Model::ffm || s.block >= s.batch_size, "the batch of an FFM is one block");
     need(s.model != Model::higher || s.order >= 2, "order must be at least 2");
+    need(s.loss.kind == LossKind::softmax ? s.n_outputs >= 2 : s.n_outputs == 1,
+         "softmax needs a bias for each of two or more classes, and other losses have one");
     kernels = splinefm::kernels().engine->choose(s.model, s.k, s.third > 0);
-
     const Shape shape = layout->view(s.model, s.k, s.third, s.order, s.tile);
-    memory.shape = shape;
-    memory.loss = s.loss;
-    memory.targets = parameters.targets;
-    const Targets& t = parameters.targets;
-    memory.weights = {t.T, t.L, t.bias, t.R, t.M};
-    memory.vectors = parameters.vectors;
-    memory.linear = parameters.linear;
-    memory.bias = parameters.bias;
     // A LowRankFwFM needs the gradient of every weight as well.
-    between_gradient = Buffer<float>(parameters.n_between + shape.n_fields * shape.n_fields);
-    scales_gradient = Buffer<float>(parameters.n_scales);
-    memory.between = {parameters.between, between_gradient.data(), parameters.n_between, parameters.between_state};
-    memory.scales = {parameters.scales, scales_gradient.data(), parameters.n_scales, parameters.scales_state};
-
+    between_gradient = Buffer<float>(s.n_outputs * (parameters.n_between + shape.n_fields * shape.n_fields));
+    scales_gradient = Buffer<float>(s.n_outputs * parameters.n_scales);
     const std::int64_t n_rows = up_to(s.block + 1, 16);  // an FFM looks one row ahead
     start = Buffer<std::int32_t>(shape.n_windows * n_rows);
     weight = Buffer<float>(shape.n_weights * n_rows);
-    memory.columns = {start.data(), weight.data(), &wrong};
-    const std::int64_t stride = stride_of(s.model, shape), n_between = between_of(s.model, shape);
-    const std::int64_t n_shards = s.block / s.shard;
-    D = Buffer<float>(s.block * stride);
-    slopes = Buffer<float>(s.batch_size);
+    D = Buffer<float>(s.n_outputs * s.block * stride_of(s.model, shape));
+    slopes = Buffer<float>(s.n_outputs * up_to(s.batch_size, 16));
     row_losses = Buffer<double>(s.batch_size);
-    shards = Buffer<float>(n_shards * n_between);
-    memory.work = {D.data(),  slopes.data(), row_losses.data(), shards.data(), stride,
-                   n_between, n_shards,      s.shard,           s.block};
-    for (int thread = 0; thread < s.threads; ++thread) scratch.emplace_back(s.model, *layout, shape);
+    shards = Buffer<float>(s.n_outputs * (s.block / s.shard) * between_of(s.model, shape));
+    for (std::int64_t output = 0; output < s.n_outputs; ++output) set_output(output, shape, parameters);
+    for (int thread = 0; thread < s.threads; ++thread) scratch.emplace_back(s.model, *layout, shape, s.n_outputs);
     taken = std::vector<std::atomic<bool>>(scratch.size());
 
     Groups none;  // a group without penalty for every field
@@ -242,19 +238,63 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
     set_penalty(std::move(none));
 }
 
+// The parameters and the workspace of an output are parts of those of all.
+void Engine::set_output(std::int64_t output, const Shape& shape, const Parameters& parameters) {
+    const auto part = [](auto* values, std::int64_t n) { return values == nullptr ? values : values + n; };
+    const auto state = [&](const State& all, std::int64_t n, std::int64_t n_last) {
+        // A setting that is not used has an array of one number.
+        return State{settings.adam ? part(all.m, n) : all.m, part(all.v, n),
+                     settings.ema > 0.0 ? part(all.average, n) : all.average,
+                     settings.ema > 0.0 ? part(all.last, n_last) : all.last};
+    };
+    const std::int64_t n_features = output * layout->n_features(), n_vectors = n_features * shape.width;
+    const std::int64_t n_between = output * parameters.n_between, n_scales = output * parameters.n_scales;
+    const std::int64_t n_all = output * (parameters.n_between + shape.n_fields * shape.n_fields);
+    const Targets& all = parameters.targets;
+    const Targets t{all.T + n_vectors, all.L + n_features, all.bias + output,
+                    all.R + output * copied_weights(settings.model, shape),
+                    all.M + output * copied_matrices(settings.model, shape)};
+    Memory memory{};
+    memory.shape = shape;
+    memory.loss = settings.loss;
+    memory.targets = t;
+    memory.weights = {t.T, t.L, t.bias, t.R, t.M};
+    memory.vectors = state(parameters.vectors, n_vectors, n_features);
+    memory.linear = state(parameters.linear, n_features, 0);
+    memory.bias = state(parameters.bias, output, 0);
+    memory.between = {part(parameters.between, n_between), between_gradient.data() + n_all, parameters.n_between,
+                      state(parameters.between_state, n_between, 0)};
+    memory.scales = {part(parameters.scales, n_scales), scales_gradient.data() + n_scales, parameters.n_scales,
+                     state(parameters.scales_state, n_scales, 0)};
+    memory.columns = {start.data(), weight.data(), &wrong};
+    const std::int64_t stride = stride_of(settings.model, shape), n_pairs = between_of(settings.model, shape);
+    const std::int64_t n_shards = settings.block / settings.shard;
+    memory.work = {D.data() + output * settings.block * stride,
+                   slopes.data() + output * up_to(settings.batch_size, 16),
+                   row_losses.data(),
+                   shards.data() + output * n_shards * n_pairs,
+                   stride,
+                   n_pairs,
+                   n_shards,
+                   settings.shard,
+                   settings.block,
+                   settings.n_outputs};
+    outputs.push_back(memory);
+}
+
 void Engine::set_penalty(Groups given) {
     given.check(*layout);
     const std::lock_guard lock(busy);
     groups = std::move(given);
-    memory.penalty = groups.view();
+    for (Memory& memory : outputs) memory.penalty = groups.view();
     make_active();
 }
 
 // Allocate buffers for the active features of a batch: all of a small field, a part of a large one.
 void Engine::make_active() {
-    const Shape& shape = memory.shape;
+    const Shape& shape = outputs.front().shape;
     const bool is_ffm = settings.model == Model::ffm;
-    const std::int64_t shares = is_ffm ? memory.work.n_shards : 1;  // each shard has its own positions
+    const std::int64_t shares = is_ffm ? outputs.front().work.n_shards : 1;  // each shard has its own positions
     std::vector<std::int64_t> positions{0};
     for (std::int64_t f = 0; f < shape.n_fields; ++f) {
         const std::int64_t n_features = shape.feature_ptr[f + 1] - shape.feature_ptr[f];
@@ -271,17 +311,23 @@ void Engine::make_active() {
          "a batch can have too many active features: it is too large");
     ptr = std::move(positions);
     const std::int64_t n = ptr.back();
-    index_of = Buffer<std::int32_t>(layout->n_features());
-    std::fill_n(index_of.data(), layout->n_features(), -1);
-    features = Buffer<std::int32_t>(n);
-    gradient = Buffer<float>(n * shape.width);
-    linear = Buffer<float>(n);
-    self_weight = Buffer<float>(n);
-    before = Buffer<std::int32_t>(is_ffm ? n : 0);
-    position = Buffer<std::int32_t>(is_ffm ? shape.n_weights * up_to(settings.block, 16) : 0);
-    n_active = Buffer<std::int64_t>(16 * shape.n_fields);
-    memory.active = {index_of.data(), features.data(), gradient.data(), linear.data(),  self_weight.data(),
-                     position.data(), before.data(),   ptr.data(),      n_active.data()};
+    active.clear();
+    for (Memory& memory : outputs) {
+        // Every output has its own, so that threads can take fields of several outputs at a time.
+        ActiveData& own = active.emplace_back();
+        own.index_of = Buffer<std::int32_t>(layout->n_features());
+        std::fill_n(own.index_of.data(), layout->n_features(), -1);
+        own.features = Buffer<std::int32_t>(n);
+        own.gradient = Buffer<float>(n * shape.width);
+        own.linear = Buffer<float>(n);
+        own.self_weight = Buffer<float>(n);
+        own.before = Buffer<std::int32_t>(is_ffm ? n : 0);
+        own.position = Buffer<std::int32_t>(is_ffm ? shape.n_weights * up_to(settings.block, 16) : 0);
+        own.n_active = Buffer<std::int64_t>(16 * shape.n_fields);
+        memory.active = {own.index_of.data(),    own.features.data(), own.gradient.data(), own.linear.data(),
+                         own.self_weight.data(), own.position.data(), own.before.data(),   ptr.data(),
+                         own.n_active.data()};
+    }
 }
 
 Step Engine::next_step(double learning_rate) {
@@ -306,7 +352,7 @@ template <class Part> void Engine::with_scratch(std::int64_t parts, Part part) {
     now->run(static_cast<int>(parts), [&](int i) noexcept {
         std::size_t mine = 0;
         while (taken[mine].exchange(true, std::memory_order_acquire)) mine = (mine + 1) % scratch.size();
-        part(i, scratch[mine].view());
+        part(i, scratch[mine].views());
         taken[mine].store(false, std::memory_order_release);
     });
 }
@@ -316,7 +362,7 @@ void Engine::check_starts(const Data& data, std::int64_t n) {
     std::atomic<bool> outside{false};
     now->run(static_cast<int>((n + ROWS_TO_CHECK - 1) / ROWS_TO_CHECK), [&](int part) noexcept {
         const std::int64_t first = part * ROWS_TO_CHECK, last = std::min(first + ROWS_TO_CHECK, n);
-        if (!all_inside(memory.shape, data, first, last)) outside.store(true, std::memory_order_relaxed);
+        if (!all_inside(outputs.front().shape, data, first, last)) outside.store(true, std::memory_order_relaxed);
     });
     need(!outside, WRONG_START);
 }
@@ -336,6 +382,7 @@ void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, co
         }
         totals.push_back(total);
     }
+    if (settings.loss.kind == LossKind::softmax) check_labels(data, n, settings.n_outputs);
     now = std::min(n, batch_size) > settings.shard ? &team : &alone;
     check_starts(data, n);
     wrong = 0;  // set if an array changes after it was checked, by another thread of the caller: then nothing is read
@@ -353,53 +400,58 @@ void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, co
 
 double Engine::by_rows(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step) {
     const auto& shared = *splinefm::kernels().engine;
-    const std::int64_t n_fields = memory.shape.n_fields;
+    const std::int64_t n_fields = layout->n_fields(), n_outputs = settings.n_outputs;
     const bool has_between = kernels.between != nullptr;
     double loss = 0.0;
     for (std::int64_t first = begin; first < end; first += settings.block) {
         const std::int64_t n = std::min(settings.block, end - first);
         const Block block{data, first, first - begin, n, first + n == end, total_weight, step};
         with_scratch((n + settings.shard - 1) / settings.shard,
-                     [&](int part, const Scratch& scratch) { kernels.shard(memory, block, part, scratch); });
-        with_scratch(n_fields + block.last, [&](int field, const Scratch& scratch) {
-            if (field < n_fields) {
-                kernels.field(memory, block, field, scratch);
+                     [&](int part, const Scratch* scratch) { kernels.shard(outputs.data(), block, part, scratch); });
+        with_scratch(n_outputs * n_fields + block.last, [&](int part, const Scratch* scratch) {
+            if (part < n_outputs * n_fields) {
+                kernels.field(outputs[part / n_fields], block, part % n_fields, *scratch);
             } else {
-                loss = shared.finish(memory, end - begin, total_weight, step);
+                for (const Memory& memory : outputs) loss = shared.finish(memory, end - begin, total_weight, step);
             }
         });
     }
     if (has_between) {
         const std::int64_t n = std::min(settings.block, end - begin);
         const std::int64_t n_shards = (n + settings.shard - 1) / settings.shard;
-        now->run(SUMS, [&](int part) noexcept { shared.sum_shards(memory, n_shards, part); });
-        now->run(static_cast<int>(n_fields), [&](int field) noexcept { kernels.between(memory, step, field); });
+        now->run(static_cast<int>(n_outputs * SUMS),
+                 [&](int part) noexcept { shared.sum_shards(outputs[part / SUMS], n_shards, part % SUMS); });
+        now->run(static_cast<int>(n_outputs * n_fields),
+                 [&](int part) noexcept { kernels.between(outputs[part / n_fields], step, part % n_fields); });
     }
     return loss;
 }
 
 double Engine::by_positions(const Data& data, std::int64_t begin, std::int64_t end, double total_weight,
                             const Step& step) {
-    const std::int64_t n = end - begin, n_fields = memory.shape.n_fields;
+    const std::int64_t n = end - begin, n_fields = layout->n_fields(), n_parts = settings.n_outputs * n_fields;
     const Block block{data, begin, 0, n, true, total_weight, step};
     const auto n_shards = static_cast<int>((n + settings.shard - 1) / settings.shard);
-    now->run(n_shards, [&](int part) noexcept { kernels.transpose_shard(memory, block, part); });
-    now->run(static_cast<int>(n_fields), [&](int field) noexcept { kernels.assign_positions(memory, block, field); });
-    with_scratch(n_shards, [&](int part, const Scratch& scratch) { kernels.shard(memory, block, part, scratch); });
+    now->run(n_shards, [&](int part) noexcept { kernels.transpose_shard(outputs.front(), block, part); });
+    now->run(static_cast<int>(n_parts),
+             [&](int part) noexcept { kernels.assign_positions(outputs[part / n_fields], block, part % n_fields); });
+    with_scratch(n_shards,
+                 [&](int part, const Scratch* scratch) { kernels.shard(outputs.data(), block, part, scratch); });
     double loss = 0.0;
-    with_scratch(n_fields + 1, [&](int field, const Scratch& scratch) {
-        if (field < n_fields) {
-            kernels.field(memory, block, field, scratch);
+    with_scratch(n_parts + 1, [&](int part, const Scratch* scratch) {
+        if (part < n_parts) {
+            kernels.field(outputs[part / n_fields], block, part % n_fields, *scratch);
         } else {
-            loss = splinefm::kernels().engine->finish(memory, n, total_weight, step);
+            const auto& shared = *splinefm::kernels().engine;
+            for (const Memory& memory : outputs) loss = shared.finish(memory, n, total_weight, step);
         }
     });
     return loss;
 }
 
 void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t members,
-           std::int64_t order, std::int64_t tile, const Weights& weights, const Data& data, std::int64_t n, int threads,
-           float* scores) {
+           std::int64_t order, std::int64_t tile, const std::vector<Weights>& weights, const Data& data, std::int64_t n,
+           int threads, float* scores) {
     check_sizes(model, k, third);
     need(members == 1 || (members > 1 && model == Model::fwfm && k % (8 * members) == 0),
          "an fwfm has members of a multiple of 8 numbers each, other models have one");
@@ -429,7 +481,15 @@ void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t th
         const Workspace& workspace = workspaces[static_cast<std::size_t>(part)];
         const Columns columns{workspace.start.data(), workspace.weight.data(), &wrong};
         const std::int64_t first = n * part / parts, last = n * (part + 1) / parts;
-        const Scoring scoring{shape, weights, data, columns, workspace.scratch.view(), scores, workspace.D.data()};
+        const Scoring scoring{shape,
+                              weights.data(),
+                              static_cast<std::int64_t>(weights.size()),
+                              n,
+                              data,
+                              columns,
+                              *workspace.scratch.views(),
+                              scores,
+                              workspace.D.data()};
         kernels.score(scoring, first, last - first);
     });
     need(wrong == 0, WRONG_START);

@@ -50,14 +50,22 @@ std::int64_t between_of(Model model, const Shape& shape);
 std::int64_t copied_weights(Model model, const Shape& shape);
 std::int64_t copied_matrices(Model model, const Shape& shape);
 
-// The workspace of one thread.
+// The workspace of one thread, for a number of outputs that are scored before the slopes of any are known.
 class ScratchData {
 public:
-    ScratchData(Model model, const ShapeData& layout, const Shape& shape);
-    Scratch view() const;
+    ScratchData(Model model, const ShapeData& layout, const Shape& shape, std::int64_t n_outputs = 1);
+    const Scratch* views() const { return of_output.data(); }  // one for every output
 
 private:
     Buffer<float> P, Z, A, vectors, linear, weight;
+    std::vector<Scratch> of_output;
+};
+
+// The memory of `Active` of one output.
+struct ActiveData {
+    Buffer<std::int32_t> index_of, features, position, before;
+    Buffer<float> gradient, linear, self_weight;
+    Buffer<std::int64_t> n_active;
 };
 
 // Penalties on groups of features, checked against a layout.
@@ -81,8 +89,10 @@ struct Settings {
     double beta1, beta2, eps, weight_decay, ema;
     std::int64_t tile, shard, block, batch_size;  // how rows are divided, which affects rounding
     int threads;
-    std::int64_t number;  // of steps so far
+    std::int64_t number;         // of steps so far
+    std::int64_t n_outputs = 1;  // classes of a softmax
 };
+// Those of all outputs, one after the other; `n_between` and `n_scales` are the numbers of one output.
 struct Parameters {
     Targets targets;
     State vectors, linear, bias;
@@ -105,6 +115,7 @@ public:
     std::int64_t batch_size() const { return settings.batch_size; }
 
 private:
+    void set_output(std::int64_t output, const Shape& shape, const Parameters& parameters);
     void make_active();
     void check_starts(const Data& data, std::int64_t n);
     double by_rows(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step);
@@ -116,24 +127,24 @@ private:
     Settings settings;
     ModelKernels kernels;
     Groups groups;
-    Memory memory{};
+    std::vector<Memory> outputs;
     Team team, alone;
     Team* now = nullptr;  // of the two
     std::mutex busy;      // held during a call
 
     std::vector<ScratchData> scratch;
     std::vector<std::atomic<bool>> taken;  // which scratch is in use
-    Buffer<float> D, slopes, shards, gradient, linear, self_weight, between_gradient, scales_gradient, weight;
+    std::vector<ActiveData> active;
+    Buffer<float> D, slopes, shards, between_gradient, scales_gradient, weight;
     Buffer<double> row_losses;
-    Buffer<std::int32_t> start, index_of, features, position, before;
-    Buffer<std::int64_t> n_active;
+    Buffer<std::int32_t> start;
     std::vector<std::int64_t> ptr;
     std::int32_t wrong = 0;
 };
 
-// Scores of n rows with any parameters; throws std::invalid_argument.
+// Scores of n rows with any parameters, output after output; throws std::invalid_argument.
 void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t third, std::int64_t members,
-           std::int64_t order, std::int64_t tile, const Weights& weights, const Data& data, std::int64_t n, int threads,
-           float* scores);
+           std::int64_t order, std::int64_t tile, const std::vector<Weights>& weights, const Data& data, std::int64_t n,
+           int threads, float* scores);
 
 }  // namespace splinefm

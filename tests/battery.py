@@ -17,15 +17,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import huber
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
+from splinefm.learn.formulas import FORMULAS
+from splinefm.learn.losses import Loss
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group, Optimizer
 from support import all_models, examples, random_params, shop_schema, shop_table
 
 MODELS = all_models(5)
-LOSSES = ["logistic", "squared", "poisson"]
+LOSSES = ["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"]
+# Powers, levels and thresholds that are not the defaults.
+PARAMETERS = {"tweedie": 1.3, "quantile": 0.8, "huber": 0.7}
 each_model = pytest.mark.parametrize("model", MODELS, ids=str)
 each_reduction = pytest.mark.parametrize("reduction", ["sum", "identity"])
 each_loss = pytest.mark.parametrize("loss", LOSSES)
@@ -42,8 +47,18 @@ def make_slots(reduction, n=40, seed=1):
 def make_targets(loss, n, seed=0):
     """Targets and sample weights; logistic targets are shares."""
     rng = np.random.default_rng(seed)
-    y = {"logistic": rng.choice([0.0, 0.3, 1.0], n), "squared": rng.normal(size=n), "poisson": rng.poisson(1.5, n)}
-    return y[loss].astype(np.float64), rng.uniform(0.2, 3.0, n)
+    if loss in ("logistic", "poisson"):
+        y = rng.choice([0.0, 0.3, 1.0], n) if loss == "logistic" else rng.poisson(1.5, n)
+    elif loss in ("gamma", "tweedie"):
+        y = rng.lognormal(0.0, 1.0, n) * (1.0 if loss == "gamma" else rng.random(n) < 0.7)
+    else:
+        y = rng.normal(size=n)
+    return y.astype(np.float64), rng.uniform(0.2, 3.0, n)
+
+
+def off_the_kink(loss, y, score):
+    """Move targets of the quantile loss away from scores, where the loss has no derivative."""
+    return np.where(np.abs(score - y) < 0.05, y + np.where(y >= score, 0.1, -0.1), y) if loss == "quantile" else y
 
 
 def in_double(params):
@@ -72,9 +87,36 @@ def active_features(slots):
 
 
 def losses(loss, y, score):
+    parameter, mean = PARAMETERS.get(loss), np.exp(score)
+    return {
+        "logistic": lambda: np.logaddexp(0.0, score) - y * score,
+        "squared": lambda: 0.5 * (score - y) ** 2,
+        "poisson": lambda: mean - y * score,
+        "gamma": lambda: np.log(mean / y) + y / mean - 1.0,
+        "tweedie": lambda: _half_tweedie(y, mean, parameter),
+        "quantile": lambda: np.where(y > score, parameter, 1.0 - parameter) * np.abs(y - score),
+        "huber": lambda: huber(parameter, y - score),
+    }[loss]()
+
+
+def _half_tweedie(y, mean, p):
+    return y ** (2 - p) / ((1 - p) * (2 - p)) - y * mean ** (1 - p) / (1 - p) + mean ** (2 - p) / (2 - p)
+
+
+def torch_losses(torch, loss, y, score):
+    """The losses once more, for automatic differentiation."""
+    parameter, mean = PARAMETERS.get(loss), torch.exp(score)
     if loss == "logistic":
-        return np.logaddexp(0.0, score) - y * score
-    return 0.5 * (score - y) ** 2 if loss == "squared" else np.exp(score) - y * score
+        return torch.nn.functional.softplus(score) - y * score
+    if loss == "squared":
+        return 0.5 * (score - y) ** 2
+    if loss == "huber":
+        return torch.nn.functional.huber_loss(score, y, reduction="none", delta=parameter)
+    if loss == "quantile":
+        return torch.maximum(parameter * (y - score), (parameter - 1) * (y - score))
+    if loss == "poisson":
+        return mean - y * score
+    return torch.log(mean / y) + y / mean - 1 if loss == "gamma" else _half_tweedie(y, mean, parameter)
 
 
 def mean_loss(model, loss, params, slots, y, weight):
@@ -241,7 +283,18 @@ class PlainOptimizer:
 class EngineBattery:
     """Tests of an engine; a subclass says how it is made and where its gradient is."""
 
-    def engine(self, model, layout, params, loss="logistic", optimizer=None, groups=None, batch_size=4096, threads=1):
+    def engine(
+        self,
+        model,
+        layout,
+        params,
+        loss="logistic",
+        optimizer=None,
+        groups=None,
+        batch_size=4096,
+        threads=1,
+        loss_parameter=0.0,
+    ):
         """Return an engine that starts from `params`."""
         raise NotImplementedError
 
@@ -252,6 +305,7 @@ class EngineBattery:
     def one_step(self, model, loss, params, slots, y, weight, **options):
         """Return gradient and loss of a step from `params`."""
         options = {"optimizer": GRADIENT, "batch_size": max(1, len(slots)), "threads": 1} | options
+        options["loss_parameter"] = PARAMETERS.get(loss, 0.0)
         engine = self.engine(model, slots.layout, params, loss, **options)
         value = engine.step(slots, y, weight)
         return self.gradient_of(engine), value
@@ -302,8 +356,9 @@ class EngineBattery:
         model, slots, rng = problem
         params = random_params(model, slots.layout, rng)
         y, weight = make_targets(loss, len(slots), rng)
-        gradient, value = self.one_step(model, loss, params, slots, y, weight)
         exact = in_double(params)
+        y = off_the_kink(loss, y, formula_scores(model, exact, slots))
+        gradient, value = self.one_step(model, loss, params, slots, y, weight)
         assert value == pytest.approx(mean_loss(model, loss, exact, slots, y, weight), rel=1e-4, abs=1e-5)
         for name in params:
             direction = rng.normal(size=params[name].shape)
@@ -322,8 +377,9 @@ class EngineBattery:
         slots = make_slots(reduction)
         params = random_params(model, slots.layout)
         y, weight = make_targets(loss, len(slots))
-        gradient, value = self.one_step(model, loss, params, slots, y, weight)
         exact = in_double(params)
+        y = off_the_kink(loss, y, formula_scores(model, exact, slots))
+        gradient, value = self.one_step(model, loss, params, slots, y, weight)
         assert value == pytest.approx(mean_loss(model, loss, exact, slots, y, weight), rel=1e-5)
         rng = np.random.default_rng(0)
         assert_gradient(lambda p: mean_loss(model, loss, p, slots, y, weight), exact, gradient, slots, rng)
@@ -336,16 +392,13 @@ class EngineBattery:
         slots = make_slots(reduction)
         values = random_params(model, slots.layout)
         y, weight = make_targets(loss, len(slots))
+        y = off_the_kink(loss, y, formula_scores(model, in_double(values), slots))
         gradient, value = self.one_step(model, loss, values, slots, y, weight)
 
         params = {name: torch.tensor(array, dtype=torch.float64, requires_grad=True) for name, array in values.items()}
         X, y, weight = torch.tensor(design(slots)), torch.tensor(y), torch.tensor(weight)
         score = params["bias"] + X.sum(1) @ params["linear"] + torch_interaction(torch, model, params, X, slots.layout)
-        if loss == "logistic":
-            each = torch.nn.functional.softplus(score) - y * score
-        else:
-            each = 0.5 * (score - y) ** 2 if loss == "squared" else torch.exp(score) - y * score
-        objective = (weight * each).sum() / weight.sum()
+        objective = (weight * torch_losses(torch, loss, y, score)).sum() / weight.sum()
         objective.backward()
 
         assert value == pytest.approx(objective.item(), rel=1e-5)
@@ -360,13 +413,13 @@ class EngineBattery:
             y, weight = make_targets(loss, len(slots))
             gradient, value = self.one_step(FM(4), loss, params, slots, y, weight)
             score = formula_scores(FM(4), params, slots)
-            prediction = {"logistic": 1 / (1 + np.exp(-score)), "squared": score, "poisson": np.exp(score)}[loss]
-            slope = (weight * (prediction - y)).sum() / weight.sum()
+            exact = Loss(loss, **{FORMULAS[loss].named: PARAMETERS[loss]} if loss in PARAMETERS else {})
+            slope = (weight * exact.slope(y, score)).sum() / weight.sum()
             assert value == pytest.approx((weight * losses(loss, y, score)).sum() / weight.sum(), rel=1e-4)
             assert gradient["bias"][0] == pytest.approx(slope, rel=1e-4)
 
     @each_model
-    @each_loss
+    @pytest.mark.parametrize("loss", ["logistic", "squared", "poisson", "tweedie"])  # linear in the target
     def test_a_share_with_a_count_weighs_as_much_as_its_rows(self, model, loss):
         slots = make_slots("sum")
         params = random_params(model, slots.layout)
@@ -378,7 +431,7 @@ class EngineBattery:
         few, few_loss = self.one_step(model, loss, params, slots, positive / count, count.astype(np.float64))
         many, many_loss = self.one_step(model, loss, params, slots[rows], y, np.ones(len(y)))
         assert_same(few, many, rtol=1e-4, atol=1e-6)
-        if loss != "squared":  # there the loss has a constant
+        if loss in ("logistic", "poisson"):  # the others have a constant
             assert few_loss == pytest.approx(many_loss, rel=1e-6)
 
     @each_model
@@ -624,7 +677,15 @@ class EngineBattery:
         slots = make_slots("sum", 200)
         y, weight = make_targets(loss, len(slots))
         params = init_params(model, slots.layout, np.random.default_rng(0))
-        engine = self.engine(model, slots.layout, params, loss, Optimizer(learning_rate=0.02), threads=1)
+        engine = self.engine(
+            model,
+            slots.layout,
+            params,
+            loss,
+            Optimizer(learning_rate=0.02),
+            threads=1,
+            loss_parameter=PARAMETERS.get(loss, 0.0),
+        )
         first = engine.step(slots, y, weight)
         for _ in range(60):
             last = engine.step(slots, y, weight)
@@ -660,7 +721,9 @@ class EngineBattery:
             gradient, value = self.one_step(
                 FM(4), loss, random_params(FM(4), slots.layout), slots, np.full(len(y), bad), weight
             )
-        assert not np.isfinite(value) and not np.isfinite(gradient["bias"]).any()
+        assert not np.isfinite(value)
+        if np.isnan(bad) or loss not in ("quantile", "huber"):  # whose slope is bounded
+            assert not np.isfinite(gradient["bias"]).any()
 
     @each_model
     def test_scores_beyond_the_range_of_floats_are_seen(self, model):

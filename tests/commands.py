@@ -102,6 +102,12 @@ def run(tmp_path, monkeypatch):
     return invoke
 
 
+def with_positive_amounts(table):
+    """The table with amounts above 0."""
+    at = table.column_names.index("amount")
+    return table.set_column(at, "amount", pa.array(np.exp(table["amount"].to_numpy() / 5.0)))
+
+
 @pytest.fixture
 def shell(tmp_path):
     """Run a line of bash in an empty folder, with splinefm on the path; it must not leave a traceback."""

@@ -77,6 +77,14 @@ def random_fitted(model, schema, table, *, loss=None, seed=1, **options):
     return sf.Fitted(encoder, model, params, Loss(loss) if isinstance(loss, str) else loss or Loss())
 
 
+def random_classes(model, schema, table, labels=("a", "b", "c"), *, seed=1):
+    """Return a model of several classes with random parameters."""
+    encoder = sf.fit_encoder(schema, table)
+    parts = [random_params(model, encoder.layout, seed + i) for i in range(len(labels))]
+    params = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+    return sf.Fitted(encoder, model, params, Loss("softmax", classes=tuple(labels)))
+
+
 # Tables: every kind of field, with special and missing values, several windows per unit and several units
 
 

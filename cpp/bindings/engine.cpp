@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include "bindings/arrays.hpp"
@@ -33,8 +34,15 @@ Kind chosen(const std::array<const char*, N>& names, const std::string& name, co
     throw nb::value_error((std::string(what) + " must be one of " + all + ", got '" + name + "'").c_str());
 }
 
-Loss loss_of(const std::string& name) {
-    return chosen<Loss>(std::array{"logistic", "squared", "poisson"}, name, "loss");
+Loss loss_of(const std::string& name, double parameter) {
+    const std::array names{"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"};
+    const auto kind = chosen<LossKind>(names, name, "loss");
+    const bool fits = kind == LossKind::tweedie    ? 1.0 < parameter && parameter < 2.0
+                      : kind == LossKind::quantile ? 0.0 < parameter && parameter < 1.0
+                      : kind == LossKind::huber    ? 0.0 < parameter && parameter < HUGE_VAL
+                                                   : parameter == 0.0;
+    need(fits, "the parameter of the " + name + " loss is out of range: " + std::to_string(parameter));
+    return {kind, parameter};
 }
 
 // Some parameters and their optimizer state: arrays that the engine keeps alive.
@@ -68,25 +76,43 @@ std::shared_ptr<ShapeData> make_shape(In<std::int32_t> weight_ptr, In<std::int32
 }
 
 void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::string& model, std::int64_t k,
-                 std::int64_t third, std::int64_t order, const std::string& loss, const std::string& optimizer,
-                 double beta1, double beta2, double eps, double weight_decay, double ema, std::int64_t tile,
-                 std::int64_t shard, std::int64_t block, std::int64_t batch_size, int threads, std::int64_t number,
-                 Parameter bias, Parameter linear, Parameter factors, std::optional<Parameter> between,
-                 std::optional<Parameter> scales, Out<float> R, Out<float> M, Out<std::int64_t> last) {
+                 std::int64_t third, std::int64_t order, const std::string& loss, double loss_parameter,
+                 const std::string& optimizer, double beta1, double beta2, double eps, double weight_decay, double ema,
+                 std::int64_t tile, std::int64_t shard, std::int64_t block, std::int64_t batch_size, int threads,
+                 std::int64_t number, Parameter bias, Parameter linear, Parameter factors,
+                 std::optional<Parameter> between, std::optional<Parameter> scales, Out<float> R, Out<float> M,
+                 Out<std::int64_t> last) {
     const bool adam = chosen<int>(std::array{"adagrad", "adamw"}, optimizer, "optimizer") == 1;
-    const Settings settings{model_of(model), loss_of(loss), k,    third, order, adam,       beta1,   beta2, eps,
-                            weight_decay,    ema,           tile, shard, block, batch_size, threads, number};
+    const auto n_outputs = static_cast<std::int64_t>(bias.values.size());
+    const Settings settings{model_of(model),
+                            loss_of(loss, loss_parameter),
+                            k,
+                            third,
+                            order,
+                            adam,
+                            beta1,
+                            beta2,
+                            eps,
+                            weight_decay,
+                            ema,
+                            tile,
+                            shard,
+                            block,
+                            batch_size,
+                            threads,
+                            number,
+                            n_outputs};
     need(k >= 1 && third >= 0 && threads >= 1, "k and threads must be at least 1, third at least 0");
     const Shape view = shape->view(settings.model, k, third, order, tile);
     const bool averaged = ema > 0.0;
-    const std::int64_t n_features = shape->n_features(), n_fields = shape->n_fields();
-    bias.check("bias", 1, adam, false);
+    const std::int64_t n_features = n_outputs * shape->n_features(), n_fields = shape->n_fields();
+    bias.check("bias", n_outputs, adam, false);
     linear.check("linear", n_features, adam, averaged);
     factors.check("factors", n_features * view.width, adam, averaged);
     need(!averaged || static_cast<std::int64_t>(last.size()) == n_features,
          "last must have a number for every feature");
-    need(static_cast<std::int64_t>(R.size()) >= copied_weights(settings.model, view) &&
-             static_cast<std::int64_t>(M.size()) >= copied_matrices(settings.model, view),
+    need(static_cast<std::int64_t>(R.size()) >= n_outputs * copied_weights(settings.model, view) &&
+             static_cast<std::int64_t>(M.size()) >= n_outputs * copied_matrices(settings.model, view),
          "R or M is too short");
     const bool is_matrix = settings.model == Model::fmfm, is_low = settings.model == Model::low_rank;
     need(between.has_value() == (is_matrix || is_low || settings.model == Model::fwfm) && scales.has_value() == is_low,
@@ -100,17 +126,18 @@ void make_engine(KeptEngine* self, std::shared_ptr<ShapeData> shape, const std::
     std::vector<Parameter> kept{bias, linear, factors};
     if (between) {
         const auto n = static_cast<std::int64_t>(between->values.size());
-        const bool fits = is_low ? n % n_fields == 0 : n == n_fields * n_fields * (is_matrix ? k * k : 1);
+        const bool fits = is_low ? n_outputs > 0 && n % (n_outputs * n_fields) == 0
+                                 : n == n_outputs * n_fields * n_fields * (is_matrix ? k * k : 1);
         need(fits, "parameters between fields have another size than the model");
         between->check("between", n, adam, false);
         parameters.between = numbers(between->values, "between");
-        parameters.n_between = n;
+        parameters.n_between = n_outputs > 0 ? n / n_outputs : 0;
         parameters.between_state = between->state();
         kept.push_back(*between);
     }
     if (scales) {
         const std::int64_t n = parameters.n_between / n_fields;
-        scales->check("scales", n, adam, false);
+        scales->check("scales", n_outputs * n, adam, false);
         parameters.scales = numbers(scales->values, "scales");
         parameters.n_scales = n;
         parameters.scales_state = scales->state();
@@ -182,15 +209,22 @@ Array<float> scores(const ShapeData& shape, const std::string& model, std::int64
              static_cast<std::int64_t>(weight.shape(0)) == n &&
              static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
          "start and weight do not have the shape of the layout");
-    need(bias.size() == 1 && static_cast<std::int64_t>(linear.size()) == shape.n_features() &&
-             static_cast<std::int64_t>(factors.size()) == shape.n_features() * view.width &&
-             static_cast<std::int64_t>(R.size()) / members >= copied_weights(kind, view) &&
-             static_cast<std::int64_t>(M.size()) >= copied_matrices(kind, view),
+    const auto n_outputs = static_cast<std::int64_t>(bias.size());
+    const std::int64_t n_features = shape.n_features(), n_R = members * copied_weights(kind, view);
+    const std::int64_t n_M = copied_matrices(kind, view);
+    need(n_outputs >= 1 && static_cast<std::int64_t>(linear.size()) == n_outputs * n_features &&
+             static_cast<std::int64_t>(factors.size()) == n_outputs * n_features * view.width &&
+             static_cast<std::int64_t>(R.size()) >= n_outputs * n_R &&
+             static_cast<std::int64_t>(M.size()) >= n_outputs * n_M,
          "the parameters do not have the sizes of the model and the layout");
-    const Weights weights{numbers(factors, "factors"), numbers(linear, "linear"), numbers(bias, "bias"),
-                          numbers(R, "R"), numbers(M, "M")};
+    std::vector<Weights> weights;
+    for (std::int64_t output = 0; output < n_outputs; ++output) {
+        weights.push_back({numbers(factors, "factors") + output * n_features * view.width,
+                           numbers(linear, "linear") + output * n_features, numbers(bias, "bias") + output,
+                           numbers(R, "R") + output * n_R, numbers(M, "M") + output * n_M});
+    }
     const Data data{numbers(start, "start"), numbers(weight, "weight"), nullptr, nullptr, nullptr};
-    std::vector<float> out(static_cast<std::size_t>(n));
+    std::vector<float> out(static_cast<std::size_t>(n_outputs * n));
     {
         const nb::gil_scoped_release released;
         score(shape, kind, k, third, members, order, tile, weights, data, n, threads, out.data());
@@ -209,11 +243,11 @@ void bind_engine(nb::module_& module) {
              nb::arg("m").noconvert(), nb::arg("v").noconvert(), nb::arg("average").noconvert());
     nb::class_<KeptEngine>(module, "Engine", "Steps of an optimizer; see splinefm.model.cpu.CpuEngine.")
         .def("__init__", &make_engine, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("third"),
-             nb::arg("order"), nb::arg("loss"), nb::arg("optimizer"), nb::arg("beta1"), nb::arg("beta2"),
-             nb::arg("eps"), nb::arg("weight_decay"), nb::arg("ema"), nb::arg("tile"), nb::arg("shard"),
-             nb::arg("block"), nb::arg("batch_size"), nb::arg("threads"), nb::arg("number"), nb::arg("bias"),
-             nb::arg("linear"), nb::arg("factors"), nb::arg("between").none(), nb::arg("scales").none(),
-             nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("last").noconvert())
+             nb::arg("order"), nb::arg("loss"), nb::arg("loss_parameter"), nb::arg("optimizer"), nb::arg("beta1"),
+             nb::arg("beta2"), nb::arg("eps"), nb::arg("weight_decay"), nb::arg("ema"), nb::arg("tile"),
+             nb::arg("shard"), nb::arg("block"), nb::arg("batch_size"), nb::arg("threads"), nb::arg("number"),
+             nb::arg("bias"), nb::arg("linear"), nb::arg("factors"), nb::arg("between").none(),
+             nb::arg("scales").none(), nb::arg("R").noconvert(), nb::arg("M").noconvert(), nb::arg("last").noconvert())
         .def("steps", &steps, nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("y").noconvert(),
              nb::arg("sample_weight").noconvert(), nb::arg("rows").noconvert(), nb::arg("learning_rates").noconvert(),
              nb::arg("batch_size"),
@@ -229,7 +263,7 @@ void bind_engine(nb::module_& module) {
                nb::arg("order"), nb::arg("tile"), nb::arg("bias").noconvert(), nb::arg("linear").noconvert(),
                nb::arg("factors").noconvert(), nb::arg("R").noconvert(), nb::arg("M").noconvert(),
                nb::arg("start").noconvert(), nb::arg("weight").noconvert(), nb::arg("threads"),
-               "Scores of encoded rows with any parameters.");
+               "Scores of encoded rows with any parameters; those of several classes one class after the other.");
 }
 
 }  // namespace splinefm::bindings

@@ -25,7 +25,7 @@ struct Workspace {
 };
 
 Link link_of(const std::string& name) {
-    const std::array names{"score", "logistic", "squared", "poisson"};  // in the order of the enumerators
+    const std::array names{"score", "logistic", "identity", "log", "softmax"};  // in the order of the enumerators
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) throw nb::value_error(("unknown link '" + name + "'").c_str());
     return static_cast<Link>(found - names.begin());
@@ -34,44 +34,60 @@ Link link_of(const std::string& name) {
 class ScorerOwner {
 public:
     ScorerOwner(std::shared_ptr<EncoderOwner> encoder, const std::string& model, std::int64_t k, std::int64_t members,
-                std::int64_t order, In2<float> factors, In<float> linear, In<float> between, double bias,
+                std::int64_t order, In2<float> factors, In<float> linear, In<float> between, In<float> bias,
                 const std::string& link, double center, double scale)
-        : encoder(encoder), factors(factors), linear(linear), between(between),
-          scorer({
-              .model = scored_as(model_of(model)),
-              .k = k,
-              .width = static_cast<std::int64_t>(factors.shape(1)),
-              .order = order,
-              .members = members,
-              .n_fields = encoder->encoder.n_fields(),
-              .n_features = static_cast<std::int64_t>(factors.shape(0)),
-              .factors = numbers(factors, "factors"),
-              .linear = numbers(linear, "linear"),
-              .between = numbers(between, "between"),
-              .bias = bias,
-              .link = link_of(link),
-              .center = center,
-              .scale = scale,
-          }) {
-        check();
+        : encoder(encoder), factors(factors), linear(linear), between(between), n_outputs(bias.size()) {
+        if (n_outputs == 0 || factors.shape(0) % n_outputs || between.size() % n_outputs)
+            throw nb::value_error("factors, linear and between must have the same size for every bias");
+        if ((n_outputs > 1) != (link == "softmax")) throw nb::value_error("a softmax has a bias for every class");
+        const auto n_features = static_cast<std::int64_t>(factors.shape(0) / n_outputs);
+        const auto n_between = static_cast<std::int64_t>(between.size() / n_outputs);
+        const auto width = static_cast<std::int64_t>(factors.shape(1));
+        if (static_cast<std::int64_t>(linear.size()) != static_cast<std::int64_t>(n_outputs) * n_features)
+            throw nb::value_error("linear must have a number per feature");
+        for (std::size_t c = 0; c < n_outputs; ++c) {
+            const auto output = static_cast<std::int64_t>(c);
+            scorers.emplace_back(RowParams{
+                .model = scored_as(model_of(model)),
+                .k = k,
+                .width = width,
+                .order = order,
+                .members = members,
+                .n_fields = encoder->encoder.n_fields(),
+                .n_features = n_features,
+                .factors = numbers(factors, "factors") + output * n_features * width,
+                .linear = numbers(linear, "linear") + output * n_features,
+                .between = numbers(between, "between") + output * n_between,
+                .bias = static_cast<double>(numbers(bias, "bias")[c]),
+                .link = link_of(link),
+                .center = center,
+                .scale = scale,
+            });
+        }
+        check(n_between);
         encoder->finished = true;
     }
 
     ~ScorerOwner() { delete spare.load(); }
 
     double score(nb::handle row, const Items& columns, const Items& readers, bool link) {
-        const Source source{row, columns, readers};
-        check_source(*encoder, source);
-        Borrowed workspace(*this);
-        read(source, *workspace, 0);
-        const double found = scorer.score(workspace->terms[0], workspace->vectors.data());
-        return link ? scorer.predict(found) : found;
+        if (n_outputs > 1) throw nb::value_error("a row has a score for every class; use scores");
+        double found;
+        one(row, columns, readers, link, &found);
+        return found;
+    }
+
+    Array<double> scores(nb::handle row, const Items& columns, const Items& readers, bool link) {
+        std::vector<double> found(n_outputs);
+        one(row, columns, readers, link, found.data());
+        return give(std::move(found));
     }
 
     void many(const nb::typed<nb::list, nb::any>& rows, const Items& columns, const Items& readers, bool link,
               Out<double> out) {
         double* const scores = numbers(out, "out");
-        const std::size_t n = out.size();
+        if (out.size() % n_outputs) throw nb::value_error("out must have a number for every class of a row");
+        const std::size_t n = out.size() / n_outputs;
         Borrowed workspace(*this);
         for (std::size_t first = 0; first < n; first += AT_ONCE) {
             const std::size_t count = std::min<std::size_t>(AT_ONCE, n - first);
@@ -83,14 +99,29 @@ public:
                 read(source, *workspace, i);
             }
             const nb::gil_scoped_release released;
-            for (std::size_t i = 0; i < count; ++i) {
-                const double found = scorer.score(workspace->terms[i], workspace->vectors.data());
-                scores[first + i] = link ? scorer.predict(found) : found;
-            }
+            for (std::size_t i = 0; i < count; ++i) score_terms(*workspace, i, link, scores + (first + i) * n_outputs);
         }
     }
 
 private:
+    // Scores or predictions of a row.
+    void one(nb::handle row, const Items& columns, const Items& readers, bool link, double* out) {
+        const Source source{row, columns, readers};
+        check_source(*encoder, source);
+        Borrowed workspace(*this);
+        read(source, *workspace, 0);
+        score_terms(*workspace, 0, link, out);
+    }
+
+    void score_terms(Workspace& workspace, std::size_t i, bool link, double* out) const {
+        for (std::size_t output = 0; output < n_outputs; ++output) {
+            const RowScorer& scorer = scorers[output];
+            out[output] = scorer.score(workspace.terms[i], workspace.vectors.data());
+            if (link && n_outputs == 1) out[output] = scorer.predict(out[output]);
+        }
+        if (link && n_outputs > 1) to_probabilities(out, n_outputs);
+    }
+
     // A free workspace: that of the last call, or a new one while another call is running.
     class Borrowed {
     public:
@@ -110,16 +141,18 @@ private:
 
     Workspace* make_workspace() const {
         const std::int64_t most = encoder->encoder.most_terms();
+        const RowScorer& scorer = scorers.front();
         return new Workspace{std::vector<std::int64_t>(scorer.params.n_fields),
                              std::vector<Terms>(AT_ONCE, Terms(most)), std::vector<float>(scorer.workspace_size(most))};
     }
 
     void read(const Source& source, Workspace& workspace, std::size_t i) {
+        const RowScorer& scorer = scorers.front();  // the features are those of every class
         read_row(*encoder, source, &scorer, scorer.params.n_features, workspace.found, workspace.terms[i]);
     }
 
-    void check() const {
-        const RowParams& p = scorer.params;
+    void check(std::int64_t n_between) const {
+        const RowParams& p = scorers.front().params;
         const auto fail = [](const std::string& message) { throw nb::value_error(message.c_str()); };
         const bool is_ffm = p.model == Model::ffm;
         if (p.k < 4 || p.k > 1 << 16 || (p.k != 4 && p.k % 8)) fail("k must be 4 or a multiple of 8");
@@ -127,20 +160,19 @@ private:
         const std::int64_t pairs = is_ffm ? p.k * p.n_fields : p.k, third = p.width - pairs;
         if (third != 0 && (p.model != Model::fwfm || third < 0 || third % 8 || p.k % 8))
             fail("factors must have k numbers per feature (FFM: per field), and multiples of 8 for triples");
-        if (static_cast<std::int64_t>(linear.size()) != p.n_features) fail("linear must have a number per feature");
         if (encoder->encoder.end_feature() > p.n_features) fail("factors must have all features of the fields");
         if (p.members != 1 && (p.model != Model::fwfm || p.members < 1 || p.members > p.k || p.k % (8 * p.members)))
             fail("members must be 1, or of an fwfm with a multiple of 8 numbers for each");
         const std::int64_t n = p.n_fields * p.n_fields;
         const std::int64_t asked = p.model == Model::fwfm ? n * p.members : p.model == Model::fmfm ? n * p.k * p.k : 0;
-        if (static_cast<std::int64_t>(between.size()) < asked)
-            fail("between must have a number (FmFM: a matrix) for every pair of fields");
+        if (n_between < asked) fail("between must have a number (FmFM: a matrix) for every pair of fields");
     }
 
     const std::shared_ptr<EncoderOwner> encoder;
     const In2<float> factors;
     const In<float> linear, between;
-    const RowScorer scorer;
+    const std::size_t n_outputs;  // classes of a softmax
+    std::vector<RowScorer> scorers;
     std::atomic<Workspace*> spare = nullptr;
 };
 
@@ -149,16 +181,19 @@ private:
 void bind_row_scorer(nb::module_& module) {
     nb::class_<ScorerOwner>(module, "RowScorer",
                             "Raw values of one row -> its score. The arrays are kept, not copied. k is 4 or a multiple "
-                            "of 8; `columns` and `readers` are those of RowEncoder.")
+                            "of 8; `columns` and `readers` are those of RowEncoder. With several biases, the other "
+                            "parameters come one class after the other.")
         .def(nb::init<std::shared_ptr<EncoderOwner>, const std::string&, std::int64_t, std::int64_t, std::int64_t,
-                      In2<float>, In<float>, In<float>, double, const std::string&, double, double>(),
+                      In2<float>, In<float>, In<float>, In<float>, const std::string&, double, double>(),
              nb::arg("encoder"), nb::arg("model"), nb::arg("k"), nb::arg("members"), nb::arg("order"),
              nb::arg("factors").noconvert(), nb::arg("linear").noconvert(), nb::arg("between").noconvert(),
-             nb::arg("bias"), nb::arg("link"), nb::arg("center"), nb::arg("scale"))
+             nb::arg("bias").noconvert(), nb::arg("link"), nb::arg("center"), nb::arg("scale"))
         .def("score", &ScorerOwner::score, nb::arg("row"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
              "The score of a row, or its prediction.")
+        .def("scores", &ScorerOwner::scores, nb::arg("row"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
+             "The scores of a row for all classes, or their probabilities.")
         .def("many", &ScorerOwner::many, nb::arg("rows"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
-             nb::arg("out").noconvert(), "Scores of a list of rows, written to `out`.");
+             nb::arg("out").noconvert(), "Scores of a list of rows, written to `out`, all classes of a row together.");
 }
 
 }  // namespace splinefm::bindings

@@ -21,34 +21,44 @@ template <template <int, bool> class M, int K, bool FIXED> struct ByRows {
         const Shape shape = scoring.shape;
         for (Index at = first; at < first + n; at += shape.tile) {
             const Index n_rows = least(shape.tile, first + n - at);
-            float* scores = scoring.scores + at;
             transpose(shape, scoring.data, at, n_rows, scoring.columns, 0);
-            for (Index i = 0; i < n_rows; ++i) scores[i] = scoring.weights.bias[0];
-            Kernel::scores(shape, scoring.weights, scoring.columns, 0, n_rows, scoring.scratch, scoring.D, scores);
+            for (Index output = 0; output < scoring.n_outputs; ++output) {
+                const Weights weights = scoring.weights[output];
+                float* scores = scoring.scores + output * scoring.n_scores + at;
+                for (Index i = 0; i < n_rows; ++i) scores[i] = weights.bias[0];
+                Kernel::scores(shape, weights, scoring.columns, 0, n_rows, scoring.scratch, scoring.D, scores);
+            }
         }
     }
 
     // A shard has gradients between fields of its own.
-    static void shard(const Memory& memory, const Block& block, Index part, const Scratch& scratch) {
-        const Shape shape = memory.shape;
-        const Work work = memory.work;
-        const Index begin = part * work.shard, end = least(begin + work.shard, block.n);
-        float* between = work.between + part * work.n_between;
-        if (block.offset == 0) {
+    static void shard(const Memory* outputs, const Block& block, Index part, const Scratch* scratch) {
+        const Shape shape = outputs->shape;
+        const Columns columns = outputs->columns;
+        const Index shard = outputs->work.shard, n_outputs = outputs->work.n_outputs;
+        const Index begin = part * shard, end = least(begin + shard, block.n);
+        for (Index output = 0; output < n_outputs && block.offset == 0; ++output) {
+            const Work& work = outputs[output].work;
+            float* between = work.between + part * work.n_between;
             for (Index i = 0; i < work.n_between; ++i) between[i] = 0.0f;
         }
         for (Index at = begin; at < end; at += shape.tile) {
             const Index n_rows = least(shape.tile, end - at), row = block.first + at;
             fetch_tile(shape, block.data, row + shape.tile, block.first + least(at + 2 * shape.tile, end));
-            float *slopes = work.slopes + block.offset + at, *D = work.D + at * work.stride;
-            transpose(shape, block.data, row, n_rows, memory.columns, at);
-            for (Index i = 0; i < n_rows; ++i) slopes[i] = memory.weights.bias[0];
-            Kernel::scores(shape, memory.weights, memory.columns, at, n_rows, scratch, D, slopes);
-            for (Index i = 0; i < n_rows; ++i) {
-                set_slope(memory.loss, block.data, block.data.rows[row + i], slopes[i], block.total_weight, work,
-                          block.offset + at + i);
+            transpose(shape, block.data, row, n_rows, columns, at);
+            for (Index output = 0; output < n_outputs; ++output) {
+                const Weights weights = outputs[output].weights;
+                const Work work = outputs[output].work;
+                float *slopes = work.slopes + block.offset + at, *D = work.D + at * work.stride;
+                for (Index i = 0; i < n_rows; ++i) slopes[i] = weights.bias[0];
+                Kernel::scores(shape, weights, columns, at, n_rows, scratch[output], D, slopes);
             }
-            Kernel::pairs(shape, scratch, D, n_rows, slopes, between);
+            for (Index i = 0; i < n_rows; ++i) set_slopes(outputs, block, at + i);
+            for (Index output = 0; output < n_outputs; ++output) {
+                const Work work = outputs[output].work;
+                Kernel::pairs(shape, scratch[output], work.D + at * work.stride, n_rows,
+                              work.slopes + block.offset + at, work.between + part * work.n_between);
+            }
         }
     }
 

@@ -15,8 +15,8 @@ struct ModelKernels {
     // An FFM first transposes the rows of a shard, and assigns positions to the weights of a field.
     void (*transpose_shard)(const Memory&, const Block&, std::int64_t part);
     void (*assign_positions)(const Memory&, const Block&, std::int64_t field);
-    // Losses, slopes and derivatives of the rows of a shard.
-    void (*shard)(const Memory&, const Block&, std::int64_t part, const Scratch&);
+    // Losses, slopes and derivatives of the rows of a shard, for all outputs: each has its memory and its scratch.
+    void (*shard)(const Memory*, const Block&, std::int64_t part, const Scratch*);
     // Gradients of the features of a field, and their step at the end of a batch.
     void (*field)(const Memory&, const Block&, std::int64_t field, const Scratch&);
     // The step of the parameters between a field and those not before it.

@@ -268,9 +268,13 @@ template <int K, bool FIXED> struct FFM {
         for (Index at = first; at < first + n; at += shape.tile) {
             const Index n_rows = least(shape.tile, first + n - at);
             transpose(shape, scoring.data, at, n_rows, scoring.columns, 0);
-            for (Index i = 0; i < n_rows; ++i) {
-                const float score = score_row(shape, scoring.weights, scoring.columns, i, scoring.scratch);
-                scoring.scores[at + i] = scoring.weights.bias[0] + score;
+            for (Index output = 0; output < scoring.n_outputs; ++output) {
+                const Weights weights = scoring.weights[output];
+                float* scores = scoring.scores + output * scoring.n_scores + at;
+                for (Index i = 0; i < n_rows; ++i) {
+                    const float score = score_row(shape, weights, scoring.columns, i, scoring.scratch);
+                    scores[i] = weights.bias[0] + score;
+                }
             }
         }
     }
@@ -285,13 +289,21 @@ template <int K, bool FIXED> struct FFM {
     }
 
     // Loss, slope and gradients of the rows of a shard.
-    static void shard(const Memory& memory, const Block& block, Index part, const Scratch& scratch) {
-        const Shape shape = memory.shape;
-        const Work work = memory.work;
-        for (Index i = part * work.shard; i < least((part + 1) * work.shard, block.n); ++i) {
-            const float score = memory.weights.bias[0] + score_row(shape, memory.weights, memory.columns, i, scratch);
-            set_slope(memory.loss, block.data, block.data.rows[block.first + i], score, block.total_weight, work, i);
-            add_gradients(shape, memory.columns, memory.active, i, work.slopes[i], scratch);
+    static void shard(const Memory* outputs, const Block& block, Index part, const Scratch* scratch) {
+        const Shape shape = outputs->shape;
+        const Columns columns = outputs->columns;
+        const Index shard = outputs->work.shard, n_outputs = outputs->work.n_outputs;
+        for (Index i = part * shard; i < least((part + 1) * shard, block.n); ++i) {
+            for (Index output = 0; output < n_outputs; ++output) {
+                const Weights weights = outputs[output].weights;
+                const float score = score_row(shape, weights, columns, i, scratch[output]);
+                outputs[output].work.slopes[i] = weights.bias[0] + score;
+            }
+            set_slopes(outputs, block, i);
+            for (Index output = 0; output < n_outputs; ++output) {
+                const Memory& memory = outputs[output];
+                add_gradients(shape, columns, memory.active, i, memory.work.slopes[i], scratch[output]);
+            }
         }
     }
 

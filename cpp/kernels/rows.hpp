@@ -38,25 +38,91 @@ inline void fetch_tile(const Shape& shape, const Data& data, Index begin, Index 
     }
 }
 
-// Weighted loss of a row, and its slope by the score over `total_weight`: for all three losses the slope is
-// prediction - y.
+// Weighted loss of a row, and its slope by the score over `total_weight`. The slope of a NaN is NaN for every loss.
 inline void set_slope(Loss loss, const Data& data, Index row, double score, double total_weight, const Work& work,
                       Index index) {
-    const double y = data.y[row], sample_weight = data.sample_weight[row];
-    double value, prediction;
-    if (loss == Loss::logistic) {
+    const double y = data.y[row], sample_weight = data.sample_weight[row], over = score - y;
+    double value, slope;
+    switch (loss.kind) {
+    case LossKind::logistic: {
         const double small = std::exp(-std::fabs(score));
         value = (score > 0.0 ? score : 0.0) + std::log1p(small) - y * score;
-        prediction = (score >= 0.0 ? 1.0 : small) / (1.0 + small);
-    } else if (loss == Loss::squared) {
-        value = 0.5 * (score - y) * (score - y);
-        prediction = score;
-    } else {
-        prediction = std::exp(score);
+        slope = (score >= 0.0 ? 1.0 : small) / (1.0 + small) - y;
+        break;
+    }
+    case LossKind::poisson: {
+        const double prediction = std::exp(score);
         value = prediction - y * score;
+        slope = prediction - y;
+        break;
+    }
+    case LossKind::gamma: {  // half the deviance
+        const double ratio = y * std::exp(-score);
+        value = ratio - 1.0 + score - std::log(y);
+        slope = 1.0 - ratio;
+        break;
+    }
+    case LossKind::tweedie: {  // half the deviance
+        const double first = 1.0 - loss.parameter, second = 2.0 - loss.parameter;
+        const double expected = std::exp(second * score), seen = y * std::exp(first * score);
+        const double best = y > 0.0 ? std::exp(second * std::log(y)) / (first * second) : 0.0;
+        value = expected / second - seen / first + best;
+        slope = expected - seen;
+        break;
+    }
+    case LossKind::quantile: {
+        const double above = 1.0 - loss.parameter, below = -loss.parameter;
+        value = (over > 0.0 ? above : below) * over;
+        slope = over > 0.0 ? above : over < 0.0 ? below : over;
+        break;
+    }
+    case LossKind::huber: {
+        const double delta = loss.parameter, size = std::fabs(over);
+        value = size <= delta ? 0.5 * over * over : delta * (size - 0.5 * delta);
+        slope = over > delta ? delta : over < -delta ? -delta : over;
+        break;
+    }
+    default:  // squared
+        value = 0.5 * over * over;
+        slope = over;
     }
     work.losses[index] = sample_weight * value;
-    work.slopes[index] = static_cast<float>(sample_weight * (prediction - y) / total_weight);
+    work.slopes[index] = static_cast<float>(sample_weight * slope / total_weight);
+}
+
+// Weighted cross-entropy of a row, and its slopes p_c - [c = y] by the scores of all classes over `total_weight`. A
+// score that is not a number makes the loss and all slopes NaN.
+inline void set_softmax(const Memory* classes, const Data& data, Index row, double total_weight, Index index) {
+    const Index n = classes->work.n_outputs;
+    // It was checked before, but another thread of the caller may have changed it.
+    const Index y = data.y[row] >= 0.0 && data.y[row] < static_cast<double>(n) ? static_cast<Index>(data.y[row]) : 0;
+    const double sample_weight = data.sample_weight[row], of_y = classes[y].work.slopes[index];
+    double largest = of_y, sum = 0.0;
+    for (Index c = 0; c < n; ++c) {
+        const double score = classes[c].work.slopes[index];
+        largest = score > largest ? score : largest;
+    }
+    for (Index c = 0; c < n; ++c) {
+        float& slope = classes[c].work.slopes[index];
+        slope = static_cast<float>(std::exp(static_cast<double>(slope) - largest));
+        sum += static_cast<double>(slope);
+    }
+    classes->work.losses[index] = sample_weight * (largest - of_y + std::log(sum));
+    for (Index c = 0; c < n; ++c) {
+        float& slope = classes[c].work.slopes[index];
+        slope = static_cast<float>(sample_weight * (static_cast<double>(slope) / sum - (c == y)) / total_weight);
+    }
+}
+
+// Loss and slopes of row i of a block, whose scores are where the slopes go.
+inline void set_slopes(const Memory* outputs, const Block& block, Index i) {
+    const Index row = block.data.rows[block.first + i], index = block.offset + i;
+    if (outputs->loss.kind == LossKind::softmax) {
+        set_softmax(outputs, block.data, row, block.total_weight, index);
+    } else {
+        const Work& work = outputs->work;
+        set_slope(outputs->loss, block.data, row, work.slopes[index], block.total_weight, work, index);
+    }
 }
 
 }  // namespace splinefm::SPLINEFM_ISA

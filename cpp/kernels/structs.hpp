@@ -17,7 +17,13 @@ namespace splinefm {
 constexpr int MAX_SUMMED = 2048;  // fields with splines and at most this many features sum gradients in `Sums`
 constexpr int SUMS = 8;           // parts in which the gradients of shards are summed
 
-enum class Loss { logistic, squared, poisson };
+enum class LossKind { logistic, squared, poisson, gamma, tweedie, quantile, huber, softmax };
+
+// A loss and its parameter: the power of tweedie, the level of quantile, the threshold of huber.
+struct Loss {
+    LossKind kind;
+    double parameter;
+};
 
 // The layout; windows unit_ptr[u] .. unit_ptr[u + 1] - 1 belong to unit u. Window w of a row starts at a feature
 // from `lowest[w]` to `highest[w]`.
@@ -61,6 +67,7 @@ struct Work {
     double* losses;
     float* between;
     std::int64_t stride, n_between, n_shards, shard, block;
+    std::int64_t n_outputs;  // scores per row: more than one for softmax, where every class has a `Memory` of its own
 };
 
 // Gradients of the features of a field with splines, and their total weights: see `scatter.hpp`.
@@ -119,7 +126,8 @@ struct Step {
     std::int64_t number;
 };
 
-// The memory of a step, without the data and the workspaces of threads.
+// The memory of a step, without the data and the workspaces of threads. The classes of a softmax share shape, columns,
+// losses and penalty.
 struct Memory {
     Shape shape;
     Weights weights;
@@ -143,10 +151,12 @@ struct Block {
     Step step;
 };
 
-// The memory of scoring; D holds the derivatives of a tile.
+// The memory of scoring; D holds the derivatives of a tile. There are `n_outputs` weights, and as many runs of
+// `n_scores` scores.
 struct Scoring {
     Shape shape;
-    Weights weights;
+    const Weights* weights;
+    std::int64_t n_outputs, n_scores;
     Data data;
     Columns columns;
     Scratch scratch;

@@ -43,10 +43,18 @@ double RowScorer::predict(double score) const {
         score = (score >= 0.0 ? 1.0 : small) / (1.0 + small);
         break;
     }
-    case Link::squared: break;
-    case Link::poisson: score = std::exp(std::min(score, 700.0)); break;
+    case Link::identity:
+    case Link::softmax: break;
+    case Link::log: score = std::exp(std::min(score, 700.0)); break;
     }
     return params.center + params.scale * score;
+}
+
+void to_probabilities(double* scores, std::size_t n) {
+    const double largest = *std::max_element(scores, scores + n);
+    double sum = 0.0;
+    for (std::size_t c = 0; c < n; ++c) sum += scores[c] = std::exp(scores[c] - largest);
+    for (std::size_t c = 0; c < n; ++c) scores[c] /= sum;
 }
 
 }  // namespace splinefm

@@ -1,6 +1,7 @@
 // RowScorer: the terms of one row -> its score, b + Σ linear + interactions, or its prediction.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "scorer/row_units.hpp"
@@ -8,7 +9,7 @@
 
 namespace splinefm {
 
-enum class Link { none, logistic, squared, poisson };
+enum class Link { none, logistic, identity, log, softmax };
 
 // Parameters that the caller owns.
 struct RowParams {
@@ -34,9 +35,12 @@ public:
     }
 
     double score(const Terms& terms, float* workspace) const;
-    double predict(double score) const;
+    double predict(double score) const;  // not for softmax, which needs the scores of all classes: see below
 
     const RowParams params;
 };
+
+// The scores of n classes become their probabilities.
+void to_probabilities(double* scores, std::size_t n);
 
 }  // namespace splinefm

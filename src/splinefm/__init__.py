@@ -69,11 +69,16 @@ if TYPE_CHECKING:
     from splinefm.learn.metrics import auc as auc
     from splinefm.learn.metrics import calibration_by as calibration_by
     from splinefm.learn.metrics import calibration_error as calibration_error
+    from splinefm.learn.metrics import coverage as coverage
+    from splinefm.learn.metrics import gamma_deviance as gamma_deviance
+    from splinefm.learn.metrics import huber_loss as huber_loss
     from splinefm.learn.metrics import logloss as logloss
     from splinefm.learn.metrics import mae as mae
     from splinefm.learn.metrics import normalized_entropy as normalized_entropy
+    from splinefm.learn.metrics import pinball_loss as pinball_loss
     from splinefm.learn.metrics import r2 as r2
     from splinefm.learn.metrics import rmse as rmse
+    from splinefm.learn.metrics import tweedie_deviance as tweedie_deviance
     from splinefm.learn.training import Diverged as Diverged
     from splinefm.learn.training import Epoch as Epoch
     from splinefm.learn.training import Training as Training
@@ -127,7 +132,8 @@ _HOME = {
     "learn.fitting": "fit_model",
     "learn.incremental": "Learner",
     "learn.losses": "Loss",
-    "learn.metrics": "GroupCalibration auc calibration_by calibration_error logloss mae normalized_entropy r2 rmse",
+    "learn.metrics": "GroupCalibration auc calibration_by calibration_error coverage gamma_deviance huber_loss logloss "
+    "mae normalized_entropy pinball_loss r2 rmse tweedie_deviance",
     "learn.files.modelfile": "load",
     "learn.tuning.study": "StudySummary TrialSummary",
     "learn.training": "Diverged Epoch Training",

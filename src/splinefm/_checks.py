@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from splinefm._wording import setting
+from splinefm._wording import for_reader, setting
 
 Fitted = TypeVar("Fitted")
 
@@ -116,4 +116,30 @@ def check_fitted(fitted: Fitted, name: str = "fitted") -> Fitted:
     """
     if isinstance(fitted, type) or not all(hasattr(fitted, part) for part in ("encoder", "model", "params", "loss")):
         raise TypeError(f"{name} must be a sf.Fitted, got {type(fitted).__name__}; an estimator has one in fitted_")
+    return fitted
+
+
+def check_one_score(fitted: Fitted, name: str = "fitted") -> Fitted:
+    """The argument; raise unless it is a `sf.Fitted` with one score per row.
+
+    Examples
+    --------
+    >>> import splinefm as sf
+    >>> table = {"x": [0.0, 1.0, 2.0] * 50, "color": ["red", "green", "blue"] * 50}
+    >>> fitted = sf.fit_model(table, "color", loss="softmax", training=sf.Training(epochs=2, threads=1))
+    >>> check_one_score(fitted)
+    Traceback (most recent call last):
+        ...
+    ValueError: fitted has a score for each of 3 classes, but this needs one: pass fitted.for_class('blue'), for example
+    """
+    loss = getattr(check_fitted(fitted, name), "loss")  # noqa: B009
+    if loss.n_outputs > 1:
+        raise ValueError(
+            f"{for_reader(name, 'the model')} has a score for each of {loss.n_outputs} classes, but this needs one: "
+            + for_reader(
+                f"pass {name}.for_class({loss.classes[0]!r}), for example",
+                f"choose a class, such as --class {loss.classes[0]}, if the command has this option; in Python, "
+                f"fitted.for_class({loss.classes[0]!r})",
+            )
+        )
     return fitted

@@ -108,11 +108,11 @@ def other_losses() -> str:
     Examples
     --------
     >>> other_losses()
-    'for other numbers use loss="squared", for counts loss="poisson"'
+    'for other numbers use loss="squared", for counts loss="poisson", for positive amounts loss="gamma"'
     """
     return for_reader(
-        'for other numbers use loss="squared", for counts loss="poisson"',
-        "for other numbers use --loss squared, for counts --loss poisson",
+        'for other numbers use loss="squared", for counts loss="poisson", for positive amounts loss="gamma"',
+        "for other numbers use --loss squared, for counts --loss poisson, for positive amounts --loss gamma",
     )
 
 

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_tweedie_deviance
 
 import splinefm as sf
+from commands import with_positive_amounts
 from splinefm.learn import evaluation as module
 from splinefm.learn import metrics
 
@@ -43,6 +45,51 @@ def test_metrics_of_numbers_with_weights(run, data, table, loss):
         assert found[name] == pytest.approx(getattr(metrics, name)(y, p, weight), abs=1e-9)
     if loss == "poisson":
         assert found["loss"] == pytest.approx(np.average(p - y * np.log(p), weights=weight), abs=1e-6)
+
+
+ORACLES = {
+    "gamma": ({}, "gamma_deviance", lambda y, p, w: mean_gamma_deviance(y, p, sample_weight=w)),
+    "tweedie": (
+        {"power": 1.3},
+        "tweedie_deviance",
+        lambda y, p, w: mean_tweedie_deviance(y, p, sample_weight=w, power=1.3),
+    ),
+    "quantile": (
+        {"quantile": 0.9},
+        "pinball_loss",
+        lambda y, p, w: mean_pinball_loss(y, p, sample_weight=w, alpha=0.9),
+    ),
+    "huber": ({"delta": 2.0}, "huber_loss", lambda y, p, w: metrics.huber_loss(y, p, w, delta=2.0)),
+}
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_metrics_of_other_losses(run, table, write, tmp_path, name):
+    table = with_positive_amounts(table)
+    data = write(table, tmp_path / "d.csv")
+    own, metric, oracle = ORACLES[name]
+    part = table.select(["price", "city", "amount"])
+    training = sf.Training(epochs=1, threads=1)
+    fitted = sf.fit_model(part, "amount", loss=sf.Loss(name, **own), model=sf.FM(k=2), training=training)
+    fitted.save("numbers.sfm")
+    command = ("evaluate", "numbers.sfm", data, "--target", "amount", "--weight", "views")
+    found = json.loads(run(*command, "--json", "--by", "city").stdout)
+    y, p, weight = table["amount"].to_numpy(), fitted.predict(table), table["views"].to_numpy()
+    assert found[metric] == pytest.approx(oracle(y, p, weight), rel=1e-5)
+    assert ("calibration_error" in found) == (name in ("gamma", "tweedie"))
+    if name == "quantile":
+        assert found["coverage"] == pytest.approx(metrics.coverage(y, p, weight))
+        in_city = np.array(table["city"].to_pylist()) == found["groups"][0]["group"]
+        assert found["groups"][0]["predicted"] == pytest.approx(0.9)
+        assert found["groups"][0]["measured"] == pytest.approx(
+            metrics.coverage(y[in_city], p[in_city], weight[in_city])
+        )
+        assert "0.9 is best" in run(*command).stdout
+    about = json.loads(run("info", "numbers.sfm", "--json").stdout)
+    assert about["loss"] == name and about["loss_parameters"] == own
+    assert about["prediction"] == {"quantile": "quantile 0.9 of the target", "gamma": "mean of the target"}.get(
+        name, about["prediction"]
+    )
 
 
 def test_calibration_by_a_column(run, model, data, table, fitted):

@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
+from commands import with_positive_amounts
 from splinefm.cli.actions import fit as module
+from splinefm.cli.actions.targets import suggest_for, suggest_loss
 from splinefm.encode.tables.open import open_table
 
 # Kernels are compiled for each model and k: one is enough here.
@@ -75,12 +77,93 @@ def test_the_target_decides_the_loss(run, write, tmp_path, values, loss, classes
 def test_a_dictionary_of_two_values_is_two_values(run, write, tmp_path):
     labels = pa.array(["a", "b", None] * 20).dictionary_encode()
     write(pa.table({"x": np.arange(60.0), "y": labels}), tmp_path / "d.parquet")
-    assert module.choose_loss(open_table(tmp_path / "d.parquet"), "y").loss == "logistic"
+    assert module.choose_loss(open_table(tmp_path / "d.parquet"), "y").loss.name == "logistic"
 
 
 def test_a_loss_that_is_given_is_taken(run, data):
     summary, result = fit(run, data, "views", "--loss", "poisson", "--ignore", "id")
     assert summary["loss"] == "poisson" and sf.load("new.sfm").loss.name == "poisson" and "as given" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--loss", "gamma"), {}),
+        (("--loss", "tweedie", "--power", "1.7"), {"power": 1.7}),
+        (("--loss", "quantile", "--quantile", "0.9"), {"quantile": 0.9}),
+        (("--loss", "quantile"), {"quantile": 0.5}),
+        (("--loss", "huber", "--delta", "2.5"), {"delta": 2.5}),
+    ],
+)
+def test_losses_with_parameters(run, table, write, tmp_path, options, expected):
+    write(with_positive_amounts(table), tmp_path / "d.csv")
+    summary, result = fit(run, "d.csv", "amount", *options, "--ignore", "id", "--seed", "1")
+    fitted = sf.load("new.sfm")
+    assert summary["loss_parameters"] == expected == fitted.loss.parameters and "suggestion" not in result.stderr
+    assert summary["validation_metric"] == fitted.loss.metric_name and summary["validation_loss"] > 0
+    assert np.isfinite(fitted.predict(table)).all()
+
+
+def test_the_threshold_of_a_huber_loss_is_found(run, data):
+    summary, _ = fit(run, data, "amount", "--loss", "huber", "--ignore", "id")
+    assert summary["loss_parameters"]["delta"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--quantile", "0.9"), 2, "belongs to the quantile loss; add --loss"),
+        (("--loss", "squared", "--power", "1.5"), 1, "--power belongs to the tweedie loss"),
+        (("--loss", "quantile", "--quantile", "1.5"), 1, "--quantile must lie between 0 and 1"),
+        (("--loss", "huber", "--delta", "0"), 1, "--delta must be above 0"),
+    ],
+)
+def test_parameters_of_other_losses_are_refused(run, data, options, code, message):
+    result = run("fit", data, "--target", "amount", "--out", "new.sfm", *SMALL, *options, code=code)
+    assert message in " ".join(result.stderr.split())
+
+
+def test_targets_that_a_loss_refuses(run, write, tmp_path):
+    write(pa.table({"x": np.arange(60.0), "y": np.arange(60.0)}), tmp_path / "d.csv")
+    result = run("fit", "d.csv", "--target", "y", "--out", "new.sfm", *SMALL, "--loss", "gamma", code=1)
+    assert "above 0, got 0; with zeros, use --loss tweedie" in result.stderr
+
+
+RNG = np.random.default_rng(0)
+SKEWED = {
+    "gamma": RNG.lognormal(3, 1, 500),
+    "tweedie": RNG.lognormal(3, 1, 500) * (RNG.random(500) < 0.4),
+    "poisson": RNG.poisson(2.0, 500).astype(float),
+}
+FINE = {
+    "normal": RNG.normal(size=500),
+    "far from 0": RNG.normal(100, 3, 500),
+    "uniform": RNG.uniform(1, 2, 500),
+    "stars": RNG.choice([1.0, 2, 3, 4, 5], 500, p=[0.05, 0.1, 0.2, 0.3, 0.35]),
+    "losses": -RNG.lognormal(3, 1, 500),
+}
+
+
+class TestSuggestions:
+    @pytest.mark.parametrize("loss", SKEWED)
+    def test_skewed_targets_get_one(self, run, write, tmp_path, loss):
+        y = SKEWED[loss]
+        write(pa.table({"x": np.arange(500.0), "y": y}), tmp_path / "d.csv")
+        summary, result = fit(run, "d.csv", "y")
+        assert summary["loss"] == "squared" and summary["loss_suggestion"] == loss
+        (line,) = [line for line in result.stderr.splitlines() if line.startswith("suggestion: ")]
+        assert f"--loss {loss} may fit better" in line and "'y'" in line and f"mean {y.mean():.4g}" in line
+        again, _ = fit(run, "d.csv", "y", "--loss", loss)
+        assert again["loss"] == loss and again["loss_suggestion"] is None
+
+    @pytest.mark.parametrize("name", FINE)
+    def test_others_do_not(self, name):
+        assert suggest_for("y", FINE[name]) is None
+
+    def test_odd_columns_do_not(self, write, tmp_path):
+        path = write(pa.table({"x": [1.0] * 4, "y": ["1", "2", "4", "90"]}), tmp_path / "d.parquet")
+        assert suggest_loss(open_table(path), "y") is None
+        assert suggest_for("y", np.zeros(0)) is None and suggest_for("y", np.full(9, 2.5)) is None
 
 
 def test_a_second_run_can_be_left_out(run, data):

@@ -9,7 +9,7 @@ import pytest
 import splinefm as sf
 from coalitions import brute_force, scores
 from splinefm.explain import importance, terms
-from support import averages, mixed_schema, mixed_table, one_of_each, random_fitted, take_rows
+from support import averages, mixed_schema, mixed_table, one_of_each, random_classes, random_fitted, take_rows
 
 MODELS = [*one_of_each(5), sf.HigherOrderFM(k=4, order=2), averages()[0]]
 FIELDS = ("x", "kind", "tags", "z", "words")
@@ -273,3 +273,16 @@ class TestBadInput:
     def test_threads(self, small, table):
         with pytest.raises(ValueError, match="threads must be at least 1"):
             sf.shapley_values(small, table, table, threads=0)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_every_class_has_shapley_values_of_its_own_score(model, table):
+    background, rows = take_rows(table, range(7)), take_rows(table, range(20, 22))
+    several = random_classes(model, SCHEMA, table)
+    for label in several.classes:
+        one = several.for_class(label)
+        found = sf.shapley_values(one, rows, background)
+        expected = [brute_force(one, {name: rows[name][i] for name in rows}, background) for i in range(2)]
+        np.testing.assert_allclose(found.values, expected, rtol=1e-4, atol=1e-5)
+        total = found.base + found.values.sum(axis=1)
+        np.testing.assert_allclose(total, several.scores(rows)[:, several.classes.index(label)], rtol=1e-4, atol=1e-5)

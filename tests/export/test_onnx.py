@@ -21,7 +21,7 @@ from splinefm.export.onnx.pieces import count_up_to, pieces_of
 from splinefm.export.onnx.transforms import to_unit
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
-from support import all_models, averages, examples, random_fitted
+from support import all_models, averages, examples, random_classes, random_fitted
 
 MODELS = [*all_models(6), *averages()]
 N = 300
@@ -118,7 +118,12 @@ def test_scores_and_predictions_are_those_of_the_model(model, reduction, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("loss", "of_loss"), [("squared", {"center": 1e6, "scale": 250.0}), ("poisson", {}), ("logistic", {})]
+    ("loss", "of_loss"),
+    [
+        *(("squared", {"center": 1e6, "scale": 250.0}), ("poisson", {}), ("logistic", {}), ("gamma", {"scale": 70.0})),
+        *(("tweedie", {"scale": 0.2, "power": 1.2}), ("quantile", {"center": 700.0, "scale": 3.0, "quantile": 0.9})),
+        ("huber", {"center": -700.0, "scale": 3.0, "delta": 2.0}),
+    ],
 )
 def test_every_link(loss, of_loss, tmp_path):
     fitted = make(schema("sum"), sf.FM(k=2), loss=loss, **of_loss)
@@ -127,6 +132,23 @@ def test_every_link(loss, of_loss, tmp_path):
     np.testing.assert_allclose(score, expected(fitted, TABLE), atol=1e-5)
     np.testing.assert_allclose(prediction, fitted.loss.predict(expected(fitted, TABLE)), rtol=1e-5)
     np.testing.assert_allclose(prediction, fitted.loss.predict(score.astype(np.float64)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "identity"])
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_scores_and_probabilities_of_several_classes(model, reduction, tmp_path):
+    fitted = random_classes(model, schema(reduction), TABLE, ("a", "b", "c", "d"))
+    session = export(fitted, tmp_path)
+    assert [output.shape for output in session.get_outputs()] == [["N", 4], ["N", 4]]
+    for table in (TABLE, HOSTILE):
+        assert check(fitted, session, table).shape == (len(table["hour"]), 4)
+    notes = session.get_modelmeta().custom_metadata_map
+    assert json.loads(notes["splinefm.classes"]) == ["a", "b", "c", "d"] and "sum of exp" in notes["splinefm.link"]
+    one = fitted.for_class("c")
+    session = export(one, tmp_path)
+    check(one, session, HOSTILE)
+    notes = session.get_modelmeta().custom_metadata_map
+    assert notes["splinefm.of_class"] == "c" and notes["splinefm.link"] == "0.0 + 1.0 * score"
 
 
 def test_a_trained_model(tmp_path):

@@ -313,7 +313,9 @@ class TestContents:
 
     def test_a_prediction_needs_the_loss(self, tmp_path):
         labels = Loss("logistic", classes=("no", "yes"))
-        losses = [labels, Loss("squared", center=2.0, scale=3.0), Loss("poisson")]
+        losses = [labels, Loss("squared", center=2.0, scale=3.0), Loss("poisson"), Loss("gamma", scale=9.0)]
+        losses.append(Loss("quantile", center=2.0, scale=3.0, quantile=0.9))
+        losses.append(Loss("softmax", classes=("a", "b", "c"), of_class="b"))  # which predicts its score
         for loss in losses:
             fitted = fitted_to(sf.Schema([sf.Categorical("device")]), loss=loss)
             folder = sf.export_tables(fitted, tmp_path / loss.name)
@@ -321,7 +323,9 @@ class TestContents:
             rows = {"device": ["phone", "watch", None]}
             names = {"score": score_tables(folder, rows), "exp": np.exp, **told}
             np.testing.assert_allclose(eval(told["prediction"], names), fitted.predict(rows), rtol=1e-5)
-            assert told["classes"] == (["no", "yes"] if loss is labels else None)
+            assert {name: told[name] for name in loss.parameters} == loss.parameters
+            assert told["classes"] == (None if loss.classes is None else list(loss.classes))
+            assert told.get("of_class") == loss.of_class
 
     def test_intervals_cover_all_numbers_once(self, tmp_path):
         folder = sf.export_tables(binned_of(), tmp_path / "out")

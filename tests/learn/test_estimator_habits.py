@@ -215,7 +215,7 @@ class TestClassWeight:
             classifier(class_weight=weight).fit(TABLE.assign(y=CLICK), target="y")
 
     def test_it_is_for_labels(self):
-        with pytest.raises(ValueError, match="class_weight requires the logistic loss, got squared"):
+        with pytest.raises(ValueError, match="class_weight requires the logistic loss or softmax, got squared"):
             sf.fit_model({"x": [1.0, 2.0] * 9, "y": [1.0, 2.0] * 9}, "y", loss="squared", class_weight="balanced")
         one = classifier(class_weight="balanced")
         with pytest.raises(ValueError, match='class_weight="balanced" needs rows of both classes'):
@@ -324,13 +324,21 @@ class TestFiles:
         np.testing.assert_array_equal(again.decision_function(TABLE), model.decision_function(TABLE))
         assert again.fit(TABLE, y).feature_importances_.shape == (3,)
 
-    @pytest.mark.parametrize("loss", ["squared", "poisson"])
-    def test_a_regressor_comes_back(self, tmp_path, loss):
-        model = regressor(loss=loss, n_jobs=-1).fit(TABLE, TABLE["x"] + 1)
+    @pytest.mark.parametrize(
+        ("loss", "own"),
+        [
+            *(("squared", {}), ("poisson", {}), ("gamma", {}), ("tweedie", {"power": 1.2})),
+            *(("quantile", {"quantile": 0.8}), ("huber", {"delta": 0.5}), ("huber", {})),
+        ],
+    )
+    def test_a_regressor_comes_back(self, tmp_path, loss, own):
+        model = regressor(loss=loss, n_jobs=-1, **own).fit(TABLE, TABLE["x"] + 1.5)
         model.save(tmp_path / "m.sfm")
         again = sf.SplineFMRegressor.load(str(tmp_path / "m.sfm"), mmap=True)
         np.testing.assert_array_equal(again.predict(TABLE), model.predict(TABLE))
         assert again.loss == loss and again.n_jobs == -1
+        assert {name: again.get_params()[name] for name in own} == own
+        assert again.fitted_.loss == model.fitted_.loss and (loss != "huber" or again.delta > 0)
         with pytest.raises(AttributeError, match=r"a model file contains none; use sf\.importance"):
             _ = again.feature_importances_
 

@@ -33,7 +33,7 @@ def test_classes_are_found_and_sorted(parts, classes):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["a", "b", "c"], "'t' has more than two classes.*OneVsRest"),
+        (["a", "b", "c"], "'t' has more than two classes.*softmax"),
         ([1, 2, 3], "must lie between 0 and 1 or have two values.*squared"),
         (["a", None], "only one class .'a'."),
         (pa.array([None, None], pa.string()), "no values"),

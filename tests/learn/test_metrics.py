@@ -4,18 +4,33 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from sklearn.metrics import log_loss, mean_absolute_error, mean_squared_error, r2_score, roc_auc_score
+from scipy.special import huber
+from sklearn.metrics import (
+    log_loss,
+    mean_absolute_error,
+    mean_gamma_deviance,
+    mean_pinball_loss,
+    mean_squared_error,
+    mean_tweedie_deviance,
+    r2_score,
+    roc_auc_score,
+)
 
 from splinefm.learn.metrics import (
     GroupCalibration,
     auc,
     calibration_by,
     calibration_error,
+    coverage,
+    gamma_deviance,
+    huber_loss,
     logloss,
     mae,
     normalized_entropy,
+    pinball_loss,
     r2,
     rmse,
+    tweedie_deviance,
 )
 from support import examples
 
@@ -64,6 +79,41 @@ def test_errors_of_numbers_agree_with_sklearn(problem, weighted):
     np.testing.assert_allclose(mae(y, p, w), mean_absolute_error(y, p, sample_weight=w), rtol=1e-9, atol=1e-12)
     assume(len(set(y)) > 1)
     np.testing.assert_allclose(r2(y, p, w), r2_score(y, p, sample_weight=w), rtol=1e-7, atol=1e-9)
+
+
+@few
+@given(rated(binary=False), st.booleans(), st.floats(0.05, 0.95))
+def test_errors_of_skewed_numbers_agree_with_sklearn(problem, weighted, level):
+    y, p, w = problem
+    w = w if weighted else None
+    close = {"rtol": 1e-9, "atol": 1e-12}
+    np.testing.assert_allclose(
+        pinball_loss(y, p, w, quantile=level), mean_pinball_loss(y, p, sample_weight=w, alpha=level), **close
+    )
+    np.testing.assert_allclose(huber_loss(y, p, w, delta=level), np.average(huber(level, y - p), weights=w), **close)
+    np.testing.assert_allclose(coverage(y, p, w), np.average(y <= p, weights=w), **close)
+    y, p = np.maximum(y, 0.0), np.abs(p) + 0.25
+    power = 1.0 + level
+    np.testing.assert_allclose(
+        tweedie_deviance(y, p, w, power=power), mean_tweedie_deviance(y, p, sample_weight=w, power=power), **close
+    )
+    np.testing.assert_allclose(
+        gamma_deviance(y + 0.125, p, w), mean_gamma_deviance(y + 0.125, p, sample_weight=w), rtol=1e-9, atol=1e-9
+    )
+
+
+def test_settings_and_numbers_out_of_range_are_named():
+    for call, message in (
+        (lambda: gamma_deviance([0.0, 1.0], [1.0, 1.0]), "targets must be above 0, got 0"),
+        (lambda: gamma_deviance([1.0, 1.0], [1.0, -2.0]), "predictions must be above 0, got -2"),
+        (lambda: tweedie_deviance([-1.0], [1.0]), "targets must be at least 0, got -1"),
+        (lambda: tweedie_deviance([1.0], [0.0]), "predictions must be above 0, got 0"),
+        (lambda: tweedie_deviance([1.0], [1.0], power=2.0), "power must lie between 1 and 2"),
+        (lambda: pinball_loss([1.0], [1.0], quantile=1.0), "quantile must lie between 0 and 1"),
+        (lambda: huber_loss([1.0], [1.0], delta=0.0), "delta must be above 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 @pytest.mark.parametrize("metric", ALL)

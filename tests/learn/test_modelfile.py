@@ -259,7 +259,10 @@ all_fields = st.one_of(
 @given(
     fields=st.lists(all_fields, min_size=1, max_size=4, unique_by=lambda item: item.name),
     model=st.sampled_from(list(MODELS.values())),
-    loss=st.builds(Loss, st.just("squared"), numbers, st.floats(1e-300, 1e300)),
+    loss=st.builds(Loss, st.just("squared"), numbers, st.floats(1e-300, 1e300))
+    | st.builds(Loss, st.just("quantile"), numbers, quantile=st.floats(0.01, 0.99))
+    | st.builds(Loss, st.just("tweedie"), power=st.floats(1.01, 1.99))
+    | st.builds(Loss, st.just("huber"), delta=st.floats(1e-300, 1e300)),
     n_rows=st.integers(1, 2**60),
     notes=st.dictionaries(names, names, max_size=3),
     epochs=st.lists(st.tuples(st.integers(1, 99), *[st.floats()] * 5), max_size=3),

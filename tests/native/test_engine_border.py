@@ -42,6 +42,19 @@ def arguments(slots):
     }
 
 
+@pytest.mark.parametrize(
+    ("loss", "parameter"),
+    [
+        *(("squared", 0.5), ("logistic", -1.0), ("tweedie", 1.0), ("tweedie", 2.0), ("quantile", 0.0)),
+        *(("quantile", 1.0), ("huber", 0.0), ("huber", np.inf), ("huber", np.nan), ("tweedie", np.nan)),
+    ],
+)
+def test_parameters_of_losses_out_of_range_are_refused(loss, parameter):
+    params = init_params(FM(4), LAYOUT, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=f"the parameter of the {loss} loss is out of range"):
+        CpuEngine(FM(4), LAYOUT, params, loss, loss_parameter=parameter)
+
+
 CHANGES = {
     "dtype": lambda a: a.astype(np.float64 if a.dtype != np.float64 else np.float32),
     "shorter": lambda a: a[:-1].copy(),

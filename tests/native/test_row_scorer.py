@@ -52,7 +52,9 @@ def made(n_rows=6, k=4, **change):
     factors = rng.normal(size=(n_rows, abs(k))).astype(np.float32)
     spec = {"encoder": encoder, "model": "fm", "k": k, "members": 1, "order": 2, "factors": factors}
     spec |= {"linear": np.arange(n_rows, dtype=np.float32), "between": np.ones(4, np.float32)}
-    return _core.RowScorer(**(spec | {"bias": 0.5, "link": "logistic", "center": 0.0, "scale": 1.0} | change))
+    return _core.RowScorer(
+        **(spec | {"bias": np.array([0.5], np.float32), "link": "logistic", "center": 0.0, "scale": 1.0} | change)
+    )
 
 
 COLUMNS = ("x", "c")
@@ -362,3 +364,45 @@ class TestScores:
         for thread in threads:
             thread.join()
         assert all(out.tolist() == expected for out in found)
+
+
+class TestClasses:
+    BIASES = np.array([0.5, 0.25], np.float32)
+
+    def two(self, **change):
+        rng = np.random.default_rng(0)
+        spec = {"factors": rng.normal(size=(12, 4)).astype(np.float32), "linear": np.arange(12, dtype=np.float32)}
+        return made(**(spec | {"bias": self.BIASES, "link": "softmax", "between": np.ones(8, np.float32)} | change))
+
+    def test_scores_of_all_classes(self):
+        scorer, row = self.two(), {"x": 0.5, "c": "a"}
+        found = scorer.scores(row, COLUMNS, READERS, False)
+        out = np.zeros(4)
+        scorer.many([row, row], COLUMNS, READERS, False, out)
+        np.testing.assert_array_equal(out.reshape(2, 2), [found, found])
+        probabilities = np.exp(found - found.max())
+        expected = probabilities / probabilities.sum()
+        np.testing.assert_allclose(scorer.scores(row, COLUMNS, READERS, True), expected)
+        with pytest.raises(ValueError, match="a score for every class"):
+            scorer.score(row, COLUMNS, READERS, False)
+        with pytest.raises(ValueError, match="for every class of a row"):
+            scorer.many([row], COLUMNS, READERS, False, np.zeros(3))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"bias": np.zeros(0, np.float32)},
+            {"bias": np.zeros(1, np.float32)},
+            {"bias": np.zeros(5, np.float32)},
+            {"link": "logistic"},
+            {"linear": np.zeros(6, np.float32)},
+            {"linear": np.zeros(13, np.float32)},
+            {"between": np.ones(7, np.float32)},
+            {"model": "fwfm", "between": np.ones(2, np.float32)},
+            {"factors": np.ones((10, 4), np.float32), "linear": np.ones(10, np.float32)},
+        ],
+        ids=str,
+    )
+    def test_arrays_that_do_not_fit_the_classes(self, change):
+        with pytest.raises(ValueError, match=r"must have|has a bias"):
+            self.two(**change)

@@ -287,6 +287,9 @@ def test_axes_are_named_after_columns_and_what_is_shown():
         ("squared", True, "prediction"),
         ("poisson", False, "score (log of the rate)"),
         ("poisson", True, "rate"),
+        ("gamma", False, "score (log of the mean, relative to the mean target)"),
+        ("gamma", True, "prediction"),
+        ("quantile", True, "prediction (quantile 0.5)"),
     ]:
         ax = sf.plots.curve(view("x", fitted_of(loss=loss)), link=link)
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("x", name)

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 import splinefm as sf
+from commands import with_positive_amounts
 from pages import FORMULA, QUOTES, SCHEMA, SCRIPT, Reader, fit_part
+from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import auc, logloss
 from splinefm.learn.progress import SILENT
 from splinefm.report import explanation as module
@@ -228,3 +230,38 @@ def test_one_field_and_one_row(run, tmp_path):
 def test_effects_of_nothing_are_nothing():
     nothing = Effects("log-odds", None, 0, None, [], [], [], "because")
     assert replace(nothing, reason="").to_dict()["not_available"] is None
+
+
+@pytest.mark.usefixtures("empty_plots")
+def test_the_report_of_a_quantile_compares_shares(run, table, tmp_path):
+    schema = sf.Schema([sf.Numerical("price", basis=sf.BSpline(segments=4)), sf.Categorical("city")])
+    part = table.select(["price", "city", "amount"])
+    fitted = fit_part(part, "amount", schema, loss=Loss("quantile", quantile=0.8))
+    fitted.save(tmp_path / "m.sfm")
+    pa.parquet.write_table(part, tmp_path / "d.parquet")
+    facts = json.loads(run("explain", "m.sfm", "d.parquet", "--target", "amount", "--out", "r", "--json").stdout)
+    below = part["amount"].to_numpy() <= fitted.predict(part)
+    groups = {group["group"]: group for group in facts["calibration"]["by_column"][1]["groups"]}
+    for city, group in groups.items():
+        share, n = below[np.array(part["city"].to_pylist()) == city].mean(), group["rows"]
+        assert (group["predicted"], group["measured"]) == (pytest.approx(0.8), pytest.approx(share))
+        assert group["deviation"] == pytest.approx((0.8 - share) * (n / 0.16) ** 0.5)
+    bins = facts["calibration"]["bins"]
+    assert np.mean(bins["measured"]) == pytest.approx(below.mean(), abs=0.02)
+    text = (tmp_path / "r" / "index.html").read_text()
+    assert "share of targets at or below the prediction" in text and "pinball loss" in text and "80\u00a0%" in text
+    assert "mean target over mean prediction" not in text.lower()
+
+
+@pytest.mark.usefixtures("empty_plots")
+def test_a_gamma_model_is_told_in_logs_of_its_prediction(run, table, tmp_path):
+    schema = sf.Schema([sf.Numerical("price", basis=sf.BSpline(segments=4)), sf.Categorical("city")])
+    part = with_positive_amounts(table.select(["price", "city", "amount"]))
+    fitted = fit_part(part, "amount", schema, loss="gamma")
+    fitted.save(tmp_path / "m.sfm")
+    pa.parquet.write_table(part, tmp_path / "d.parquet")
+    facts = json.loads(run("explain", "m.sfm", "d.parquet", "--target", "amount", "--out", "r", "--json").stdout)
+    example = facts["examples"][0]
+    whole = facts["base"] + sum(example["shapley"].values())
+    assert whole == pytest.approx(np.log(example["prediction"]), rel=1e-4) and facts["unit"] == "log of the prediction"
+    assert "gamma deviance" in (tmp_path / "r" / "index.html").read_text()

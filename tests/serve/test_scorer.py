@@ -25,7 +25,7 @@ from splinefm.encode.transforms.pieces import transform_pieces
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
 from splinefm.rank.tables import FieldSubset
-from support import averages, one_of_each, random_fitted
+from support import averages, mixed_schema, mixed_table, one_of_each, random_classes, random_fitted
 
 NAN = math.nan
 MODELS = [*one_of_each(16), *averages()]
@@ -401,7 +401,12 @@ class TestCategories:
 
 class TestLosses:
     @pytest.mark.parametrize(
-        "loss", [Loss("logistic"), Loss("squared", center=12.0, scale=3.0), Loss("poisson")], ids=lambda loss: loss.name
+        "loss",
+        [
+            *(Loss("logistic"), Loss("squared", center=12.0, scale=3.0), Loss("poisson"), Loss("gamma", scale=40.0)),
+            *(Loss("tweedie", scale=0.5), Loss("quantile", 9.0, 2.0, quantile=0.9), Loss("huber", -3.0, 2.0)),
+        ],
+        ids=lambda loss: loss.name,
     )
     def test_the_link_is_that_of_the_loss(self, loss):
         fitted = random_fitted(sf.FM(k=4), sf.Schema([sf.Categorical("c")]), {"c": ["a", "b", "c"]}, loss=loss)
@@ -569,3 +574,34 @@ class TestSharing:
         first = scorer(GOOD)
         _ = [np.full(1000, np.nan, np.float32) for _ in range(1000)]  # would overwrite what was let go
         assert scorer(GOOD) == first
+
+
+@pytest.mark.parametrize("model", one_of_each(6), ids=repr)
+def test_a_row_has_a_score_for_every_class(model):
+    table = mixed_table(40)
+    rows = [{name: values[i] for name, values in table.items()} for i in range(40)]
+    fitted = random_classes(model, mixed_schema(), table, ("a", "b", "c", "d"))
+    scorer = fitted.scorer()
+    expected = formula_scores(model, fitted.params, fitted.encoder.encode(table))
+    probabilities = fitted.predict(table)
+    np.testing.assert_allclose(scorer.many(rows), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(scorer.many(rows, link=True), probabilities, atol=1e-5)
+    for i in range(5):
+        assert scorer(rows[i]).shape == (4,)
+        np.testing.assert_array_equal(scorer(rows[i]), scorer.many(rows)[i])
+        np.testing.assert_array_equal(scorer.predict(rows[i]), scorer.many(rows, link=True)[i])
+    assert scorer.many([]).shape == (0, 4)
+    with pytest.raises(ValueError, match=r"row 1: .*'x'"):
+        scorer.many([rows[0], {}])
+    for c, label in enumerate("abcd"):
+        one = fitted.for_class(label).scorer()
+        assert isinstance(one(rows[0]), float) and one(rows[0]) == scorer(rows[0])[c] == one.predict(rows[0])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(scorer))(rows[0]), scorer(rows[0]))
+
+
+def test_large_scores_of_classes_do_not_overflow():
+    table = mixed_table(20)
+    fitted = random_classes(sf.FM(k=2), mixed_schema(), table)
+    fitted.params["bias"][:, 0] = [1e4, 0.0, -1e4]
+    row = {name: values[0] for name, values in table.items()}
+    np.testing.assert_array_equal(fitted.scorer().predict(row), [1.0, 0.0, 0.0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from splinefm.cli.options import amount_option, column_option, count_option, out
 
 if TYPE_CHECKING:
     from splinefm.cli.actions.fit import FitRequest
+    from splinefm.learn.losses import Loss
 
 
 class ModelName(StrEnum):
@@ -39,13 +40,20 @@ class LossName(StrEnum):
     LOGISTIC = "logistic"
     SQUARED = "squared"
     POISSON = "poisson"
+    GAMMA = "gamma"
+    TWEEDIE = "tweedie"
+    QUANTILE = "quantile"
+    HUBER = "huber"
+    SOFTMAX = "softmax"
 
 
 _MODEL, _TRAINING = "Model", "Training"
 _LOSSES = (
-    "Loss to minimize. logistic: two classes, or shares; squared: numbers; poisson: counts; "
-    "auto: logistic if the target has two values, squared otherwise."
+    "Loss to minimize. logistic: two classes, or shares; softmax: more classes; squared: numbers; poisson: counts; "
+    "gamma: positive, skewed amounts; tweedie: such amounts with zeros; quantile: see --quantile; huber: numbers with "
+    "outliers; auto: logistic if the target has two values, softmax if it is text, squared otherwise."
 )
+_OWNERS = {"quantile": LossName.QUANTILE, "power": LossName.TWEEDIE, "delta": LossName.HUBER}
 
 Target = Annotated[str, column_option("Column to predict.", show_default=False)]
 Out = Annotated[Path, out_option("Model file to write, such as model.sfm.")]
@@ -91,7 +99,20 @@ Third = Annotated[
     int | None,
     count_option("Length of the vectors of fwfm for products of three fields. Default: none.", _MODEL, least=0),
 ]
-Loss = Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)]
+LossOption = Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)]
+Quantile = Annotated[
+    float | None, amount_option("Quantile to predict, with --loss quantile. Default: 0.5, the median.", _MODEL)
+]
+Power = Annotated[
+    float | None,
+    amount_option("Power of the mean that the variance follows, with --loss tweedie. Default: 1.5.", _MODEL),
+]
+Delta = Annotated[
+    float | None,
+    amount_option(
+        "Distance from which --loss huber is linear, in the unit of the target. Default: from the data.", _MODEL
+    ),
+]
 Epochs = Annotated[int | None, count_option("Maximum number of passes over the data.", _TRAINING)]
 Patience = Annotated[
     int | None, count_option("Stop after this many epochs without a better validation loss.", _TRAINING)
@@ -147,6 +168,18 @@ def check_fit_options(
         raise typer.BadParameter("only fwfm has vectors for products of three; add --model fwfm", param_hint="--third")
 
 
+def given_loss(loss: LossName, **parameters: float | None) -> Loss | None:
+    """The loss with its parameter, or None for the choice by the target."""
+    from splinefm.learn.losses import as_loss
+
+    if loss is not LossName.AUTO:
+        return as_loss(loss.value, **parameters)
+    for name in given(**parameters):
+        owner = _OWNERS[name].value
+        raise typer.BadParameter(f"belongs to the {owner} loss; add --loss {owner}", param_hint=f"--{name}")
+    return None
+
+
 def make_fit_request(
     data: str,
     target: str,
@@ -157,7 +190,7 @@ def make_fit_request(
     validation: str | None,
     model: ModelName | None,
     sizes: dict[str, Any],
-    loss: LossName,
+    loss: Loss | None,
     training: dict[str, Any],
     sep: str | None,
 ) -> FitRequest:
@@ -172,7 +205,7 @@ def make_fit_request(
         ignored=ignore or [],
         model=None if model is None else model.value,
         sizes=sizes,
-        loss=None if loss is LossName.AUTO else cast(Any, loss.value),
+        loss=loss,
         weight=weight,
         validation=_share_or_file(validation),
         training=training,

@@ -71,6 +71,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print progress or remarks.")]
 Threads = Annotated[int | None, count_option("Number of threads. All cores by default. Does not change the results.")]
 Weight = Annotated[str | None, column_option("Column of sample weights.")]
+ClassName = Annotated[
+    str | None,
+    typer.Option("--class", metavar="LABEL", help="Class whose score is shown, if the model has more than two."),
+]
 Ignore = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN", help="Column to leave out, such as an identifier. Repeat for several."),

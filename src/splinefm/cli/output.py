@@ -79,6 +79,18 @@ def study_line(about: dict[str, Any]) -> str:
     return f"trial {about['best_trial']} of {about['trials']} with {measured}{before}: {settings}"
 
 
+def loss_text(about: dict[str, Any]) -> str:
+    """A loss with its parameter.
+
+    Examples
+    --------
+    >>> loss_text({"loss": "quantile", "loss_parameters": {"quantile": 0.9}})
+    'quantile loss, quantile=0.9'
+    """
+    settings = [f"{name}={number(value)}" for name, value in about["loss_parameters"].items()]
+    return ", ".join([f"{about['loss']} loss", *settings])
+
+
 def penalty_text(value: Any) -> str:
     """A penalty of training: a number, one for each field, or none.
 

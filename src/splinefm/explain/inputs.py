@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from splinefm._checks import check_one_score
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.learn.fitted import Fitted
@@ -25,7 +26,8 @@ def check_closed_form(fitted: Fitted, what: str) -> None:
 
 
 def encode_rows(fitted: Fitted, table: object, threads: int | None) -> Slots:
-    """Encode a table; slots are returned as they are."""
+    """Encode a table, to explain one score of its rows; slots are returned as they are."""
+    check_one_score(fitted)
     if not isinstance(table, Slots):
         return fitted.encoder.encode(table, threads=threads)
     if table.layout != fitted.encoder.layout:

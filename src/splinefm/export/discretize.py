@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._checks import check_choice, check_fitted, check_positive, is_integer
+from splinefm._checks import check_choice, check_one_score, check_positive, is_integer
 from splinefm._wording import for_reader
 from splinefm.encode.bases.bins import Bins
 from splinefm.encode.drift import Watch
@@ -86,7 +86,7 @@ def discretize(
     >>> bool(abs(fine.scores(table) - fitted.scores(table)).max() < 1e-3)
     True
     """
-    check_fitted(fitted)
+    check_one_score(fitted)
     check_choice("spacing", spacing, ("u", "uniform", "geometric", "quantile"))
     if max_error is not None:
         if edges or isinstance(fields, Mapping | int | np.integer) or spacing != "u":
@@ -190,8 +190,8 @@ def discretization_error(fitted: Fitted, binned: Fitted, data: object = None) ->
     >>> report.n_rows, report.max_error <= report.bound
     (200, True)
     """
-    check_fitted(fitted)
-    check_fitted(binned, "binned")
+    check_one_score(fitted)
+    check_one_score(binned, "binned")
     drifts = {f: _drift(fitted, binned, f) for f in _changed_fields(fitted, binned)}
     hulls = make_hulls(fitted, drifts)
     found, certified = [], True

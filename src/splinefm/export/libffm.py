@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._checks import check_choice, check_fitted
+from splinefm._checks import check_choice, check_one_score
 from splinefm._wording import as_bins, for_reader
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.bases.bins import Bins
@@ -42,7 +42,7 @@ from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.export.cross_tables import describe_hash
-from splinefm.export.links import LINKS
+from splinefm.export.links import link_formula
 from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
@@ -280,10 +280,12 @@ def _feature_map(fitted: Fitted, format: Format) -> dict[str, Any]:
         "libffm": {"format": format, "n": n, "m": m, "k": k, "normalization": False},
         "prediction": {
             "loss": loss.name,
-            "formula": LINKS[loss.name],
+            **loss.parameters,
+            "formula": link_formula(loss),
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": classes,
+            **({} if loss.of_class is None else {"of_class": str(loss.of_class)}),
         },
         "fields": [
             {
@@ -347,7 +349,7 @@ def _settings(part: Any) -> object:
 
 
 def _check(fitted: Fitted, raw: bool) -> None:
-    check_fitted(fitted)
+    check_one_score(fitted)
     model = fitted.model
     if model.order > 2:
         raise ValueError(

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm._checks import check_choice, check_fitted
+from splinefm._checks import check_choice, check_one_score
 from splinefm._wording import as_bins
 from splinefm.encode.bases.basis import step_cuts
 from splinefm.encode.fields.cross import Cross
@@ -33,7 +33,7 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.special import Comparison
 from splinefm.encode.tables.names import quoted
 from splinefm.export.cross_tables import category_features, cross_rows, describe_hash, part_columns
-from splinefm.export.links import LINKS
+from splinefm.export.links import link_formula
 from splinefm.learn.files.container import sync_folder
 from splinefm.learn.fitted import Fitted
 
@@ -76,7 +76,7 @@ def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: For
     ...     sorted(path.name for path in written.iterdir())
     ['field-0-x.parquet', 'field-1-c.parquet', 'manifest.json']
     """
-    check_fitted(fitted)
+    check_one_score(fitted)
     check_choice("format", format, ("parquet", "csv"))
     _check_steps(fitted)
     target = _check_folder(Path(folder))
@@ -124,10 +124,12 @@ def _manifest(
         "bias": float(fitted.params["bias"][0]),
         "loss": {
             "name": loss.name,
-            "prediction": LINKS[loss.name],
+            **loss.parameters,
+            "prediction": link_formula(loss),
             "center": float(loss.center),
             "scale": float(loss.scale),
             "classes": None if loss.classes is None else [_plain(label) for label in loss.classes],
+            **({} if loss.of_class is None else {"of_class": _plain(loss.of_class)}),
         },
         "fields": fields,
         "interactions": interactions,

@@ -28,10 +28,12 @@ from splinefm.learn.labels import (
     as_targets,
     as_weights,
     balanced_weights,
+    class_totals,
     class_weights,
     find_classes,
+    weights_of_rows,
 )
-from splinefm.learn.losses import Loss
+from splinefm.learn.losses import Loss, TargetSummary
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.training import Chunk, FloatArray, Training, seeded
 
@@ -41,7 +43,6 @@ STREAM_ROWS, STREAM_BYTES = 131_072, 1 << 26
 MOST_VALIDATION_ROWS, VALIDATION_BYTES = 200_000, 1 << 27
 # Encoded tables up to this size stay in memory from one epoch to the next.
 MEMORY_BYTES = 1 << 30
-
 # Limits of a sample of encoded rows.
 SAMPLE_BYTES, MIN_SAMPLED = 1 << 24, 50
 
@@ -57,28 +58,28 @@ class Source:
     sample_weight: str | None
     table: object
     classes: Classes | None = None
-    class_weights: tuple[float, float] | None = None
+    class_weights: tuple[float, ...] | None = None
 
-    def with_classes(self) -> Source:
-        """Return a copy with the labels of the target, unless it holds numbers between 0 and 1."""
+    def with_classes(self, most: int = 2, shares: bool = True) -> Source:
+        """Return a copy with the labels of the target, unless `shares` and it holds numbers between 0 and 1."""
         table = open_table(self.table, types=self.schema.column_types())
         if self.target not in table.names:
             raise ValueError(missing_column_message(self.target, table.names))
         columns = (batch.column(0) for batch in table.chunks([self.target], STREAM_ROWS))
-        return replace(self, classes=find_classes(columns, self.target))
+        return replace(self, classes=find_classes(columns, self.target, most, shares))
 
-    def find_class_weights(self, given: ClassWeight) -> tuple[float, float] | None:
-        """Return the weights of both classes; "balanced" reads the targets and sample weights."""
+    def find_class_weights(self, given: ClassWeight) -> tuple[float, ...] | None:
+        """Return the weights of all classes; "balanced" reads the targets and sample weights."""
         if given is None:
             return None
         if given != BALANCED:
             return class_weights(given, self.classes or (0, 1))
         names = [self.target, *([self.sample_weight] if self.sample_weight else [])]
-        totals = np.zeros(2)
+        totals = np.zeros(len(self.classes or (0, 1)))
         for batch in self.opened.chunks(names, STREAM_ROWS):
             y, weight = self.targets(batch)
             known = np.isfinite(y)  # the scan reports missing targets
-            totals += weight[known] @ (1.0 - y[known]), weight[known] @ y[known]
+            totals += class_totals(y[known], weight[known], len(totals))
         return balanced_weights(*totals.tolist())
 
     @cached_property
@@ -114,6 +115,8 @@ class Source:
         """Apply the class weights; a share y counts as y rows of the second class and 1 - y rows of the first."""
         if self.class_weights is None:
             return y, weight
+        if len(self.class_weights) > 2:
+            return y, weight * weights_of_rows(y, self.class_weights)
         first, second = self.class_weights[0] * (1.0 - y), self.class_weights[1] * y
         both = first + second
         return np.divide(second, both, out=y.copy(), where=both > 0.0), weight * both
@@ -220,45 +223,25 @@ class TableScan:
         What the encoder is fitted to.
     held_out : ValidationSample
         The validation rows.
-    weight, mean, squares : float
-        Of the target: sum of weights, mean, and weighted sum of squared deviations from the mean.
+    targets : TargetSummary
+        What the loss is fitted to.
     """
 
     statistics: EncoderStatistics
     held_out: ValidationSample
-    weight: float = 0.0
-    mean: float = 0.0
-    squares: float = 0.0
+    targets: TargetSummary
 
     def add(self, batch: pa.RecordBatch, y: FloatArray, weight: FloatArray) -> None:
         """Add the next rows of the table."""
         self.held_out.add(self.statistics.n_rows, batch)
         self.statistics.update(batch)
-        total = float(weight.sum())
-        if total > 0.0:
-            mean = float(np.average(y, weights=weight))
-            gap, share = mean - self.mean, total / (self.weight + total)
-            self.squares += float(np.dot(weight, (y - mean) ** 2)) + gap**2 * self.weight * share
-            self.mean += gap * share
-            self.weight += total
-
-    def fit_loss(self, loss: Loss) -> Loss:
-        """Return the loss with the center and scale of the target."""
-        if self.weight == 0.0:
-            raise ValueError("all sample weights are 0; at least one row must have a positive weight")
-        spread = np.sqrt(self.squares / self.weight)
-        # Two targets with the mean and standard deviation of all.
-        return loss.fit(self.mean + spread * np.array([-1.0, 1.0]), np.ones(2)) if loss.name == "squared" else loss
-
-    def start(self, loss: Loss) -> float:
-        """The score of the best constant prediction."""
-        return loss.start(loss.standardize(np.array([self.mean])), np.ones(1))
+        self.targets.add(y, weight)
 
 
 def scan_table(source: Source, loss: Loss, share: float, training: Training, progress: Progress = SILENT) -> TableScan:
     """Read a table once; invalid targets and weights raise an error before training begins."""
     held_out = ValidationSample(share, training.seed, MOST_VALIDATION_ROWS)
-    scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out)
+    scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out, TargetSummary(loss))
     progress.begin("reading the table", source.opened.n_rows)
     for batch in ahead(source.batches(CHUNK)):
         y, weight = source.targets(batch)
@@ -278,10 +261,11 @@ def prepare_chunks(
     given = None if isinstance(validation, float | int) else replace(source, table=validation)
     scan = scan_table(source, loss, share, training, progress)
     progress.begin("fitting the encoder")
-    encoder, loss = scan.statistics.encoder(), scan.fit_loss(loss)
+    encoder = scan.statistics.encoder()
+    loss, start = scan.targets.fitted()
     sample = scan.held_out if given is None else sample_validation(given, training)
     sample.limit(VALIDATION_BYTES // _bytes_per_row(encoder.layout))
-    chunks = Chunks(source, encoder, loss, training, scan.held_out, scan.start(loss))
+    chunks = Chunks(source, encoder, loss, training, scan.held_out, start)
     chunks.validation = sample.encode(given or source, encoder, loss, training.threads)
     if chunks.n_rows * _bytes_per_row(encoder.layout) <= MEMORY_BYTES:
         chunks.keep(progress)
@@ -298,8 +282,8 @@ class Chunks:
     ----------
     encoder, loss
         Fitted to the table.
-    start : float
-        The score of the best constant prediction.
+    start : float or array
+        The score of the best constant prediction; those of all classes of a softmax.
     validation : Chunk or None
         The rows that choose the best epoch.
     n_rows : int
@@ -315,7 +299,7 @@ class Chunks:
         loss: Loss,
         training: Training,
         held_out: ValidationSample,
-        start: float,
+        start: float | FloatArray,
     ) -> None:
         self.source, self.encoder, self.loss, self.training = source, encoder, loss, training
         self.held_out, self.start = held_out, start

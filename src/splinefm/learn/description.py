@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from splinefm._checks import check_one_score
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
@@ -16,6 +17,7 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
+from splinefm.learn.labels import Label, listed
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
 
@@ -32,6 +34,7 @@ def describe_file(path: Path) -> dict[str, Any]:
         "model": {"kind": type(fitted.model).__name__, **asdict(fitted.model)},
         "parameters": sum(values.size for values in fitted.params.values()),
         "loss": fitted.loss.name,
+        "loss_parameters": fitted.loss.parameters,
         "classes": fitted.classes,
         "prediction": predicted_thing(fitted),
         "rows": fitted.encoder.n_rows,
@@ -97,9 +100,33 @@ def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
 
 def predicted_thing(fitted: Fitted) -> str:
     """Say what a prediction is."""
-    if fitted.loss.name == "logistic":
-        return "probability of " + (repr(fitted.classes[1]) if fitted.classes is not None else "1")
-    return "rate (expected count)" if fitted.loss.name == "poisson" else "mean of the target"
+    loss = fitted.loss
+    if loss.of_class is not None:
+        return f"score of class {loss.of_class!r}"
+    if loss.name == "softmax":
+        return f"probabilities of {loss.n_outputs} classes"
+    if loss.name == "logistic":
+        return "probability of " + (repr(loss.classes[1]) if loss.classes is not None else "1")
+    if loss.quantile is not None:
+        return f"quantile {loss.quantile:g} of the target"
+    if loss.name == "huber":
+        return "mean of the target, with less weight on outliers"
+    return "rate (expected count)" if loss.name == "poisson" else "mean of the target"
+
+
+def one_class(fitted: Fitted, named: str | None) -> Fitted:
+    """Return the model of the class that was named on the command line, or a model with one score as it is."""
+    return check_one_score(fitted) if named is None else fitted.for_class(find_class(fitted, named))
+
+
+def find_class(fitted: Fitted, named: str) -> Label:
+    """Return the label of the class that was named on the command line."""
+    if fitted.n_outputs == 1:
+        raise ValueError(f"--class {named}: the model has one score, so there is no class to choose")
+    found = [label for label in fitted.classes or () if named in (str(label), str(label).lower())]
+    if not found:
+        raise ValueError(f"--class {named}: the classes of the model are {listed(fitted.classes or ())}")
+    return found[0]
 
 
 def _describe_field(item: Field) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_one_score
 from splinefm.encode.drift import Watch
 from splinefm.encode.fields.category_order import natural_ranks
 from splinefm.encode.tables.arrow import from_strings
@@ -18,6 +19,7 @@ from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.sources import STANDARD, open_data, require_columns
 from splinefm.encode.tables.table import Table
 from splinefm.learn import metrics
+from splinefm.learn.description import find_class
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets, as_weights
@@ -29,6 +31,15 @@ ROWS = 65_536
 """Rows of the table that are in memory at the same time."""
 
 FloatArray = npt.NDArray[np.float64]
+
+# What the metrics of losses are that have one of their own.
+_OWN = {
+    "poisson": "mean Poisson loss, rate - y log(rate); lower is better",
+    "gamma": "mean gamma deviance, 2 (log(mean / y) + y / mean - 1); lower is better",
+    "tweedie": "mean Tweedie deviance of power {0.power:g}; lower is better",
+    "quantile": "mean pinball loss of quantile {0.quantile:g}, in the unit of the target; lower is better",
+    "huber": "mean Huber loss with delta {0.delta:.6g}; lower is better",
+}
 
 
 class Measured(NamedTuple):
@@ -72,19 +83,28 @@ def evaluate_file(
     threads: int | None = None,
     verbose: bool = False,
     sep: str | None = None,
+    class_name: str | None = None,
 ) -> Evaluation:
-    """Evaluate a model file; only scores and targets stay in memory."""
+    """Evaluate a model file; only scores and targets stay in memory.
+
+    With `class_name`, the probability of one of more than two classes is measured, against the rest.
+    """
     fitted = load(model)
     table = open_data(data, column_types(fitted, target, weight), sep)
     target = target or _find_target(data, table, fitted, {by, weight})
     require_columns(table, [name for name in (*fitted.encoder.schema.columns, target, by, weight) if name is not None])
+    output = None if class_name is None else (fitted.classes or ()).index(find_class(fitted, class_name))
+    if by is not None and output is None:
+        check_one_score(fitted)
     groups = _Groups(by) if by is not None else None
     with make_progress(verbose) as progress:
-        parts = list(_parts(fitted, table, target, weight, groups, threads, progress))
+        parts = list(_parts(fitted, table, target, weight, groups, threads, progress, output))
     if not any(part.weight.any() for part in parts):
         raise ValueError(f"{data!r} has no rows to evaluate" + (f", or {weight!r} is always 0" if weight else ""))
     whole = _Part(*map(np.concatenate, zip(*parts, strict=True)))
-    measured = [*measure(fitted.loss, whole.y, whole.score.astype(np.float64), whole.weight)]
+    measured = [
+        *measure(fitted.loss if output is None else Loss(), whole.y, whole.score.astype(np.float64), whole.weight)
+    ]
     return Evaluation(target, len(whole.y), measured, by, groups.calibration() if groups is not None else [])
 
 
@@ -119,7 +139,9 @@ def _parts(
     groups: _Groups | None,
     threads: int | None,
     progress: Progress,
+    output: int | None = None,
 ) -> Iterator[_Part]:
+    loss = fitted.loss if output is None else Loss()
     names = [*fitted.encoder.schema.columns, target, *([weight] if weight else []), *([groups.name] if groups else [])]
     progress.begin("evaluating", table.n_rows)
     watch = Watch(fitted.encoder)
@@ -128,12 +150,30 @@ def _parts(
         y = as_targets(batch.column(target), target, fitted.classes)
         fitted.loss.check(y)
         w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
-        part = _Part(score(batch), y, w)
+        scores = score(batch)
+        if output is not None:
+            y = (y == output).astype(np.float64)
+            scores = _one_against_rest(scores.astype(np.float64), output).astype(np.float32)
+        part = _Part(scores, y, w)
         if groups is not None:
-            groups.add(batch.column(groups.name), fitted.loss.predict(part.score.astype(np.float64)), y, w)
+            expected, measured = loss.compared(y, loss.predict(part.score.astype(np.float64)))
+            groups.add(batch.column(groups.name), expected, measured, w)
         progress.advance(batch.num_rows)
         yield part
     watch.warn()
+
+
+def _one_against_rest(score: FloatArray, output: int) -> FloatArray:
+    """Return the log-odds of one class against all others, given the scores of all.
+
+    Examples
+    --------
+    >>> _one_against_rest(np.array([[0.0, 0.0, 0.0]]), 0).round(4)  # 1 to 2
+    array([-0.6931])
+    """
+    others = np.delete(score, output, axis=1)
+    largest = others.max(axis=1)
+    return np.asarray(score[:, output] - largest - np.log(np.exp(others - largest[:, None]).sum(axis=1)))
 
 
 class _Groups:
@@ -172,6 +212,11 @@ def _sort_key(names: tuple[object, ...]) -> Callable[[GroupCalibration], tuple[b
 def measure(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) -> Iterator[Measured]:
     """Yield the metrics for a loss, given raw scores and targets in their original unit."""
     p = loss.predict(score)
+    if loss.name == "softmax":
+        yield Measured("logloss", metrics.class_logloss(y, p, weight), "mean cross-entropy; lower is better")
+        yield Measured("accuracy", metrics.accuracy(y, p, weight), "share of rows whose class is the most probable")
+        yield _class_auc(y, p, weight)
+        return
 
     def metric(name: str, function: Callable[..., float], meaning: str) -> Measured:
         try:
@@ -188,12 +233,25 @@ def measure(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) ->
         )
         yield metric("AUC", metrics.auc, "probability that a positive row ranks above a negative one")
     else:
-        if loss.name == "poisson":
-            value = float(np.average(loss.value(y, score), weights=weight))
-            yield Measured("loss", value, "mean Poisson loss, rate - y log(rate); lower is better")
+        if loss.name in _OWN:
+            value = float(np.average(loss.value(loss.standardize(y), score), weights=weight))
+            yield Measured(loss.metric_name, loss.metric(value), _OWN[loss.name].format(loss))
+        if loss.quantile is not None:
+            yield metric(
+                "coverage", metrics.coverage, f"share of targets up to the prediction; {loss.quantile:g} is best"
+            )
         yield metric("RMSE", metrics.rmse, "root mean squared error, in the unit of the target")
         yield metric("MAE", metrics.mae, "mean absolute error")
         yield metric("R2", metrics.r2, "share of variance explained; 1 is perfect")
-    yield metric("calibration error", metrics.calibration_error, "mean prediction / mean target - 1; 0 is perfect")
+    if loss.predicts_mean:
+        yield metric("calibration error", metrics.calibration_error, "mean prediction / mean target - 1; 0 is perfect")
     yield Measured("mean prediction", float(np.average(p, weights=weight)), "")
     yield Measured("mean target", float(np.average(y, weights=weight)), "")
+
+
+def _class_auc(y: FloatArray, p: FloatArray, weight: FloatArray) -> Measured:
+    try:
+        value = metrics.class_auc(y, p, weight)
+    except ValueError as error:
+        return Measured("AUC", float("nan"), str(error))
+    return Measured("AUC", value, "mean over the classes, each against the rest")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,12 +14,12 @@ import numpy.typing as npt
 from splinefm.encode.drift import Watch, as_watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
-from splinefm.learn.labels import Classes
+from splinefm.learn.labels import Classes, Label, listed
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Epoch, Training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.cpu import BatchScorer
-from splinefm.model.family import AnyModel, Params
+from splinefm.model.family import AnyModel, Params, params_of
 
 if TYPE_CHECKING:
     from splinefm.serve.scorer import Scorer
@@ -69,13 +69,47 @@ class Fitted:
 
     @property
     def classes(self) -> Classes | None:
-        """The labels that the logistic targets 0 and 1 had in the table; None if they were numbers."""
+        """The labels that the targets 0, 1, ... had in the table; None if they were numbers."""
         return self.loss.classes
+
+    @property
+    def n_outputs(self) -> int:
+        """Scores per row: one for each class if there are more than two, otherwise 1."""
+        return self.loss.n_outputs
+
+    def for_class(self, label: Label) -> Fitted:
+        """Return the model of the score of one class, if there are more than two: a view, without copies.
+
+        Everything that needs one score per row takes it: segments, Shapley values, dependence, importance, bins,
+        rankings, and exports. Its predictions are its scores, because a probability needs the scores of all classes.
+
+        Parameters
+        ----------
+        label : label
+            One of `classes`.
+
+        Examples
+        --------
+        >>> import splinefm as sf
+        >>> table = {"x": [0.0, 1.0, 2.0] * 50, "color": ["red", "green", "blue"] * 50}
+        >>> fitted = sf.fit_model(table, "color", loss="softmax", training=sf.Training(epochs=2, threads=1))
+        >>> fitted.classes, fitted.scores(table).shape
+        (('blue', 'green', 'red'), (150, 3))
+        >>> bool((fitted.for_class("green").scores(table) == fitted.scores(table)[:, 1]).all())
+        True
+        """
+        if self.n_outputs == 1 or self.classes is None:
+            raise ValueError(f"the model has one score per row (loss {self.loss.name!r}); use it as it is")
+        if label not in self.classes:
+            raise ValueError(f"the classes of the model are {listed(self.classes)}, got {label!r}")
+        output = self.classes.index(label)
+        loss = replace(self.loss, of_class=self.classes[output])
+        return replace(self, params=params_of(self.params, output), loss=loss)
 
     def scores(
         self, table: object, *, threads: int | None = None, watch: bool | Watch = True
     ) -> npt.NDArray[np.float32]:
-        """Return the raw scores of all rows of a table, in order.
+        """Return the raw scores of all rows of a table, in order: shape (n,), or (n, classes) for more than two.
 
         The table is encoded in chunks and does not have to fit in memory.
 
@@ -123,12 +157,15 @@ class Fitted:
 
         def scores(table: object) -> npt.NDArray[np.float32]:
             parts = [score(slots) for slots in self.encoder.encode_chunks(table, threads=threads, watch=watch)]
-            return np.concatenate(parts) if parts else np.empty(0, np.float32)
+            empty = (0,) if self.n_outputs == 1 else (0, self.n_outputs)
+            return np.concatenate(parts) if parts else np.empty(empty, np.float32)
 
         return scores
 
     def predict(self, table: object, *, threads: int | None = None, watch: bool | Watch = True) -> FloatArray:
-        """Return predictions for all rows: probabilities (logistic), means (squared) or rates (Poisson).
+        """Return predictions for all rows: probabilities, means, rates or quantiles; see `Loss`.
+
+        For more than two classes (softmax), the probabilities have shape (n, classes).
 
         Parameters
         ----------

@@ -25,7 +25,7 @@ from splinefm.learn.crosses import (
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import Classes, ClassWeight
 from splinefm.learn.loop import train
-from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.losses import Loss, LossName, as_loss
 from splinefm.learn.penalties import make_groups, unsmoothed_fields
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.resolutions import choose_resolutions, free_columns, levels_of, with_resolutions
@@ -58,7 +58,7 @@ class Task:
         Its column of weights.
     schema : Schema
         The fields.
-    loss : {"logistic", "squared", "poisson"}
+    loss : Loss
         The loss to minimize.
     validation : float or Table
         The validation rows: a share of the table, or another table.
@@ -66,23 +66,26 @@ class Task:
         How to train.
     class_weight : "balanced" or mapping of labels to numbers, optional
         See `fit_model`.
-    labels : pair of labels, optional
-        What the targets 0 and 1 stand for, if the caller has replaced labels by numbers.
+    labels : tuple of labels, optional
+        What the targets 0, 1, ... stand for, if the caller has replaced labels by numbers.
+    classes : tuple of labels, optional
+        The labels in the target column, if they are known; some may have no rows.
     """
 
     table: Table
     target: str
     sample_weight: str | None
     schema: Schema
-    loss: LossName
+    loss: Loss
     validation: float | Table
     training: Training
     class_weight: ClassWeight = None
     labels: Classes | None = None
+    classes: Classes | None = None
 
     def source(self, schema: Schema | None = None) -> Source:
         """Return the table with its columns, for this or another schema."""
-        return Source(schema or self.schema, self.target, self.sample_weight, self.table)
+        return Source(schema or self.schema, self.target, self.sample_weight, self.table, self.classes)
 
 
 def fit_model(
@@ -91,7 +94,7 @@ def fit_model(
     *,
     schema: Schema | None = None,
     model: AnyModel | None = None,
-    loss: LossName = "logistic",
+    loss: LossName | Loss = "logistic",
     sample_weight: str | None = None,
     validation: float | object = 0.1,
     training: Training | None = None,
@@ -109,13 +112,14 @@ def fit_model(
         Anything that `open_table` takes and that can be read more than once.
     target : str
         The column to predict. It holds numbers; for the logistic loss, two labels of any kind or numbers between 0
-        and 1.
+        and 1; for softmax, two or more labels: text, integers or booleans.
     schema : Schema, optional
         The fields; inferred from the table by default.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
         By default, FwFM(k=16), or FM(k=16) for more than 256 fields.
-    loss : {"logistic", "squared", "poisson"}
-        The loss to minimize.
+    loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"} or Loss
+        The loss to minimize; a `Loss` can have a parameter, such as `sf.Loss("quantile", quantile=0.9)`. Softmax is
+        for more than two classes, with a score for each.
     sample_weight : str, optional
         A column of weights, such as impressions if the target is the share of clicks.
     validation : float or table
@@ -124,9 +128,9 @@ def fit_model(
     training : Training, optional
         How to train.
     class_weight : "balanced" or mapping of labels to numbers, optional
-        Weights of the two classes under the logistic loss, in training and validation, multiplied by the sample
-        weights. A class that is not named has weight 1. "balanced" gives both classes the same total weight. If the
-        target is a share, the labels are 0 and 1.
+        Weights of the classes under the logistic loss and softmax, in training and validation, multiplied by the
+        sample weights. A class that is not named has weight 1. "balanced" gives all classes the same total weight. If
+        the target is a share, the labels are 0 and 1.
     callbacks : list of callable, optional
         Functions that are called with an `Epoch` after every epoch of every run. If one returns True, the fit stops:
         the best epoch so far becomes the model, and no further run begins.
@@ -156,7 +160,7 @@ def fit_model(
             target,
             sample_weight,
             schema,
-            loss,
+            as_loss(loss),
             open_validation(validation),
             training or Training(),
             class_weight,
@@ -230,20 +234,21 @@ def describe_default(n_fields: int) -> str:
 
 def make_chunks(
     source: Source,
-    loss: LossName,
+    loss: Loss,
     validation: float | object,
     training: Training,
     progress: Progress = SILENT,
     class_weight: ClassWeight = None,
 ) -> Chunks:
     """Return everything that training needs from a table."""
-    if loss != "logistic" and class_weight is not None:
-        raise ValueError(f"class_weight requires the logistic loss, got {loss}; use sample_weight")
-    source = source.with_classes() if loss == "logistic" else source
+    if not loss.most_classes and class_weight is not None:
+        raise ValueError(f"class_weight requires the logistic loss or softmax, got {loss.name}; use sample_weight")
+    if loss.most_classes and source.classes is None:
+        source = source.with_classes(loss.most_classes, shares=loss.name == "logistic")
     weights = source.find_class_weights(class_weight)
     source = replace(source, class_weights=weights)
     return prepare_chunks(
-        source, Loss(loss, classes=source.classes, class_weights=weights), validation, training, progress
+        source, replace(loss, classes=source.classes, class_weights=weights), validation, training, progress
     )
 
 

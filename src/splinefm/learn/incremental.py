@@ -51,6 +51,7 @@ class Learner:
             )
         self.training = training or fitted.training
         self.encoder, self.model, self.loss = fitted.encoder, fitted.model, fitted.loss
+        self.loss.check(np.empty(0))  # the score of one class cannot learn from rows
         self.history, self.study = fitted.history, fitted.study
         self.rng = seeded(self.training.seed)
         self.engine = CpuEngine(
@@ -64,10 +65,11 @@ class Learner:
             make_groups(self.encoder, self.training),
             min(self.training.batch_size or 4096, STREAM_ROWS),  # chunks have no more rows than this
             self.training.threads,
+            self.loss.parameter,
         )
         self.penalties = AdaptivePenalties(self.engine)
         if self.history:  # the floor of a Poisson loss is not known yet, so its noise is taken to be 1
-            noise = self.loss.dispersion(self.history[-1].train_loss) if self.loss.name == "squared" else 1.0
+            noise = 1.0 if self.loss.has_floor else self.loss.dispersion(self.history[-1].train_loss)
             self.penalties.adapt(fitted.params["factors"], noise)
 
     def update(self, table: object, target: str, *, sample_weight: str | None = None) -> float:

@@ -1,4 +1,4 @@
-"""Targets and weights: the two labels of a classifier become 0 and 1, in sorted order."""
+"""Targets and weights: the labels of a classifier become 0, 1, ..., in sorted order."""
 
 from __future__ import annotations
 
@@ -15,28 +15,36 @@ from splinefm.encode.tables.arrow import from_strings, to_arrow
 from splinefm.encode.tables.columns import as_numbers, is_text
 
 Label = str | bool | int | float
-Classes = tuple[Label, Label]
+Classes = tuple[Label, ...]
 # Weights by label, "balanced" for the same total weight, or none.
 ClassWeight = str | Mapping[Label, float] | None
 BALANCED = "balanced"
 SHOWN = 5
+MOST_CLASSES = 1000
+"""Every class has parameters of its own; more classes are rather a column of names or numbers taken for labels."""
 
 
-def find_classes(columns: Iterable[pa.Array], name: str) -> Classes | None:
-    """Return the two labels of a target column that comes in parts, or None for numbers between 0 and 1.
+def find_classes(columns: Iterable[pa.Array], name: str, most: int = 2, shares: bool = True) -> Classes | None:
+    """Return the labels of a target column that comes in parts, or None for numbers between 0 and 1 if `shares`.
 
-    The first part decides for numbers: if they lie between 0 and 1, the rest is not read, since a share such as clicks
-    out of impressions is a valid target.
+    There must be from two to `most` labels. The first part decides for numbers: if they lie between 0 and 1, the rest
+    is not read, since a share such as clicks out of impressions is a valid target.
     """
     found: set[Label] = set()
     for number, column in enumerate(columns):
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        if number == 0 and _is_share(column, name):
+        if shares and number == 0 and _is_share(column, name):
             return None
         found.update(value for value in pc.unique(column).to_pylist() if value is not None and value == value)
-        if len(found) > 2:
+        if len(found) > most:
             break
-    return _two(sorted(found, key=lambda label: (str(type(label)), label)), name)
+    labels = tuple(sorted(found, key=lambda label: (str(type(label)), label)))
+    if not 2 <= len(labels) <= most:
+        raise ValueError(_wrong_number(labels, name, most))
+    if len(labels) > 2 and any(isinstance(label, float) and label != math.floor(label) for label in labels):
+        shown = next(label for label in labels if isinstance(label, float) and label != math.floor(label))
+        raise ValueError(f"labels must be integers, text or booleans, but {name!r} has {shown!r}; {other_losses()}")
+    return labels
 
 
 def _is_share(column: pa.Array, name: str) -> bool:
@@ -46,29 +54,27 @@ def _is_share(column: pa.Array, name: str) -> bool:
     return bool(np.all((y >= 0.0) & (y <= 1.0) | np.isnan(y)))
 
 
-def _two(labels: Sequence[Label], name: str) -> Classes:
-    if len(labels) == 2:
-        return labels[0], labels[1]
+def _wrong_number(labels: Sequence[Label], name: str, most: int) -> str:
+    """Say what to do about a target that has too few or too many labels."""
     shown = ", ".join(map(repr, labels[:SHOWN]))
     if len(labels) < 2:
-        raise ValueError(f"the target {name!r} has only one class ({shown or 'no values'}); a classifier needs two")
+        return f"the target {name!r} has only one class ({shown or 'no values'}); a classifier needs two"
+    if most > 2:
+        return f"the target {name!r} has more than {most:,} classes ({shown}, ...); {other_losses()}"
+    use = for_reader('loss="softmax"', "--loss softmax")
     if not isinstance(labels[0], str):
-        raise ValueError(
+        return (
             f"a logistic target must lie between 0 and 1 or have two values, but {name!r} has more ({shown}, ...); "
-            f"{other_losses()}; for more than two classes, {_one_model_per_class()}"
+            f"{other_losses()}; for more than two classes, use {use}"
         )
-    raise ValueError(f"the target {name!r} has more than two classes ({shown}, ...); {_one_model_per_class()}")
-
-
-def _one_model_per_class() -> str:
-    return for_reader(
-        "fit one model per class, such as sklearn.multiclass.OneVsRestClassifier(SplineFMClassifier())",
-        "add a column of 0 and 1 for each class, and fit a model to each",
-    )
+    return f"the target {name!r} has more than two classes ({shown}, ...); use {use}"
 
 
 def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDArray[np.float64]:
-    """Return targets as numbers; a missing label is NaN, and an unknown label raises an error."""
+    """Return targets as numbers: labels as their positions in `classes`.
+
+    A missing label is NaN, and an unknown label raises an error.
+    """
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     if classes is None or not isinstance(classes[0], str):
         column = _parse_booleans(column)
@@ -77,7 +83,9 @@ def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDAr
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
     if isinstance(classes[0], str) != is_text(column.type):
-        raise ValueError(f"the target {name!r} was {classes[0]!r} or {classes[1]!r} before, now it is {column.type}")
+        raise ValueError(f"the target {name!r} was {listed(classes)} before, now it is {column.type}")
+    if len(classes) > 2:
+        return _positions(column, name, classes)
     first, second = (_equals(column, label, name) for label in classes)
     known = pc.or_kleene(second, first)
     if not pc.all(known, min_count=0).as_py():
@@ -85,6 +93,37 @@ def as_targets(column: pa.Array, name: str, classes: Classes | None) -> npt.NDAr
         if other == other:  # NaN is a missing label
             raise ValueError(f"the target {name!r} is {classes[0]!r} or {classes[1]!r}, got {other!r}")
     return as_numbers(pc.if_else(known, second.cast(pa.float64()), pa.nulls(1, pa.float64())[0]), name)
+
+
+def listed(classes: Classes) -> str:
+    """Return the first labels as text.
+
+    Examples
+    --------
+    >>> listed(("no", "yes")), listed(tuple(range(100)))
+    ("'no' or 'yes'", '0, 1, 2, 3, 4 or 95 others')
+    """
+    if len(classes) == 2:
+        return f"{classes[0]!r} or {classes[1]!r}"
+    more = len(classes) - SHOWN
+    if more > 1:
+        return f"{', '.join(map(repr, classes[:SHOWN]))} or {more} others"
+    return f"{', '.join(map(repr, classes[:-1]))} or {classes[-1]!r}"
+
+
+def _positions(column: pa.Array, name: str, classes: Classes) -> npt.NDArray[np.float64]:
+    """Return the position of every label among many; each distinct value is compared once."""
+    encoded = column.dictionary_encode()
+    values = encoded.dictionary
+    found = np.full(len(values) + 1, np.nan)  # the last one is for missing labels
+    for position, label in enumerate(classes):
+        equal = pc.fill_null(_equals(values, label, name), False).to_numpy(zero_copy_only=False)
+        found[:-1][equal] = position
+    for value in values.filter(to_arrow(np.isnan(found[:-1]))).to_pylist():
+        if value == value:  # NaN is a missing label
+            raise ValueError(f"the target {name!r} is {listed(classes)}, got {value!r}")
+    codes = pc.fill_null(encoded.indices, len(values)).to_numpy(zero_copy_only=False)
+    return np.asarray(found[codes])
 
 
 def _parse_booleans(column: pa.Array) -> pa.Array:
@@ -105,7 +144,7 @@ def _numbers(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
         example = column.drop_null()[0].as_py()
         raise ValueError(
             f"the target {name!r} must hold numbers or booleans, but is text such as {example!r}; pass "
-            "numbers, or fit a classifier to two labels"
+            "numbers, or fit a classifier to labels"
         ) from error
 
 
@@ -139,15 +178,15 @@ def as_weights(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
     return weight
 
 
-def class_weights(given: ClassWeight, classes: Classes) -> tuple[float, float]:
-    """Return the weights of both classes by their labels; 1 for a label that is not named.
+def class_weights(given: ClassWeight, classes: Classes) -> tuple[float, ...]:
+    """Return the weights of all classes by their labels; 1 for a label that is not named.
 
     Examples
     --------
     >>> class_weights({"yes": 5.0}, ("no", "yes"))
     (1.0, 5.0)
     """
-    shown = f"{classes[0]!r} and {classes[1]!r}"
+    shown = f"{classes[0]!r} and {classes[1]!r}" if len(classes) == 2 else listed(classes)
     if not isinstance(given, Mapping):
         raise ValueError(f'class_weight must be None, "{BALANCED}" or a mapping from labels to numbers, got {given!r}')
     for label, weight in given.items():
@@ -155,20 +194,36 @@ def class_weights(given: ClassWeight, classes: Classes) -> tuple[float, float]:
             raise ValueError(f"class_weight has the label {label!r}; the classes are {shown}")
         if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0.0 <= weight < math.inf:
             raise ValueError(f"class_weight of {label!r} must be a number of at least 0, got {weight!r}")
-    first, second = (float(given.get(label, 1.0)) for label in classes)
-    if first == second == 0.0:
-        raise ValueError("class_weight is 0 for both classes; at least one must be positive")
-    return first, second
+    weights = tuple(float(given.get(label, 1.0)) for label in classes)
+    if not any(weights):
+        which = "both" if len(classes) == 2 else "all"
+        raise ValueError(f"class_weight is 0 for {which} classes; at least one must be positive")
+    return weights
 
 
-def balanced_weights(first: float, second: float) -> tuple[float, float]:
-    """Return the class weights that give two classes the same total weight and keep the overall weight.
+def balanced_weights(*totals: float) -> tuple[float, ...]:
+    """Return the class weights that give all classes the same total weight and keep the overall weight.
 
     Examples
     --------
     >>> balanced_weights(30.0, 10.0)
     (0.6666666666666666, 2.0)
     """
-    if not (first > 0.0 and second > 0.0):
-        raise ValueError(f'class_weight="{BALANCED}" needs rows of both classes; pass a number for each instead')
-    return (first + second) / (2.0 * first), (first + second) / (2.0 * second)
+    if not all(total > 0.0 for total in totals):
+        which = "both" if len(totals) == 2 else "all"
+        raise ValueError(f'class_weight="{BALANCED}" needs rows of {which} classes; pass a number for each instead')
+    return tuple(sum(totals) / (len(totals) * total) for total in totals)
+
+
+def class_totals(
+    y: npt.NDArray[np.float64], weight: npt.NDArray[np.float64], n_classes: int
+) -> npt.NDArray[np.float64]:
+    """Return the total weight of every class; with two classes, y can be a share."""
+    if n_classes == 2:
+        return np.array([weight @ (1.0 - y), weight @ y])
+    return np.bincount(y.astype(np.intp), weight, n_classes).astype(np.float64)
+
+
+def weights_of_rows(y: npt.NDArray[np.float64], weights: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Return the class weight of every row; 0 for a missing label, which raises an error later."""
+    return np.append(weights, 0.0)[np.where(np.isfinite(y), y, -1.0).astype(np.intp)]

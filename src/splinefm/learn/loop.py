@@ -40,7 +40,7 @@ def train(
     loss: Loss,
     training: Training,
     validation: Chunk | None = None,
-    start: float = 0.0,
+    start: float | FloatArray = 0.0,
     callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
     stop_after: int | None = None,
@@ -114,16 +114,16 @@ def make_engine(
     training: Training,
     n_rows: int,
     rng: np.random.Generator,
-    start: float = 0.0,
+    start: float | FloatArray = 0.0,
 ) -> CpuEngine:
     """Return an engine with initial parameters."""
     batch_size = training.rows_per_step(n_rows)
     steps_per_epoch = max(1, n_rows // batch_size)
     ema = math.exp(-2.0 / steps_per_epoch) if training.average else 0.0
     optimizer = Optimizer(training.optimizer, training.learning_rate, ema=min(ema, 0.9999))
-    params = init_params(model, layout, rng)
-    params["bias"][:] = start
-    return CpuEngine(model, layout, params, loss.name, optimizer, groups, batch_size, training.threads)
+    params = init_params(model, layout, rng, n_outputs=loss.n_outputs)
+    params["bias"][:] = np.reshape(start, (-1, 1)) if loss.n_outputs > 1 else start
+    return CpuEngine(model, layout, params, loss.name, optimizer, groups, batch_size, training.threads, loss.parameter)
 
 
 def _pass(

@@ -61,6 +61,43 @@ def auc(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None)
     return float((positive * below).sum() / pairs)
 
 
+def class_logloss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Return the mean cross-entropy of the probabilities p of classes, shape (n, classes); y holds their numbers.
+
+    Examples
+    --------
+    >>> round(class_logloss([0, 2], [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]), 4)
+    0.2899
+    """
+    target, probability, w = _class_arrays(y, p, weight)
+    return _mean(-np.log(np.maximum(probability[np.arange(len(target)), target], 1e-15)), w)
+
+
+def accuracy(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Return the share of rows whose class is the most probable one.
+
+    Examples
+    --------
+    >>> accuracy([0, 2], [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
+    0.5
+    """
+    target, probability, w = _class_arrays(y, p, weight)
+    return _mean((probability.argmax(axis=1) == target).astype(np.float64), w)
+
+
+def class_auc(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Return the mean AUC of each class against the rest; classes without rows do not count.
+
+    Examples
+    --------
+    >>> class_auc([0, 1, 2], [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.4, 0.3]])
+    1.0
+    """
+    target, probability, w = _class_arrays(y, p, weight)
+    present = np.unique(target[w > 0.0])
+    return float(np.mean([auc(target == c, probability[:, c], w) for c in present]))
+
+
 def rmse(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
     """Return the root mean squared error.
 
@@ -99,6 +136,84 @@ def r2(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) 
     if spread <= (1e-14 * np.abs(target).max()) ** 2:
         raise ValueError("R² needs targets that differ; all are the same")
     return 1.0 - _mean((target - prediction) ** 2, w) / spread
+
+
+def gamma_deviance(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Return the mean gamma deviance, 2 (log(p / y) + y / p - 1), of positive predictions p.
+
+    Examples
+    --------
+    >>> gamma_deviance([1.0, 2.0], [1.0, 4.0]).__round__(4)
+    0.1931
+    """
+    target, prediction, w = _arrays(y, p, weight)
+    _check_positive("targets", target)
+    _check_positive("predictions", prediction)
+    return 2.0 * _mean(np.log(prediction / target) + target / prediction - 1.0, w)
+
+
+def tweedie_deviance(
+    y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None, *, power: float = 1.5
+) -> float:
+    """Return the mean Tweedie deviance of positive predictions p; targets can be 0.
+
+    Examples
+    --------
+    >>> tweedie_deviance([0.0, 1.0], [1.0, 1.0])
+    2.0
+    """
+    if not 1.0 < power < 2.0:
+        raise ValueError(f"power must lie between 1 and 2, both excluded, got {power!r}")
+    target, prediction, w = _arrays(y, p, weight)
+    _check_positive("targets", target, or_zero=True)
+    _check_positive("predictions", prediction)
+    one, two = 1.0 - power, 2.0 - power
+    best = target**two / (one * two)
+    return 2.0 * _mean(best - target * prediction**one / one + prediction**two / two, w)
+
+
+def pinball_loss(
+    y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None, *, quantile: float = 0.5
+) -> float:
+    """Return the mean pinball loss of predicted quantiles p; half the mean absolute error for the median.
+
+    Examples
+    --------
+    >>> pinball_loss([1.0, 2.0], [1.0, 4.0], quantile=0.9).__round__(6)
+    0.1
+    """
+    if not 0.0 < quantile < 1.0:
+        raise ValueError(f"quantile must lie between 0 and 1, both excluded, got {quantile!r}")
+    target, prediction, w = _arrays(y, p, weight)
+    over = prediction - target
+    return _mean(np.maximum((1.0 - quantile) * over, -quantile * over), w)
+
+
+def huber_loss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None, *, delta: float) -> float:
+    """Return the mean Huber loss: half the squared error up to `delta`, linear beyond it.
+
+    Examples
+    --------
+    >>> huber_loss([1.0, 2.0], [1.5, 4.0], delta=1.0)
+    0.8125
+    """
+    if not 0.0 < delta < np.inf:
+        raise ValueError(f"delta must be above 0, got {delta!r}")
+    target, prediction, w = _arrays(y, p, weight)
+    size = np.abs(target - prediction)
+    return _mean(np.where(size <= delta, 0.5 * size**2, delta * (size - 0.5 * delta)), w)
+
+
+def coverage(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
+    """Return the share of targets at or below their prediction; for predicted quantiles, it should be the quantile.
+
+    Examples
+    --------
+    >>> coverage([1.0, 2.0, 3.0, 4.0], [3.5, 3.5, 3.5, 3.5])
+    0.75
+    """
+    target, prediction, w = _arrays(y, p, weight)
+    return _mean((target <= prediction).astype(np.float64), w)
 
 
 def calibration_error(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
@@ -190,11 +305,31 @@ def _arrays(
     return target, prediction, w
 
 
+def _class_arrays(
+    y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None
+) -> tuple[npt.NDArray[np.intp], FloatArray, FloatArray]:
+    probability = np.asarray(p, np.float64)
+    if probability.ndim != 2 or not probability.shape[1]:
+        raise ValueError(f"probabilities of classes must have the shape (n, classes), got {probability.shape}")
+    target, _, w = _arrays(y, probability[:, 0], weight)
+    _check_shares(np.zeros(1), probability.ravel())
+    wrong = (target != np.floor(target)) | (target < 0) | (target >= probability.shape[1])
+    if wrong.any():
+        raise ValueError(f"targets must be numbers of the {probability.shape[1]} classes, got {target[wrong][0]:g}")
+    return target.astype(np.intp), probability, w
+
+
 def _check_shares(target: FloatArray, prediction: FloatArray) -> None:
     for name, values in (("targets", target), ("predictions", prediction)):
-        outside = values[(values < 0) | (values > 1)]
+        outside = values[~((values >= 0) & (values <= 1))]
         if len(outside):
             raise ValueError(f"{name} must lie between 0 and 1, got {outside[0]:g}")
+
+
+def _check_positive(name: str, values: FloatArray, *, or_zero: bool = False) -> None:
+    outside = values[values < 0.0] if or_zero else values[values <= 0.0]
+    if len(outside):
+        raise ValueError(f"{name} must be {'at least' if or_zero else 'above'} 0, got {outside[0]:g}")
 
 
 def _sortable(value: object, values: list[object]) -> object:

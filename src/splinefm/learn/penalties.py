@@ -88,11 +88,11 @@ class AdaptivePenalties:
     def adapt(self, factors: npt.NDArray[np.float32], dispersion: float) -> None:
         """Set the engine's penalties for the next epoch."""
         base, model = self.base, self.engine.model
-        end = factors.shape[1] - model.third
+        end = factors.shape[-1] - model.third
         # A feature of an FFM has one vector per field, and each of them learns from one field only, whereas other
         # models have one vector for all fields. Its penalty is therefore divided by the number of fields.
         parts = end // model.part_size(len(self.engine.layout.fields))
-        length, length_third = math.sqrt(parts) * self._lengths(factors[:, :end]), self._lengths(factors[:, end:])
+        length, length_third = math.sqrt(parts) * self._lengths(factors[..., :end]), self._lengths(factors[..., end:])
         penalty = base._replace(
             l2=(dispersion * base.l2 / np.maximum(length, MIN_LENGTH)).astype(np.float32),
             l2_third=(dispersion * base.l2_third / np.maximum(length_third, MIN_LENGTH)).astype(np.float32),
@@ -102,11 +102,11 @@ class AdaptivePenalties:
         self.engine.set_penalty(penalty)
 
     def _lengths(self, factors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-        """Return the root mean square length of the vectors in each group."""
+        """Return the root mean square length of the vectors in each group, over all classes of a softmax."""
         ranges = zip(self.base.begin, self.base.end, strict=True)
-        return np.sqrt([_mean_square(factors[begin:end]) for begin, end in ranges])
+        return np.sqrt([_mean_square(factors[..., begin:end, :]) for begin, end in ranges])
 
 
 def _mean_square(factors: npt.NDArray[np.float32]) -> float:
     flat = factors.reshape(-1)
-    return float(np.dot(flat, flat)) / max(1, len(factors))
+    return float(np.dot(flat, flat)) / max(1, math.prod(factors.shape[:-1]))

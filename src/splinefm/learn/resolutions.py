@@ -18,7 +18,7 @@ from splinefm.encode.schema import Field, Schema
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Chunk
 from splinefm.model.cpu import predict_scores
-from splinefm.model.family import AnyModel, Params
+from splinefm.model.family import AnyModel, Params, each_output
 
 FloatArray = npt.NDArray[np.float64]
 Resolutions = Mapping[str, tuple[int, ...]]
@@ -43,7 +43,12 @@ class Level(NamedTuple):
 
 
 def choose_resolutions(
-    columns: list[list[Level]], model: AnyModel, params: Params, validation: Chunk, loss: Loss, start: float
+    columns: list[list[Level]],
+    model: AnyModel,
+    params: Params,
+    validation: Chunk,
+    loss: Loss,
+    start: float | FloatArray,
 ) -> dict[str, tuple[int, ...]]:
     """Return resolutions by column for the next model to train.
 
@@ -63,7 +68,8 @@ def choose_resolutions(
     whole = loss_of(params)
     weight = float(validation.sample_weight.sum())
     error = whole - loss.floor(validation.y, validation.sample_weight) / weight
-    unit = min(mean_loss(np.full(len(validation.y), start)) - whole, ERRORS * error)
+    constant = np.full((len(validation.y), *np.shape(start)), start)
+    unit = min(mean_loss(constant) - whole, ERRORS * error)
     if unit <= 0.0:  # the model explains nothing
         return {}
     chosen: dict[str, tuple[int, ...]] = {}
@@ -97,13 +103,12 @@ def _choose(segments: list[int], growth: list[float]) -> tuple[int, ...]:
 
 def _merged(params: Params, fine: Level, coarse: Level) -> Params:
     """Return the parameters with a resolution merged into the next one by least squares."""
-    changed = dict(params)
+    changed = params | {name: params[name].copy() for name in ("factors", "linear")}
     projection = _projection(fine.segments, fine.degree, coarse.segments, coarse.degree)
-    for name in ("factors", "linear"):
-        values = params[name].copy()
-        values[coarse.features] += (projection @ params[name][fine.features].astype(np.float64)).astype(np.float32)
-        values[fine.features] = 0.0
-        changed[name] = values
+    for own in each_output(changed):
+        for values in (own["factors"], own["linear"]):
+            values[coarse.features] += (projection @ values[fine.features].astype(np.float64)).astype(np.float32)
+            values[fine.features] = 0.0
     return changed
 
 

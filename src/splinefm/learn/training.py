@@ -119,7 +119,8 @@ class Training:
         mean square length of the vectors in the feature's group (a resolution of a spline, or the categories of a
         field) after the previous epoch, times the number of fields for an FFM; r = 1 in the first epoch. Groups that
         help little shrink toward zero, as with a group lasso. Vectors for products of three have an r of their own. φ
-        is the noise: the residual variance (squared loss), the deviance per row (Poisson) or 1 (logistic).
+        is the noise of the target (`Loss.dispersion`): 1 for the logistic loss, the residual variance for the squared
+        loss, the deviance per row for the Poisson loss.
     smoothness : float or mapping of str to float, optional
         Penalty φ smoothness ∫ |s''(t)|² dt on the spline s of a column's vectors, and on that of its linear weights,
         with t = 20 u, computed as (m / 20)³ Σ |Δ²v|² for m segments; 1e-2 by default. It means the same for any number

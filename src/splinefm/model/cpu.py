@@ -12,7 +12,15 @@ import numpy.typing as npt
 from splinefm._core import Engine, Parameter, Shape, score
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.model.family import AnyModel, Params, check_model_memory, check_trainable, init_params
+from splinefm.model.family import (
+    AnyModel,
+    Params,
+    by_output,
+    check_model_memory,
+    check_trainable,
+    count_outputs,
+    init_params,
+)
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.workspace import (
     LOSSES,
@@ -50,8 +58,9 @@ class CpuEngine:
         Layout of the slots to train on.
     params : dict of arrays
         Initial parameters; the engine copies them.
-    loss : {"logistic", "squared", "poisson"}
-        Loss to minimize.
+    loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"}
+        Loss to minimize. The parameters of a softmax have a first axis for the classes, and its targets are numbers
+        of classes.
     optimizer : Optimizer
         Optimizer and its settings.
     groups : list of lists of Group, optional
@@ -60,6 +69,8 @@ class CpuEngine:
         Largest number of rows per step.
     threads : int, optional
         Number of threads; all cores by default. The result does not depend on it.
+    loss_parameter : float
+        The power of the Tweedie loss, the level of the quantile loss, or the threshold of the Huber loss.
     """
 
     def __init__(
@@ -72,26 +83,32 @@ class CpuEngine:
         groups: list[list[Group]] | None = None,
         batch_size: int = 256,
         threads: int | None = None,
+        loss_parameter: float = 0.0,
     ) -> None:
         check_trainable(model)
-        check_model_memory(model, layout)
+        self.n_outputs = count_outputs(params)
+        check_model_memory(model, layout, self.n_outputs)
         if loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
         self.model, self.loss, self.batch_size = model, loss, batch_size
+        self.loss_parameter = loss_parameter
         self.optimizer = optimizer or Optimizer()
         self.threads = count_threads(threads)
         self.kind = kind_of(model, len(layout.fields))
-        padded = {name: aligned_copy(self.kind.pad(name, values)) for name, values in params.items()}
+        padded = self._pad(params)
         groups = groups or [[Group(field.n_features)] for field in layout.fields]
         self._set(layout, padded, self._make_states(padded), groups, 0)
 
     def _set(
         self, layout: SlotLayout, padded: Params, states: dict[str, State], groups: list[list[Group]], number: int
     ) -> None:
-        """Set parameters and optimizer state, and allocate the workspace of batches."""
+        """Set parameters and optimizer state, and allocate the workspace of batches.
+
+        The first axis of padded parameters counts the outputs, even if there is one.
+        """
         self.layout, self._padded, self._states = layout, padded, states
-        self.sizes = make_sizes(self.model, layout, self.batch_size)
-        check_between_memory(self.model, layout, self.sizes)
+        self.sizes = make_sizes(self.model, layout, self.batch_size, self.n_outputs)
+        check_between_memory(self.model, layout, self.sizes, self.n_outputs)
         self._shape = make_shape(layout)
         self._copies = make_copies(self.model, layout, padded)
         between = next((name for name in BETWEEN if name in padded), None)
@@ -102,6 +119,7 @@ class CpuEngine:
             self.kind.padded_third,
             self.kind.order,
             self.loss,
+            self.loss_parameter,
             self.optimizer.name,
             *(self.optimizer.beta1, self.optimizer.beta2) if self.optimizer.name == "adamw" else (0.0, 0.0),
             self.optimizer.eps,
@@ -121,6 +139,14 @@ class CpuEngine:
         )
         self.set_penalty(make_penalty(layout, groups))
 
+    def _pad(self, params: Params) -> Params:
+        return {name: aligned_copy(self.kind.pad(name, values)) for name, values in by_output(params).items()}
+
+    def _cut(self, name: str, values: Float32) -> Float32:
+        """Undo `_pad`."""
+        cut = self.kind.cut(name, values)
+        return cut if self.n_outputs > 1 else cut[0]
+
     def _parameter(self, name: str) -> Parameter:
         state = self._states[name]
         return Parameter(self._padded[name].reshape(-1), state.m, state.v, state.average)
@@ -138,7 +164,7 @@ class CpuEngine:
     @property
     def values(self) -> Params:
         """The current parameters; copies if the loops work on padded vectors."""
-        return {name: self.kind.cut(name, array) for name, array in self._padded.items()}
+        return {name: self._cut(name, array) for name, array in self._padded.items()}
 
     @property
     def state(self) -> dict[str, State]:
@@ -150,8 +176,7 @@ class CpuEngine:
         if not self.kind.is_padded:
             return state
         m, v, average = (
-            values if values.size == 1 else self.kind.cut(name, values.reshape(shape)).reshape(-1)
-            for values in state[:3]
+            values if values.size == 1 else self._cut(name, values.reshape(shape)).reshape(-1) for values in state[:3]
         )
         return State(m, v, average, state.last)
 
@@ -166,10 +191,11 @@ class CpuEngine:
 
         The number does not depend on the machine, because it affects how sums round.
         """
-        return min(max(NUMBERS_AT_ONCE // (self.layout.n_units * self.width), LEAST_AT_ONCE), MOST_AT_ONCE)
+        numbers = self.n_outputs * self.layout.n_units * self.width
+        return min(max(NUMBERS_AT_ONCE // numbers, LEAST_AT_ONCE // self.n_outputs), MOST_AT_ONCE)
 
     def _make_states(self, padded: Params) -> dict[str, State]:
-        n_features = len(padded["linear"])
+        n_features = padded["linear"].size
         states = {name: make_state(array, self.optimizer, n_features) for name, array in padded.items()}
         states["linear"] = states["linear"]._replace(last=states["factors"].last)
         return states
@@ -221,20 +247,19 @@ class CpuEngine:
         """Continue with a layout that adds features at the ends of fields; existing features keep values and state."""
         pairs = zip(layout.feature_ptr[:-1], self.layout.fields, strict=True)
         kept = np.concatenate([first + np.arange(field.n_features) for first, field in pairs])
-        fresh = init_params(self.model, layout, rng)
-        padded = {name: aligned_copy(self.kind.pad(name, values)) for name, values in fresh.items()}
+        padded = self._pad(init_params(self.model, layout, rng, n_outputs=self.n_outputs))
         for name, values in self._padded.items():
-            padded[name][kept if name in TABLES else slice(None)] = values
+            padded[name][:, kept if name in TABLES else slice(None)] = values
         states = self._make_states(padded)
         for name, state in states.items():
             features = kept if name in TABLES else slice(None)
             for new, old in zip(state[:3], self._states[name][:3], strict=True):
                 if old.size == self._padded[name].size:
-                    new.reshape(padded[name].shape)[features] = old.reshape(self._padded[name].shape)
+                    new.reshape(padded[name].shape)[:, features] = old.reshape(self._padded[name].shape)
         last = states["factors"].last
-        if len(last) == len(padded["linear"]):
+        if len(last) == padded["linear"].size:
             last[:] = self.number
-            last[kept] = self._states["factors"].last
+            last.reshape(self.n_outputs, -1)[:, kept] = self._states["factors"].last.reshape(self.n_outputs, -1)
         self._set(layout, padded, states, groups, self.number)
 
     def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
@@ -250,7 +275,7 @@ class CpuEngine:
             keep = (self.optimizer.ema**inactive).astype(np.float32)
             for name in TABLES:
                 average, array = self._cut_state(name).average.reshape(values[name].shape), values[name]
-                array += (keep if array.ndim == 1 else keep[:, None]) * (average - array)
+                array += keep.reshape(values["linear"].shape + (1,) * (name == "factors")) * (average - array)
         return values
 
 
@@ -262,7 +287,8 @@ class BatchScorer:
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
         The model.
     params : dict of arrays
-        Its parameters; they must not change while the scorer is in use.
+        Its parameters; they must not change while the scorer is in use. With parameters of several outputs, the
+        scores have shape (n, outputs).
     layout : SlotLayout
         Layout of the slots.
     threads : int, optional
@@ -282,7 +308,7 @@ class BatchScorer:
     def __init__(self, model: AnyModel, params: Params, layout: SlotLayout, threads: int | None = None) -> None:
         self._model, self._layout, self._threads = model, layout, count_threads(threads)
         self._kind, self._shape = kind_of(model, len(layout.fields)), make_shape(layout)
-        self._params = {name: np.ascontiguousarray(array, np.float32) for name, array in params.items()}
+        self._params = {name: np.ascontiguousarray(array, np.float32) for name, array in by_output(params).items()}
 
     @cached_property
     def _padded(self) -> Params:
@@ -332,7 +358,7 @@ def _gathered(params: Params, slots: Slots) -> tuple[Slots, Params]:
     start = start + np.arange(n)[:, None] * np.diff(first)[field]
     return Slots(start.astype(np.int32), slots.weight, small), {
         **params,
-        **{name: params[name][index] for name in TABLES},
+        **{name: params[name][:, index] for name in TABLES},
     }
 
 
@@ -345,19 +371,21 @@ def _score(
     slots: Slots,
     threads: int,
 ) -> npt.NDArray[np.float32]:
-    return score(
+    n_outputs = len(padded["bias"])
+    scores = score(
         shape,
         kind.name,
         kind.members * kind.padded,
         kind.padded_third,
         kind.members,
         kind.order,
-        tile_of(model),
-        padded["bias"],
-        padded["linear"],
+        tile_of(model, n_outputs),
+        padded["bias"].reshape(-1),
+        padded["linear"].reshape(-1),
         padded["factors"].reshape(-1),
         *copies,
         np.ascontiguousarray(slots.start, np.int32),
         np.ascontiguousarray(slots.weight, np.float32),
         threads,
     )
+    return scores if n_outputs == 1 else np.ascontiguousarray(scores.reshape(n_outputs, -1).T)

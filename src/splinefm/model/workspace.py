@@ -27,13 +27,13 @@ SHARDS, MAX_SHARD = 16, 256
 FFM_SHARDS = 8  # each has its own gradients
 # Rows that the kernels score together: enough to reuse weights between fields, few enough to stay in the cache.
 TILES = {"fm": 256}
-TILE = 64
+TILE, SMALLEST_TILE = 64, 32
 # D of a block of rows should stay in the cache until it is scattered.
 BLOCK_BYTES = 6 << 20
 # With fewer numbers in the unit vectors of a block, threads cost more than they save.
 LARGE = 1 << 20
 LINE = 64  # bytes of a cache line
-LOSSES = ("logistic", "squared", "poisson")
+LOSSES = ("logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax")
 MAX_ORDER = 3
 MAX_AXES = 3
 
@@ -89,30 +89,33 @@ class Kind(NamedTuple):
         return (self.padded, self.padded_third) != (self.k, self.third)
 
     def pad(self, name: str, values: Float32) -> Float32:
-        """Append zeros up to `padded` to the vectors of a parameter; return the same array if none are needed."""
+        """Append zeros up to `padded` to the vectors of a parameter; return the same array if none are needed.
+
+        Here and in `cut`, the first axis of the array counts the outputs.
+        """
         if not self.is_padded or name not in ("factors", "field_matrices"):
             return values
         more = (0, self.padded - self.k)
         if name == "field_matrices":
-            return np.pad(values, ((0, 0), (0, 0), more, more))
-        n, end = len(values), values.shape[1] - self.third
-        pairs = np.pad(values[:, :end].reshape(-1, self.k), ((0, 0), more)).reshape(n, -1)
+            return np.pad(values, ((0, 0), (0, 0), (0, 0), more, more))
+        shape, end = values.shape[:2], values.shape[2] - self.third
+        pairs = np.pad(values[..., :end].reshape(-1, self.k), ((0, 0), more)).reshape(*shape, -1)
         if not self.third:
             return pairs
-        triples = np.pad(values[:, end:], ((0, 0), (0, self.padded_third - self.third)))
-        return np.concatenate([pairs, triples], axis=1)
+        triples = np.pad(values[..., end:], ((0, 0), (0, 0), (0, self.padded_third - self.third)))
+        return np.concatenate([pairs, triples], axis=-1)
 
     def cut(self, name: str, values: Float32) -> Float32:
         """Remove the zeros that `pad` appends."""
         if not self.is_padded or name not in ("factors", "field_matrices"):
             return values
         if name == "field_matrices":
-            return values[:, :, : self.k, : self.k]
-        n, end = len(values), values.shape[1] - self.padded_third
-        pairs = values[:, :end].reshape(-1, self.padded)[:, : self.k].reshape(n, -1)
+            return values[..., : self.k, : self.k]
+        shape, end = values.shape[:2], values.shape[2] - self.padded_third
+        pairs = values[..., :end].reshape(-1, self.padded)[:, : self.k].reshape(*shape, -1)
         if not self.third:
             return pairs
-        return np.concatenate([pairs, values[:, end : end + self.third]], axis=1)
+        return np.concatenate([pairs, values[..., end : end + self.third]], axis=-1)
 
 
 def kind_of(model: AnyModel, n_fields: int) -> Kind:
@@ -142,27 +145,29 @@ def eights(n: int) -> int:
     return -(-n // 8) * 8
 
 
-def tile_of(model: AnyModel) -> int:
-    """Rows that are scored together."""
-    return TILES.get(model.kind, TILE)
+def tile_of(model: AnyModel, n_outputs: int = 1) -> int:
+    """Rows that are scored together; the unit vectors of all outputs stay until the slopes are known."""
+    tile = TILES.get(model.kind, TILE)
+    return tile if n_outputs == 1 else max(SMALLEST_TILE, tile // n_outputs // SMALLEST_TILE * SMALLEST_TILE)
 
 
-def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int) -> Sizes:
+def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int, n_outputs: int = 1) -> Sizes:
     """How the rows of a batch are divided."""
-    kind, tile, n_units = kind_of(model, len(layout.fields)), tile_of(model), layout.n_units
+    kind, tile, n_units = kind_of(model, len(layout.fields)), tile_of(model, n_outputs), layout.n_units
     strides = {"fm": kind.padded, "ffm": 0, "fmfm": lines(n_units * kind.padded)}
-    stride = strides.get(kind.name, -(-n_units // 4) * 4 * (kind.padded + kind.padded_third))  # of D, for a row
+    width = kind.padded + kind.padded_third
+    stride = n_outputs * strides.get(kind.name, -(-n_units // 4) * 4 * width)  # of D, for a row
     block = max(tile, min(batch_size, BLOCK_BYTES // (4 * stride))) if stride else batch_size
     # Two shards must not write to the same cache line, so a shard has at least 16 rows.
     most, longest, least = (SHARDS, MAX_SHARD, max(tile, 16)) if stride else (FFM_SHARDS, block, 16)
-    n_shards = most if block * n_units * model.width(len(layout.fields)) >= LARGE else 1
+    n_shards = most if n_outputs * block * n_units * model.width(len(layout.fields)) >= LARGE else 1
     shard = -(-min(longest, -(-block // n_shards)) // least) * least
     return Sizes(tile, shard, -(-block // shard) * shard)
 
 
-def check_between_memory(model: AnyModel, layout: SlotLayout, sizes: Sizes) -> None:
+def check_between_memory(model: AnyModel, layout: SlotLayout, sizes: Sizes, n_outputs: int = 1) -> None:
     """Raise if gradients between units, of which every shard has a copy, would take more memory than there is."""
-    n_fields, n_units, shards = len(layout.fields), layout.n_units, sizes.block // sizes.shard
+    n_fields, n_units, shards = len(layout.fields), layout.n_units, n_outputs * (sizes.block // sizes.shard)
     k, shapes = kind_of(model, n_fields).padded, model.field_shapes(n_fields)
     if not shapes:
         return
@@ -179,7 +184,18 @@ def make_shape(layout: SlotLayout) -> Shape:
 
 
 def make_copies(model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32]) -> tuple[Float32, Float32]:
-    """R and M: the weights or the matrices between fields as the loops read them, for every pair of units."""
+    """R and M: the weights or the matrices between fields as the loops read them, for every pair of units.
+
+    Here, the first axis of every parameter counts the outputs; their copies come one after the other.
+    """
+    between = {name: values for name, values in params.items() if name.startswith("field_")}
+    n_outputs = len(params["bias"])
+    parts = [_copies_of(model, layout, {name: between[name][i] for name in between}) for i in range(n_outputs)]
+    R, M = (kind[0] if n_outputs == 1 else np.concatenate(kind) for kind in zip(*parts, strict=True))
+    return R, M
+
+
+def _copies_of(model: AnyModel, layout: SlotLayout, params: Mapping[str, Float32]) -> tuple[Float32, Float32]:
     none = np.zeros(0, np.float32)
     if "field_matrices" in params:
         return none, _panels(params["field_matrices"], layout.unit_field)

@@ -11,8 +11,8 @@ from splinefm.learn.losses import Loss
 LONGEST, _LEGEND = 24, 32
 _SCORES = {
     "logistic": "score (log-odds)",
-    "squared": "score (standardized target)",
-    "poisson": "score (log of the rate)",
+    "identity": "score (standardized target)",
+    "log": "score (log of the mean, relative to the mean target)",
 }
 
 
@@ -127,10 +127,14 @@ def shown(loss: Loss, link: bool) -> str:
     >>> shown(Loss("logistic"), link=True), shown(Loss("poisson"), link=False)
     ('probability', 'score (log of the rate)')
     """
+    if loss.of_class is not None:
+        return f"score of {caption(loss.of_class)}"
     if not link:
-        return _SCORES[loss.name]
+        return "score (log of the rate)" if loss.name == "poisson" else _SCORES[loss.link]
     if loss.name == "logistic":
         return "probability" if loss.classes is None else f"probability of {caption(loss.classes[1])}"
+    if loss.quantile is not None:
+        return f"prediction (quantile {loss.quantile:g})"
     return "rate" if loss.name == "poisson" else "prediction"
 
 

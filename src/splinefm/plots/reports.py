@@ -88,9 +88,9 @@ def history(history: object, ax: Axes | None = None) -> Axes:
     >>> [line.get_label() for line in ax.get_lines()]
     ['training', 'validation', 'best: epoch 2, 0.55']
     """
-    epochs, loss = find_history(history)
+    epochs, title = find_history(history)
     ax = use_axes(ax)
-    draw_history(ax, epochs, loss)
+    draw_history(ax, epochs, title)
     return ax
 
 

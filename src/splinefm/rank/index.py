@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._checks import check_choice, check_fitted, check_size
+from splinefm._checks import check_choice, check_one_score, check_size
 from splinefm._wording import for_reader
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
@@ -88,7 +88,7 @@ class ItemIndex:
     ) -> None:
         check_choice("dtype", dtype, tuple(PANEL_TYPES))
         check_choice("form", form, ("auto", "vectors", "effects"))
-        source = open_table(items, types=check_fitted(fitted).encoder.schema.column_types())
+        source = open_table(items, types=check_one_score(fitted).encoder.schema.column_types())
         item_fields = _fields_of_items(fitted, source.names)
         columns = [name if isinstance(name, str) else None for name in (ids, groups)]
         split = Split(fitted.model, fitted.params, fitted.encoder.layout, item_fields)
@@ -348,7 +348,7 @@ class ItemIndex:
         from splinefm.rank.file import load
 
         index = cls.__new__(cls)
-        index._set(check_fitted(fitted), load(path, fitted, mmap))
+        index._set(check_one_score(fitted), load(path, fitted, mmap))
         return index
 
     def approximate(self, **options: Any) -> ApproximateIndex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -148,7 +149,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     sample = found.sample
     progress.begin("encoding the sample")
     slots = fitted.encoder.encode(sample, threads=threads)
-    unit, scale = _unit(fitted.loss)
+    unit, scale, zero = _unit(fitted.loss)
     if not has_closed_form(fitted):
         curves = _ranked_by_spread(fitted, sample, progress)
         reason = (
@@ -181,7 +182,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
         unit,
         scaled,
         len(rows),
-        fitted.loss.center + background.base * scale,
+        zero + background.base * scale,
         curves,
         [effect for effect in surfaces if effect is not None],
         examples,
@@ -194,11 +195,15 @@ def _of_player(name: str, known: dict[str, Single]) -> list[str]:
     return [name] if name in known else [field for field, item in known.items() if item.column == name]
 
 
-def _unit(loss: Loss) -> tuple[str, float]:
-    """The unit of the effects, and the size of one unit of the score in it."""
-    if loss.name == "squared":
-        return "units of the target", loss.scale
-    return ("log-odds", 1.0) if loss.name == "logistic" else ("log of the rate", 1.0)
+def _unit(loss: Loss) -> tuple[str, float, float]:
+    """The unit of the effects, the size of one unit of the score in it, and the value of the score 0."""
+    if loss.of_class is not None:
+        return "units of the score", 1.0, 0.0
+    if loss.link == "identity":
+        return "units of the target", loss.scale, loss.center
+    if loss.link == "logistic":
+        return "log-odds", 1.0, 0.0
+    return "log of the rate" if loss.name == "poisson" else "log of the prediction", 1.0, math.log(loss.scale)
 
 
 def _spread_out(n: int, most: int) -> npt.NDArray[np.intp]:

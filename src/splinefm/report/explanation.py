@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.description import describe_fields, describe_validation, predicted_thing
+from splinefm.learn.description import describe_fields, describe_validation, one_class, predicted_thing
 from splinefm.learn.evaluation import Measured, measure
 from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import Progress, make_progress
-from splinefm.plots.draw.reports import calibration_bins
+from splinefm.plots.draw.reports import Calibration, calibration_bins
 from splinefm.plots.files import import_plots
 from splinefm.report.effects import Effects, find_effects
 from splinefm.report.survey import FEWEST_ROWS, NOTHING, FieldTally, RowGroup, Survey, largest, survey
@@ -44,6 +44,8 @@ class ExplainRequest:
         All cores by default.
     sep : str, optional
         Column separator of CSV files.
+    class_name : str, optional
+        One of more than two classes, as text.
     """
 
     model: Path
@@ -54,6 +56,7 @@ class ExplainRequest:
     sample: int = 10_000
     threads: int | None = None
     sep: str | None = None
+    class_name: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +103,9 @@ class Explanation:
 
     def calibration(self) -> dict[str, Any] | None:
         """Mean predictions and targets by prediction bin, and deviating groups; None without a target."""
-        if self.survey.y is None:
+        bins = self.bins()
+        if bins is None:
             return None
-        p = self.fitted.loss.predict(self.survey.scores)
-        bins = calibration_bins(self.survey.y, p, self.survey.weight, CALIBRATION_BINS)
         columns = [{"column": name, "groups": groups} for name, groups in self._groups()]
         return {
             "bins": {name: numbers(values) for name, values in bins._asdict().items()},
@@ -111,6 +113,14 @@ class Explanation:
             "groups_compared": self.n_groups,
             "by_column": columns,
         }
+
+    def bins(self) -> Calibration | None:
+        """Bins of predictions with what was measured in them: mean targets, or coverage for a quantile."""
+        y, loss = self.survey.y, self.fitted.loss
+        if y is None:
+            return None
+        p = loss.predict(self.survey.scores)
+        return calibration_bins(loss.compared(y, p)[1], p, self.survey.weight, CALIBRATION_BINS)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain lists, dicts, strings and numbers."""
@@ -122,6 +132,7 @@ class Explanation:
                 **asdict(fitted.model),
                 "parameters": sum(values.size for values in fitted.params.values()),
                 "loss": fitted.loss.name,
+                "loss_parameters": fitted.loss.parameters,
                 "classes": fitted.classes,
                 "prediction": predicted_thing(fitted),
                 "rows": fitted.encoder.n_rows,
@@ -174,7 +185,9 @@ def explain_file(request: ExplainRequest, verbose: bool = False) -> dict[str, An
 def make_explanation(request: ExplainRequest, progress: Progress) -> Explanation:
     """Compute everything that the page shows."""
     progress.begin("reading the model")
-    fitted = load(request.model)
+    fitted = one_class(load(request.model), request.class_name)
+    if request.class_name is not None and request.target is not None:
+        raise ValueError(f"--target {request.target}: the score of one class has no metrics; use splinefm evaluate")
     found = survey(
         fitted, request.data, request.target, request.weight, request.sample, request.threads, progress, request.sep
     )

@@ -170,8 +170,8 @@ def curves_section(explanation: Explanation, plots: PagePlots) -> Section:
         if effects.importance is not None
         else "Each plot averages the score over the other fields, assuming that they are independent"
     )
-    link = {"logistic": ", then converts it to a probability", "poisson": ", then converts it to a rate"}.get(
-        loss.name, ""
+    link = {"logistic": ", then converts it to a probability", "log": ", then converts it to a prediction by exp"}.get(
+        loss.link, ""
     )
     lead = (
         f"{which}{how}{link}. Gray bars below a curve show where the rows are, marks beside it special and missing "

@@ -61,3 +61,8 @@ def prediction_text(value: float, loss: Loss) -> str:
     if value != value:
         return "-"
     return percent_text(value) if loss.name == "logistic" else f"{value:.4g}"
+
+
+def compared_text(value: float, loss: Loss) -> str:
+    """What predictions of a group expect, or what was measured: a share for a quantile."""
+    return percent_text(value) if loss.quantile is not None and value == value else prediction_text(value, loss)

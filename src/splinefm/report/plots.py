@@ -75,10 +75,23 @@ class PagePlots:
         if y is None:
             return None
         self.progress.begin("drawing calibration")
+        if self.fitted.loss.quantile is not None:
+            return self._coverage(self.fitted.loss.quantile)
         p, weight = self.fitted.loss.predict(self.found.scores), self.found.weight
         ax = self.plots.calibration(y, p, make_axes((4.8, 3.9)), sample_weight=weight)
         words = f"Mean target over mean prediction in ten groups; overall {number(np.average(y, weights=weight))} and "
         return self._inline(ax, words + number(float(np.average(p, weights=weight))))
+
+    def _coverage(self, quantile: float) -> Html:
+        """The share of targets at or below the prediction, by prediction."""
+        bins = self.explanation.bins()
+        assert bins is not None
+        shares = {"measured": bins.measured.tolist(), "expected": [quantile] * len(bins.measured)}
+        names = {"x_name": caption(predicted_thing(self.fitted), 60), "y_name": "share of targets up to the prediction"}
+        ax = self.plots.lines(bins.predicted.tolist(), shares, make_axes((4.8, 3.9)), **names)
+        low, high = _range(shares["measured"])
+        words = f"Share of targets at or below the prediction in ten groups by prediction: from {low} to {high}"
+        return self._inline(ax, f"{words}, expected {quantile:g}")
 
     def _curve(self, effect: Effect) -> Any:
         name = effect.names[0]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from splinefm._wording import number
 from splinefm.learn.losses import Loss
 from splinefm.report.markup import Html, escaped, joined, table, tag
-from splinefm.report.parts import Section, make_figure, measured_text, named, prediction_text
+from splinefm.report.parts import Section, compared_text, make_figure, measured_text, named, prediction_text
 from splinefm.report.plots import PagePlots
 from splinefm.report.survey import FEWEST_ROWS, largest
 
@@ -26,12 +26,18 @@ def calibration_section(explanation: Explanation, plots: PagePlots) -> Section:
         text = "Calibration compares predictions with a target. Add --target COLUMN to see it."
         return Section("calibration", "Calibration", tag("p", text, class_="note"))
     loss = explanation.fitted.loss
-    text = "Rows in ten groups by prediction: mean target over mean prediction, with 90 % intervals."
+    is_quantile = loss.quantile is not None
+    text = (
+        "Rows in ten groups by prediction: share of targets at or below the prediction."
+        if is_quantile
+        else "Rows in ten groups by prediction: mean target over mean prediction, with 90 % intervals."
+    )
+    compared = "the quantile minus the share of targets at or below the prediction"
     by_chance = 0.05 * explanation.n_groups
     lead = (
-        f"Groups of rows with similar values of one column, {explanation.n_groups:,} in total. The deviation is the "
-        f"mean prediction minus the mean target, in standard errors. By chance alone, about {by_chance:.0f} groups "
-        "would be beyond 2."
+        f"Groups of rows with similar values of one column, {explanation.n_groups:,} in total. The deviation is "
+        f"{compared if is_quantile else 'the mean prediction minus the mean target'}, in standard errors. By chance "
+        f"alone, about {by_chance:.0f} groups would be beyond 2."
     )
     heads = ["Column", "Values", ">Rows", ">Predicted", ">Measured", ">Error", ">Deviation"]
     rows = [[named(group.column), *_group(group, loss)] for group in explanation.deviating]
@@ -71,8 +77,8 @@ def _group(group: RowGroup, loss: Loss) -> list[object]:
     return [
         named(group.name),
         (f"{group.rows:,}", group.rows),
-        (prediction_text(group.predicted, loss), group.predicted),
-        (prediction_text(group.measured, loss), group.measured),
+        (compared_text(group.predicted, loss), group.predicted),
+        (compared_text(group.measured, loss), group.measured),
         (number(group.error, "+.1%"), group.error),
         (f"{group.deviation:+.1f}", group.deviation),
     ]

@@ -45,7 +45,8 @@ class RowGroup:
     weight : float
         Their sample weight.
     predicted, measured : float
-        Mean prediction and mean target; NaN without a target.
+        Mean prediction and mean target; NaN without a target. For a model of a quantile, the quantile and the share of
+        targets at or below the prediction.
     deviation : float
         Prediction minus target in standard errors; 0 if unknown.
     """
@@ -240,8 +241,11 @@ def survey(
             fitted.loss.check(y)
         w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
         p = fitted.loss.predict(scores)
+        expected, measured = fitted.loss.compared(y, p)
         for tally in tallies:
-            tally.add(batch.column(tally.item.column), w, p, y, _variance(fitted.loss, p, y))
+            tally.add(
+                batch.column(tally.item.column), w, expected, measured, _variance(fitted.loss, expected, measured)
+            )
         sample.add(batch)
         parts.append((scores, y, w))
         progress.advance(batch.num_rows)
@@ -256,7 +260,7 @@ def survey(
 
 
 def _variance(loss: Loss, p: FloatArray, y: FloatArray) -> FloatArray:
-    """The variance of each target around its prediction, according to the loss."""
-    if loss.name == "logistic":
+    """The variance of what was measured around what was expected, according to the loss."""
+    if loss.name in ("logistic", "quantile"):
         return p * (1.0 - p)
     return p if loss.name == "poisson" else (y - p) ** 2

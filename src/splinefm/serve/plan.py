@@ -10,6 +10,7 @@ import numpy.typing as npt
 from splinefm._core import RowScorer
 from splinefm.encode.rows.fields import RowFields
 from splinefm.learn.fitted import Fitted
+from splinefm.model.family import AnyModel, Params, each_output
 
 Float32 = npt.NDArray[np.float32]
 
@@ -26,11 +27,11 @@ def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
         k=model.members * padded,
         members=model.members,
         order=model.order,
-        factors=_padded(params["factors"], k, padded, model.third),
-        linear=np.ascontiguousarray(params["linear"], np.float32),
-        between=_between_fields(fitted, n_fields, padded),
-        bias=float(params["bias"][0]),
-        link=fitted.loss.name,
+        factors=_padded(params["factors"].reshape(-1, params["factors"].shape[-1]), k, padded, model.third),
+        linear=np.ascontiguousarray(params["linear"], np.float32).reshape(-1),
+        between=np.concatenate([_between_fields(model, own, n_fields, padded) for own in each_output(params)]),
+        bias=np.ascontiguousarray(params["bias"], np.float32).reshape(-1),
+        link=fitted.loss.link,
         center=fitted.loss.center,
         scale=fitted.loss.scale,
     )
@@ -50,13 +51,13 @@ def _padded(factors: npt.NDArray[Any], k: int, padded: int, third: int) -> Float
     return wide
 
 
-def _between_fields(fitted: Fitted, n_fields: int, padded: int) -> Float32:
+def _between_fields(model: AnyModel, params: Params, n_fields: int, padded: int) -> Float32:
     """Weights or matrices between fields, flat; matrices by their second field."""
-    if not fitted.model.field_shapes(n_fields):
+    if not model.field_shapes(n_fields):
         return np.zeros(1, np.float32)
-    between = fitted.model.between_all(fitted.params, n_fields)
+    between = model.between_all(params, n_fields)
     if between.ndim == 3:  # a weight for each member
-        between = between[:, :, :: between.shape[2] // fitted.model.members].transpose(2, 0, 1)
+        between = between[:, :, :: between.shape[2] // model.members].transpose(2, 0, 1)
     if between.ndim == 4:
         more = (0, padded - between.shape[2])
         between = np.pad(between.transpose(1, 0, 2, 3), ((0, 0), (0, 0), more, more))

@@ -53,6 +53,7 @@ class Scorer:
         fields = RowFields(fitted.encoder.fields, fitted.encoder.layout.feature_ptr[:-1].tolist())
         self.slow_fields = fields.slow
         self._scorer, self._columns, self._readers = make_scorer(fitted, fields), fields.columns, fields.readers
+        self._score: Any = self._scorer.score if fitted.n_outputs == 1 else self._scorer.scores
 
     def __repr__(self) -> str:
         slow = f", slow_fields={self.slow_fields}" if self.slow_fields else ""
@@ -61,44 +62,54 @@ class Scorer:
     def __reduce__(self) -> tuple[Any, ...]:
         return Scorer, (self.fitted,)
 
-    def __call__(self, row: Row, *, link: bool = False) -> float:
+    def __call__(self, row: Row, *, link: bool = False) -> Any:
         """The raw score of a row, or with `link=True` the prediction.
+
+        It is a float, or for more than two classes an array with a number for each.
 
         Parameters
         ----------
         row : mapping of str to value
             A value for every field; None and NaN are missing values, other keys are ignored.
         link : bool
-            Whether to return the prediction: a probability (logistic), mean (squared) or rate (Poisson).
+            Whether to return the prediction: a probability, mean, rate or quantile; see `Loss`.
         """
         try:
-            return self._scorer.score(row, self._columns, self._readers, link)
+            return self._score(row, self._columns, self._readers, link)
         except Exception as error:
             self._explain(row, error)
             raise
 
-    def predict(self, row: Row) -> float:
-        """The prediction for a row: probability (logistic), mean (squared) or rate (Poisson)."""
+    def predict(self, row: Row) -> Any:
+        """The prediction for a row: probability, mean, rate or quantile.
+
+        For more than two classes, an array of the probabilities of all of them.
+        """
         return self(row, link=True)
 
     def many(self, rows: Iterable[Row], *, link: bool = False) -> npt.NDArray[np.float64]:
         """Scores, or with `link=True` predictions, of a list of rows.
 
-        For columns, such as a DataFrame, `Fitted.scores` is faster.
+        The shape is (n,), or (n, classes) for more than two. For columns, such as a DataFrame, `Fitted.scores` is
+        faster.
         """
         if isinstance(rows, Mapping):
             raise TypeError("many takes a list of rows; for one row call the scorer, for columns fitted.scores")
         every = rows if isinstance(rows, list) else list(rows)
-        out = np.empty(len(every))
+        out = self._empty(len(every))
         try:
-            self._scorer.many(every, self._columns, self._readers, link, out)
+            self._scorer.many(every, self._columns, self._readers, link, out.reshape(-1))
         except (TypeError, ValueError, LookupError):
             return self._one_by_one(every, link)
         return out
 
+    def _empty(self, n: int) -> npt.NDArray[np.float64]:
+        n_outputs = self.fitted.n_outputs
+        return np.empty(n) if n_outputs == 1 else np.empty((n, n_outputs))
+
     def _one_by_one(self, rows: list[Row], link: bool) -> npt.NDArray[np.float64]:
         """Scores of rows, or an error that names the row."""
-        out = np.empty(len(rows))
+        out = self._empty(len(rows))
         for i, row in enumerate(rows):
             try:
                 out[i] = self(row, link=link)

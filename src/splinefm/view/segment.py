@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._checks import check_one_score
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
@@ -183,6 +184,7 @@ def _along_names(along: Along) -> tuple[str, ...]:
 
 
 def _check_along(fitted: Fitted, sources: Sources, names: tuple[str, ...]) -> None:
+    check_one_score(fitted)
     schema, layout = fitted.encoder.schema, fitted.encoder.layout
     for name in names:
         _check_not_cross(schema, name, "along: ")

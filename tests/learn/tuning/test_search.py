@@ -178,6 +178,16 @@ class TestMetrics:
         tuned = sf.tune(regressor(loss="poisson"), counts, "y", trials=2, space=KEEP_K)
         assert tuned.value == min(epoch.validation_loss for epoch in tuned.estimator.history_)
 
+    def test_a_quantile_is_compared_by_its_pinball_loss(self):
+        table = {**NUMBERS, "y": 100.0 + 10.0 * TABLE["y"]}
+        own = clicks_table(200, seed=1)
+        held_out = {"x": own["x"], "c": own["c"], "y": 100.0 + 10.0 * own["y"]}
+        estimator = regressor(loss="quantile", quantile=0.8)
+        tuned = sf.tune(estimator, table, "y", trials=1, space=KEEP_K, eval_set=held_out)
+        assert tuned.summary.metric == "pinball loss" and tuned.estimator.quantile == 0.8
+        expected = metrics.pinball_loss(held_out["y"], tuned.estimator.predict(held_out), quantile=0.8)
+        assert tuned.value == pytest.approx(expected, rel=1e-4)
+
 
 class TestEndings:
     def test_trials_that_lag_behind_are_pruned(self):

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm.cli.actions.targets import Choice, suggest_loss
 from splinefm.cli.destinations import save_model
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
@@ -23,7 +24,7 @@ from splinefm.learn.description import describe_validation
 from splinefm.learn.files.container import check_writable
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import default_model, describe_default, fit_model
-from splinefm.learn.losses import LossName
+from splinefm.learn.losses import Loss
 from splinefm.learn.progress import make_progress
 from splinefm.learn.training import Training
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
@@ -36,13 +37,6 @@ _MODELS: dict[str, type[AnyModel]] = {
     "low-rank-fwfm": LowRankFwFM,
     "higher-order-fm": HigherOrderFM,
 }
-
-
-class Choice(NamedTuple):
-    """A loss and the reason for it."""
-
-    loss: LossName
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class FitRequest:
         Name of a model on the command line. By default `default_model` of the number of fields.
     sizes : dict
         The given settings of the model, such as k.
-    loss : str, optional
+    loss : Loss, optional
         By default chosen by the target.
     weight : str, optional
         A column of sample weights.
@@ -83,7 +77,7 @@ class FitRequest:
     crosses: list[str] = field(default_factory=list)
     model: str | None = None
     sizes: dict[str, Any] = field(default_factory=dict)
-    loss: LossName | None = None
+    loss: Loss | None = None
     weight: str | None = None
     validation: float | str | None = None
     training: dict[str, Any] = field(default_factory=dict)
@@ -110,7 +104,7 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
     training = replace(Training(), **request.training)
     table, validation = request.open(), request.open_validation()
     choice = choose_loss(table, request.target, request.loss)
-    say(f"loss: {choice.loss} ({choice.reason})")
+    suggestion = say_loss(choice, table, request.target, say)
     schema = find_schema(request, table, say, verbose)
     model = make_model(request, schema, say)
     given: dict[str, Any] = {} if validation is None else {"validation": validation}
@@ -126,11 +120,14 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
         **given,
     )
     save_model(fitted, request.out)
-    return _summary(fitted, request, choice, time.perf_counter() - begin)
+    return {**_summary(fitted, request, choice, time.perf_counter() - begin), "loss_suggestion": suggestion}
 
 
-def choose_loss(table: Table, target: str, given: LossName | None = None) -> Choice:
-    """Choose a loss by the target unless one is given: logistic for two values, squared for numbers."""
+def choose_loss(table: Table, target: str, given: Loss | None = None) -> Choice:
+    """Choose a loss by the target unless one is given.
+
+    It is logistic for two values, softmax for other text, and squared for other numbers.
+    """
     values, kind, complete = _distinct_values(table, target)
     if not values:
         raise ValueError(f"the target {target!r} has no values")
@@ -140,15 +137,24 @@ def choose_loss(table: Table, target: str, given: LossName | None = None) -> Cho
     if given is not None:
         return Choice(given, "as given")
     if len(values) <= 2:
-        return Choice("logistic", f"the target {target!r} has two values: {shown}")
+        return Choice(Loss("logistic"), f"the target {target!r} has two values: {shown}")
     if is_text(kind):
-        raise ValueError(
-            f"the target {target!r} is text with more than two values ({shown}, ...), but a model needs two classes; "
-            "make a column of 0 and 1 for the value that you want to predict"
-        )
+        return Choice(Loss("softmax"), f"the target {target!r} is text with more than two values: {shown}, ...")
     return Choice(
-        "squared", f"the target {target!r} has more than two values; for shares use logistic, for counts poisson"
+        Loss("squared"),
+        f"the target {target!r} has more than two values; for shares use logistic, for counts poisson, for classes "
+        "softmax",
     )
+
+
+def say_loss(choice: Choice, table: Table, target: str, say: Callable[[str], None]) -> str | None:
+    """Say which loss is minimized, and suggest another one if the target asks for it."""
+    say(f"loss: {choice.loss} ({choice.reason})")
+    found = suggest_loss(table, target) if choice.loss.name == "squared" else None
+    if found is None:
+        return None
+    say(f"suggestion: {found.reason}; --loss {found.loss.name} may fit better, and never predicts a negative number")
+    return found.loss.name
 
 
 def _distinct_values(table: Table, target: str) -> tuple[set[object], pa.DataType, bool]:
@@ -213,7 +219,8 @@ def _summary(fitted: Fitted, request: FitRequest, choice: Choice, seconds: float
         "bytes": request.out.stat().st_size,
         "model": str(fitted.model),
         "target": request.target,
-        "loss": choice.loss,
+        "loss": fitted.loss.name,
+        "loss_parameters": fitted.loss.parameters,
         "loss_reason": choice.reason,
         "rows": fitted.encoder.n_rows,
         "fields": len(fitted.encoder.fields),

@@ -45,7 +45,7 @@ def predict_file(
     # Identifiers are copied as they are in a text file: "007" must not become 7.
     table = open_data(data, {**dict.fromkeys(ids, pa.large_string()), **schema.column_types()}, sep)
     require_columns(table, [*schema.columns, *ids])
-    columns = _output_schema(table, ids, prediction_name(fitted), format_name)
+    columns = _output_schema(table, ids, prediction_names(fitted), format_name)
     rows = 0
     with make_progress(verbose) as progress:
         progress.begin("predicting", table.n_rows)
@@ -66,15 +66,17 @@ def _predictions(
     watch = Watch(fitted.encoder)
     score = fitted.table_scorer(threads=threads, watch=watch)
     for batch in table.chunks([*fitted.encoder.schema.columns, *ids], ROWS):
-        predictions = pa.array(fitted.loss.predict(score(batch).astype(float)))
+        predictions = fitted.loss.predict(score(batch).astype(float)).reshape(batch.num_rows, -1)
         kept = [_decoded(batch.column(name)) for name in ids]
-        yield pa.RecordBatch.from_arrays([*kept, predictions], schema=columns)
+        yield pa.RecordBatch.from_arrays([*kept, *map(pa.array, predictions.T)], schema=columns)
     watch.warn()
 
 
-def prediction_name(fitted: Fitted) -> str:
-    """The name of the column of predictions."""
-    return "probability" if fitted.loss.name == "logistic" else "prediction"
+def prediction_names(fitted: Fitted) -> list[str]:
+    """The names of the columns of predictions: one, or one per class if there are more than two."""
+    if fitted.n_outputs > 1:
+        return [f"probability_{label}" for label in fitted.classes or ()]
+    return ["probability" if fitted.loss.name == "logistic" else "prediction"]
 
 
 def output_format(out: str) -> str:
@@ -85,14 +87,15 @@ def output_format(out: str) -> str:
     return name
 
 
-def _output_schema(table: Table, ids: Sequence[str], prediction: str, format_name: str) -> pa.Schema:
-    if prediction in ids:
-        raise ValueError(f"--id {prediction}: this is the name of the column of predictions; rename yours")
+def _output_schema(table: Table, ids: Sequence[str], predictions: Sequence[str], format_name: str) -> pa.Schema:
+    for name in predictions:
+        if name in ids:
+            raise ValueError(f"--id {name}: this is the name of the column of predictions; rename yours")
     columns = [(name, _plain(table.schema.field(name).type)) for name in ids]
     for name, kind in columns:
         if format_name == "csv" and pa.types.is_nested(kind):
             raise ValueError(f"--id {name}: {kind} cannot be written to CSV; use --format parquet")
-    return pa.schema([*columns, (prediction, pa.float64())])
+    return pa.schema([*columns, *((name, pa.float64()) for name in predictions)])
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from splinefm.cli.actions.fit import FitRequest, choose_loss, find_schema, make_model
+from splinefm.cli.actions.fit import FitRequest, choose_loss, find_schema, make_model, say_loss
 from splinefm.cli.destinations import save_model
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.sources import refuse_overwriting
 from splinefm.encode.tables.table import Table
 from splinefm.learn.description import describe_study
 from splinefm.learn.files.container import check_destination, check_writable, replacing
+from splinefm.learn.losses import Loss
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.family import AnyModel
 from splinefm.plots.files import FORMATS, import_plots, plot_bytes
@@ -51,7 +52,7 @@ def tune_file(request: TuneRequest, say: Callable[[str], None], verbose: bool) -
     fit = request.fit
     table, validation = fit.open(), fit.open_validation()
     choice = choose_loss(table, fit.target, fit.loss)
-    say(f"loss: {choice.loss} ({choice.reason})")
+    say_loss(choice, table, fit.target, say)
     schema = find_schema(fit, table, say, verbose)
     model = make_model(fit, schema, say)
     estimator = _estimator(fit, model, schema, validation, choice.loss)
@@ -93,7 +94,7 @@ def _check_files(request: TuneRequest) -> None:
         import_plots()
 
 
-def _estimator(fit: FitRequest, model: AnyModel, schema: Schema, validation: float | Table | None, loss: str) -> Any:
+def _estimator(fit: FitRequest, model: AnyModel, schema: Schema, validation: float | Table | None, loss: Loss) -> Any:
     from splinefm.learn.estimators.classifier import SplineFMClassifier
     from splinefm.learn.estimators.regressor import SplineFMRegressor
 
@@ -101,7 +102,7 @@ def _estimator(fit: FitRequest, model: AnyModel, schema: Schema, validation: flo
     settings = {renamed.get(name, name): value for name, value in fit.training.items()}
     if isinstance(validation, float):
         settings["validation"] = validation
-    if loss == "logistic":
+    if loss.most_classes:
         return SplineFMClassifier(model, schema=schema, **settings)
     return SplineFMRegressor(model, loss=loss, schema=schema, **settings)
 
@@ -119,6 +120,7 @@ def _summary(request: TuneRequest, fitted: Any, seconds: float) -> dict[str, Any
         "model": str(fitted.model),
         "target": request.fit.target,
         "loss": fitted.loss.name,
+        "loss_parameters": fitted.loss.parameters,
         "rows": fitted.encoder.n_rows,
         "fields": len(fitted.encoder.fields),
         "study": describe_study(fitted.study),

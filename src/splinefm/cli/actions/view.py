@@ -14,7 +14,7 @@ from splinefm.cli.segments import Segments, parse_segments, unknown_field
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.tables.sources import open_data, require_columns
 from splinefm.encode.tables.table import Table
-from splinefm.learn.description import predicted_thing
+from splinefm.learn.description import one_class, predicted_thing
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import make_progress
@@ -54,6 +54,8 @@ class ViewRequest:
         File of a plot or of values to write.
     sep : str, optional
         Column separator of CSV files.
+    class_name : str, optional
+        One of more than two classes, as text.
     """
 
     model: Path
@@ -64,6 +66,7 @@ class ViewRequest:
     link: bool = True
     out: Path | None = None
     sep: str | None = None
+    class_name: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +145,7 @@ class ViewResult:
 
 def make_view(request: ViewRequest, verbose: bool = False) -> ViewResult:
     """Make the requested view of a model."""
-    fitted = load(request.model)
+    fitted = one_class(load(request.model), request.class_name)
     sources = Sources(fitted.encoder.schema)
     for name in request.along:
         if name not in sources.fields:

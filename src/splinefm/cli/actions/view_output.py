@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from splinefm._wording import number
-from splinefm.cli.actions.predict import prediction_name
+from splinefm.cli.actions.predict import prediction_names
 from splinefm.cli.actions.view import ViewRequest, ViewResult, make_view
 from splinefm.cli.output import print_facts, print_lines, print_table
 from splinefm.encode.fields.numerical import Numerical
@@ -82,7 +82,7 @@ def _write_csv(seen: ViewResult, out: Path) -> None:
     from pyarrow.csv import write_csv
 
     fields = [*seen.segments.fields, *seen.along]
-    wanted = ["score", prediction_name(seen.fitted)]
+    wanted = ["score", prediction_names(seen.fitted)[0]]
     wanted = [*([] if len(seen.along) == 2 else ["token"]), *wanted]
     results = [name if name not in fields else f"{name} of the model" for name in wanted]
     lines = [line for row, values in _described(seen) for line in _lines(row, values)]
@@ -158,7 +158,7 @@ def _print_lines(seen: ViewResult, printed: list[dict[str, Any]]) -> None:
     lines = [[name, *row] for name, row in zip(names, cells, strict=True)]
     tokens = [name for name in first["tokens"] if not name.startswith("bucket ")]
     lines += [[f"({name})", *(number(each["tokens"][name][one]) for each in printed)] for name in tokens]
-    heads = seen.segments.names if len(printed) > 1 else [prediction_name(seen.fitted) if seen.link else "score"]
+    heads = seen.segments.names if len(printed) > 1 else [prediction_names(seen.fitted)[0] if seen.link else "score"]
     side = ">" if "x" in first else ""
     print_table([side + seen.along[0], *(f">{head}" for head in heads)], lines)
     if first.get("categories_in_all", 0) > len(names):

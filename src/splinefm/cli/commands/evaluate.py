@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from splinefm._wording import number
 from splinefm.cli import options as opt
 from splinefm.cli.output import print_json, print_lines, print_table
@@ -18,6 +20,10 @@ Target = Annotated[
     str | None,
     opt.column_option("Column with the true values. Optional if all other columns are fields of the model."),
 ]
+ClassName = Annotated[
+    str | None,
+    typer.Option("--class", metavar="LABEL", help="Measure one of more than two classes, against the rest."),
+]
 By = Annotated[str | None, opt.column_option("Also print the calibration for every value of this column.")]
 
 
@@ -27,6 +33,7 @@ def evaluate(
     target: Target = None,
     by: By = None,
     weight: opt.Weight = None,
+    class_name: ClassName = None,
     sep: opt.Sep = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
@@ -35,7 +42,7 @@ def evaluate(
     """Measure how well a model predicts a table."""
     from splinefm.learn.evaluation import evaluate_file
 
-    evaluation = evaluate_file(model, data, target, by, weight, threads, not quiet, sep)
+    evaluation = evaluate_file(model, data, target, by, weight, threads, not quiet, sep, class_name)
     return print_json(evaluation.to_dict()) if as_json else print_evaluation(evaluation)
 
 

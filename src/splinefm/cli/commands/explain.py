@@ -34,6 +34,7 @@ def explain(
     target: Target = None,
     weight: Weight = None,
     sample: Sample = 10_000,
+    class_name: opt.ClassName = None,
     sep: opt.Sep = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
@@ -42,7 +43,8 @@ def explain(
     """Explain a model on a table, as one page that opens in any browser without a network.
 
     The page shows what the model predicts and how well, which fields and pairs matter, curves, surfaces, calibration,
-    and why individual rows get their predictions. With --json, --out is optional.
+    and why individual rows get their predictions. With --json, --out is optional. Of a model of more than two classes,
+    --class chooses the one whose score is explained.
     """
     from splinefm.report.explanation import ExplainRequest, explain_file
 
@@ -50,7 +52,7 @@ def explain(
         raise typer.BadParameter("give the folder of the page, such as --out report", param_hint="--out")
     if weight is not None and target is None:
         raise typer.BadParameter("weights are used for metrics only; add --target COLUMN", param_hint="--weight")
-    facts = explain_file(ExplainRequest(model, data, out, target, weight, sample, threads, sep), not quiet)
+    facts = explain_file(ExplainRequest(model, data, out, target, weight, sample, threads, sep, class_name), not quiet)
     return print_json(facts) if as_json else print_explanation(facts)
 
 

@@ -11,7 +11,7 @@ import typer
 from splinefm._wording import in_bytes
 from splinefm.cli import fit_options as fit_opt
 from splinefm.cli import options as opt
-from splinefm.cli.output import print_facts, print_json, print_lines
+from splinefm.cli.output import loss_text, print_facts, print_json, print_lines
 
 SelectResolutions = Annotated[
     bool | None,
@@ -40,7 +40,10 @@ def fit(
     rank: fit_opt.Rank = None,
     order: fit_opt.Order = None,
     third: fit_opt.Third = None,
-    loss: fit_opt.Loss = fit_opt.LossName.AUTO,
+    loss: fit_opt.LossOption = fit_opt.LossName.AUTO,
+    quantile: fit_opt.Quantile = None,
+    power: fit_opt.Power = None,
+    delta: fit_opt.Delta = None,
     epochs: fit_opt.Epochs = None,
     patience: fit_opt.Patience = None,
     batch_size: fit_opt.BatchSize = None,
@@ -76,8 +79,9 @@ def fit(
         threads=threads,
     ) | fit_opt.parse_crosses(crosses)
     sizes = fit_opt.given(k=k, rank=rank, order=order, third=third)
+    chosen = fit_opt.given_loss(loss, quantile=quantile, power=power, delta=delta)
     request = fit_opt.make_fit_request(
-        data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep
+        data, target, out, schema, ignore, weight, validation, model, sizes, chosen, training, sep
     )
     request = replace(request, crosses=cross or [])
     summary = fit_file(request, opt.remarks(quiet), not quiet)
@@ -94,7 +98,7 @@ def print_fit(summary: dict[str, Any]) -> None:
     print_facts(
         [
             ("validation", measured),
-            ("model", f"{summary['model']}, {summary['loss']} loss"),
+            ("model", f"{summary['model']}, {loss_text(summary)}"),
             ("data", f"{summary['rows']:,} rows, {summary['fields']} fields"),
             ("time", f"{summary['seconds']:.1f} seconds"),
             ("file", f"{summary['file']}, {in_bytes(summary['bytes'])}"),

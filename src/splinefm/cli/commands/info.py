@@ -6,7 +6,7 @@ from typing import Any
 
 from splinefm._wording import in_bytes, number
 from splinefm.cli import options as opt
-from splinefm.cli.output import penalty_text, print_facts, print_json, print_table, study_line
+from splinefm.cli.output import loss_text, penalty_text, print_facts, print_json, print_table, study_line
 
 LAST_EPOCHS = 5
 
@@ -28,7 +28,7 @@ def print_info(about: dict[str, Any]) -> None:
             ("file", f"{about['file']}, {in_bytes(about['bytes'])}"),
             ("format", f"{about['format']}, written by splinefm {about['version']}"),
             ("model", f"{model['kind']}({settings}), {about['parameters']:,} parameters"),
-            ("predicts", f"{about['prediction']} ({about['loss']} loss)"),
+            ("predicts", f"{about['prediction']} ({loss_text(about)})"),
             ("fitted to", f"{about['rows']:,} rows"),
             ("training", _training(about)),
             *([("study", study_line(about["study"]))] if about["study"] is not None else []),

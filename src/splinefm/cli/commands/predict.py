@@ -45,9 +45,10 @@ def predict(
     """Write the predictions of a model, one row per row of the data, in the same order.
 
     The column is called "probability" if the target has two values (the probability of 1, or of the second label in
-    sorted order), and "prediction" otherwise.
+    sorted order), and "prediction" otherwise. With more than two classes, there is a column per class, such as
+    "probability_red".
     """
-    from splinefm.cli.actions.predict import predict_file, prediction_name
+    from splinefm.cli.actions.predict import predict_file, prediction_names
     from splinefm.encode.tables.sources import STANDARD
     from splinefm.learn.description import predicted_thing
 
@@ -57,7 +58,9 @@ def predict(
         raise typer.BadParameter("cannot print Parquet to a terminal; add --out FILE", param_hint="--format")
     chosen = None if format_name is None else format_name.value
     fitted, rows = predict_file(model, data, out, ids or [], chosen, threads, not quiet, sep)
-    column, meaning = prediction_name(fitted), predicted_thing(fitted)
+    names, meaning = prediction_names(fitted), predicted_thing(fitted)
     if as_json:
-        return print_json({"file": out, "rows": rows, "column": column, "meaning": meaning})
-    opt.remarks(quiet)(f"{rows:,} rows; {column}: {meaning}")
+        column = {"column": names[0]} if len(names) == 1 else {"columns": names}
+        return print_json({"file": out, "rows": rows, **column, "meaning": meaning})
+    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    opt.remarks(quiet)(f"{rows:,} rows; {shown}: {meaning}")

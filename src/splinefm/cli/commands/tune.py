@@ -11,7 +11,7 @@ import typer
 from splinefm._wording import in_bytes
 from splinefm.cli import fit_options as fit_opt
 from splinefm.cli import options as opt
-from splinefm.cli.output import print_facts, print_json, study_line
+from splinefm.cli.output import loss_text, print_facts, print_json, study_line
 
 
 class MetricName(StrEnum):
@@ -20,6 +20,7 @@ class MetricName(StrEnum):
     LOSS = "loss"
     AUC = "auc"
     NORMALIZED_ENTROPY = "normalized_entropy"
+    ACCURACY = "accuracy"
     MAE = "mae"
     R2 = "r2"
 
@@ -50,7 +51,8 @@ StudyName = Annotated[
 Metric = Annotated[
     MetricName,
     typer.Option(
-        help="Metric to optimize. auc and normalized_entropy are for two classes, mae and r2 for numbers.",
+        help="Metric to optimize. normalized_entropy is for two classes, accuracy for more, auc for both; mae and r2 "
+        "for numbers.",
         rich_help_panel=_SEARCH,
     ),
 ]
@@ -87,7 +89,10 @@ def tune(
     rank: fit_opt.Rank = None,
     order: fit_opt.Order = None,
     third: fit_opt.Third = None,
-    loss: fit_opt.Loss = fit_opt.LossName.AUTO,
+    loss: fit_opt.LossOption = fit_opt.LossName.AUTO,
+    quantile: fit_opt.Quantile = None,
+    power: fit_opt.Power = None,
+    delta: fit_opt.Delta = None,
     epochs: fit_opt.Epochs = None,
     patience: fit_opt.Patience = None,
     batch_size: fit_opt.BatchSize = None,
@@ -122,8 +127,9 @@ def tune(
         threads=threads,
     )
     sizes = fit_opt.given(k=k, rank=rank, order=order, third=third)
+    chosen = fit_opt.given_loss(loss, quantile=quantile, power=power, delta=delta)
     fit_request = fit_opt.make_fit_request(
-        data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep
+        data, target, out, schema, ignore, weight, validation, model, sizes, chosen, training, sep
     )
     request = TuneRequest(fit_request, trials, timeout, storage, study_name, metric.value, prune, plot)
     summary = tune_file(request, opt.remarks(quiet), not quiet)
@@ -137,7 +143,7 @@ def print_tuning(summary: dict[str, Any]) -> None:
     facts = [
         ("best", study_line(study)),
         ("trials", states),
-        ("model", f"{summary['model']}, {summary['loss']} loss"),
+        ("model", f"{summary['model']}, {loss_text(summary)}"),
         ("data", f"{summary['rows']:,} rows, {summary['fields']} fields"),
         ("time", f"{summary['seconds']:.1f} seconds"),
         ("file", f"{summary['file']}, {in_bytes(summary['bytes'])}"),

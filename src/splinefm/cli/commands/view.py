@@ -50,6 +50,7 @@ def view(
     segment: SegmentValues = None,
     each: Each = None,
     data: Background = None,
+    class_name: opt.ClassName = None,
     sep: opt.Sep = None,
     link: Link = True,
     out: Out = None,
@@ -68,7 +69,7 @@ def view(
     for text in segment or []:
         if "=" not in text:
             raise typer.BadParameter(f"{text!r} is not of the form FIELD=VALUE", param_hint="--segment")
-    seen = view_file(ViewRequest(model, along, segment or [], each, data, link, out, sep), not quiet)
+    seen = view_file(ViewRequest(model, along, segment or [], each, data, link, out, sep, class_name), not quiet)
     for remark in seen.segments.remarks:
         opt.remarks(quiet)(remark)
     if as_json:

@@ -1,4 +1,7 @@
-"""Fields in ONNX graphs: each becomes a tensor of shape (N, units, 1 + width), with the linear weights first."""
+"""Fields in ONNX graphs: each becomes a tensor of shape (N, units, 1 + width), with the linear weights first.
+
+Several outputs have 1 + width columns each.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from splinefm.export.onnx.crosses import cross_units
 from splinefm.export.onnx.inputs import ColumnInput, list_length
 from splinefm.export.onnx.numbers import number_token, read_number
 from splinefm.learn.fitted import Fitted
+from splinefm.model.family import each_output
 
 if TYPE_CHECKING:
     from splinefm.export.onnx.graph import Graph
@@ -28,8 +32,9 @@ Array = npt.NDArray[Any]
 def field_units(g: Graph, fitted: Fitted, f: int, inputs: Mapping[str, ColumnInput]) -> str:
     item: Any = fitted.encoder.fields[f]
     first, last = fitted.encoder.layout.feature_ptr[f : f + 2]
-    linear, factors = fitted.params["linear"][first:last], fitted.params["factors"][first:last]
-    table = np.concatenate([linear[:, None], factors], axis=1)
+    # The columns of several outputs lie beside each other, so that features are looked up once.
+    own = [(params["linear"][first:last, None], params["factors"][first:last]) for params in each_output(fitted.params)]
+    table = np.concatenate([part for pair in own for part in pair], axis=1)
     with g.scope(item.name):
         if isinstance(item, Numerical):
             return _numerical(g, item, table)

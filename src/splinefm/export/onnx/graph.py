@@ -88,10 +88,10 @@ class Graph:
             self._inputs.append(new)
         return name
 
-    def output(self, name: str, value: str, dtype: npt.DTypeLike) -> None:
-        """An output of the graph, with an entry per row."""
+    def output(self, name: str, value: str, dtype: npt.DTypeLike, more: tuple[int, ...] = ()) -> None:
+        """An output of the graph, with an entry (of the shape `more`) per row."""
         self._nodes.append(helper.make_node("Identity", [value], [name]))
-        self._outputs.append(helper.make_tensor_value_info(name, _element_type(dtype), ("N",)))
+        self._outputs.append(helper.make_tensor_value_info(name, _element_type(dtype), ("N", *more)))
 
     def __call__(self, operator: str, *operands: Operand, **attributes: Any) -> str:
         """The result of an operator."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
-from splinefm.export.links import LINKS
+from splinefm.export.links import link_formula
 from splinefm.export.onnx.fields import field_units
 from splinefm.export.onnx.inputs import NO_INTEGER, ColumnInput, check_export, column_inputs
 from splinefm.learn.files.container import check_destination, replacing
@@ -33,8 +33,9 @@ def export_onnx(
     """Write the model as an ONNX graph, with transforms, bases, vocabularies and tables inside.
 
     The graph has an input per column of the table, under its name, and two outputs, "score" (float) and "prediction"
-    (double), with an entry per row. Where a column has one of these names, "_" is appended to that of the output. Any
-    number of rows can be scored at a time. An existing file is replaced atomically.
+    (double), with an entry per row; for more than two classes, both have the shape (N, classes). Where a column has
+    one of these names, "_" is appended to that of the output. Any number of rows can be scored at a time. An existing
+    file is replaced atomically.
 
     | field | input | missing |
     |---|---|---|
@@ -99,13 +100,14 @@ def export_onnx(
     inputs = column_inputs(fitted, integers)
     units = [field_units(g, fitted, f, inputs) for f in range(len(fitted.encoder.fields))]
     with g.scope("model"):
-        score = _score(g, fitted, g("Concat", *units, axis=1))
+        score = _scores(g, fitted, g("Concat", *units, axis=1))
         prediction = _link(g, fitted, score)
-    g.output(outputs[0], score, np.float32)
-    g.output(outputs[1], prediction, np.float64)
+    more = () if fitted.n_outputs == 1 else (fitted.n_outputs,)
+    g.output(outputs[0], score, np.float32, more)
+    g.output(outputs[1], prediction, np.float64, more)
     version = sys.modules["splinefm"].__version__  # not imported: modules of the package import from its folders
     n_fields = len(fitted.encoder.fields)
-    doc = f"{fitted.model!r} on {n_fields} fields, {fitted.loss.name} loss; written by splinefm {version}"
+    doc = f"{fitted.model!r} on {n_fields} fields, {fitted.loss} loss; written by splinefm {version}"
     with replacing(target) as file:
         file.write(g.model(doc, _metadata(fitted, outputs, inputs), version).SerializeToString())
 
@@ -113,10 +115,20 @@ def export_onnx(
 # The model, on units of shape (N, units, 1 + width)
 
 
-def _score(g: Graph, fitted: Fitted, units: str) -> str:
+def _scores(g: Graph, fitted: Fitted, units: str) -> str:
+    """One score per row; of several outputs, shape (N, outputs)."""
+    if fitted.n_outputs == 1:
+        return _score(g, fitted, units)
+    each = [fitted.for_class(label) for label in fitted.classes or ()]
+    parts = [_score(g, one, units, output) for output, one in enumerate(each)]
+    return g("Concat", *(g("Unsqueeze", part, np.array([1])) for part in parts), axis=1)
+
+
+def _score(g: Graph, fitted: Fitted, units: str, output: int = 0) -> str:
     width = fitted.params["factors"].shape[1]
-    linear = g("ReduceSum", g("Gather", units, 0, axis=2), np.array([1]), keepdims=0)
-    P = g("Slice", units, np.array([1]), np.array([1 + width]), np.array([2]))
+    first = output * (1 + width)
+    linear = g("ReduceSum", g("Gather", units, first, axis=2), np.array([1]), keepdims=0)
+    P = g("Slice", units, np.array([first + 1]), np.array([first + 1 + width]), np.array([2]))
     return g("Add", g("Add", _interaction(g, fitted, P), linear), fitted.params["bias"][0])
 
 
@@ -195,9 +207,11 @@ def _products(g: Graph, P: str, n_units: int, order: int) -> str:
 
 def _link(g: Graph, fitted: Fitted, score: str) -> str:
     loss, value = fitted.loss, g.cast(score, np.float64)
-    if loss.name == "logistic":
+    if loss.link == "softmax":
+        return g("Softmax", value, axis=1)
+    if loss.link == "logistic":
         value = g("Div", 1.0, g("Add", g("Exp", g("Neg", value)), 1.0))
-    elif loss.name == "poisson":
+    elif loss.link == "log":
         value = g("Exp", g("Min", value, 700.0))
     return g("Add", g("Mul", value, float(loss.scale)), float(loss.center))
 
@@ -225,8 +239,10 @@ def _metadata(fitted: Fitted, outputs: list[str], inputs: Mapping[str, ColumnInp
         "splinefm.fields": json.dumps(fields, ensure_ascii=False),
         "splinefm.outputs": json.dumps(outputs),
         "splinefm.loss": loss.name,
-        "splinefm.link": f"{loss.center!r} + {loss.scale!r} * score" if loss.name == "squared" else LINKS[loss.name],
+        "splinefm.loss_parameters": json.dumps(loss.parameters),
+        "splinefm.link": link_formula(loss, numbers=True),
         "splinefm.classes": json.dumps(None if loss.classes is None else [str(label) for label in loss.classes]),
+        **({} if loss.of_class is None else {"splinefm.of_class": str(loss.of_class)}),
     }
 
 

@@ -26,7 +26,6 @@ from splinefm.learn.estimators.inputs import (
     TableInput,
     attach_columns,
     attach_target,
-    fitted_labels,
     name_target,
     positional_names,
     read_table,
@@ -38,7 +37,7 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import Task, check_callbacks, fit_task, open_validation
 from splinefm.learn.incremental import Learner
 from splinefm.learn.labels import ClassWeight
-from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.losses import Loss
 from splinefm.learn.progress import make_progress
 from splinefm.learn.resolutions import with_bases
 from splinefm.learn.training import Epoch
@@ -81,12 +80,12 @@ class SplineFMBase(SplineFMParameters):
             A pandas or polars DataFrame, an Arrow table, a dict of arrays or a 2-D array. With `target`, also the
             path of Parquet or CSV files, a folder, a glob or a pyarrow dataset, which are read in chunks.
         y : array of shape (n_rows,)
-            For a classifier, labels of two values of any type. For a regressor, numbers; with the Poisson loss, at
-            least 0.
+            For a classifier, labels of any type. For a regressor, numbers; with the Poisson and Tweedie losses, at
+            least 0; with the gamma loss, above 0.
         sample_weight : array of shape (n_rows,), or str
             A weight for each row; with `target`, the name of a column.
         target : str, optional
-            The column of X to predict, instead of y. For a classifier, it holds two labels or shares between 0 and 1.
+            The column of X to predict, instead of y. For a classifier, it holds labels or shares between 0 and 1.
         eval_set : tuple or table, optional
             The rows that choose the best epoch, instead of a share of X: `(X, y)` or `(X, y, sample_weight)`. With
             `target`, a table, path or dataset that contains the target and weight columns.
@@ -167,8 +166,13 @@ class SplineFMBase(SplineFMParameters):
         """Return the parameters of this estimator that a loss determines."""
         raise NotImplementedError
 
-    def _loss(self) -> LossName:
+    def _loss(self) -> Loss:
+        """Return the loss to minimize."""
         raise NotImplementedError
+
+    def _with_classes(self, task: Task, classes: Labels | None, in_column: bool) -> Task:
+        """Return the task with the loss and the labels for the classes of y, or of the target column."""
+        return task
 
     def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
         """Return a target in memory as the numbers to learn."""
@@ -238,8 +242,10 @@ class SplineFMBase(SplineFMParameters):
         self._set_columns(rows, named or target is not None)
         schema = self.schema or infer_schema(rows.table, target=rows.target).without(rows.sample_weight)
         validation = self._open_validation(rows, schema, target, eval_set, classes)
-        labels = None if classes is None else fitted_labels(classes)
-        return Task(*rows, schema, loss, validation, training, self._class_weight(classes), labels)
+        task = Task(
+            *rows, schema, loss, validation, training, self._class_weight(None if target is not None else classes)
+        )
+        return self._with_classes(task, classes, target is not None)
 
     def _update(self, X: object, y: object, sample_weight: object, target: str | None) -> Self:
         """Train for one pass over new rows."""

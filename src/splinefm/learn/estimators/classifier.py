@@ -1,8 +1,9 @@
-"""SplineFMClassifier: the models as a classifier of two classes."""
+"""SplineFMClassifier: the models as a classifier."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -12,30 +13,35 @@ from sklearn.base import ClassifierMixin
 
 from splinefm.encode.tables.names import quoted
 from splinefm.learn.estimators.base import FloatArray, SplineFMBase, check_one_target
-from splinefm.learn.estimators.inputs import Labels, read_labels, two_classes
+from splinefm.learn.estimators.inputs import Labels, distinct_classes, fitted_labels, read_labels
 from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters
-from splinefm.learn.labels import ClassWeight, class_weights
-from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.fitting import Task
+from splinefm.learn.formulas import log_softmax
+from splinefm.learn.labels import MOST_CLASSES, ClassWeight, class_weights
+from splinefm.learn.losses import Loss
 from splinefm.model.family import AnyModel
 
 
 @shared_parameters
 class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier of two classes: a factorization machine with splines for numerical columns.
+    """A classifier of two or more classes: a factorization machine with splines for numerical columns.
+
+    Two classes have one score per row, the log-odds of the second one. With more classes, each has a score with
+    parameters of its own, and the probabilities are their softmax.
 
     Parameters
     ----------
     {model}
     class_weight : "balanced" or dict of labels to numbers, optional
-        Weights of the two classes in training and validation, multiplied by the sample weights; 1 for a class that is
-        not named. "balanced" gives both classes the same total weight, which shifts probabilities toward the rare one.
+        Weights of the classes in training and validation, multiplied by the sample weights; 1 for a class that is
+        not named. "balanced" gives all classes the same total weight, which shifts probabilities toward rare ones.
     {settings}
 
     Attributes
     ----------
     {attributes}
-    classes_ : array of shape (2,)
-        The labels, sorted; probabilities and scores are those of the second one.
+    classes_ : array of shape (n_classes,)
+        The labels, sorted. The score of a model with two classes is that of the second one.
 
     See Also
     --------
@@ -60,11 +66,6 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         super().__init__(model, **settings)
         self.class_weight = class_weight
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
     def partial_fit(
         self,
         X: object,
@@ -83,8 +84,8 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         ----------
         X, y, sample_weight, target
             As in `fit`.
-        classes : array of shape (2,), optional
-            The labels, for a first call whose rows all have the same class.
+        classes : array of shape (n_classes,), optional
+            All labels, for a first call whose rows do not have all of them. Later calls cannot add classes.
 
         Returns
         -------
@@ -96,48 +97,68 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
                 self._check_classes(np.asarray(classes))
             check_one_target(self, y, target)
             return self._update(X, y, sample_weight, target)
-        known = None if classes is None or target is not None else two_classes(np.asarray(classes))
+        known = None if classes is None else distinct_classes(np.asarray(classes))
         return self._fit(X, y, sample_weight, target, classes=known)
 
     def decision_function(self, X: object) -> npt.NDArray[np.float32]:
-        """Return the score of every row, in order: the log-odds of `classes_[1]`."""
+        """Return the score of every row, in order: the log-odds of `classes_[1]`.
+
+        For more than two classes, the scores of all of them: shape (n, classes).
+        """
         return self._scores(X)
 
     def predict_proba(self, X: object) -> FloatArray:
-        """Return the probabilities of both classes for every row, in order."""
+        """Return the probabilities of all classes for every row, in order: shape (n, classes)."""
         second = self._predict(X)
+        if second.ndim == 2:
+            return second
         return np.column_stack([1.0 - second, second])
 
     def predict_log_proba(self, X: object) -> FloatArray:
-        """Return the logarithms of the probabilities of both classes, finite even if a probability rounds to 0."""
+        """Return the logarithms of the probabilities of all classes, finite even if a probability rounds to 0."""
         scores = self._scores(X).astype(np.float64)
+        if scores.ndim == 2:
+            return log_softmax(scores)
         return -np.column_stack([np.logaddexp(0.0, scores), np.logaddexp(0.0, -scores)])
 
     def predict(self, X: object) -> Labels:
-        """Return the more probable label of every row."""
+        """Return the most probable label of every row."""
         scores = self._scores(X)
+        if scores.ndim == 2:
+            return np.asarray(self.classes_[scores.argmax(axis=1)])
         return self.classes_[(scores > 0.0).astype(np.intp)]
 
     @staticmethod
     def _predicts(loss: Loss) -> bool:
-        return loss.name == "logistic"
+        return loss.most_classes > 0
 
     @staticmethod
     def _settings_of_loss(loss: Loss) -> dict[str, Any]:
         weights = loss.class_weights
         return {"class_weight": None if weights is None else dict(zip(loss.classes or (0, 1), weights, strict=True))}
 
-    def _loss(self) -> LossName:
-        return "logistic"
+    def _loss(self) -> Loss:
+        return Loss("logistic")
+
+    def _with_classes(self, task: Task, classes: Labels | None, in_column: bool) -> Task:
+        if not in_column:
+            assert classes is not None
+            known = tuple(range(len(classes))) if len(classes) > 2 else None  # y is in the table as these numbers
+            task = replace(task, classes=known, labels=fitted_labels(classes))
+        elif classes is not None:
+            task = replace(task, classes=fitted_labels(classes))
+        else:
+            task = replace(task, classes=task.source().with_classes(MOST_CLASSES).classes)
+        return task if task.classes is None or len(task.classes) == 2 else replace(task, loss=Loss("softmax"))
 
     def _find_classes(self, y: object) -> Labels | None:
-        return two_classes(read_labels(y))
+        return distinct_classes(read_labels(y))
 
     def _set_classes(self, classes: Labels | None) -> None:
         self.classes_ = np.array(self.fitted_.classes or (0, 1)) if classes is None else classes
 
     def _check_classes(self, classes: Labels) -> None:
-        if not np.array_equal(two_classes(classes), self.classes_):
+        if not np.array_equal(distinct_classes(classes), self.classes_):
             raise ValueError(
                 f"classes {quoted(classes.tolist())} differ from those of the fit, {quoted(self.classes_.tolist())}"
             )
@@ -145,8 +166,7 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
     def _class_weight(self, classes: Labels | None) -> ClassWeight:
         if classes is None or not isinstance(self.class_weight, Mapping):
             return self.class_weight
-        first, second = classes.tolist()
-        return dict(enumerate(class_weights(self.class_weight, (first, second))))
+        return dict(enumerate(class_weights(self.class_weight, tuple(classes.tolist()))))
 
     def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
         labels = read_labels(y)
@@ -155,9 +175,9 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         unknown = [label for label in np.unique(labels).tolist() if label not in known]  # to NumPy, "1" equals 1
         if unknown:
             raise ValueError(f"y has the label {unknown[0]!r}; the classes are {quoted(known)}")
-        return np.asarray(labels == classes[1], np.float64)
+        return np.searchsorted(classes, labels).astype(np.float64)
 
     def _column(self, numbers: FloatArray) -> pa.Array:
         if self.fitted_.classes is None:
             return pa.array(numbers)
-        return pa.array(self.fitted_.classes).take(pa.array(numbers.astype(np.int8)))
+        return pa.array(self.fitted_.classes).take(pa.array(numbers.astype(np.int32)))

@@ -20,7 +20,7 @@ def columns_of(fitted: Fitted) -> list[str]:
 def column_importances(
     fitted: Fitted, rows: Slots | pa.Table, names: Sequence[str], threads: int | None
 ) -> npt.NDArray[np.float64]:
-    """Return how much each column moves the score: mean absolute Shapley values, divided by their sum."""
+    """Return how much each column moves the scores: mean absolute Shapley values, divided by their sum."""
     # An import against the order of the folders: see `Fitted.segment`.
     from splinefm.explain.inputs import has_closed_form
     from splinefm.explain.shapley import shapley_values
@@ -32,7 +32,9 @@ def column_importances(
         )
     if isinstance(rows, Slots):
         rows = rows.grown(fitted.encoder.layout)
-    values = np.abs(shapley_values(fitted, rows, rows, threads=threads).values).mean(axis=0)
+    each = [fitted] if fitted.n_outputs == 1 else [fitted.for_class(label) for label in fitted.classes or ()]
+    found = [np.abs(shapley_values(one, rows, rows, threads=threads).values).mean(axis=0) for one in each]
+    values = np.sum(found, axis=0)
     shares = dict.fromkeys(names, 0.0)
     crosses = fitted.encoder.schema.crosses
     for column, value in zip(fitted.encoder.schema.columns if crosses else columns_of(fitted), values, strict=True):

@@ -19,7 +19,7 @@ from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.learn.labels import Classes, Label
+from splinefm.learn.labels import MOST_CLASSES, Classes, Label
 
 Labels = npt.NDArray[Any]
 # An open table, encoded rows, or paths of files.
@@ -142,23 +142,22 @@ def read_labels(y: object) -> Labels:
     return labels
 
 
-def two_classes(labels: Labels) -> Labels:
-    """Return the two distinct labels, sorted."""
+def distinct_classes(labels: Labels) -> Labels:
+    """Return the distinct labels, sorted; there must be at least two."""
     classes = np.unique(labels)
     if len(classes) < 2:
         found = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no classes"
         raise ValueError(f"y has {found}; a classifier needs rows of two classes")
-    if len(classes) > 2:
+    if len(classes) > MOST_CLASSES:
         raise ValueError(
-            "Only binary classification is supported. The type of the target is multiclass: "
-            f"{quoted(classes.tolist(), 5)}. For several classes, fit one model per class: "
-            "sklearn.multiclass.OneVsRestClassifier(SplineFMClassifier()); for numbers, use SplineFMRegressor"
+            f"y has {len(classes):,} classes, such as {quoted(classes.tolist(), 5)}; a classifier takes at most "
+            f"{MOST_CLASSES:,}; for numbers, use SplineFMRegressor"
         )
     return classes
 
 
 def fitted_labels(classes: Labels) -> Classes | None:
     """Return the classes as a `Fitted` keeps them: None for 0 and 1, which are numbers to learn as they are."""
-    first, second = classes.tolist()
-    known = isinstance(first, Label) and not (isinstance(second, int | float) and (first, second) == (0, 1))
-    return (first, second) if known or isinstance(first, bool) else None
+    labels = tuple(classes.tolist())
+    known = isinstance(labels[0], Label) and not (isinstance(labels[1], int | float) and labels == (0, 1))
+    return labels if known or isinstance(labels[0], bool) else None

@@ -1,4 +1,4 @@
-"""SplineFMRegressor: the models as a regressor for numbers and counts."""
+"""SplineFMRegressor: the models as a regressor for numbers, counts, amounts and quantiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 from splinefm.learn.estimators.base import FloatArray, SplineFMBase, check_one_target
 from splinefm.learn.estimators.inputs import Labels
 from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters
-from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.losses import LOSSES, Loss, as_loss
 from splinefm.model.family import AnyModel
 
 
@@ -22,8 +22,18 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
     Parameters
     ----------
     {model}
-    loss : {"squared", "poisson"}
-        The squared loss, or the Poisson loss for counts and rates, whose predictions are positive.
+    loss : {"squared", "poisson", "gamma", "tweedie", "quantile", "huber"} or Loss
+        The loss to minimize. "squared" predicts the mean, and so do three losses with positive predictions: "poisson"
+        for counts and rates, "gamma" for positive and skewed amounts, "tweedie" for amounts that can be 0. "quantile"
+        predicts a quantile, and "huber" a mean that outliers barely change.
+    quantile : float, optional
+        The quantile that `loss="quantile"` predicts, between 0 and 1; 0.5, the median, by default.
+    power : float, optional
+        The power of `loss="tweedie"`, between 1 and 2; 1.5 by default. The variance of a target with mean m is
+        proportional to m to this power.
+    delta : float, optional
+        The distance from the target, in its unit, from which `loss="huber"` is linear. By default 1.345 times the
+        spread of the training targets (1.4826 times their median distance from the median).
     {settings}
 
     Attributes
@@ -47,14 +57,24 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
     _sibling = "SplineFMClassifier"
 
     def __init__(
-        self, model: AnyModel | None = None, *, loss: str = "squared", **settings: Unpack[EstimatorSettings]
+        self,
+        model: AnyModel | None = None,
+        *,
+        loss: str | Loss = "squared",
+        quantile: float | None = None,
+        power: float | None = None,
+        delta: float | None = None,
+        **settings: Unpack[EstimatorSettings],
     ) -> None:
         super().__init__(model, **settings)
         self.loss = loss
+        self.quantile = quantile
+        self.power = power
+        self.delta = delta
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = self.loss == "poisson"
+        tags.target_tags.positive_only = getattr(self.loss, "name", self.loss) in ("poisson", "gamma", "tweedie")
         return tags
 
     def partial_fit(
@@ -81,23 +101,24 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
         return self._update(X, y, sample_weight, target)
 
     def predict(self, X: object) -> FloatArray:
-        """Return the expected target of every row."""
+        """Return the expected target of every row, or the quantile of the quantile loss."""
         return self._predict(X)
 
     @staticmethod
     def _predicts(loss: Loss) -> bool:
-        return loss.name != "logistic"
+        return loss.most_classes == 0
 
     @staticmethod
     def _settings_of_loss(loss: Loss) -> dict[str, Any]:
-        return {"loss": loss.name}
+        return {"loss": loss.name, **loss.parameters}
 
-    def _loss(self) -> LossName:
-        if self.loss == "squared":
-            return "squared"
-        if self.loss == "poisson":
-            return "poisson"
-        raise ValueError(f'loss must be "squared" or "poisson", got {self.loss!r}; for labels, use SplineFMClassifier')
+    def _loss(self) -> Loss:
+        known = [name for name in LOSSES if not Loss(name).most_classes]
+        if getattr(self.loss, "name", self.loss) not in known:
+            raise ValueError(
+                f"loss must be one of {', '.join(known)}, got {self.loss!r}; for labels, use SplineFMClassifier"
+            )
+        return as_loss(self.loss, quantile=self.quantile, power=self.power, delta=self.delta)
 
     def _numbers(self, y: object, classes: Labels | None) -> FloatArray:
         numbers = np.asarray(column_or_1d(y, warn=True))

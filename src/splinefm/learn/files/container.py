@@ -34,7 +34,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 _START = b'{"__metadata__":{"splinefm":'
 _NO_DIGEST = "0" * 64
 _MOST_HEADER = 16 << 20
-_MOST_DIMENSIONS = 4
+_MOST_DIMENSIONS = 5
 
 
 class ModelFileError(ValueError):

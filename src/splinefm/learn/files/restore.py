@@ -51,6 +51,7 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     model, loss, training = (restore(description[part], tensors, part) for part in ("model", "loss", "training"))
     demand(isinstance(model, MODELS), "its model is invalid")
     demand(isinstance(loss, Loss) and math.isfinite(loss.center) and 0 < loss.scale < math.inf, f"its loss is {loss}")
+    demand(loss.n_outputs > 0, "its loss has no classes")
     demand(isinstance(training, Training), "its training settings are invalid")
     study = restore(description.get("study"), tensors, "study")
     demand(study is None or isinstance(study, StudySummary), "its study is invalid")
@@ -58,7 +59,7 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     encoder = _restore_encoder(description["encoder"], tensors)
     highest = max(_HIGHEST_ORDER, encoder.layout.n_units)
     demand(model.order <= highest, f"the order {model.order} of the model exceeds {highest}")
-    params = _restore_params(model, encoder.layout, tensors, mapped)
+    params = _restore_params(model, encoder.layout, loss.n_outputs, tensors, mapped)
     demand(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
     return Fitted(encoder, model, params, loss, history, training, study)
 
@@ -140,9 +141,11 @@ def _check_cells(cross: Cross) -> None:
     demand(bool((cross.cells.features < sizes).all()), f"{cross.name!r} combines features that its parts do not have")
 
 
-def _restore_params(model: AnyModel, layout: SlotLayout, tensors: dict[str, Array], mapped: bool) -> Params:
+def _restore_params(
+    model: AnyModel, layout: SlotLayout, n_outputs: int, tensors: dict[str, Array], mapped: bool
+) -> Params:
     params = {}
-    for name, shape in param_shapes(model, layout).items():
+    for name, shape in param_shapes(model, layout, n_outputs).items():
         values = params[name] = _take(tensors, f"params/{name}", "F32", len(shape))
         demand(values.shape == shape, f"{name} has the shape {values.shape} instead of {shape}")
         if not (mapped and f"params/{name}" in MAPPED):

@@ -15,7 +15,7 @@ from splinefm._wording import for_reader
 from splinefm.learn import metrics
 from splinefm.learn.chunks import MEMORY_BYTES, Chunks
 from splinefm.learn.fitting import Task, default_model, make_chunks, select_resolutions, train_part
-from splinefm.learn.losses import Loss, LossName
+from splinefm.learn.losses import Loss
 from splinefm.learn.resolutions import Resolutions, free_columns, resolutions_of
 from splinefm.learn.training import Epoch, Trained, Training
 from splinefm.learn.tuning.space import OF_FIELDS, Base, Settings
@@ -29,7 +29,12 @@ _OF_CLASSES: dict[str, Callable[..., float]] = {
     "logloss": metrics.logloss,
     "normalized_entropy": metrics.normalized_entropy,
 }
-_MORE_IS_BETTER = ("auc", "r2")
+_OF_MANY_CLASSES: dict[str, Callable[..., float]] = {
+    "auc": metrics.class_auc,
+    "logloss": metrics.class_logloss,
+    "accuracy": metrics.accuracy,
+}
+_MORE_IS_BETTER = ("auc", "r2", "accuracy")
 
 
 class Metric:
@@ -38,22 +43,25 @@ class Metric:
     Parameters
     ----------
     name : str
-        "loss", which for the squared loss is the root mean squared error in the unit of the target; "auc", "logloss"
-        or "normalized_entropy" for classes; "rmse", "mae" or "r2" for numbers.
-    loss : {"logistic", "squared", "poisson"}
+        "loss", as `Loss.metric` reports it: for the squared loss, the root mean squared error; "auc", "logloss"
+        or "normalized_entropy" for two classes; "auc", "logloss" or "accuracy" for more; "rmse", "mae" or "r2" for
+        numbers.
+    loss : Loss
         The loss that training minimizes.
 
     Examples
     --------
-    >>> Metric("loss", "squared").label, Metric("auc", "logistic").maximize
+    >>> Metric("loss", Loss("squared")).label, Metric("auc", Loss("logistic")).maximize
     ('RMSE', True)
     """
 
-    def __init__(self, name: str, loss: LossName) -> None:
-        known = _OF_CLASSES if loss == "logistic" else _OF_NUMBERS
+    def __init__(self, name: str, loss: Loss) -> None:
+        known = {"logistic": _OF_CLASSES, "softmax": _OF_MANY_CLASSES}.get(loss.name, _OF_NUMBERS)
         if name != LOSS and name not in known:
-            raise ValueError(f"metric must be one of {', '.join([LOSS, *known])} with the {loss} loss, got {name!r}")
-        self.label = Loss(loss).metric_name if name == LOSS else name
+            raise ValueError(
+                f"metric must be one of {', '.join([LOSS, *known])} with the {loss.name} loss, got {name!r}"
+            )
+        self.label = loss.metric_name if name == LOSS else name
         self.maximize = name in _MORE_IS_BETTER
         self._function = None if name == LOSS else known[name]
 
@@ -140,7 +148,7 @@ class Experiment:
         assert validation is not None
         facts: dict[str, object] = {
             "model": type(settings.model).__name__,
-            "loss": self.task.loss,
+            "loss": str(self.task.loss),
             "metric": self.metric.label,
             "target": self.task.target,
             "sample_weight": self.task.sample_weight,
@@ -148,7 +156,7 @@ class Experiment:
             "validation rows": len(validation.y),
             "class weights": self.chunks.loss.class_weights,
             "validation targets": _digest(validation.y.tobytes()),
-            "target mean": f"{self.chunks.start:.6g}",
+            "target mean": ", ".join(f"{value:.6g}" for value in np.ravel(self.chunks.start)),
         }
         fixed = [name for name in self.base.names if name not in space and name not in OF_FIELDS]
         facts |= {name: self.base.start[name] for name in fixed} | {"seed": settings.training.seed}

@@ -27,9 +27,13 @@ from splinefm.model.family.fm import FM as FM
 from splinefm.model.family.formula import formula_scores as formula_scores
 from splinefm.model.family.formula import unit_sums as unit_sums
 from splinefm.model.family.higher_order import HigherOrderFM as HigherOrderFM
+from splinefm.model.family.parameters import by_output as by_output
 from splinefm.model.family.parameters import check_model_memory as check_model_memory
+from splinefm.model.family.parameters import count_outputs as count_outputs
+from splinefm.model.family.parameters import each_output as each_output
 from splinefm.model.family.parameters import init_params as init_params
 from splinefm.model.family.parameters import pace_of as pace_of
 from splinefm.model.family.parameters import param_shapes as param_shapes
+from splinefm.model.family.parameters import params_of as params_of
 
 AnyModel = FM | FwFM | LowRankFwFM | FmFM | FFM | HigherOrderFM

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from splinefm.encode.slots import Slots
 from splinefm.model.family.contract import FloatArray, Model, Params
+from splinefm.model.family.parameters import count_outputs, params_of
 
 
 def unit_sums(table: npt.NDArray[np.floating], slots: Slots) -> FloatArray:
@@ -23,7 +24,12 @@ def unit_sums(table: npt.NDArray[np.floating], slots: Slots) -> FloatArray:
 
 
 def formula_scores(model: Model, params: Params, slots: Slots) -> FloatArray:
-    """The score of every row by the formula, in float64: what every engine is tested against."""
+    """The score of every row by the formula, in float64: what every engine is tested against.
+
+    With parameters of several outputs, the scores have shape (n, outputs).
+    """
+    if (n_outputs := count_outputs(params)) > 1:
+        return np.stack([formula_scores(model, params_of(params, i), slots) for i in range(n_outputs)], axis=1)
     P = unit_sums(params["factors"], slots)
     # DIFFERS: the linear part of the authors' FwFM is a dense vector on all field vectors, not a weight per feature.
     linear = unit_sums(params["linear"], slots).sum(axis=1)

@@ -16,8 +16,8 @@ from splinefm.model.family.contract import Model, Params
 COPIES = 8
 
 
-def param_shapes(model: Model, layout: SlotLayout) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a model's parameters.
+def param_shapes(model: Model, layout: SlotLayout, n_outputs: int = 1) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a model's parameters; those of several outputs have a first axis for them.
 
     Examples
     --------
@@ -25,14 +25,38 @@ def param_shapes(model: Model, layout: SlotLayout) -> dict[str, tuple[int, ...]]
     >>> from splinefm.model.family import FM
     >>> param_shapes(FM(k=2), SlotLayout((FieldLayout("c", 3, (1,), (0,)),)))
     {'bias': (1,), 'linear': (3,), 'factors': (3, 2)}
+    >>> param_shapes(FM(k=2), SlotLayout((FieldLayout("c", 3, (1,), (0,)),)), n_outputs=5)
+    {'bias': (5, 1), 'linear': (5, 3), 'factors': (5, 3, 2)}
     """
     n_features, n_fields = layout.n_features, len(layout.fields)
-    return {
+    shapes = {
         "bias": (1,),
         "linear": (n_features,),
         "factors": (n_features, model.width(n_fields)),
         **model.field_shapes(n_fields),
     }
+    return shapes if n_outputs == 1 else {name: (n_outputs, *shape) for name, shape in shapes.items()}
+
+
+def count_outputs(params: Params) -> int:
+    """How many scores a row gets from some parameters."""
+    return len(params["bias"]) if params["bias"].ndim == 2 else 1
+
+
+def by_output(params: Params) -> Params:
+    """The parameters with a first axis for outputs, whether there are several or not; nothing is copied."""
+    return params if params["bias"].ndim == 2 else {name: values[None] for name, values in params.items()}
+
+
+def params_of(params: Params, output: int) -> Params:
+    """The parameters of one of several outputs; nothing is copied."""
+    return {name: values[output] for name, values in params.items()}
+
+
+def each_output(params: Params) -> list[Params]:
+    """The parameters of every output; nothing is copied."""
+    n_outputs = count_outputs(params)
+    return [params] if n_outputs == 1 else [params_of(params, output) for output in range(n_outputs)]
 
 
 def pace_of(n_fields: int) -> float:
@@ -48,24 +72,30 @@ def pace_of(n_fields: int) -> float:
     return min(1.0, max((50 / n_fields) ** 2, 25 / n_fields))
 
 
-def check_model_memory(model: Model, layout: SlotLayout) -> None:
+def check_model_memory(model: Model, layout: SlotLayout, n_outputs: int = 1) -> None:
     """Raise if training a model would take more memory than there is."""
-    numbers = sum(math.prod(shape) for shape in param_shapes(model, layout).values())
+    numbers = sum(math.prod(shape) for shape in param_shapes(model, layout, n_outputs).values())
+    features = f"{layout.n_features:,} features" + (f" for each of {n_outputs:,} classes" if n_outputs > 1 else "")
     check_memory(
         COPIES * 4 * numbers,
-        f"training {model} with its {numbers:,} parameters ({layout.n_features:,} features)",
+        f"training {model} with its {numbers:,} parameters ({features})",
         f"lower {setting('k')}, or use fewer categories or basis functions",
     )
 
 
-def init_params(model: Model, layout: SlotLayout, rng: np.random.Generator, scale: float = 0.1) -> Params:
+def init_params(
+    model: Model, layout: SlotLayout, rng: np.random.Generator, scale: float = 0.1, n_outputs: int = 1
+) -> Params:
     """Initial parameters: small vectors with mean zero, everything else neutral.
 
     The vectors are normal with standard deviation `scale` / √k, so that products of two start small for any k, and
     √`pace_of(n)` times that for n fields, so that the sum over all pairs of many fields starts small too. Coordinates
     for products of three have `scale` / √third, times the cube root of the pace: see docs/decisions.md.
     """
-    check_model_memory(model, layout)
+    check_model_memory(model, layout, n_outputs)
+    if n_outputs > 1:
+        parts = [init_params(model, layout, rng, scale) for _ in range(n_outputs)]
+        return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
     n_fields = len(layout.fields)
     pace, width, third = pace_of(n_fields), model.width(n_fields), model.third
     # DIFFERS: the authors' code draws the vectors of an FM from U(0, 1 / √k), all positive, so that scores of many

@@ -160,7 +160,7 @@ def draw_bars(ax: Any, bars: Bars, *, link: bool, most: int, names: Sequence[obj
     if bars.effects.ndim > 1:
         _draw_dots(ax, drawn, position, found or [f"segment {i}" for i in range(len(values))])
     else:
-        shares = link and bars.loss.name != "squared"
+        shares = link and bars.loss.link != "identity"
         base = 0.0 if shares else float(drawn[0, : kept or None].mean())
         colors = [PALETTE[0]] * kept + [LIGHT] * len(tokens)
         ax.barh(position, drawn[0] - base, left=base, color=colors, height=0.75, label=found[0] if found else None)

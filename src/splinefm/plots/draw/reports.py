@@ -30,7 +30,6 @@ FloatArray = npt.NDArray[np.float64]
 # Half the width of the interval with 90 % of a normal distribution, in standard deviations.
 Z90 = 1.6448536269514722
 _FEW_FIELDS, _FEW_EPOCHS = 9, 30
-_LOSSES = {"logistic": "log-loss", "squared": "squared loss (standardized target)", "poisson": "Poisson loss"}
 
 
 def draw_importance(ax: Any, importance: Importance, *, most: int) -> None:
@@ -64,18 +63,18 @@ def draw_pairs(ax: Any, importance: Importance, *, most: int) -> None:
         ax.set_xlabel(f"{n - len(order)} fields with weaker pairs are not shown")
 
 
-def find_history(source: object) -> tuple[list[Epoch], str | None]:
-    """The epochs of a model, an estimator or a list, and the name of the loss if known."""
+def find_history(source: object) -> tuple[list[Epoch], str]:
+    """The epochs of a model, an estimator or a list, and what their losses are."""
     fitted = getattr(source, "fitted_", source)
     found: Any = getattr(source, "history_", getattr(source, "history", source))
     if not isinstance(found, Sequence) or not all(isinstance(epoch, Epoch) for epoch in found):
         raise TypeError(f"history must be a Fitted, a fitted estimator or a list of Epoch, got {type(source).__name__}")
     if not found:
         raise ValueError("the history has no epochs; fit the model first")
-    return list(found), fitted.loss.name if isinstance(fitted, Fitted) else None
+    return list(found), fitted.loss.formula.title if isinstance(fitted, Fitted) else "loss"
 
 
-def draw_history(ax: Any, epochs: Sequence[Epoch], loss: str | None) -> None:
+def draw_history(ax: Any, epochs: Sequence[Epoch], title: str) -> None:
     """Draw the losses by epoch, with the best one marked."""
     epoch = np.array([row.epoch for row in epochs])
     validation = np.array([row.validation_loss for row in epochs])
@@ -87,7 +86,7 @@ def draw_history(ax: Any, epochs: Sequence[Epoch], loss: str | None) -> None:
         best = int(np.nanargmin(np.where(known, validation, np.nan)))
         text = f"best: epoch {epoch[best]}, {validation[best]:.4g}"
         ax.plot(epoch[best], validation[best], "o", color=RED, markersize=9, fillstyle="none", label=text)
-    ax.set(xlabel="epoch", ylabel=_LOSSES.get(loss or "", "loss"))
+    ax.set(xlabel="epoch", ylabel=title)
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(loc="best", frameon=False)

@@ -1,0 +1,117 @@
+"""More than two classes on the command line: fit, predict, evaluate, view, explain, info."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+import splinefm as sf
+from splinefm.learn import metrics
+
+QUICK = ("--epochs", 2, "--model", "fm", "--k", 2, "--threads", 1, "--quiet")
+
+
+@pytest.fixture(scope="module")
+def colors():
+    rng = np.random.default_rng(0)
+    x, city = rng.normal(size=400), rng.choice(["Rome", "Oslo"], 400)
+    score = np.stack([2 * x, -2 * x, 2.0 * (city == "Rome")]) + rng.gumbel(size=(3, 400))
+    code = score.argmax(axis=0)
+    return pa.table(
+        {"id": np.arange(400), "x": x, "city": city, "code": code, "color": np.array(["b", "g", "r"])[code]}
+    )
+
+
+@pytest.fixture
+def model(run, write, colors, tmp_path):
+    write(colors, tmp_path / "colors.csv")
+    run("fit", "colors.csv", "--target", "color", "--ignore", "id", "--ignore", "code", "--out", "m.sfm", *QUICK)
+    return "m.sfm"
+
+
+def test_text_with_more_than_two_values_has_classes(model, run, colors):
+    fitted = sf.load(model)
+    assert fitted.loss.name == "softmax" and fitted.classes == ("b", "g", "r")
+    about = json.loads(run("info", model, "--json").stdout)
+    assert about["classes"] == ["b", "g", "r"] and about["prediction"] == "probabilities of 3 classes"
+    assert "probabilities of 3 classes" in run("info", model).stdout
+
+
+def test_numbers_are_classes_where_asked_for(run, write, colors, tmp_path):
+    write(colors.select(["x", "city", "code"]), tmp_path / "codes.csv")
+    facts = json.loads(run("fit", "codes.csv", "--target", "code", "--out", "n.sfm", *QUICK, "--json").stdout)
+    assert facts["loss"] == "squared" and "softmax" in facts["loss_reason"]
+    run("fit", "codes.csv", "--target", "code", "--loss", "softmax", "--out", "n.sfm", *QUICK)
+    assert sf.load("n.sfm").classes == (0, 1, 2)
+    assert "accuracy" in run("evaluate", "n.sfm", "codes.csv").stdout
+
+
+def test_a_column_of_probabilities_per_class(model, run, colors):
+    run("predict", model, "colors.csv", "--id", "id", "--out", "p.csv", "-q")
+    found = pyarrow.csv.read_csv("p.csv")
+    assert found.column_names == ["id", "probability_b", "probability_g", "probability_r"]
+    values = np.column_stack([found[name] for name in found.column_names[1:]])
+    np.testing.assert_allclose(values, sf.load(model).predict(colors), atol=1e-12)
+    facts = json.loads(run("predict", model, "colors.csv", "--out", "p.parquet", "-q", "--json").stdout)
+    assert facts["columns"] == found.column_names[1:]
+    assert "probability_b, probability_g" in run("predict", model, "colors.csv", "--out", "p.csv").stderr
+
+
+def test_metrics_of_classes(model, run, colors):
+    found = json.loads(run("evaluate", model, "colors.csv", "--target", "color", "--json").stdout)
+    y, p = colors["code"].to_numpy(), sf.load(model).predict(colors)
+    expected = {
+        "logloss": metrics.class_logloss(y, p),
+        "accuracy": metrics.accuracy(y, p),
+        "auc": metrics.class_auc(y, p),
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    text = run("evaluate", model, "colors.csv", "--target", "color", "--by", "city", code=1).output
+    assert "score for each of 3 classes" in text
+
+
+def test_one_class_against_the_rest(model, run, colors):
+    line = ("evaluate", model, "colors.csv", "--target", "color", "--class", "g", "--by", "city", "--json")
+    found = json.loads(run(*line).stdout)
+    y, p = (colors["code"].to_numpy() == 1).astype(float), sf.load(model).predict(colors)[:, 1]
+    for name in ("logloss", "auc", "calibration_error"):
+        assert found[name] == pytest.approx(getattr(metrics, name)(y, p), abs=1e-6)
+    oslo = colors["city"].to_numpy(zero_copy_only=False) == "Oslo"
+    assert found["groups"][0]["predicted"] == pytest.approx(p[oslo].mean(), abs=1e-6)
+
+
+def test_views_and_explanations_of_a_class(model, run, colors):
+    seen = json.loads(run("view", model, "--along", "x", "--segment", "city=Rome", "--class", "r", "--json").stdout)
+    one = sf.load(model).for_class("r")
+    curve = one.segment({"city": "Rome"}, along="x")
+    text = json.dumps(seen)
+    assert "score of class 'r'" in text
+    grid = np.linspace(-1, 1, 5)
+    np.testing.assert_allclose(curve(grid), one.scores({"x": grid, "city": ["Rome"] * 5}), atol=1e-4)
+    facts = json.loads(run("explain", model, "colors.csv", "--class", "r", "--json", "-q").stdout)
+    assert facts["model"]["prediction"] == "score of class 'r'" and len(facts["importance"]["fields"]) == 2
+    run("explain", model, "colors.csv", "--class", "r", "--out", "page", "-q")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("view", "m.sfm", "--along", "x"), "choose a class, such as --class b"),
+        (("view", "m.sfm", "--along", "x", "--class", "pink"), "classes of the model are 'b', 'g' or 'r'"),
+        (("explain", "m.sfm", "colors.csv", "--json"), "choose a class, such as --class b"),
+        (("explain", "m.sfm", "colors.csv", "--json", "--class", "b", "--target", "color"), "use splinefm evaluate"),
+        (("export", "m.sfm", "--to", "libffm", "--out", "m.ffm", "--raw"), "score for each of 3 classes"),
+        (("discretize", "m.sfm", "--bins", "x=20", "--out", "b.sfm"), "score for each of 3 classes"),
+    ],
+)
+def test_one_class_must_be_named_and_known(model, run, arguments, message):
+    assert message in " ".join(run(*arguments, code=1).output.split())
+
+
+def test_a_model_of_two_classes_has_no_class_to_choose(run, write, colors, tmp_path):
+    two = colors.filter(pa.compute.less(colors["code"], 2)).select(["x", "color"])
+    write(two, tmp_path / "two.csv")
+    run("fit", "two.csv", "--target", "color", "--out", "two.sfm", *QUICK)
+    assert "no class to choose" in run("view", "two.sfm", "--along", "x", "--class", "b", code=1).output
