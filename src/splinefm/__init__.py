@@ -65,9 +65,12 @@ if TYPE_CHECKING:
     from splinefm.learn.incremental import Learner as Learner
     from splinefm.learn.losses import Loss as Loss
     from splinefm.learn.metrics import GroupCalibration as GroupCalibration
+    from splinefm.learn.metrics import accuracy as accuracy
     from splinefm.learn.metrics import auc as auc
     from splinefm.learn.metrics import calibration_by as calibration_by
     from splinefm.learn.metrics import calibration_error as calibration_error
+    from splinefm.learn.metrics import class_auc as class_auc
+    from splinefm.learn.metrics import class_logloss as class_logloss
     from splinefm.learn.metrics import logloss as logloss
     from splinefm.learn.metrics import mae as mae
     from splinefm.learn.metrics import normalized_entropy as normalized_entropy
@@ -125,7 +128,8 @@ _HOME = {
     "learn.fitting": "fit_model",
     "learn.incremental": "Learner",
     "learn.losses": "Loss",
-    "learn.metrics": "GroupCalibration auc calibration_by calibration_error logloss mae normalized_entropy r2 rmse",
+    "learn.metrics": "GroupCalibration accuracy auc calibration_by calibration_error class_auc class_logloss logloss "
+    "mae normalized_entropy r2 rmse",
     "learn.files.modelfile": "load",
     "learn.tuning.study": "StudySummary TrialSummary",
     "learn.training": "Diverged Epoch Training",
