@@ -66,9 +66,12 @@ if TYPE_CHECKING:
     from splinefm.learn.incremental import Learner as Learner
     from splinefm.learn.losses import Loss as Loss
     from splinefm.learn.metrics import GroupCalibration as GroupCalibration
+    from splinefm.learn.metrics import accuracy as accuracy
     from splinefm.learn.metrics import auc as auc
     from splinefm.learn.metrics import calibration_by as calibration_by
     from splinefm.learn.metrics import calibration_error as calibration_error
+    from splinefm.learn.metrics import class_auc as class_auc
+    from splinefm.learn.metrics import class_logloss as class_logloss
     from splinefm.learn.metrics import coverage as coverage
     from splinefm.learn.metrics import gamma_deviance as gamma_deviance
     from splinefm.learn.metrics import huber_loss as huber_loss
@@ -132,8 +135,8 @@ _HOME = {
     "learn.fitting": "fit_model",
     "learn.incremental": "Learner",
     "learn.losses": "Loss",
-    "learn.metrics": "GroupCalibration auc calibration_by calibration_error coverage gamma_deviance huber_loss logloss "
-    "mae normalized_entropy pinball_loss r2 rmse tweedie_deviance",
+    "learn.metrics": "GroupCalibration accuracy auc calibration_by calibration_error class_auc class_logloss coverage "
+    "gamma_deviance huber_loss logloss mae normalized_entropy pinball_loss r2 rmse tweedie_deviance",
     "learn.files.modelfile": "load",
     "learn.tuning.study": "StudySummary TrialSummary",
     "learn.training": "Diverged Epoch Training",

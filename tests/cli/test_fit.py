@@ -222,7 +222,7 @@ def test_settings_reach_the_training(run, data):
     [
         (["none.csv", "--target", "click"], "no file or folder 'none.csv'"),
         (["data.csv", "--target", "clic"], "no column 'clic' in the table; nearest: 'click'"),
-        (["data.csv", "--target", "id"], "more than two values"),
+        (["data.csv", "--target", "id"], "more than 100 values"),
         (["one.csv", "--target", "y"], "the target 'y' is 1 in all rows"),
         (["one.csv", "--target", "y", "--loss", "logistic"], "the target 'y' is 1 in all rows"),
         (["holes.csv", "--target", "y"], "has no values"),

@@ -84,7 +84,7 @@ def test_numbers_weights_metric_and_no_pruning(run, data, make_table, write, tmp
         (("--trials", "0"), 2, "--trials"),
         (("--timeout", "-1"), 2, "--timeout"),
         (("--metric", "mae"), 1, "metric must be one of loss, auc"),
-        (("--metric", "accuracy"), 2, "--metric"),
+        (("--metric", "speed"), 2, "--metric"),
         (("--storage", "study.txt"), 1, "'study.txt' must end in"),
         (("--plot", "study.txt"), 1, "--plot 'study.txt' must end in .png, .svg, .pdf"),
         (("--plot", "nowhere/study.png"), 1, "no folder"),

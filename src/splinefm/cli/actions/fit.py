@@ -39,6 +39,10 @@ _MODELS: dict[str, type[AnyModel]] = {
 }
 
 
+MOST_LABELS = 100
+"""Text with more values is not taken for classes unless the user says so."""
+
+
 @dataclass(frozen=True)
 class FitRequest:
     """What the user asked for.
@@ -139,6 +143,11 @@ def choose_loss(table: Table, target: str, given: Loss | None = None) -> Choice:
     if len(values) <= 2:
         return Choice(Loss("logistic"), f"the target {target!r} has two values: {shown}")
     if is_text(kind):
+        if len(values) > MOST_LABELS:
+            raise ValueError(
+                f"the target {target!r} is text with more than {MOST_LABELS} values ({shown}, ...), which looks like "
+                "names; if they are classes, add --loss softmax"
+            )
         return Choice(Loss("softmax"), f"the target {target!r} is text with more than two values: {shown}, ...")
     return Choice(
         Loss("squared"),
@@ -158,18 +167,19 @@ def say_loss(choice: Choice, table: Table, target: str, say: Callable[[str], Non
 
 
 def _distinct_values(table: Table, target: str) -> tuple[set[object], pa.DataType, bool]:
-    """Distinct values of a column (not all if there are more than two), its type, and whether all rows were read."""
+    """Distinct values of a column (not all if there are very many), its type, and whether all rows were read."""
     require_columns(table, [target])
     values: set[object] = set()
-    rows = 0
+    rows, kind = 0, table.schema.field(target).type
+    text = is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    most = MOST_LABELS if text else 2
     for batch in table.chunks([target]):
         column = batch.column(0)
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         values.update(value for value in pc.unique(column).to_pylist() if value is not None and value == value)
         rows += batch.num_rows
-        if len(values) > 2 or rows >= LOOK_AT:
+        if len(values) > most or rows >= LOOK_AT:
             break
-    kind = table.schema.field(target).type
     return values, kind.value_type if pa.types.is_dictionary(kind) else kind, rows < LOOK_AT
 
 
