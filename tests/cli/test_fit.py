@@ -209,6 +209,12 @@ def test_every_model_of_the_command_line_exists():
     assert set(module._MODELS) == set(ModelName)
 
 
+def test_products_of_three_and_members(run, data):
+    fit(run, data, "click", "--model", "fwfm", "--third", 1, "--members", 2)
+    assert sf.load("new.sfm").model == sf.FwFM(k=4, third=2, members=2)
+    assert "FwFM(k=4, third=2, members=2)" in run("info", "new.sfm").stdout
+
+
 def test_settings_reach_the_training(run, data):
     options = {"--l2": 0.5, "--smoothness": 0.25, "--learning-rate": 0.125, "--batch-size": 50, "--patience": 1}
     fit(run, data, "click", *(part for option in options.items() for part in option))
