@@ -179,7 +179,11 @@ def penalized(model, loss, slots, y, weight, groups):
         for group, last in zip(flat, end, strict=True):
             own = slice(last - group.size, last)
             v, w = params["factors"][own], params["linear"][own]
-            value += 0.5 * group.l2 * (v[active[own]] ** 2).sum()
+            pairs = v.shape[1] - model.third
+            value += 0.5 * group.l2 * (v[active[own], :pairs] ** 2).sum()
+            value += (
+                0.5 * (group.l2 if group.l2_third is None else group.l2_third) * (v[active[own], pairs:] ** 2).sum()
+            )
             value += 0.5 * group.l2_linear * (w[active[own]] ** 2).sum()
             rows = np.column_stack([v, w])
             for _ in range(group.order):
@@ -195,9 +199,9 @@ def make_groups(layout, order, periodic):
     sizes = [field.n_features for field in layout.fields]
     smooth = {"order": order, "periodic": periodic}
     return [
-        [Group(4, l2=0.3, l2_linear=0.2), Group(sizes[0] - 4, smoothness=0.2, **smooth)],
+        [Group(4, l2=0.3, l2_linear=0.2, l2_third=0.9), Group(sizes[0] - 4, smoothness=0.2, **smooth)],
         [Group(5, smoothness=0.3, l2=0.1, **smooth), Group(sizes[1] - 5, smoothness=0.1, l2_linear=0.4, **smooth)],
-        [Group(sizes[2], l2=0.5)],
+        [Group(sizes[2], l2=0.5, l2_third=0.0)],
         [Group(1), Group(sizes[3] - 1, l2_linear=0.6)],
         [Group(1), Group(sizes[4] - 1, smoothness=0.4, l2=0.2, l2_linear=0.1, **smooth)],
     ]
@@ -440,6 +444,40 @@ class EngineBattery:
         )
         np.testing.assert_allclose(gradient["linear"][:size], curvature @ params["linear"][:size], rtol=1e-3, atol=1e-3)
         assert not gradient["factors"][size:].any() and not gradient["linear"][size:].any()
+
+    @examples(40)
+    @given(
+        shape=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+        blocks=st.integers(1, 3),
+        order=st.integers(1, 3),
+        periodic=st.lists(st.booleans(), min_size=3, max_size=3),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def test_a_tensor_is_smoothed_along_every_axis(self, shape, blocks, order, periodic, seed):
+        rng = np.random.default_rng(seed)
+        size, axes = int(np.prod(shape)), tuple(periodic[: len(shape)])
+        n = blocks * size
+        layout = SlotLayout((FieldLayout("a", n, (1,), (0,)), FieldLayout("b", 2, (1,), (0,))))
+        group = Group(n, smoothness=0.5, order=order, periodic=axes, shape=tuple(shape))
+        params = random_params(FM(2), layout, rng)
+        active = int(rng.integers(blocks))  # the only block with an active feature
+        first = active * size
+        weight = np.full((1, 2), 1e-6, np.float32)  # the loss has next to no gradient
+        slots = Slots(np.array([[first, n]], np.int32), weight, layout)
+        gradient, _ = self.one_step(
+            FM(2), "squared", params, slots, np.ones(1), np.ones(1), groups=[[group], [Group(2)]]
+        )
+        expected = np.zeros((n, 3))
+        v = np.column_stack([params["factors"], params["linear"]])[first : first + size].reshape(*shape, 3)
+        for axis, wraps in enumerate(axes):
+            matrix = np.eye(shape[axis])
+            for _ in range(order):
+                matrix = np.roll(matrix, -1, axis=0) - matrix if wraps else np.diff(matrix, axis=0)
+            if shape[axis] > 1:
+                curved = np.tensordot(matrix.T @ matrix, v, axes=(1, axis))  # 2 x 0.5 is the factor
+                expected[first : first + size] += np.moveaxis(curved, 0, axis).reshape(size, 3)
+        np.testing.assert_allclose(gradient["factors"][:n], expected[:, :2], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(gradient["linear"][:n], expected[:, 2], rtol=1e-3, atol=1e-3)
 
     def test_a_polynomial_of_lower_degree_is_smooth(self):
         layout = SlotLayout((FieldLayout("a", 8, (1,), (0,)),))

@@ -165,7 +165,7 @@ def test_encoded_rows_that_are_too_many_are_refused(small_machine):
 # With k = 2: little time, should one of these be trained after all.
 @pytest.mark.parametrize(
     "model",
-    [sf.FM(2), sf.FwFM(2), sf.LowRankFwFM(2, 10**6), sf.FmFM(2), sf.FFM(2), sf.HigherOrderFM(2)],
+    [sf.FM(2), sf.FwFM(2), sf.LowRankFwFM(2, 10**6), sf.FmFM(2), sf.FFM(2), sf.HigherOrderFM(2), sf.FwFM(1, 1)],
     ids=lambda model: type(model).__name__,
 )
 def test_models_that_are_too_large_are_refused(small_machine, model):

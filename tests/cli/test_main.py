@@ -59,6 +59,7 @@ def test_the_package_runs_as_a_module():
         ["fit", "data.csv", "--target", "click", "--out", "m.sfm", "--validation", "1.5"],
         ["fit", "data.csv", "--target", "click", "--out", "m.sfm", "--rank", "2"],
         ["fit", "data.csv", "--target", "click", "--out", "m.sfm", "--model", "fm", "--order", "3"],
+        ["fit", "data.csv", "--target", "click", "--out", "m.sfm", "--model", "fm", "--third", "3"],
         ["fit", "-", "--target", "click", "--out", "m.sfm"],
         ["predict", "m.sfm"],
         ["predict", "m.sfm", "data.csv", "--json"],

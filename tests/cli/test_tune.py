@@ -89,6 +89,7 @@ def test_numbers_weights_metric_and_no_pruning(run, data, make_table, write, tmp
         (("--plot", "study.txt"), 1, "--plot 'study.txt' must end in .png, .svg, .pdf"),
         (("--plot", "nowhere/study.png"), 1, "no folder"),
         (("--rank", "2"), 2, "only low-rank-fwfm has a rank"),
+        (("--model", "ffm", "--third", "2"), 2, "only fwfm has vectors for products of three"),
         (("--validation", "0"), 1, "validation"),
     ],
 )

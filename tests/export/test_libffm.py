@@ -308,6 +308,8 @@ def test_what_libffm_has_no_counterpart_of(tmp_path):
     path = tmp_path / "model.ffm"
     with pytest.raises(ValueError, match=r"products of up to 3; use sf.export_onnx"):
         sf.export_libffm(make(schema("sum"), sf.HigherOrderFM(k=2, order=3)), path)
+    with pytest.raises(ValueError, match=r"two fields only, FwFM\(k=2, third=1\) has products of up to 3; use sf.exp"):
+        sf.export_libffm(make(schema("sum"), sf.FwFM(k=2, third=1)), path)
     with pytest.raises(ValueError, match=r"'amount' has reduction=\"identity\".*matrix.*sf.discretize"):
         sf.export_libffm(make(schema("identity"), sf.FmFM(k=2)), path)
     negative = make(schema("sum", "identity"), sf.FwFM(k=2))

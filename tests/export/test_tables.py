@@ -90,14 +90,13 @@ def field_features(field, table, places, value):
 
 def interact(manifest, between, vectors, owner):
     kind, k = manifest["model"]["kind"], manifest["model"]["k"]
-    if kind == "HigherOrderFM":
-        products = np.zeros((manifest["model"]["order"] + 1, k))
-        products[0] = 1.0
-        for vector in vectors:
-            for t in range(len(products) - 1, 0, -1):
-                products[t] += vector * products[t - 1]
-        return products[2:].sum()
-    total = 0.0
+    first, last = manifest["model"].get("product_columns", (0, 0))
+    products = np.zeros((manifest["model"].get("order", 2) + 1, last - first))
+    products[0] = 1.0
+    for vector in vectors:
+        for t in range(len(products) - 1, 0, -1):
+            products[t] += vector[first:last] * products[t - 1]
+    total = products[3:].sum()
     for a in range(len(vectors)):
         for b in range(a + 1, len(vectors)):
             f, e, p, q = owner[a], owner[b], vectors[a], vectors[b]
@@ -106,7 +105,7 @@ def interact(manifest, between, vectors, owner):
             elif kind == "FmFM":
                 total += p @ between[f, e] @ q
             else:
-                total += between.get((f, e), 1.0) * (p @ q)
+                total += between.get((f, e), 1.0) * (p[:k] @ q[:k])
     return total
 
 

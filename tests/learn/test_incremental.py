@@ -10,6 +10,7 @@ from splinefm.learn.penalties import make_groups
 TRAINING = sf.Training(epochs=5, threads=1, l2=1e-4, smoothness=3e-4)
 # The lengths of tests/model/test_engine.py: every length is compiled anew.
 MODELS = [sf.FM(k=4), sf.FwFM(k=4), sf.LowRankFwFM(k=4), sf.FmFM(k=3), sf.FFM(k=3), sf.HigherOrderFM(k=3)]
+MODELS.append(sf.FwFM(k=4, third=2))
 
 
 def clicks(rows, names="abc", shift=0.0, seed=0):

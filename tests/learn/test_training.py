@@ -27,6 +27,7 @@ MODELS = [
     sf.FmFM(k=3),
     sf.FFM(k=3),
     sf.HigherOrderFM(k=3, order=3),
+    sf.FwFM(k=3, third=2),
 ]
 QUICK = sf.Training(
     epochs=3,
@@ -375,6 +376,47 @@ def test_penalties_follow_the_length_of_vectors_and_the_noise():
         assert factors.shape[1] == 2 * parts
         penalties.adapt(factors, 0.1)  # from the same units again
         assert max(engine.penalty.smoothness) == pytest.approx(0.1 * 0.25)
+
+
+def test_vectors_for_products_of_three_have_a_penalty_of_their_own():
+    table = waves(300)
+    encoder = sf.fit_encoder(sf.infer_schema(table, target="y"), table, target="y")
+    training = sf.Training(l2=0.5, threads=1)
+    rng, groups = np.random.default_rng(0), make_groups(encoder, training)
+    engine = make_engine(sf.FwFM(k=2, third=3), encoder.layout, groups, Loss("squared"), training, 300, rng)
+    np.testing.assert_array_equal(engine.penalty.l2_third, engine.penalty.l2)
+    factors = np.zeros_like(engine.values["factors"])
+    first, last = engine.penalty.end[0], engine.penalty.begin[-1]
+    factors[:first, :2], factors[last:, 2:] = 3.0, 4.0
+    AdaptivePenalties(engine).adapt(factors, 0.1)
+    most = 0.1 * 0.5 / penalties_module.MIN_LENGTH
+    assert engine.penalty.l2[[0, -1]] == pytest.approx([0.1 * 0.5 / (3.0 * np.sqrt(2)), most])
+    assert engine.penalty.l2_third[[0, -1]] == pytest.approx([most, 0.1 * 0.5 / (4.0 * np.sqrt(3))])
+
+
+def three_signs(n, seed=0):
+    """Three columns of signs, and two targets: their sum and their product, with noise."""
+    rng = np.random.default_rng(seed)
+    signs = rng.choice([-1.0, 1.0], (3, n))
+    table = {name: np.where(sign > 0, "p", "n") for name, sign in zip("abc", signs, strict=True)}
+    noise = rng.normal(size=n)
+    return table | {"sum": signs.sum(axis=0) + 0.3 * noise, "product": signs.prod(axis=0) + 0.3 * noise}
+
+
+@pytest.mark.parametrize(("target", "helps"), [("sum", False), ("product", True)])
+def test_products_of_three_are_learned_where_they_help_and_vanish_elsewhere(target, helps):
+    table, other = three_signs(3000), three_signs(1000, 1)
+    schema = sf.Schema([sf.Categorical(name) for name in "abc"])
+    training = sf.Training(epochs=12, learning_rate=0.02, l2=3e-3, batch_size=32, refit_on_all=False, threads=1)
+    for third in (0, 4):
+        fitted = sf.fit_model(
+            table, target, schema=schema, model=sf.FwFM(k=4, third=third), loss="squared", training=training
+        )
+        error = np.sqrt(np.mean((fitted.predict(other) - other[target]) ** 2))
+        assert (error < 0.35) == (third > 0 or not helps)
+    active = np.concatenate(fitted.encoder.feature_counts) > 0
+    lengths = np.linalg.norm(fitted.params["factors"][active, 4:], axis=1)
+    assert lengths.min() > 0.5 if helps else lengths.max() < 0.01
 
 
 def test_noise_is_residual_variance_or_deviance():

@@ -361,6 +361,16 @@ def test_units_of_order_beyond_their_number_add_nothing():
     np.testing.assert_allclose(HigherOrderFM(2, order=7).interaction(P, {}, fields), three, rtol=1e-12)
 
 
+@examples(30)
+@given(third=st.integers(1, 4), seed=seeds)
+def test_products_of_three_are_those_of_a_higher_order_without_its_pairs(third, seed):
+    rng = np.random.default_rng(seed)
+    P, fields = rng.normal(size=(4, 5, 1 + third)), np.array([0, 1, 1, 2, 3], np.int32)
+    three, two = (HigherOrderFM(third, order).interaction(P[:, :, 1:], {}, fields) for order in (3, 2))
+    found = FwFM(1, third).interaction(P, {"field_weights": np.zeros((4, 4))}, fields)
+    np.testing.assert_allclose(found, three - two, rtol=1e-9, atol=1e-9)
+
+
 # Start values and settings
 
 
@@ -391,6 +401,13 @@ def test_start_vectors_are_small_with_mean_zero(model, k):
     deviation = 0.2 / np.sqrt(k)
     assert abs(factors.mean()) < 4 * deviation / np.sqrt(factors.size)
     assert factors.std() == pytest.approx(deviation, rel=0.03)
+
+
+def test_start_vectors_for_products_of_three_are_small_whatever_their_length():
+    layout = SlotLayout((FieldLayout("a", 5_000, (1,), (0,)), FieldLayout("b", 5_000, (1,), (0,))))
+    factors = init_params(FwFM(9, third=4), layout, np.random.default_rng(0), scale=0.2)["factors"]
+    assert factors[:, :9].std() == pytest.approx(0.2 / 3, rel=0.03)
+    assert factors[:, 9:].std() == pytest.approx(0.2 / 2, rel=0.03)
 
 
 def test_shorter_vectors_of_a_field_are_padded_with_zeros():
@@ -426,6 +443,9 @@ def test_other_bad_settings_are_refused():
         HigherOrderFM(order=2.5)
     with pytest.raises(ValueError, match="rank must be an integer of at least 1, got 0"):
         LowRankFwFM(rank=0)
+    for third in (-1, 2.5, True, None):
+        with pytest.raises(ValueError, match=f"third must be an integer of at least 0, got {third}"):
+            FwFM(third=third)
     with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
         FmFM(k=(2, 0, 3))
     with pytest.raises(ValueError, match="k has 3 entries, the schema has 4 fields"):

@@ -48,6 +48,7 @@ def test_every_item_meets_every_context_as_in_the_formula(case, items):
     [
         (sf.FM(k=3), 3, 3, 3),
         (sf.FwFM(k=3), 3, 6, 3),
+        (sf.FwFM(k=3, third=2), 3 + 2, 6 + 4, 3 + 4),
         (sf.LowRankFwFM(k=3, rank=1), 3, 3, 3),
         (sf.LowRankFwFM(k=3, rank=4), 3, 6, 3),
         (sf.FmFM(k=(3, 1, 2, 4, 3)), 3, 4, 3),

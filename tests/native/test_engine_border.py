@@ -133,6 +133,7 @@ def test_penalties_that_do_not_fit_are_refused():
     penalty = engine.penalty
     wrong = (
         penalty._replace(l2=penalty.l2[:1]),
+        penalty._replace(l2_third=penalty.l2_third[:1]),
         penalty._replace(end=penalty.end + 1),
         penalty._replace(order=penalty.order + 5),
         penalty._replace(group_ptr=penalty.group_ptr + 1),
@@ -158,11 +159,22 @@ def test_parameters_of_another_size_are_refused():
     for name, size in (("bias", 2), ("linear", 13), ("factors", 55), ("factors", 57)):
         wrong = values | {name: np.zeros(size, np.float32)}
         with pytest.raises(ValueError, match="sizes"):
-            _core.score(make_shape(LAYOUT), "fm", 4, 0, 64, *wrong.values(), none, none, slots.start, slots.weight, 1)
+            _core.score(
+                make_shape(LAYOUT), "fm", 4, 0, 0, 64, *wrong.values(), none, none, slots.start, slots.weight, 1
+            )
     for k, tile in ((3, 64), (12, 64), (4, 3), (4, 0)):
         wrong = values | {"factors": np.zeros(14 * k, np.float32)}
         with pytest.raises(ValueError, match=r"k must|tile"):
-            _core.score(make_shape(LAYOUT), "fm", k, 0, tile, *wrong.values(), none, none, slots.start, slots.weight, 1)
+            _core.score(
+                make_shape(LAYOUT), "fm", k, 0, 0, tile, *wrong.values(), none, none, slots.start, slots.weight, 1
+            )
+    for model, k, third in (("fwfm", 8, 4), ("fwfm", 4, 8), ("fwfm", 8, -8), ("fm", 8, 8)):
+        wrong = values | {"factors": np.zeros(14 * max(k + third, 0), np.float32)}
+        R = np.zeros(16, np.float32)
+        with pytest.raises(ValueError, match=r"third|triples"):
+            _core.score(
+                make_shape(LAYOUT), model, k, third, 0, 64, *wrong.values(), R, none, slots.start, slots.weight, 1
+            )
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -71,8 +71,9 @@ def contexts():
     return take_rows(mixed_table(12, seed=3), range(12), CONTEXT)
 
 
-BOTH = [(model, form) for model in MODELS for form in ("vectors", "effects")]
-BOTH[-1] = (sf.HigherOrderFM(k=4, order=2), "effects")  # with products of items' features there are only vectors
+# With products of items' features there are only vectors.
+BOTH = [(model, form) for model in MODELS for form in ("vectors", "effects") if form == "vectors" or model.pairwise]
+BOTH.append((sf.HigherOrderFM(k=4, order=2), "effects"))
 
 
 @pytest.fixture(scope="module", params=BOTH, ids=lambda pair: f"{type(pair[0]).__name__}-{pair[1]}")

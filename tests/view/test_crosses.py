@@ -1,11 +1,13 @@
 """Views of models with crosses: along a column, all fields that contain it vary."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.interpolate import BPoly, PPoly
 
 import splinefm as sf
-from splinefm.model.family import formula_scores
+from splinefm.model.family import formula_scores, unit_sums
 from support import examples, random_fitted
 
 N = 240
@@ -175,3 +177,231 @@ def test_extrema_beat_a_dense_search(fitted):
 
 def has_steps(fitted):
     return any(getattr(item, "degree", 3) == 0 for item in fitted.encoder.fields)
+
+
+def score_of_means(fitted, rows):
+    """The score of the mean vectors of all fields over some rows."""
+    slots = fitted.encoder.encode(rows)
+    P, linear = (unit_sums(fitted.params[name], slots).mean(axis=0, keepdims=True) for name in ("factors", "linear"))
+    interaction = fitted.model.interaction(P, fitted.params, slots.layout.unit_field)
+    return float(fitted.params["bias"][0] + linear.sum() + interaction[0])
+
+
+@given(fitted_models, st.data())
+@examples(120)
+def test_the_mean_is_that_of_the_vectors_of_every_field(fitted, data):
+    names = names_of(fitted)
+    along = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
+    named = data.draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
+    background, one = make_table(5, 30), make_table(6, 4)
+    background = {name: background[name] for name in names if name not in along}
+    values = {name: one[name][0] for name in named if name not in along}
+    view = fitted.segment(values, along, rest="mean", background=background)
+    found = view(*(one[name] for name in along))
+    for i in range(4):
+        fixed = {**values, **{name: one[name][i] for name in along}}
+        rows = {**background, **{name: [value] * 30 for name, value in fixed.items()}}
+        assert found[i] == pytest.approx(score_of_means(fitted, rows), rel=1e-5, abs=1e-5)
+
+
+class TestMeans:
+    fitted = make_fitted(sf.FwFM(3), ["two categories", "two numbers", "category and number", "three categories"])
+
+    def test_of_categories_are_kept(self):
+        """Of a cross of categories, and of a category beside a number that is given."""
+        table = make_table()
+        for values, along in [
+            ({"lat": 1.0, "long": 2.0, "kind": "a", "zone": "u"}, "size"),
+            ({"lat": 1.0, "long": 2.0, "size": 3}, "kind"),
+            ({"lat": 1.0, "long": 2.0, "size": 1}, "zone"),
+            ({"long": 2.0, "zone": "u", "size": 1}, "lat"),
+        ]:
+            kept = self.fitted.segment(values, along, rest="mean")
+            averaged = self.fitted.segment(values, along, rest="mean", background=table)
+            np.testing.assert_allclose(kept(table[along]), averaged(table[along]), atol=1e-6)
+
+    @pytest.mark.parametrize("along", ["kind", "lat", "long"])
+    def test_of_numbers_need_rows(self, along):
+        with pytest.raises(
+            ValueError, match=r"the mean of .*'lat × long'.* is not kept with this model; .*background=train"
+        ):
+            self.fitted.segment({}, along, rest="mean")
+
+    def test_of_buckets_need_rows(self):
+        fitted = make_fitted(sf.FwFM(3), ["hashed"])
+        with pytest.raises(ValueError, match="the mean of 'zone × size' is not kept"):
+            fitted.segment({"long": 1.0, "kind": "a"}, "lat", rest="mean")
+
+    def test_a_background_lacks_a_column(self):
+        with pytest.raises(ValueError, match="background: no column 'long'"):
+            self.fitted.segment({"kind": "a", "zone": "u", "size": 1}, "lat", rest="mean", background={"lat": [1.0]})
+        with pytest.raises(ValueError, match="background has no rows"):
+            self.fitted.segment({"kind": "a", "zone": "u", "size": 1}, "lat", rest="mean", background={"long": []})
+
+    def test_of_a_family_is_the_mean_of_its_views(self):
+        rows = {name: values[:7] for name, values in make_table(8).items() if name in names_of(self.fitted)}
+        z = np.linspace(0.1, 9.0, 30)
+        rest = {name: values for name, values in rows.items() if name != "lat"}
+        curves = sf.segments(self.fitted, rest, "lat")
+        mean = curves.mean()
+        np.testing.assert_allclose(mean(z), curves(z).mean(axis=0), atol=1e-10)
+        assert mean.tokens["missing"] == pytest.approx(curves.tokens["missing"].mean())
+        assert mean.maximum().value == pytest.approx(mean(mean.maximum().at), abs=1e-8)
+        bars = sf.segments(self.fitted, {name: values for name, values in rows.items() if name != "zone"}, "zone")
+        np.testing.assert_allclose(bars.mean().scores, bars.scores.mean(axis=0))
+        for along in (("lat", "long"), ("size", "kind")):
+            surfaces = sf.segments(self.fitted, {name: v for name, v in rows.items() if name not in along}, along)
+            at = [rows[name] for name in along]
+            np.testing.assert_allclose(surfaces.mean()(*at), surfaces(*at).mean(axis=0), atol=1e-10)
+
+
+SEGMENT = {"long": 1.0, "kind": "a", "zone": "u", "size": 2, "day": "mon"}
+
+
+def segment_of(fitted, **values):
+    return {name: value for name, value in {**SEGMENT, **values}.items() if name in names_of(fitted)}
+
+
+class TestCurves:
+    def test_the_degree_is_the_sum_of_those_that_multiply(self):
+        for model, crosses, degree in [
+            (sf.FwFM(3), ["two numbers"], 6),
+            (sf.FwFM(3), ["two numbers", "category and number"], 6),
+            (sf.HigherOrderFM(3, 2), ["two numbers", "category and number"], 6),
+            (sf.HigherOrderFM(3, 3), ["two numbers", "category and number"], 9),
+            (sf.FwFM(3), ["a number twice"], 9),
+            (sf.FwFM(3), ["two categories"], 3),
+        ]:
+            fitted = make_fitted(model, crosses)
+            curve = fitted.segment(segment_of(fitted), "lat")
+            spline = curve.spline
+            assert (spline.c.shape[0] - 1 if isinstance(spline, PPoly) else spline.k) == degree
+
+    def test_coefficients_are_those_of_bernstein_polynomials(self):
+        fitted = make_fitted(sf.FFM(2), ["two numbers", "category and number"])
+        table = make_table(3)
+        curves = sf.segments(fitted, {name: table[name][:3] for name in segment_of(fitted)}, "lat")
+        breaks, u = curves.spline.x, np.linspace(0.0, 1.0, 50)
+        assert curves.coefficients.shape == (3, (len(breaks) - 1) * 7)
+        c = curves[1].coefficients.reshape(-1, 7).T + curves[1].intercept
+        np.testing.assert_allclose(BPoly(c, breaks)(u), curves[1].spline(u), atol=1e-8)
+        np.testing.assert_allclose(curves[1].coefficients, curves.coefficients[1], atol=1e-9)
+
+    def test_a_rare_combination_leaves_the_curve_of_the_field(self):
+        fitted = make_fitted(sf.FwFM(3), ["category and number"])
+        without = sf.Schema([item for item in fitted.encoder.schema if not isinstance(item, sf.Cross)])
+        f = fitted.encoder.schema.names.index("kind × lat")
+        first, last = fitted.encoder.layout.feature_ptr[f : f + 2]
+        keep = np.delete(np.arange(fitted.encoder.layout.n_features), np.arange(first, last))
+        params = {**fitted.params, "linear": fitted.params["linear"][keep], "factors": fitted.params["factors"][keep]}
+        fields = np.delete(np.arange(len(fitted.encoder.fields)), f)
+        params["field_weights"] = fitted.params["field_weights"][np.ix_(fields, fields)]
+        plain = sf.Fitted(sf.fit_encoder(without, make_table()), fitted.model, params, fitted.loss)
+        z = np.linspace(0.5, 9.0, 40)
+        values = segment_of(fitted, kind="never seen")
+        np.testing.assert_allclose(fitted.segment(values, "lat")(z), plain.segment(values, "lat")(z), atol=1e-9)
+        assert fitted.segment(values, "lat").maximum().value == pytest.approx(
+            plain.segment(values, "lat").maximum().value
+        )
+
+    def test_tokens_are_scores(self):
+        fitted = make_fitted(sf.FFM(2), ["two numbers", "category and number", "two categories"])
+        curve = fitted.segment(segment_of(fitted), "lat")
+        rows = {name: [value] * 2 for name, value in segment_of(fitted).items()}
+        assert list(curve.tokens) == ["= 0", "missing"]
+        assert_scores(list(curve.tokens.values()), fitted, {**rows, "lat": [0.0, None]})
+        values = {name: value for name, value in {"lat": 2.0, **segment_of(fitted)}.items() if name != "kind"}
+        bars = fitted.segment(values, "kind")
+        rows = {name: [value] * 5 for name, value in values.items()}
+        assert list(bars.tokens) == ["missing", "rare"]
+        assert_scores([*bars.tokens.values(), *bars.scores], fitted, {**rows, "kind": [None, "new", *bars.names]})
+
+    def test_a_cross_that_reads_the_column_in_another_way_can_be_called(self):
+        table = make_table()
+        for other in (
+            sf.Numerical("other", sf.MinMax(0.0, 5.0), sf.BSpline(2), special=[0.0], column="lat"),
+            sf.Numerical("other", sf.MinMax(), sf.BSpline(2), column="lat"),  # 0 is not special
+            sf.Numerical("other", sf.MinMax(), sf.Fourier(1), special=[0.0], column="lat"),
+            sf.Categorical("other", column="lat"),
+        ):
+            schema = sf.Schema([*make_schema(["two numbers"]), sf.Cross(other, "kind", min_count=1)])
+            fitted = random_fitted(sf.FwFM(3), schema, table, scale=1.0)
+            curve = fitted.segment(segment_of(fitted), "lat")
+            rows = {name: [value] * N for name, value in segment_of(fitted).items()}
+            assert_scores(curve(table["lat"]), fitted, {**rows, "lat": table["lat"]})
+            with pytest.raises(AttributeError, match=r"in another way|is no spline|splines, bins and polynomials"):
+                _ = curve.spline
+            with pytest.raises(ValueError, match=r"in another way|splines, bins and polynomials"):
+                curve.maximum()
+
+    def test_a_number_beside_bars_of_its_column(self):
+        schema = sf.Schema(
+            [
+                sf.Categorical("size"),
+                sf.Cross(sf.Numerical("n", sf.MinMax(), column="size"), "kind"),
+                sf.Categorical("kind"),
+            ]
+        )
+        fitted = random_fitted(sf.FwFM(3), schema, make_table(), scale=1.0)
+        bars = fitted.segment({"kind": "a"}, "size")
+        assert_scores(bars.scores, fitted, {"size": [int(name) for name in bars.names], "kind": ["a"] * 3})
+        assert_scores(bars([2, 3]), fitted, {"size": [2, 3], "kind": ["a"] * 2})
+
+    def test_parts_of_dates(self):
+        rng = np.random.default_rng(0)
+        when = np.datetime64("2024-01-01") + rng.integers(0, 365 * 24, 300).astype("timedelta64[h]")
+        table = {"when": when, "kind": rng.choice(list("ab"), 300)}
+        schema = sf.Schema([sf.Timestamp("when"), sf.Categorical("kind"), sf.Cross("when.hour", "kind", min_count=1)])
+        fitted = random_fitted(sf.FwFM(3), schema, table, scale=1.0)
+        date = "2024-05-28T07:00"
+        hours = fitted.segment({"when": date, "kind": "b"}, "when.hour")
+        assert_scores(hours([7.0]), fitted, {"when": [date], "kind": ["b"]})
+        assert (
+            np.ptp(hours(np.arange(24.0)) - fitted.segment({"when": date, "kind": "a"}, "when.hour")(np.arange(24.0)))
+            > 0.1
+        )
+        kinds = fitted.segment({"when": date}, "kind")
+        assert_scores(kinds.scores, fitted, {"when": [date] * 2, "kind": kinds.names})
+
+    def test_families_are_worked_on_in_blocks(self, monkeypatch):
+        for crosses in (["two numbers"], ["category and number", "two categories"]):
+            fitted, table = make_fitted(sf.HigherOrderFM(2, 3), crosses), make_table(3, 9)
+            rows = {name: table[name] for name in segment_of(fitted)}
+            z = np.linspace(0.1, 9.0, 30)
+            whole = sf.segments(fitted, rows, "lat")(z)
+            with monkeypatch.context() as patch:
+                patch.setattr("splinefm.view.segment._BATCH_SIZE", 80)
+                patch.setattr("splinefm.view.crossed._BLOCK_SIZE", 1500)
+                np.testing.assert_allclose(sf.segments(fitted, rows, "lat")(z), whole, atol=1e-10)
+
+
+class TestErrors:
+    fitted = make_fitted(sf.FwFM(3), ["two numbers", "a column of its own"])
+
+    @pytest.mark.parametrize("along", ["lat × long", ("lat", "lat × long")])
+    def test_a_cross_has_no_axis(self, along):
+        with pytest.raises(ValueError, match=r"along: 'lat × long' is a cross.*use its columns, 'lat', 'long'"):
+            self.fitted.segment({"kind": "a"}, along)
+
+    def test_a_cross_has_no_value(self):
+        with pytest.raises(ValueError, match=r"'lat × long' is a cross.*use its columns, 'lat', 'long'"):
+            self.fitted.segment({"lat × long": 3.0}, "kind")
+        with pytest.raises(ValueError, match=r"'lat × long' is a cross.*use its columns, 'lat', 'long'"):
+            sf.segments(self.fitted, {"lat × long": [3.0]}, "kind", rest="mean", background=make_table())
+
+    def test_a_column_that_only_a_cross_reads_needs_a_value(self):
+        values = {"long": 1.0, "kind": "a", "zone": "u", "size": 1}
+        with pytest.raises(ValueError, match="the segment lacks 'day'; give their values"):
+            self.fitted.segment(values, "lat")
+        curve = self.fitted.segment({**values, "day": "mon"}, "lat")
+        assert curve(3.0).shape == () and curve([]).shape == (0,)
+        bars = self.fitted.segment({**values, "lat": 3.0}, "day")
+        assert sorted(bars.names) == ["mon", "tue"] and bars.counts is None
+        with pytest.raises(ValueError, match=r"no column 'dya'.*nearest: 'day'"):
+            self.fitted.segment({**values, "dya": "mon"}, "lat")
+
+    def test_a_surface_has_no_coefficients(self):
+        surface = self.fitted.segment({"kind": "a", "zone": "u", "size": 1, "day": "mon"}, ("lat", "long"))
+        for name in ("coefficients", "main_effects", "rank"):
+            with pytest.raises(AttributeError, match="sum of products of 'lat', 'lat × long', 'long', 'lat × day'"):
+                getattr(surface, name)

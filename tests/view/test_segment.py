@@ -148,6 +148,7 @@ class TestEveryModel:
         rebuilt = surface.intercept + A @ a + B @ b + np.einsum("ni,ij,nj->n", A, surface.coefficients, B)
         np.testing.assert_allclose(surface(z, price), rebuilt, atol=1e-10)
         k = min(model.k[:2]) if isinstance(model, sf.FmFM) and isinstance(model.k, tuple) else model.k
+        k += model.third
         assert surface.rank == k < min(surface.coefficients.shape)
 
     def test_a_family_is_its_segments(self, model):

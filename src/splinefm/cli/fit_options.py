@@ -62,6 +62,23 @@ Validation = Annotated[
         help="Rows used to choose the best epoch: a share of the data (0 for none), or a separate file.",
     ),
 ]
+Cross = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="A,B",
+        help="Add a cross of two or three columns, which act together. Repeat it for more.",
+        show_default=False,
+    ),
+]
+CrossesFound = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|none|N",
+        help="Look for crosses that lower the loss of held-out rows: up to three if the schema is inferred (auto, the "
+        "default), none, or up to N of any columns.",
+        show_default=False,
+    ),
+]
 Model = Annotated[ModelName | None, typer.Option(help="Model. Default: fwfm with k = 16.", rich_help_panel=_MODEL)]
 K = Annotated[
     int | None, typer.Option("--k", metavar="N", min=1, help="Length of the vectors.", rich_help_panel=_MODEL)
@@ -69,6 +86,10 @@ K = Annotated[
 Rank = Annotated[int | None, count_option("Rank of the field weights of low-rank-fwfm.", _MODEL)]
 Order = Annotated[
     int | None, count_option("Maximum number of fields in one product of higher-order-fm.", _MODEL, least=2)
+]
+Third = Annotated[
+    int | None,
+    count_option("Length of the vectors of fwfm for products of three fields. Default: none.", _MODEL, least=0),
 ]
 Loss = Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)]
 Epochs = Annotated[int | None, count_option("Maximum number of passes over the data.", _TRAINING)]
@@ -90,7 +111,26 @@ Smoothness = Annotated[float | None, amount_option("Penalty on the roughness of 
 Seed = Annotated[int | None, count_option("Random seed. The same seed gives the same model.", _TRAINING, least=0)]
 
 
-def check_fit_options(command: str, data: str, model: ModelName | None, rank: int | None, order: int | None) -> None:
+def parse_crosses(text: str | None) -> dict[str, Any]:
+    """The setting of --crosses, if it is given.
+
+    Examples
+    --------
+    >>> parse_crosses("2"), parse_crosses("none"), parse_crosses(None)
+    ({'crosses': 2}, {'crosses': None}, {})
+    """
+    if text is None:
+        return {}
+    if text in ("auto", "none"):
+        return {"crosses": "auto" if text == "auto" else None}
+    if not (text.isascii() and text.isdigit()):
+        raise typer.BadParameter(f"must be auto, none or a number of crosses; got {text}", param_hint="--crosses")
+    return {"crosses": int(text)}
+
+
+def check_fit_options(
+    command: str, data: str, model: ModelName | None, rank: int | None, order: int | None, third: int | None
+) -> None:
     """Raise if the command cannot read the data, or if an option belongs to another model."""
     from splinefm.encode.tables.sources import STANDARD
 
@@ -102,6 +142,8 @@ def check_fit_options(command: str, data: str, model: ModelName | None, rank: in
         raise typer.BadParameter("only low-rank-fwfm has a rank; add --model low-rank-fwfm", param_hint="--rank")
     if order is not None and model is not ModelName.HIGHER_ORDER_FM:
         raise typer.BadParameter("only higher-order-fm has an order; add --model higher-order-fm", param_hint="--order")
+    if third is not None and model not in (None, ModelName.FWFM):
+        raise typer.BadParameter("only fwfm has vectors for products of three; add --model fwfm", param_hint="--third")
 
 
 def make_fit_request(

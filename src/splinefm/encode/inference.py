@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +48,9 @@ FEW_VALUES = 10
 ATOM = 0.1
 MOST_ATOMS = 3
 MANY_CATEGORIES, MIN_COUNT = 1_000, 10
+# Names such as user_id, movieId, ID and zip_code: their integers are names, if they recur.
+_IDENTIFIER = re.compile(r"(^|[^a-zA-Z])(id|ID|Id|code|zip|zipcode)s?$|[a-z](Id|ID|Code)$")
+ROWS_PER_IDENTIFIER = 4
 # Few values in a wide range, far apart next to the closest two, so that a new row hardly ever has another one: amounts
 # that recur exactly. Both the number of values and the share of rows with a known one are estimates for the whole of
 # which the table is a sample, so that a larger sample comes to the same conclusion.
@@ -80,6 +84,8 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     5. Other text, booleans and integers with at most 10 distinct values become categories (with `min_count=10`
        where there are more than 1,000 of them), and so do about 256 distinct numbers at most that recur and lie far
        apart on no grid, such as tariffs.
+       Integers under a name such as `user_id`, `movieId` or `zip_code` become categories if there are at least four
+       times as many rows as distinct values.
     6. Other numbers become numerical fields with `transform="auto"`, with splines of three resolutions where there are
        more than 128 distinct values; a value that makes up a tenth of the rows or more is special.
        Where there are more than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at
@@ -315,6 +321,9 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
     is_whole = bool((value == np.floor(value)).all())
     if len(value) <= FEW_VALUES and is_whole:
         return _one(Categorical(name), f"integers with only {len(value)} distinct values{_or_quantity(name)}{words}")
+    if is_whole and _IDENTIFIER.search(name) and len(value) <= len(x) / ROWS_PER_IDENTIFIER:
+        reason = f"integers with {len(value):,} distinct values, identifiers by their name{_or_quantity(name)}{words}"
+        return _one(Categorical(name, min_count=MIN_COUNT if len(value) > MANY_CATEGORIES else 1), reason)
     if _are_amounts(value, count):
         reason = f"{len(value):,} distinct numbers that recur exactly, far apart{_or_quantity(name)}{words}"
         return _one(Categorical(name), reason)

@@ -107,7 +107,6 @@ class Learner:
             penalty = self.engine.penalty
             self.engine.grow(encoder.layout, groups, seeded(self.training.seed, self.engine.number))
             self.penalties = AdaptivePenalties(self.engine)
-            self.engine.set_penalty(
-                self.engine.penalty._replace(l2=penalty.l2, l2_linear=penalty.l2_linear, smoothness=penalty.smoothness)
-            )
+            kept = {name: getattr(penalty, name) for name in ("l2", "l2_third", "l2_linear", "smoothness")}
+            self.engine.set_penalty(self.engine.penalty._replace(**kept))
         self.encoder = encoder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -12,14 +13,21 @@ from splinefm.encode.bases.basis import smoothing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Field
 from splinefm.learn.training import Training, penalty_by_field
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.optimizers import Group
 
 # Lower bound of the vector length that a penalty is divided by: it bounds the penalty.
 MIN_LENGTH = 0.01
-# The weight of the smoothness penalty on every axis of a cross, next to that of 20 segments of a column.
-CROSS_SMOOTHNESS = 1.0
+
+
+def unsmoothed_fields(fields: Iterable[Field]) -> list[str]:
+    """Return the names of fields that are not smoothed by default: tensor products.
+
+    Their resolutions and the L2 penalty shrink them. Smoothness made them worse on all tables: see docs/decisions.md.
+    """
+    return [item.name for item in fields if isinstance(item, Cross) and item.is_tensor]
 
 
 def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
@@ -28,7 +36,7 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     Tokens and categories have an L2 penalty; the basis functions of splines are smoothed as well.
     """
     names, order = encoder.layout.names, training.smoothness_order
-    training = training.with_penalties(names)
+    training = training.with_penalties(names, unsmoothed=unsmoothed_fields(encoder.fields))
     penalties = (penalty_by_field(penalty, names) for penalty in (training.l2, training.smoothness))
     groups: list[list[Group]] = []
     for item, layout, l2, smoothness in zip(encoder.fields, encoder.layout.fields, *penalties, strict=True):
@@ -60,8 +68,7 @@ def _of_cross(cross: Cross, plain: Group, smoothness: float, order: int) -> list
         weights = [smoothing(basis, order)[0] for basis in bases]
         if all(weight > 0.0 and size > order for weight, size in zip(weights, sizes, strict=True)):
             periodic = tuple(bool(getattr(basis, "periodic", False)) for basis in bases)
-            strength = smoothness * CROSS_SMOOTHNESS
-            group = replace(group, smoothness=strength, order=order, periodic=periodic, shape=sizes)
+            group = replace(group, smoothness=smoothness, order=order, periodic=periodic, shape=sizes)
         groups.append(group)
     return groups
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._checks import check_size
+from splinefm._checks import check_size, is_integer
 from splinefm._wording import setting
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import nearest_hint, quoted
@@ -23,6 +23,7 @@ L2, SMOOTHNESS = 1e-4, 1e-2
 # Settings that exceed their defaults by this factor are the first suspects when a run diverges.
 SUSPICIOUS_FACTORS = {"learning_rate": 20.0, "l2": 1e3, "smoothness": 1e3}
 # One number for all fields, numbers by field (kept as sorted pairs), or None for the default.
+Crosses = Literal["auto"] | int | None
 Penalty = float | Mapping[str, float] | tuple[tuple[str, float], ...] | None
 
 
@@ -42,12 +43,14 @@ class Chunk(NamedTuple):
     sample_weight: FloatArray
 
 
-Run = Literal["first", "by column", "all rows", "update"]
+Run = Literal["first", "by column", "all rows", "update", "half", "crosses"]
 RUNS: dict[Run, str] = {
     "first": "first run",
     "by column": "run with resolutions by column",
     "all rows": "run on all rows",
     "update": "update",
+    "half": "run on half of the rows",
+    "crosses": "run with crosses",
 }
 
 
@@ -68,9 +71,9 @@ class Epoch(NamedTuple):
         Training speed.
     seconds : float
         Time since the run began.
-    run : {"first", "by column", "all rows", "update"}
-        The run of the fit: the first one, the one with resolutions by column, or the last one on all rows;
-        "update" for a `partial_fit`.
+    run : {"first", "by column", "half", "crosses", "all rows", "update"}
+        The run of the fit: the first one, the one with resolutions by column, those on half of the rows that look for
+        crosses, the one with crosses, or the last one on all rows; "update" for a `partial_fit`.
 
     Examples
     --------
@@ -115,8 +118,8 @@ class Training:
         Penalty φ l2 (½ |v|² / r + w² / 20) on every feature that is active in a batch; 1e-4 by default. r is the root
         mean square length of the vectors in the feature's group (a resolution of a spline, or the categories of a
         field) after the previous epoch, times the number of fields for an FFM; r = 1 in the first epoch. Groups that
-        help little shrink toward zero, as with a group lasso. φ is the noise: the residual variance (squared loss), the
-        deviance per row (Poisson) or 1 (logistic).
+        help little shrink toward zero, as with a group lasso. Vectors for products of three have an r of their own. φ
+        is the noise: the residual variance (squared loss), the deviance per row (Poisson) or 1 (logistic).
     smoothness : float or mapping of str to float, optional
         Penalty φ smoothness ∫ |s''(t)|² dt on the spline s of a column's vectors, and on that of its linear weights,
         with t = 20 u, computed as (m / 20)³ Σ |Δ²v|² for m segments; 1e-2 by default. It means the same for any number
@@ -140,6 +143,12 @@ class Training:
         rows. Resolutions that the first run made little use of are dropped; finer ones are added where the finest one
         helped a lot. Applies to columns with several inferred resolutions. Set `select_resolutions=False` to skip
         this; tables over 200,000 rows skip it automatically, as do tables whose encoded rows do not fit in memory.
+    crosses : "auto", int or None
+        Look for pairs of columns that act together, and add an `sf.Cross` for those that lower the loss of held-out
+        rows: up to three pairs of inferred fields ("auto"), up to this number of pairs of any fields, or none (None).
+        Takes a run on half of the rows, and two more if there are candidates. Skipped if the schema has crosses
+        already, without validation rows, for tables below 1,000 or over 200,000 rows, and where the encoded rows do not
+        fit in memory.
     seed : int
         Seed for the initial values and the order of the rows.
     threads : int, optional
@@ -167,6 +176,7 @@ class Training:
     patience: int | None = 5
     refit_on_all: bool = True
     select_resolutions: bool = True
+    crosses: Crosses = "auto"
     seed: int = 0
     threads: int | None = None
 
@@ -175,6 +185,7 @@ class Training:
             if getattr(self, name) is not None or name == "epochs":
                 check_size(name, getattr(self, name))
         check_size("seed", self.seed, 0)
+        _check_crosses(self.crosses)
         _checked_number("learning_rate", self.learning_rate)
         for name in ("l2", "smoothness"):
             object.__setattr__(self, name, _checked_penalty(name, getattr(self, name)))
@@ -196,10 +207,22 @@ class Training:
                         f"{penalty} is given for {name!r}, which is not a field{hint}. Fields: {quoted(names)}"
                     )
 
-    def with_penalties(self, names: Sequence[str], l2: float = L2, smoothness: float = SMOOTHNESS) -> Training:
-        """Return a copy with the default penalties filled in for the fields of these names."""
+    def with_penalties(
+        self,
+        names: Sequence[str],
+        l2: float = L2,
+        smoothness: float = SMOOTHNESS,
+        unsmoothed: Collection[str] = (),
+    ) -> Training:
+        """Return a copy with the default penalties filled in for the fields of these names.
+
+        The default smoothness of `unsmoothed` fields is 0.
+        """
         self.check_fields(names)
-        return replace(self, l2=_filled(self.l2, names, l2), smoothness=_filled(self.smoothness, names, smoothness))
+        smooth = self.smoothness
+        if unsmoothed and not isinstance(smooth, float):
+            smooth = tuple({**dict.fromkeys(unsmoothed, 0.0), **_by_name(smooth)}.items())
+        return replace(self, l2=_filled(self.l2, names, l2), smoothness=_filled(smooth, names, smoothness))
 
     def for_fields(self, n_fields: int) -> Training:
         """Return a copy with the learning rate for this number of fields."""
@@ -289,6 +312,12 @@ def _checked_penalty(name: str, value: Penalty) -> Penalty:
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number or a mapping from field names to numbers, got {value!r}") from None
     return tuple(sorted((str(key), _checked_number(f"{name} of {key!r}", number)) for key, number in given.items()))
+
+
+def _check_crosses(crosses: object) -> None:
+    if crosses is None or crosses == "auto" or (is_integer(crosses) and int(str(crosses)) >= 0):
+        return
+    raise ValueError(f'crosses must be "auto", None or the number of crosses to look for, got {crosses!r}')
 
 
 def _checked_number(name: str, value: object) -> float:

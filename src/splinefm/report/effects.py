@@ -13,6 +13,7 @@ import pyarrow as pa
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.sources import Sources
+from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.columns import one_array
 from splinefm.explain.background import Background
@@ -163,7 +164,7 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     background = Background.of(fitted, sample, threads=threads)
     ranked = importance(fitted, sample.take(pa.array(rows)), background, threads=threads)
     known = Sources(fitted.encoder.schema).fields
-    names = [name for name, _ in ranked.ranked_fields() if name in known][:MOST_CURVES]
+    names = [field for name, _ in ranked.ranked_fields() for field in _of_player(name, known)][:MOST_CURVES]
     strong = [(one, other) for one, other, value in ranked.ranked_pairs() if value > 0.0]
     pairs = [pair for pair in strong if known.keys() >= {*pair}][:MOST_SURFACES]
     curves = list(_each(names, "curves", lambda name: _curve(fitted, name, sample, background), progress))
@@ -186,6 +187,11 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
         examples,
         "",
     )
+
+
+def _of_player(name: str, known: dict[str, Single]) -> list[str]:
+    """The fields to draw for a name in a ranking: with crosses, that is a column, which may have several fields."""
+    return [name] if name in known else [field for field, item in known.items() if item.column == name]
 
 
 def _unit(loss: Loss) -> tuple[str, float]:
@@ -328,16 +334,19 @@ def _examples(
     y = None if target is None else as_targets(one_array(found.sample[target]), target, fitted.classes)
     chosen = _chosen(p, y)
     rows = np.array(list(chosen), np.intp)
-    schema = fitted.encoder.schema
+    schema, known = fitted.encoder.schema, Sources(fitted.encoder.schema).fields
     values = found.sample.select(schema.columns).take(pa.array(rows)).to_pylist()
     shapley = None if background is None else shapley_values(fitted, found.sample.take(pa.array(rows)), background)
+    columns = {name: item.column for name, item in known.items()}
+    if shapley is not None:  # of fields, or of columns if there are crosses
+        columns = {name: columns.get(name, name) for name in shapley.fields}
     return [
         Example(
             title,
             int(found.numbers[row]),
             float(p[row]),
             None if y is None else float(y[row]),
-            {name: _text(values[i][item.column]) for name, item in Sources(schema).fields.items()},
+            {name: _text(values[i][column]) for name, column in columns.items() if column in values[i]},
             {} if shapley is None else dict(zip(shapley.fields, (shapley.values[i] * scale).tolist(), strict=True)),
         )
         for i, (row, title) in enumerate(chosen.items())

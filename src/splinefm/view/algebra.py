@@ -230,7 +230,7 @@ def _weighted_sum(table: npt.NDArray[np.float32], features: npt.NDArray[np.int32
 
 
 def pair_scale(model: AnyModel, params: Params, P: FloatArray, along: list[int], n_fields: int) -> FloatArray:
-    """s of C = L diag(s) R', shape (n, coordinates of L); the part of products of more than two is that of a segment."""
+    """s of C = L diag(s) R', shape (n, coordinates of L): that of products is the segment's."""
     between = model.between(params, *along)
     weight = between if between.ndim == 0 else np.float64(1.0)
     pairs = np.broadcast_to(weight, (len(P), model.part_size(n_fields)))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from splinefm.encode.fields.axis import features_on_axis, values_on_axis
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.products import Group, encode_part, part_at, product, unit_groups, unit_weights
+from splinefm.encode.fields.products import Group, encode_part, n_units_of, part_at, product, unit_groups, unit_weights
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import expand_windows
@@ -29,6 +29,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 
 _BLOCK_SIZE = 1 << 21  # coordinates of vectors that are in memory at a time
+_FUNCTIONS_PER_POINT = 4  # with more functions, their vectors at the points are found directly
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,11 +160,13 @@ class Crossed:
         """Scores at points with a position on every axis, shape (segments, points)."""
         n, size = points[0].n, self._row_size()
         scores = np.empty((len(self.level), n))
-        most_points = min(n, max(1, _BLOCK_SIZE // size))
-        most_segments = max(1, _BLOCK_SIZE // (size * max(1, most_points)))
+        units = self._units(points)
+        most_points = max(1, min(n, _BLOCK_SIZE // size))
+        n_rows = max(most_points, *(sum(map(len, groups)) for groups in units.values()), 0)
+        most_segments = max(1, _BLOCK_SIZE // (size * n_rows))
         for at in range(0, len(scores), most_segments):
             segments = np.arange(at, min(at + most_segments, len(scores)))
-            tables = self._tables(points, segments)
+            tables = {f: self._table(f, groups, segments) for f, groups in units.items()}
             for first in range(0, n, most_points):
                 chosen = np.arange(first, min(first + most_points, n))
                 shown = [side.rows(chosen) for side in points]
@@ -176,21 +179,24 @@ class Crossed:
         averaged = max((group.levels[-1][1].shape[1] for groups in self.closed.values() for group in groups), default=1)
         return n_units * int(self.slopes.shape[2]) + 64 * averaged
 
-    def _tables(self, points: Sequence[Points], segments: npt.NDArray[np.intp]) -> dict[int, tuple[FloatArray, ...]]:
-        """For crosses along numbers only, vectors and linear weights of the functions that vary, for each segment.
+    def _units(self, points: Sequence[Points]) -> dict[int, list[Group]]:
+        """The functions that vary, for crosses that vary along numbers only and have fewer functions than points.
 
-        Shapes are (segments, functions, width) and (segments, functions).
+        With their vectors in a table, a point takes a short sum.
         """
-        tables = {}
+        units = {}
         for f in self.along:
             cross = self.fitted.encoder.fields[f]
-            if isinstance(cross, Cross) and {i for group in _varying(cross, points) for i in group.parts} <= {
-                *cross.numbers
-            }:
+            if isinstance(cross, Cross):
                 parts = [i for group in _varying(cross, points) for i in group.parts]
-                found = [self._vectors(f, [units], segments, len(units)) for units in unit_groups(cross, parts)]
-                tables[f] = tuple(np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
-        return tables
+                if {*parts} <= {*cross.numbers} and n_units_of(cross, parts) <= _FUNCTIONS_PER_POINT * points[0].n:
+                    units[f] = unit_groups(cross, parts)
+        return units
+
+    def _table(self, f: int, units: Sequence[Group], segments: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+        """Vectors and linear weights of functions: shapes (segments, functions, width) and (segments, functions)."""
+        found = [self._vectors(f, [group], segments, len(group)) for group in units]
+        return tuple(np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
 
     def _block_scores(
         self, points: Sequence[Points], segments: npt.NDArray[np.intp], tables: dict[int, tuple[FloatArray, ...]]

@@ -127,7 +127,7 @@ class Surface:
 
     @property
     def rank(self) -> Any:
-        """The numerical rank of `coefficients`, at most k."""
+        """The numerical rank of `coefficients`, at most k; k + third with products of three."""
         rank = np.linalg.matrix_rank(self.coefficients)
         return rank if np.ndim(rank) else int(rank)
 

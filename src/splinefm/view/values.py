@@ -78,7 +78,7 @@ def _overlap(axis: RawAxis, values: FloatArray) -> tuple[float, float]:
 
 
 def source_field(fitted: Fitted, name: str) -> Single:
-    """The field that values of a name belong to: one of the schema, or a part of a cross if no field reads its column."""
+    """The field that values of a name belong to: one of the schema, or a part of a cross with a column of its own."""
     sources = Sources(fitted.encoder.schema)
     if name not in sources.fields:
         raise ValueError(missing_column_message(name, list(sources.fields), "field", "the model"))

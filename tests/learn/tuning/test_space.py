@@ -41,6 +41,14 @@ def test_the_kind_of_model_can_be_searched():
         searched.check("model", ["FM", "GBDT"])
 
 
+def test_products_of_three_are_searched_where_there_are_some():
+    assert "third" not in base(sf.FwFM(k=4)).space()
+    searched = base(sf.FwFM(k=4, third=6))
+    assert searched.space()["third"] == (0, 4, 6, 8, 16) and searched.start["third"] == 6
+    assert searched.at({"third": 0}).model == sf.FwFM(k=4)
+    base(sf.FwFM(k=4)).check("third", [0, 8])
+
+
 def test_an_fmfm_with_lengths_by_field_keeps_them():
     assert "k" not in base(sf.FmFM(k=(2, 3, 4))).space()
 

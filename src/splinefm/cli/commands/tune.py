@@ -86,6 +86,7 @@ def tune(
     k: fit_opt.K = None,
     rank: fit_opt.Rank = None,
     order: fit_opt.Order = None,
+    third: fit_opt.Third = None,
     loss: fit_opt.Loss = fit_opt.LossName.AUTO,
     epochs: fit_opt.Epochs = None,
     patience: fit_opt.Patience = None,
@@ -106,7 +107,7 @@ def tune(
     """
     from splinefm.cli.actions.tune import TuneRequest, tune_file
 
-    fit_opt.check_fit_options("tune", data, model, rank, order)
+    fit_opt.check_fit_options("tune", data, model, rank, order, third)
     training = fit_opt.given(
         epochs=epochs,
         patience=patience,
@@ -118,7 +119,7 @@ def tune(
         seed=seed,
         threads=threads,
     )
-    sizes = fit_opt.given(k=k, rank=rank, order=order)
+    sizes = fit_opt.given(k=k, rank=rank, order=order, third=third)
     fit_request = fit_opt.make_fit_request(
         data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep
     )

@@ -15,7 +15,7 @@ from splinefm._checks import check_choice, check_count
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics
-from splinefm.encode.fields.cells import CellCounts, Cells, Int32, hash_cells
+from splinefm.encode.fields.cells import CellCounts, Cells, Int32, hash_cells, listed_cells
 from splinefm.encode.fields.numerical import ORDINARY, Numerical, NumericalStatistics
 from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
 from splinefm.encode.tables.columns import Categories
@@ -27,7 +27,7 @@ SEPARATOR = " × "
 MOST_PARTS = 3
 MIN_COUNT = 10
 # Segments of the splines of a cross by the number of its numerical parts: the more of them, the coarser.
-SEGMENTS: dict[int, tuple[int, ...]] = {1: (8,), 2: (4, 12), 3: (4,)}
+SEGMENTS: dict[int, tuple[int, ...]] = {1: (8,), 2: (8, 32, 128), 3: (4, 8)}
 
 
 @dataclass(frozen=True, init=False)
@@ -43,14 +43,16 @@ class Cross:
 
     Parameters
     ----------
-    *parts : str, Numerical or Categorical
+    *given : str, Numerical or Categorical
         Two or three fields: names of fields of the schema, or fields of its own. A number that is given by name takes
         over the transform of its field and gets `segments`; a field of its own keeps its basis.
     name : str, optional
         Name of the field; the names of the parts by default, such as "month × day".
+    parts : sequence, optional
+        The parts, as a keyword.
     segments : int or sequence of int, optional
         Segments of the splines of numbers that are given by name: one number, or several resolutions whose tensor
-        products are summed. By default 8 for one number, (4, 12) for two, and 4 for three.
+        products are summed. By default 8 for one number, (8, 32, 128) for two, and (4, 8) for three.
     degree : int
         Degree of these splines.
     min_count : int
@@ -58,8 +60,6 @@ class Cross:
     buckets : int, optional
         Map all combinations of categories to this number of features by a hash instead, for crosses with a very large
         number of combinations.
-    parts : sequence, optional
-        The parts, as a keyword.
     cells : Cells, optional
         The combinations of categories that have features; learned from the data.
 
@@ -93,6 +93,8 @@ class Cross:
         buckets: int | None = None,
         cells: Cells | Sequence[Sequence[int]] | None = None,
     ) -> None:
+        if isinstance(parts, str):
+            raise ValueError(f"a cross takes two or three different fields, got {parts!r}")
         chosen = tuple(given) or tuple(parts)
         for part in chosen:
             if not isinstance(part, str | Numerical | Categorical):
@@ -114,7 +116,7 @@ class Cross:
         for key, value in (("segments", segments), ("degree", degree), ("min_count", min_count)):
             set_(self, key, value)
         set_(self, "buckets", buckets)
-        set_(self, "cells", cells if cells is None or isinstance(cells, Cells) else Cells(np.array(cells, np.int32)))
+        set_(self, "cells", cells if cells is None or isinstance(cells, Cells) else listed_cells(cells, self.name))
 
     # Before the fit
 
@@ -132,7 +134,9 @@ class Cross:
 
     def _find(self, name: str, known: Mapping[str, Any]) -> Part:
         if name not in known:
-            raise ValueError(f"cross {self.name!r}: {missing_column_message(name, list(known))}")
+            singles = [other for other, item in known.items() if not isinstance(item, Cross)]
+            message = missing_column_message(name, singles, "field", "the schema")
+            raise ValueError(f"cross {self.name!r}: {message}")
         part = known[name]
         if not isinstance(part, Numerical | Categorical):
             raise ValueError(
@@ -177,6 +181,11 @@ class Cross:
     def numbers(self) -> tuple[int, ...]:
         """Positions of the numerical parts."""
         return tuple(i for i, part in enumerate(self.fields) if isinstance(part, Numerical))
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it has the products of two or more splines."""
+        return len(self.numbers) > 1
 
     @cached_property
     def levels(self) -> tuple[tuple[Basis, ...], ...]:
@@ -282,8 +291,8 @@ class Cross:
         return np.repeat(counts, self.block)
 
     def feature_weights(self, statistics: CrossStatistics) -> FloatArray:
-        """Sum of the weights of each feature over the training rows; NaN with numerical parts, where it is unknown."""
-        if self.numbers:
+        """Sum of the weights of each feature over the training rows; NaN where unknown: with numbers, with buckets."""
+        if self.numbers or self.buckets is not None:
             return np.full(self.layout.n_features, np.nan)
         return self.feature_counts(statistics)
 

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.slots import IntArray, expand_windows
 
 FloatArray = npt.NDArray[np.float64]
@@ -60,14 +59,11 @@ def join_groups(groups: Sequence[Group]) -> Group:
 
 def encode_part(cross: Cross, i: int, values: Any) -> Group:
     """The weights of a part for values that its field has read."""
-    part = cross.fields[i]
-    if not isinstance(part, Numerical):
-        return category_group(cross, i, cross.category(i, values))
-    token = part.tokens(values)
-    if token is None:
-        return part_at(cross, i, part.fitted_transform(values))
-    ordinary = token == ORDINARY
-    group = part_at(cross, i, part.fitted_transform(np.where(ordinary, values, 0.0)))
+    place = cross.place(i, values)
+    if i in cross.categories:
+        return category_group(cross, i, place)
+    ordinary = ~np.isnan(place)
+    group = part_at(cross, i, np.where(ordinary, place, 0.0))
     return Group((i,), tuple((features, weight * ordinary[:, None]) for features, weight in group.levels))
 
 
@@ -156,6 +152,11 @@ def unit_groups(cross: Cross, parts: Sequence[int]) -> list[Group]:
         ]
         groups.append(Group(tuple(parts), tuple(pairs)))
     return groups
+
+
+def n_units_of(cross: Cross, parts: Sequence[int]) -> int:
+    """Rows of all `unit_groups`."""
+    return sum(int(np.prod(_sizes(cross, level, parts))) for level in range(len(cross.levels)))
 
 
 def unit_weights(cross: Cross, groups: Sequence[Group]) -> Level:

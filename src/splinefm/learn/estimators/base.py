@@ -209,7 +209,7 @@ class SplineFMBase(SplineFMParameters):
         with make_progress(bool(self.verbose)) as progress:
             self.fitted_, chunks = fit_task(task, self.model, called, progress, study)
         self._rows = chunks.sample(MOST_ROWS)
-        self.schema_ = with_bases(task.schema, self.fitted_.encoder)
+        self.schema_ = with_bases(chunks.source.schema, self.fitted_.encoder)
         self.history_, self._learner = list(self.fitted_.history), None
         self._set_classes(classes)
         return self

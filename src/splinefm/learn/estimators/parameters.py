@@ -19,7 +19,7 @@ from splinefm._checks import check_size
 from splinefm.encode.schema import Schema
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, fit_model
-from splinefm.learn.training import Penalty, Training
+from splinefm.learn.training import Crosses, Penalty, Training
 from splinefm.model.family import AnyModel
 
 RandomState = int | np.random.RandomState | np.random.Generator | None
@@ -45,6 +45,7 @@ class EstimatorSettings(TypedDict, total=False):
     patience: int | None
     refit_on_all: bool
     select_resolutions: bool
+    crosses: Crosses
     validation: float
     n_jobs: int | None
     random_state: RandomState
@@ -71,6 +72,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         patience: int | None = Training.patience,
         refit_on_all: bool = Training.refit_on_all,
         select_resolutions: bool = Training.select_resolutions,
+        crosses: Crosses = Training.crosses,
         validation: float = _VALIDATION,
         n_jobs: int | None = -1,
         random_state: RandomState = Training.seed,
@@ -90,6 +92,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.patience = patience
         self.refit_on_all = refit_on_all
         self.select_resolutions = select_resolutions
+        self.crosses = crosses
         self.validation = validation
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -190,6 +193,10 @@ _SETTINGS = """\
         If the schema is inferred, train a second time with resolutions chosen by column, and keep the better model on
         the validation rows. Set `select_resolutions=False` to skip this; tables over 200,000 rows skip it
         automatically.
+    crosses : "auto", int or None
+        Look for pairs of columns that act together, and add an `sf.Cross` for those that lower the loss of held-out
+        rows: up to three pairs if the schema is inferred ("auto"), up to this number of pairs of any fields, or none.
+        Tables below 1,000 or over 200,000 rows skip this.
     validation : float
         The share of rows that chooses the best epoch (0 for none), unless `fit` gets an `eval_set`.
     n_jobs : int, optional

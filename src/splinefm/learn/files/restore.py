@@ -31,8 +31,12 @@ MAPPED = ("params/factors", "params/linear")
 """The arrays that grow with the number of categories, which `mmap` maps."""
 # Former names of settings.
 _RENAMED = {"Training": {"refit": "refit_on_all", "refine": "select_resolutions"}}
-# The behavior before a setting existed: categories were matched by their spelling.
-_BEFORE: dict[str, dict[str, Any]] = {"Categorical": {"values": "text"}, "MultiValued": {"values": "text"}}
+# The behavior before a setting existed: categories were matched by their spelling, and there were no crosses.
+_BEFORE: dict[str, dict[str, Any]] = {
+    "Categorical": {"values": "text"},
+    "MultiValued": {"values": "text"},
+    "Training": {"crosses": None},
+}
 _PARTS = {"encoder", "model", "loss", "training", "history"}  # and "study", if the settings were searched
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf}
 # Limits of settings that cost memory or time without an array of that size in the file.

@@ -48,7 +48,7 @@ TRANSFORMS: dict[str, Transform] = {
 }
 MODELS: dict[str, type[AnyModel]] = {kind.__name__: kind for kind in get_args(AnyModel)}
 # A few powers of two cover the useful lengths.
-LENGTHS, FFM_LENGTHS, FMFM_LENGTHS = (4, 8, 16, 32), (2, 4, 8, 16), (4, 8, 16)
+LENGTHS, FFM_LENGTHS, FMFM_LENGTHS, THIRDS = (4, 8, 16, 32), (2, 4, 8, 16), (4, 8, 16), (0, 4, 8, 16)
 SEGMENTS = (AS_IS, "8", "20", "50", "8+32", "16+64+256")
 DEGREES = (1, 2, 3)
 # Close to the defaults, which were found on several data sets: see docs/tuning.md.
@@ -59,7 +59,7 @@ OF_FIELDS = ("segments", "degree", "transform")
 _OF_TRAINING = tuple(
     item.name
     for item in fields(Training)
-    if item.name not in ("warmup", "refit_on_all", "select_resolutions", "seed", "threads")
+    if item.name not in ("warmup", "refit_on_all", "select_resolutions", "crosses", "seed", "threads")
 )
 
 
@@ -121,11 +121,16 @@ class Base:
         return self.settings.training.select_resolutions and bool(free_columns(self.settings.schema))
 
     def space(self) -> dict[str, Entry]:
-        """Return the default search space; penalties that are zero or given by field are not searched."""
+        """Return the default search space.
+
+        Penalties that are zero or given by field are not searched, nor is `third` if the model has none.
+        """
         items = [item for item in self.settings.schema if isinstance(item, Numerical)]
         space: dict[str, Entry] = {}
         if isinstance(self.start["k"], int):
             space["k"] = _with(_lengths(self.settings.model), self.start["k"])
+        if self.start.get("third"):
+            space["third"] = _with(THIRDS, self.start["third"])
         space["batch_size"] = self._batches()
         ranges = {"learning_rate": LEARNING_RATES, "l2": L2S}
         if any(hasattr(item.basis, "smoothing") for item in items):

@@ -53,6 +53,10 @@ class FwFM(OneVector):
         check_size("k", self.k)
         check_size("third", self.third, 0)
 
+    def __repr__(self) -> str:
+        third = f", third={self.third}" if self.third else ""
+        return f"FwFM(k={self.k}{third})"
+
     @property
     def order(self) -> int:
         """3 with vectors for products of three, else 2."""

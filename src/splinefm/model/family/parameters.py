@@ -14,8 +14,6 @@ from splinefm.model.family.contract import Model, Params
 # The most arrays of the size of the parameters that training holds at a time: initial values, trained values, two
 # moments, an average, gradients, and the parameters of this epoch and of the best one.
 COPIES = 8
-# Initial size of the vectors for products of three: see docs/decisions.md.
-THIRD_SCALE = 1.0
 
 
 def param_shapes(model: Model, layout: SlotLayout) -> dict[str, tuple[int, ...]]:
@@ -65,7 +63,7 @@ def init_params(model: Model, layout: SlotLayout, rng: np.random.Generator, scal
 
     The vectors are normal with standard deviation `scale` / √k, so that products of two start small for any k, and
     √`pace_of(n)` times that for n fields, so that the sum over all pairs of many fields starts small too. Coordinates
-    for products of three have the standard deviation `THIRD_SCALE` / √third, times the cube root of the pace.
+    for products of three have `scale` / √third, times the cube root of the pace: see docs/decisions.md.
     """
     check_model_memory(model, layout)
     n_fields = len(layout.fields)
@@ -74,7 +72,7 @@ def init_params(model: Model, layout: SlotLayout, rng: np.random.Generator, scal
     # fields start far from zero; and those of an FwFM from N(0, 0.01²).
     factors = rng.standard_normal((layout.n_features, width), np.float32)
     factors[:, : width - third] *= np.float32(scale * np.sqrt(pace / model.part_size(n_fields)))
-    factors[:, width - third :] *= np.float32(scale * THIRD_SCALE * np.cbrt(pace) / np.sqrt(max(1, third)))
+    factors[:, width - third :] *= np.float32(scale * np.cbrt(pace) / np.sqrt(max(1, third)))
     for f, size in enumerate(model.vector_sizes(n_fields)):
         factors[layout.feature_ptr[f] : layout.feature_ptr[f + 1], size:] = 0.0
     return {

@@ -1,0 +1,154 @@
+"""Which pairs of columns act together in a way that a model does not know of: candidates for crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.encoder import Encoder
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
+from splinefm.encode.fields.numerical import Numerical
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+# Cells per column, coarse to fine: each level explains what the coarser ones left, shrunk as by SHRINKAGE rows without
+# a residual, so that a fine effect is found if there is one and noise does not pile up.
+LEVELS, SHRINKAGE = (4, 8, 16, 32, 64), 60.0
+# Numbers with at most this many distinct values are cells of their own; categories beyond the most frequent share one.
+FEW_VALUES, MOST_CATEGORIES = 64, 256
+# A candidate explains at least this share of the squared residuals of other rows, beyond its two columns alone.
+LEAST_GAIN = 0.008
+# Rows times pairs of columns: a second or two. Tables with more columns screen the ones that move the score the most.
+MOST_WORK, MOST_COLUMNS, MOST_ROWS = 20_000_000, 40, 100_000
+
+
+class Candidate(NamedTuple):
+    """A pair of columns, and the share of the squared residuals that its cells explain on other rows."""
+
+    cross: Cross
+    gain: float
+
+
+@dataclass(frozen=True)
+class CodedColumn:
+    """A column as cells of several sizes: `levels` has the cell of every row and the number of cells."""
+
+    name: str
+    is_number: bool
+    few_values: bool
+    levels: tuple[tuple[IntArray, int], ...]
+
+
+def screen(
+    encoder: Encoder, values: Mapping[str, npt.NDArray[np.generic]], residual: FloatArray, score: FloatArray, seed: int
+) -> list[Candidate]:
+    """Return the pairs of columns whose cells explain residuals, the best first.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The fitted fields.
+    values : mapping of str to array
+        Numbers or category features of some rows, by field.
+    residual, score : array
+        What the model leaves unexplained in these rows, which it was not trained on, and its scores.
+    seed : int
+        Seed of the halves of rows: the cells of one explain the other.
+    """
+    columns = [column for name, array in values.items() if (column := code_column(encoder, name, array)) is not None]
+    columns = _strongest(columns, score, len(residual))
+    half = np.random.default_rng([0x637273, seed]).random(len(residual)) < 0.5
+    total = float(residual @ residual)
+    if total <= 0.0 or len(columns) < 2:
+        return []
+    alone = {column.name: max(0.0, _gain(list(column.levels), residual, half)) for column in columns}
+    found = []
+    for a, b in combinations(columns, 2):
+        gain = (_gain(list(_pair(a, b)), residual, half) - alone[a.name] - alone[b.name]) / total
+        if gain >= LEAST_GAIN:
+            found.append(Candidate(_make_cross(encoder, a, b), gain))
+    return sorted(found, key=lambda candidate: (-candidate.gain, candidate.cross.name))
+
+
+def code_column(encoder: Encoder, name: str, values: npt.NDArray[np.generic]) -> CodedColumn | None:
+    """Return the cells of a column; None for a column with a single value."""
+    item = encoder.schema[name]
+    if isinstance(item, Categorical):
+        feature = np.asarray(values, np.int64)
+        count = np.bincount(feature, minlength=item.layout.n_features)
+        order = np.argsort(-count, kind="stable")[: MOST_CATEGORIES - 1]
+        cell = np.full(len(count), len(order), np.int64)
+        cell[order] = np.arange(len(order))
+        level = (cell[feature], len(order) + 1)
+        return CodedColumn(name, False, False, (level,) * len(LEVELS)) if (count > 0).sum() > 1 else None
+    x = np.asarray(values, np.float64)
+    distinct, code = np.unique(x, return_inverse=True)
+    if len(distinct) < 2:
+        return None
+    if len(distinct) <= FEW_VALUES:
+        n = len(distinct)
+        levels = tuple((code * min(size, n) // n, min(size, n)) for size in LEVELS)
+        return CodedColumn(name, True, True, levels)
+    rank = np.cumsum(np.bincount(code)) - 1  # the last row of each value, in order; missing ones come last
+    share = rank[code] / len(x)
+    return CodedColumn(name, True, False, tuple(((share * size).astype(np.int64), size) for size in LEVELS))
+
+
+def _strongest(columns: Sequence[CodedColumn], score: FloatArray, n_rows: int) -> list[CodedColumn]:
+    """Return all columns, or those whose values tell the most about the score if there are many."""
+    n_pairs = max(1.0, MOST_WORK / max(1, n_rows))
+    most = min(MOST_COLUMNS, max(2, int((2 * n_pairs) ** 0.5)))
+    if len(columns) <= most:
+        return list(columns)
+    centered = score - score.mean()
+
+    def explained(column: CodedColumn) -> float:
+        cell, n = column.levels[2]
+        total, count = np.bincount(cell, centered, n), np.bincount(cell, minlength=n)
+        return float((total**2 / np.maximum(count, 1)).sum())
+
+    strength = np.array([explained(column) for column in columns])
+    kept = np.sort(np.argsort(-strength, kind="stable")[:most])
+    return [columns[i] for i in kept]
+
+
+def _pair(a: CodedColumn, b: CodedColumn) -> Iterator[tuple[IntArray, int]]:
+    """Yield the cells of a pair of columns, coarse to fine."""
+    before = 0
+    for (first, n_first), (second, n_second) in zip(a.levels, b.levels, strict=True):
+        if n_first * n_second != before:
+            before = n_first * n_second
+            yield first * n_second + second, before
+
+
+def _gain(levels: Sequence[tuple[IntArray, int]], residual: FloatArray, half: npt.NDArray[np.bool_]) -> float:
+    """Return how much smaller the squared residuals of each half get by the cell means of the other."""
+    gain = 0.0
+    for learned in (half, ~half):
+        rest, left = residual[learned], residual[~learned]
+        before = float(left @ left)
+        for cell, n in levels:
+            here, there = cell[learned], cell[~learned]
+            mean = np.bincount(here, rest, n) / (np.bincount(here, minlength=n) + SHRINKAGE)
+            rest, left = rest - mean[here], left - mean[there]
+        gain += before - float(left @ left)
+    return gain
+
+
+def _make_cross(encoder: Encoder, a: CodedColumn, b: CodedColumn) -> Cross:
+    """Return the cross of two columns: of categories where both have few values, of splines otherwise."""
+    if a.few_values and b.few_values:
+        return Cross(*(_as_category(encoder, column) for column in (a, b)))
+    return Cross(a.name, b.name)
+
+
+def _as_category(encoder: Encoder, column: CodedColumn) -> str | Categorical:
+    item = encoder.schema[column.name]
+    plain = isinstance(item, Numerical) and item.part is None
+    return Categorical(item.name, column=item.column) if plain and isinstance(item, Numerical) else column.name

@@ -1,0 +1,150 @@
+"""Crosses that a fit finds: what is found, what is left alone, and what it says."""
+
+import numpy as np
+import pytest
+
+import splinefm as sf
+from splinefm.learn.crosses import loss_fall
+from splinefm.learn.losses import Loss
+from splinefm.learn.screening import screen
+from splinefm.learn.training import Chunk
+
+TRAINING = {"epochs": 8, "threads": 1, "select_resolutions": False}
+
+
+def holidays(n=8000, effect=3.0, seed=0):
+    """A target with weekly and yearly effects, and a few days of the year that stand out."""
+    rng = np.random.default_rng(seed)
+    month, day, weekday = rng.integers(1, 13, n), rng.integers(1, 29, n), rng.integers(0, 7, n)
+    special = (month * 31 + day) % 17 == 0
+    y = np.sin(month / 2) + 0.3 * (weekday == 6) + effect * special + 0.5 * rng.normal(size=n)
+    return {"month": month, "day": day, "weekday": weekday, "noise": rng.normal(size=n), "y": y}
+
+
+def fit(table, schema=None, **settings):
+    training = sf.Training(**{**TRAINING, **settings})
+    return sf.fit_model(table, "y", loss="squared", schema=schema, model=sf.FwFM(k=4), training=training)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return holidays()
+
+
+@pytest.fixture(scope="module")
+def found(table):
+    return fit(table)
+
+
+def rmse(fitted, table):
+    return float(np.sqrt(np.mean((fitted.predict(table) - table["y"]) ** 2)))
+
+
+def test_a_fit_finds_the_columns_that_act_together(found):
+    assert [cross.name for cross in found.encoder.schema.crosses] == ["month × day"]
+    assert "found: explains" in found.encoder.notes["month × day"]
+    assert {epoch.run for epoch in found.history} == {"crosses"}
+
+
+def test_the_cross_helps_on_new_rows(found, table):
+    new = holidays(4000, seed=1)
+    assert rmse(found, new) < 0.8 * rmse(fit(table, crosses=None), new)
+
+
+def test_the_note_of_a_cross_survives_the_choice_of_resolutions():
+    table = holidays()
+    fitted = fit({**table, "noise": table["noise"] + np.sin(9 * table["noise"])}, select_resolutions=True)
+    assert "found: explains" in fitted.encoder.notes["month × day"]
+
+
+def test_the_result_does_not_depend_on_threads(found, table):
+    again = fit(table, threads=2)
+    assert all(np.array_equal(again.params[name], found.params[name]) for name in found.params)
+
+
+def test_no_cross_is_added_where_columns_do_not_act_together():
+    assert not fit(holidays(effect=0.0)).encoder.schema.crosses
+
+
+def test_a_given_schema_stays_as_it_is_unless_a_number_asks_for_more(table):
+    schema = sf.Schema.infer(table, target="y")
+    given = sf.Schema(schema.fields)
+    assert not fit(table, given).encoder.schema.crosses
+    assert [cross.name for cross in fit(table, given, crosses=1).encoder.schema.crosses] == ["month × day"]
+    assert not fit(table, given, crosses=0).encoder.schema.crosses
+
+
+def test_a_schema_with_crosses_gets_no_more(table):
+    schema = sf.Schema.infer(table, target="y")
+    fitted = fit(table, sf.Schema([*schema.fields, sf.Cross("month", "weekday")], schema.reasons), crosses=3)
+    assert [cross.name for cross in fitted.encoder.schema.crosses] == ["month × weekday"]
+
+
+@pytest.mark.parametrize("settings", [{"crosses": None}, {"crosses": 0}])
+def test_crosses_can_be_switched_off(table, settings):
+    assert not fit(table, **settings).encoder.schema.crosses
+
+
+def test_small_tables_and_tables_without_validation_rows_are_left_alone(table):
+    few = {name: values[:900] for name, values in table.items()}
+    assert not fit(few).encoder.schema.crosses
+    fitted = sf.fit_model(table, "y", loss="squared", validation=0.0, training=sf.Training(epochs=1, threads=1))
+    assert not fitted.encoder.schema.crosses
+
+
+@pytest.mark.parametrize("crosses", ["all", -1, 1.5, True, ["month"]])
+def test_anything_else_is_an_error(crosses):
+    with pytest.raises(ValueError, match="crosses must be"):
+        sf.Training(crosses=crosses)
+
+
+def test_an_estimator_has_the_parameter(table):
+    X = {name: values for name, values in table.items() if name != "y"}
+    model = sf.SplineFMRegressor(sf.FwFM(k=4), epochs=8, n_jobs=1, select_resolutions=False).fit(X, table["y"])
+    assert "month × day" in model.schema_.names
+    model = sf.SplineFMRegressor(sf.FM(k=2), epochs=2, n_jobs=1, crosses=None).fit(X, table["y"])
+    assert not model.schema_.crosses
+
+
+def test_positions_that_act_together_become_a_tensor_product():
+    rng = np.random.default_rng(0)
+    n = 6000
+    x, y = rng.uniform(size=n), rng.uniform(size=n)
+    cells = rng.normal(size=(12, 12))
+    target = cells[(12 * x).astype(int), (12 * y).astype(int)] + 0.3 * rng.normal(size=n)
+    fitted = fit({"east": x, "north": y, "noise": rng.normal(size=n), "y": target})
+    (cross,) = fitted.encoder.schema.crosses
+    assert cross.name == "east × north"
+    assert len(cross.levels) == 3
+
+
+def test_screening_names_the_pair_and_how_much_it_explains():
+    rng = np.random.default_rng(0)
+    n = 8000
+    table = {"a": rng.choice(list("abcd"), n), "b": rng.choice(list("xyz"), n), "u": rng.uniform(size=n)}
+    encoder = sf.fit_encoder(sf.Schema([sf.Categorical("a"), sf.Categorical("b"), sf.Numerical("u")]), table)
+    values = {name: encoder.schema[name].encode(np_to_arrow(table[name]))[0][:, 0] for name in "ab"}
+    values["u"] = table["u"]
+    effect = np.where((table["a"] == "a") == (table["b"] == "x"), 1.0, -1.0)
+    residual = 0.5 * effect + rng.normal(size=n)
+    (candidate,) = screen(encoder, values, residual, rng.normal(size=n), seed=0)
+    assert candidate.cross.name == "a × b"
+    assert 0.08 < candidate.gain < 0.2  # the columns alone explain a part of 0.25 / 1.25
+    assert not screen(encoder, values, rng.normal(size=n), rng.normal(size=n), seed=0)
+    assert not screen(encoder, values, np.zeros(n), np.zeros(n), seed=0)
+
+
+def np_to_arrow(values):
+    import pyarrow as pa
+
+    return pa.array(values.tolist())
+
+
+def test_a_fall_that_may_be_chance_does_not_count():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=400)
+    chunk = Chunk(None, y, rng.uniform(0.5, 2.0, 400))
+    noise = rng.normal(size=400)
+    assert loss_fall(Loss("squared"), [chunk], [np.zeros(400)], [0.5 * y]) == pytest.approx(0.75)
+    assert loss_fall(Loss("squared"), [chunk], [0.1 * noise], [0.1 * rng.normal(size=400)]) == 0.0
+    assert loss_fall(Loss("squared"), [chunk], [0.5 * y], [np.zeros(400)]) == 0.0
