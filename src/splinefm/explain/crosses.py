@@ -28,7 +28,7 @@ FloatArray = npt.NDArray[np.float64]
 Term = tuple[tuple[int, ...], FloatArray]
 """Players, and the worth of each of their coalitions for every row: shape (coalitions, n)."""
 # Numbers in the largest array of a block of rows.
-BLOCK_SIZE = 1 << 23
+BLOCK_SIZE = 1 << 24
 MOST_BLOCK_ROWS = 256
 
 
