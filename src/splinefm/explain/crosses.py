@@ -93,7 +93,8 @@ class CrossTerms:
     ) -> Iterator[tuple[slice, Any]]:
         """Rows, and the result of a function of their number and terms, block by block."""
         width = sum(self._fitted.params["factors"].shape[1:]) + 1
-        largest = max(len(self.background) * width, 4 * self._players.n**2 if self._others.sums else 1)
+        states = 1 << max((len(cross.players) for cross in self._crosses), default=0)
+        largest = max(len(self.background) * width, 4 * states * self._players.n**2 if self._others.sums else 1)
         most = max(1, min(MOST_BLOCK_ROWS, BLOCK_SIZE // largest))
         blocks = [slice(first, min(first + most, len(rows))) for first in range(0, len(rows), most)]
 
