@@ -28,7 +28,7 @@ FloatArray = npt.NDArray[np.float64]
 Term = tuple[tuple[int, ...], FloatArray]
 """Players, and the worth of each of their coalitions for every row: shape (coalitions, n)."""
 # Numbers in the largest array of a block of rows.
-BLOCK_SIZE = 1 << 23
+BLOCK_SIZE = 1 << 24
 MOST_BLOCK_ROWS = 256
 
 
@@ -93,7 +93,8 @@ class CrossTerms:
     ) -> Iterator[tuple[slice, Any]]:
         """Rows, and the result of a function of their number and terms, block by block."""
         width = sum(self._fitted.params["factors"].shape[1:]) + 1
-        largest = max(len(self.background) * width, 4 * self._players.n**2 if self._others.sums else 1)
+        states = 1 << max((len(cross.players) for cross in self._crosses), default=0)
+        largest = max(len(self.background) * width, 4 * states * self._players.n**2 if self._others.sums else 1)
         most = max(1, min(MOST_BLOCK_ROWS, BLOCK_SIZE // largest))
         blocks = [slice(first, min(first + most, len(rows))) for first in range(0, len(rows), most)]
 

@@ -107,15 +107,15 @@ def _cross_shares(n_players: int, n: int, terms: Iterable[Term]) -> FloatArray:
 
 def _cross_effects(n_players: int, n: int, terms: Iterable[Term]) -> Effects:
     """Effects of the terms of a block; that of no one is left out."""
-    number = {pair: i for i, pair in enumerate(combinations(range(n_players), 2))}
-    effects = Effects(np.zeros((n, n_players)), np.zeros((n, len(number))), {}, np.zeros(n))
+    n_pairs = n_players * (n_players - 1) // 2
+    effects = Effects(np.zeros((n, n_players)), np.zeros((n, n_pairs)), {}, np.zeros(n))
     for players, worth in terms:
         found = effect_matrix(len(players)) @ worth
         for together, values in zip(_coalitions(players), found, strict=True):
             if len(together) == 1:
                 effects.main[:, together[0]] += values
             elif len(together) == 2:
-                effects.pairs[:, number[together[0], together[1]]] += values
+                effects.pairs[:, _pair_number(n_players, together[0], together[1])] += values
             elif len(together) == 3:
                 three = (together[0], together[1], together[2])
                 effects.triples[three] = effects.triples.get(three, 0.0) + values
@@ -141,13 +141,18 @@ def _by_player(players: Players, values: FloatArray) -> FloatArray:
 
 def _pairs_by_player(players: Players, main: FloatArray, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Effects of players from those of fields: pairs of fields of one player are part of its main effect."""
-    number = {pair: i for i, pair in enumerate(combinations(range(players.n), 2))}
-    merged, merged_pairs = _by_player(players, main), np.zeros((len(main), len(number)))
+    n = players.n
+    merged, merged_pairs = _by_player(players, main), np.zeros((len(main), n * (n - 1) // 2))
     for i, (one, other) in enumerate(combinations(players.of_field, 2)):
         if len(one) > 1 or len(other) > 1:
             continue
         if one == other:
             merged[:, one[0]] += pairs[:, i]
         else:
-            merged_pairs[:, number[min(one[0], other[0]), max(one[0], other[0])]] += pairs[:, i]
+            merged_pairs[:, _pair_number(n, *sorted((one[0], other[0])))] += pairs[:, i]
     return merged, merged_pairs
+
+
+def _pair_number(n: int, one: int, other: int) -> int:
+    """The position of a pair of n players in the order of `itertools.combinations`."""
+    return one * (2 * n - one - 1) // 2 + other - one - 1

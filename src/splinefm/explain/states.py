@@ -4,11 +4,13 @@ For a coalition A of the columns of a cross, its *state* is S^A(row, b): its vec
 explained row and the others from row b of the background. The states of everyone and of no one are the vectors of the
 row and of the background. Those between them depend on both the row and b. They are linear in the functions of the
 row's numbers, S^A(row, b) = Σ_a weight_a(row) U_a(b), so that it takes as many encodings of the background as there are
-*atoms* a: combinations of categories that rows have with all basis functions of the cross.
+*atoms* a: combinations of categories that rows have with all basis functions of the cross, or the rows themselves if
+they are fewer.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,26 +110,42 @@ class Crossed:
         return Between(index, weight, vectors)
 
     def _atoms(self, rows: Places, parts: list[int]) -> tuple[list[Group], IndexArray, FloatArray]:
-        """Combinations of categories and functions, one per row of groups; atoms and their weights for each row."""
-        numbers = [i for i in parts if i in self.item.numbers]
+        """Atoms, one per row of groups, and those of each row with their weights.
+
+        These are combinations of categories and functions, or the distinct rows themselves if they are fewer.
+        """
         categories = [i for i in parts if i in self.item.categories]
-        index: IndexArray = np.zeros((len(rows[0]), 1), np.intp)
-        weight: FloatArray = np.ones((len(rows[0]), 1))
-        functions = join_groups(unit_groups(self.item, numbers)) if numbers else None
-        if numbers:
-            found, weight = unit_weights(self.item, [_part_group(self.item, i, rows[i]) for i in numbers])
-            index = found.astype(np.intp)
-        n_functions = 1 if functions is None else len(functions)
+        numbers = [i for i in parts if i in self.item.numbers]
+        n_functions = sum(math.prod(sizes) for sizes in self._sizes(numbers))
+        combinations, combination = _distinct(rows, categories)
+        distinct, row = _distinct(rows, parts)
+        if not numbers or len(distinct[0]) <= n_functions * max(1, len(combinations[0]) if categories else 1):
+            atoms = [_part_group(self.item, i, places) for i, places in zip(parts, distinct, strict=True)]
+            return atoms, row[:, None], np.ones((len(row), 1))
+        functions = join_groups(unit_groups(self.item, numbers))
+        found, weight = unit_weights(self.item, [_part_group(self.item, i, rows[i]) for i in numbers])
+        index: IndexArray = found.astype(np.intp)
         if not categories:
-            return [functions] if functions is not None else [], index, weight
-        given = np.stack([rows[i] for i in categories], axis=1)
-        distinct, combination = np.unique(given, axis=0, return_inverse=True)
-        index = index + n_functions * np.asarray(combination).reshape(-1, 1)
-        of_atom = np.repeat(np.arange(len(distinct)), n_functions)
-        atoms = [_part_group(self.item, i, distinct[of_atom, j]) for j, i in enumerate(categories)]
-        if functions is not None:
-            atoms.append(functions.rows(np.tile(np.arange(n_functions), len(distinct))))
-        return atoms, index, weight
+            return [functions], index, weight
+        n = len(combinations[0])
+        of_atom = np.repeat(np.arange(n), n_functions)
+        atoms = [_part_group(self.item, i, p[of_atom]) for i, p in zip(categories, combinations, strict=True)]
+        atoms.append(functions.rows(np.tile(np.arange(n_functions), n)))
+        return atoms, index + n_functions * combination[:, None], weight
+
+    def _sizes(self, numbers: list[int]) -> list[list[int]]:
+        """For each resolution, the numbers of functions of some parts."""
+        positions = [self.item.numbers.index(i) for i in numbers]
+        return [[sizes[position] for position in positions] for sizes in self.item.level_sizes]
+
+
+def _distinct(rows: Places, parts: list[int]) -> tuple[list[npt.NDArray[Any]], IndexArray]:
+    """Distinct places of some parts, and the number of those of each row."""
+    if not parts:
+        return [], np.zeros(len(rows[0]), np.intp)
+    given = np.stack([rows[i].astype(np.float64) for i in parts], axis=1)
+    distinct, index = np.unique(given, axis=0, return_inverse=True)
+    return [distinct[:, j].astype(rows[i].dtype) for j, i in enumerate(parts)], np.asarray(index).ravel()
 
 
 def _part_group(cross: Cross, i: int, places: npt.NDArray[Any]) -> Group:
