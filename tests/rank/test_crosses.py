@@ -74,7 +74,7 @@ class TestOneSide:
 
 
 @examples(24)
-@given(st.sampled_from(sorted(SIDES)), st.integers(0, 5), st.integers(0, 9))
+@given(st.sampled_from(sorted(SIDES)), st.integers(0, 6), st.integers(0, 9))
 def test_any_model_and_a_catalog_that_changes(kind, model, seed):
     fitted = made([kind], model, seed)
     columns = sorted({*SIDES[kind], "hour"} if kind != "hashed × number" else SIDES[kind])
