@@ -11,7 +11,7 @@ from pathlib import Path
 import matplotlib
 
 DOCS = Path(__file__).parent
-PAGES = ["plots.md", "concepts/why-splines.md"]
+PAGES = ["plots.md", "concepts/why-splines.md", "concepts/crosses.md"]
 
 
 def main() -> None:

@@ -172,3 +172,41 @@ def test_bad_input_is_a_message(run, table, write, tmp_path, arguments, message)
     assert message in result.stderr and not result.stdout
     assert "epoch" not in result.stderr  # all of this is found before training
     assert not (tmp_path / "new.sfm").exists()
+
+
+class TestCrosses:
+    def test_are_added_to_an_inferred_and_to_a_given_schema(self, run, data):
+        options = ("--ignore", "id", "--ignore", "amount", "--cross", "price, city", "--cross", "city,views")
+        fit(run, data, "click", *options)
+        assert sf.load("new.sfm").encoder.schema.names == ("price", "city", "views", "price × city", "city × views")
+        sf.Schema([sf.Numerical("price"), sf.Categorical("city")]).save("schema.toml")
+        fit(run, data, "click", "--schema", "schema.toml", "--cross", "city,price")
+        fitted = sf.load("new.sfm")
+        assert fitted.encoder.schema.names == ("price", "city", "city × price")
+        fitted.encoder.schema.save("fitted.toml")
+        fit(run, data, "click", "--schema", "fitted.toml")
+        assert sf.load("new.sfm").encoder.fields == fitted.encoder.fields
+
+    @pytest.mark.parametrize(
+        ("options", "match"),
+        [
+            (("--cross", "price"), "--cross price: a cross takes two or three different fields"),
+            (("--cross", "price,price"), "--cross price,price: a cross takes two or three different fields"),
+            (("--cross", "price,town"), "--cross price,town: cross 'price × town': no field 'town' in the schema"),
+            (("--cross", "price,city", "--cross", "price,city"), "names a field twice: 'price × city'"),
+            (("--cross", "price,click"), "no field 'click' in the schema"),
+        ],
+    )
+    def test_mistakes(self, run, data, options, match):
+        result = run("fit", data, "--target", "click", "--out", "new.sfm", *SMALL, *options, code=1)
+        assert match in result.stderr
+
+    @pytest.mark.parametrize(("text", "value"), [("auto", "auto"), ("none", None), ("2", 2), ("0", 0)])
+    def test_are_looked_for(self, run, data, text, value):
+        fit(run, data, "click", "--crosses", text)
+        assert sf.load("new.sfm").training.crosses == value
+
+    @pytest.mark.parametrize("text", ["some", "-1", "1.5", ""])
+    def test_the_number_to_look_for(self, run, data, text):
+        result = run("fit", data, "--target", "click", "--out", "new.sfm", f"--crosses={text}", code=2)
+        assert "must be auto, none or a number of crosses" in " ".join(result.stderr.replace("│", " ").split())

@@ -64,3 +64,27 @@ def test_a_file_that_is_no_model_is_a_message(run, model, tmp_path, name, messag
     content[100] ^= 1
     (tmp_path / "flipped.sfm").write_bytes(content)
     assert message in run("info", name, code=1).stderr
+
+
+def test_crosses(run, table, tmp_path):
+    fields = [
+        sf.Numerical("price"),
+        sf.Categorical("city"),
+        sf.Numerical("views"),
+        sf.Categorical("id", unseen="neutral"),
+    ]
+    crosses = [
+        sf.Cross("price", "city", segments=(2, 4)),
+        sf.Cross("price", "views", segments=3),
+        sf.Cross("city", "id", buckets=50),
+    ]
+    options = {"model": sf.FM(k=2), "training": sf.Training(epochs=1, threads=1)}
+    sf.fit_model(table, "click", schema=sf.Schema(fields + crosses), **options).save(tmp_path / "m.sfm")
+    text = run("info", "m.sfm").stdout
+    for part in ("2 combinations × 5 + 7 functions", "6 by 6 functions", "50 buckets", "tensor product", "Cross"):
+        assert part in text
+    described = {field["name"]: field for field in json.loads(run("info", "m.sfm", "--json").stdout)["fields"]}
+    assert described["price × city"]["columns"] == ["price", "city"]
+    assert described["price × city"]["combinations"] == 2 and described["price × city"]["functions"] == [[5], [7]]
+    assert described["price × views"]["functions"] == [[6, 6]] and described["price × views"]["combinations"] is None
+    assert described["city × id"]["buckets"] == 50 and described["city × id"]["rows"] == 50

@@ -504,3 +504,58 @@ def test_a_sample_of_dictionaries_that_differ():
     assert len(sample.table()["c"].to_pylist()) == 3
     with pytest.raises(ValueError, match="no rows"):
         RowSample(3).table()
+
+
+@pytest.fixture(scope="module")
+def crossed(training_rows, tmp_path_factory):
+    schema = sf.Schema(
+        [
+            sf.Numerical("recency", basis=sf.BSpline(segments=6), special=[0.0]),
+            sf.Numerical("age", basis=sf.BSpline(segments=4)),
+            sf.Categorical("city"),
+            sf.Cross("recency", "age", segments=3),
+            sf.Cross("city", "age", segments=3),
+        ]
+    )
+    training = sf.Training(epochs=2, threads=1)
+    fitted = sf.fit_model(training_rows, "click", schema=schema, model=sf.FM(k=2), training=training)
+    path = tmp_path_factory.mktemp("crossed") / "m.sfm"
+    fitted.save(path)
+    return fitted, path
+
+
+class TestCrosses:
+    """Crosses are followed along the columns that they contain."""
+
+    def test_the_curve_is_that_of_the_library(self, run, crossed):
+        fitted, path = crossed
+        options = ("--along", "age", "--segment", "recency=3", "--segment", "city=Rome", "--score", "--json")
+        (found,) = json.loads(run("view", path, *options).stdout)["views"]
+        rows = {"age": found["x"], "recency": [3.0] * len(found["x"]), "city": ["Rome"] * len(found["x"])}
+        np.testing.assert_allclose(found["scores"], fitted.scores(rows), atol=1e-5)
+        assert found["maximum"]["score"] >= max(found["scores"]) - 1e-9
+
+    def test_surfaces_bars_and_several_segments(self, run, crossed):
+        fitted, path = crossed
+        along = ("--along", "recency", "--along", "age", "--segment", "city=Oslo", "--json")
+        (found,) = json.loads(run("view", path, *along).stdout)["views"]
+        rows = {"recency": [found["x"][3]], "age": [found["y"][5]], "city": ["Oslo"]}
+        assert found["scores"][3][5] == pytest.approx(fitted.scores(rows)[0], abs=1e-5)
+        along = ("--along", "city", "--segment", "recency=3", "--segment", "age=30", "--segment", "age=50", "--json")
+        views = json.loads(run("view", path, *along).stdout)["views"]
+        rows = {"city": views[1]["categories"], "recency": [3.0] * 4, "age": [50.0] * 4}
+        np.testing.assert_allclose(views[1]["scores"], fitted.scores(rows), atol=1e-5)
+
+    def test_averages_over_numbers_of_crosses_need_data(self, run, crossed, write, training_rows, tmp_path):
+        _, path = crossed
+        message = "the mean of 'recency × age' is not kept with this model; give the rows to average over, with --data"
+        assert message in run("view", path, "--along", "age", code=1).stderr.replace("\n", " ")
+        data = write(training_rows.drop_columns(["tags"]), tmp_path / "d.parquet")
+        assert "recency" in run("view", path, "--along", "age", "--data", data).stdout
+
+    @pytest.mark.parametrize(
+        "options", [("--along", "recency × age"), ("--along", "age", "--segment", "recency × age=3")]
+    )
+    def test_a_cross_is_no_column(self, run, crossed, options):
+        text = run("view", crossed[1], *options, code=1).stderr
+        assert "'recency × age' is a cross, which has no values of its own; use its columns, 'recency', 'age'" in text

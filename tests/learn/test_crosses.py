@@ -129,7 +129,7 @@ def test_screening_names_the_pair_and_how_much_it_explains():
     residual = 0.5 * effect + rng.normal(size=n)
     (candidate,) = screen(encoder, values, residual, rng.normal(size=n), seed=0)
     assert candidate.cross.name == "a × b"
-    assert candidate.gain == pytest.approx(0.2, abs=0.05)  # the share of the variance: 0.25 / 1.25
+    assert 0.08 < candidate.gain < 0.2  # the columns alone explain a part of 0.25 / 1.25
     assert not screen(encoder, values, rng.normal(size=n), rng.normal(size=n), seed=0)
     assert not screen(encoder, values, np.zeros(n), np.zeros(n), seed=0)
 

@@ -607,3 +607,44 @@ def test_effects_of_nothing_are_nothing():
 
 def test_the_template_is_part_of_the_package():
     assert (Path(module.__file__).parent / "page.html").is_file()
+
+
+@pytest.mark.parametrize("model", [sf.FwFM(k=2), sf.HigherOrderFM(k=2, order=4)], ids=str)
+def test_a_model_with_crosses(model, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = {"lat": rng.random(400), "long": rng.normal(size=400), "kind": rng.choice(list("abc"), 400)}
+    rows["zone"] = rng.choice(list("uv"), 400)
+    rows["y"] = np.sin(5 * rows["lat"]) * rows["long"] + (rows["kind"] == "a") * (rows["zone"] == "u")
+    schema = sf.Schema(
+        [
+            sf.Numerical("lat"),
+            sf.Numerical("long"),
+            sf.Categorical("kind"),
+            sf.Cross("lat", "long", segments=(4, 12)),
+            sf.Cross("kind", sf.Categorical("zone")),
+        ]
+    )
+    fitted = _fit(pa.table(rows), "y", schema, model, loss="squared")
+    fitted.save(tmp_path / "m.sfm")
+    pa.parquet.write_table(pa.table(rows), tmp_path / "data.parquet")
+    request = ExplainRequest(tmp_path / "m.sfm", str(tmp_path / "data.parquet"), tmp_path / "report", "y", sample=120)
+    facts = explain_file(request)
+    assert [field["name"] for field in facts["fields"]] == ["lat", "long", "kind", "lat × long", "kind × zone"]
+    assert facts["fields"][3]["functions"] == [[7, 7], [15, 15]] and facts["fields"][3]["missing"] == 0.0
+    curves = {curve["along"][0]: curve for curve in facts["curves"]}
+    assert {"lat", "long", "kind"} <= set(curves) <= {"lat", "long", "kind", "zone"}
+    # Partial dependence: the mean score of the sample with one column set to a value.
+    sample = pa.table(rows).take(pa.array(survey_rows(request, fitted)))
+    for name in curves:
+        key = "x" if "x" in curves[name] else "categories"
+        value, score = curves[name][key][2 % len(curves[name][key])], curves[name]["scores"][2 % len(curves[name][key])]
+        changed = sample.set_column(sample.column_names.index(name), name, pa.array([value] * len(sample)))
+        assert score == pytest.approx(fitted.scores(changed).mean(), abs=1e-4), name
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "7 by 7 + 15 by 15 functions" in page
+    assert "lat × long" not in {column["column"] for column in facts["calibration"]["by_column"]}
+
+
+def survey_rows(request, fitted):
+    found = survey_module.survey(fitted, request.data, request.target, None, request.sample, 1, SILENT)
+    return found.numbers

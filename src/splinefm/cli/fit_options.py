@@ -62,6 +62,23 @@ Validation = Annotated[
         help="Rows used to choose the best epoch: a share of the data (0 for none), or a separate file.",
     ),
 ]
+Cross = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="A,B",
+        help="Add a cross of two or three columns, which act together. Repeat it for more.",
+        show_default=False,
+    ),
+]
+CrossesFound = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|none|N",
+        help="Look for crosses that lower the loss of held-out rows: up to three if the schema is inferred (auto, the "
+        "default), none, or up to N of any columns.",
+        show_default=False,
+    ),
+]
 Model = Annotated[ModelName | None, typer.Option(help="Model. Default: fwfm with k = 16.", rich_help_panel=_MODEL)]
 K = Annotated[
     int | None, typer.Option("--k", metavar="N", min=1, help="Length of the vectors.", rich_help_panel=_MODEL)
@@ -92,6 +109,23 @@ Schedule = Annotated[
 L2 = Annotated[float | None, amount_option("L2 penalty on weights and vectors.", _TRAINING, "--l2")]
 Smoothness = Annotated[float | None, amount_option("Penalty on the roughness of curves.", _TRAINING)]
 Seed = Annotated[int | None, count_option("Random seed. The same seed gives the same model.", _TRAINING, least=0)]
+
+
+def parse_crosses(text: str | None) -> dict[str, Any]:
+    """The setting of --crosses, if it is given.
+
+    Examples
+    --------
+    >>> parse_crosses("2"), parse_crosses("none"), parse_crosses(None)
+    ({'crosses': 2}, {'crosses': None}, {})
+    """
+    if text is None:
+        return {}
+    if text in ("auto", "none"):
+        return {"crosses": "auto" if text == "auto" else None}
+    if not (text.isascii() and text.isdigit()):
+        raise typer.BadParameter(f"must be auto, none or a number of crosses; got {text}", param_hint="--crosses")
+    return {"crosses": int(text)}
 
 
 def check_fit_options(

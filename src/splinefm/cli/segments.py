@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field, Schema
+from splinefm.encode.fields.sources import Sources
+from splinefm.encode.schema import Schema, Single
 from splinefm.encode.tables.names import missing_column_message, nearest_hint, quoted
 from splinefm.learn.fitted import Fitted
 from splinefm.view.values import BAR, Value, category_counts, text_of, vocabulary_names
@@ -50,7 +51,8 @@ class Segments:
 
     def columns(self, schema: Schema) -> dict[str, pa.Array]:
         """The segments as a table."""
-        return {name: pa.array([row[name] for row in self.rows], _arrow_type(name, schema)) for name in self.fields}
+        sources = Sources(schema)
+        return {name: pa.array([row[name] for row in self.rows], _arrow_type(name, sources)) for name in self.fields}
 
 
 def parse_segments(
@@ -80,11 +82,11 @@ def parse_segments(
     >>> parse_segments(fitted, ["x"], each="c").names
     ['c=a', 'c=b']
     """
-    schema = fitted.encoder.schema
+    sources = Sources(fitted.encoder.schema)
     values: dict[str, list[Value]] = {}
     remarks: list[str] = []
     for text in given:
-        name, value = _read(text, schema, remarks)
+        name, value = _read(text, sources, remarks)
         _check_free(f"--segment {text}", name, along)
         if value in values.setdefault(name, []):
             raise ValueError(f"--segment {text} is given twice; remove one")
@@ -99,24 +101,26 @@ def parse_segments(
     return Segments(rows, remarks)
 
 
-def unknown_field(name: str, schema: Schema) -> str:
-    """The message about a field that the model does not have."""
-    return missing_column_message(name, schema.names, "field", "the model")
+def unknown_field(name: str, sources: Sources) -> str:
+    """The message about a field that the model does not have, or that is a cross."""
+    if name in sources.of:
+        return f"{name!r} is a cross, which has no values of its own; use its columns, {quoted(sources.of[name])}"
+    return missing_column_message(name, list(sources.fields), "field", "the model")
 
 
-def _read(text: str, schema: Schema, remarks: list[str]) -> tuple[str, Value]:
+def _read(text: str, sources: Sources, remarks: list[str]) -> tuple[str, Value]:
     """Name and value; the name itself may contain "="."""
     parts = text.split("=")
     for cut in range(1, len(parts)):
         name = "=".join(parts[:cut])
-        if name in schema.names:
-            return name, _value(text, schema[name], "=".join(parts[cut:]), remarks)
-        if name in schema.columns:
-            return name, _value(text, schema.on_column(name)[0], "=".join(parts[cut:]), remarks)
-    raise ValueError(f"--segment {text}: {unknown_field(parts[0], schema)}")
+        on_column = [item for item in sources.fields.values() if item.column == name]
+        if name in sources.fields or on_column:
+            item = sources.fields[name] if name in sources.fields else on_column[0]
+            return name, _value(text, item, "=".join(parts[cut:]), remarks)
+    raise ValueError(f"--segment {text}: {unknown_field(parts[0], sources)}")
 
 
-def _value(option: str, item: Field, text: str, remarks: list[str]) -> Value:
+def _value(option: str, item: Single, text: str, remarks: list[str]) -> Value:
     if not text:
         if item.missing == "error":
             raise ValueError(f"--segment {option}: {item.name!r} cannot be missing in this model; give a value")
@@ -131,12 +135,12 @@ def _value(option: str, item: Field, text: str, remarks: list[str]) -> Value:
     return [_category(option, item, element, remarks) for element in elements]
 
 
-def _arrow_type(name: str, schema: Schema) -> pa.DataType:
+def _arrow_type(name: str, sources: Sources) -> pa.DataType:
     """The type of values of a field, or of a column of dates."""
-    if name not in schema.names:
+    if name not in sources.fields:
         return pa.large_string()
     kinds = {Numerical: pa.float64(), Categorical: pa.large_string(), MultiValued: pa.list_(pa.large_string())}
-    return kinds[type(schema[name])]
+    return kinds[type(sources.fields[name])]
 
 
 def _is_number(text: str) -> bool:
@@ -184,11 +188,11 @@ def _category(option: str, item: Categorical | MultiValued, text: str, remarks: 
 
 
 def _most_frequent(fitted: Fitted, name: str, along: Sequence[str], remarks: list[str]) -> list[Value]:
-    schema = fitted.encoder.schema
-    if name not in schema.names:
-        raise ValueError(f"--each {name}: {unknown_field(name, schema)}")
+    sources = Sources(fitted.encoder.schema)
+    if name not in sources.fields:
+        raise ValueError(f"--each {name}: {unknown_field(name, sources)}")
     _check_free(f"--each {name}", name, along)
-    item = schema[name]
+    item = sources.fields[name]
     if isinstance(item, Numerical):
         raise ValueError(
             f"--each {name}: {name!r} is numerical and has no categories; "

@@ -105,12 +105,11 @@ def loss_fall(loss: Loss, judged: Sequence[Chunk], before: Sequence[FloatArray],
     return share if share >= LEAST_FALL and mean > STANDARD_ERRORS * error else 0.0
 
 
-def with_crosses(schema: Schema, candidates: Sequence[Candidate], fall: float) -> Schema:
-    """Return the schema with crosses at its end, and a reason for each."""
-    names = {candidate.cross.name for candidate in candidates}
-    kept = [item for item in schema.fields if item.name not in names]
-    reasons = {candidate.cross.name: reason_of(candidate, fall) for candidate in candidates}
-    return Schema((*kept, *(candidate.cross for candidate in candidates)), {**schema.reasons, **reasons})
+def with_cross(schema: Schema, candidate: Candidate, fall: float = 0.0) -> Schema:
+    """Return the schema with a cross at its end, and the reason for it."""
+    cross = candidate.cross
+    kept = [item for item in schema.fields if item.name != cross.name]
+    return Schema((*kept, cross), {**schema.reasons, cross.name: reason_of(candidate, fall)})
 
 
 def with_reasons(encoder: Encoder, schema: Schema) -> Encoder:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
@@ -109,7 +110,30 @@ def _describe_field(item: Field) -> dict[str, Any]:
             "functions": sum(item.basis.sizes),
             "special": list(item.special),
         }
+    if isinstance(item, Cross):
+        return {
+            "columns": list(item.columns),
+            "combinations": item.n_cells if item.categories else None,
+            "functions": [list(sizes) for sizes in item.level_sizes if sizes],
+            "buckets": item.buckets,
+        }
     return {"vocabulary": _vocabulary_size(item), "unseen": item.unseen}
+
+
+def cross_text(described: dict[str, Any]) -> str:
+    """Say what a cross consists of, from its description.
+
+    Examples
+    --------
+    >>> cross_text({"combinations": 12, "functions": [[7], [15]], "buckets": None})
+    '12 combinations × 7 + 15 functions'
+    >>> cross_text({"combinations": None, "functions": [[7, 7]], "buckets": None})
+    '7 by 7 functions'
+    """
+    counted = "buckets" if described["buckets"] else "combinations"
+    combinations = f"{described['combinations']:,} {counted}" if described["combinations"] is not None else ""
+    sizes = " + ".join(" by ".join(map(str, level)) for level in described["functions"])
+    return " × ".join(part for part in (combinations, f"{sizes} functions" if sizes else "") if part)
 
 
 def _vocabulary_size(item: Categorical | MultiValued) -> int:

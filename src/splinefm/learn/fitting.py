@@ -19,7 +19,7 @@ from splinefm.learn.crosses import (
     find_candidates,
     loss_fall,
     split_halves,
-    with_crosses,
+    with_cross,
     with_reasons,
 )
 from splinefm.learn.fitted import Fitted
@@ -29,8 +29,7 @@ from splinefm.learn.losses import Loss, LossName
 from splinefm.learn.penalties import make_groups, unsmoothed_fields
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.resolutions import choose_resolutions, free_columns, levels_of, with_resolutions
-from splinefm.learn.screening import Candidate
-from splinefm.learn.training import Callback, Chunk, Diverged, Epoch, Run, Trained, Training
+from splinefm.learn.training import Callback, Chunk, Diverged, Epoch, FloatArray, Run, Trained, Training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import FM, AnyModel, FwFM, Params
@@ -335,27 +334,26 @@ def _find_crosses(
     before = _train_half(model, chunks, halves.learned, training, progress)
     candidates = find_candidates(chunks, halves, model, before, names, training.seed)
     most = MOST_CROSSES if training.crosses == "auto" else int(training.crosses or 0)
-    scores = [predict_scores(model, before, chunk.slots).astype(np.float64) for chunk in judged]
-    for tried in _attempts(candidates[:most]):
-        schema = with_crosses(chunks.source.schema, tried, 0.0)
+    scores = _scores(model, before, judged)
+    best: tuple[Chunks, Training] | None = None
+    for candidate in candidates[:most]:
+        schema = with_cross(chunks.source.schema if best is None else best[0].source.schema, candidate)
         penalties = filled_penalties(task.training, schema)
-        source = replace(chunks.source, schema=schema)
-        other = prepare_chunks(source, chunks.loss, task.validation, penalties, progress)
+        other = prepare_chunks(replace(chunks.source, schema=schema), chunks.loss, task.validation, penalties, progress)
         if other.kept is None or other.validation is None:
-            return None
-        learned, unseen = split_halves(other.kept, training.seed)[:2]
-        after = _train_half(model, other, learned, penalties, progress)
-        new = [predict_scores(model, after, chunk.slots).astype(np.float64) for chunk in (unseen, other.validation)]
+            break
+        halves = split_halves(other.kept, training.seed)
+        after = _train_half(model, other, halves.learned, penalties, progress)
+        new = _scores(model, after, (halves.judged, other.validation))
         fall = loss_fall(chunks.loss, judged, scores, new)
         if fall > 0.0:
-            other.source = replace(source, schema=with_crosses(source.schema, tried, fall))
-            return other, penalties
-    return None
+            other.source = replace(other.source, schema=with_cross(schema, candidate, fall))
+            best, scores = (other, penalties), new
+    return best
 
 
-def _attempts(candidates: list[Candidate]) -> list[list[Candidate]]:
-    """Return what to try: all candidates at once, then the best one alone."""
-    return [candidates, candidates[:1]] if len(candidates) > 1 else [candidates] * len(candidates)
+def _scores(model: AnyModel, params: Params, judged: Sequence[Chunk]) -> list[FloatArray]:
+    return [predict_scores(model, params, chunk.slots).astype(np.float64) for chunk in judged]
 
 
 def _train_half(model: AnyModel, chunks: Chunks, half: Chunk, training: Training, progress: Progress) -> Params:

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.fields.sources import Sources
+from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.columns import one_array
 from splinefm.explain.background import Background
@@ -24,7 +26,7 @@ from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
 from splinefm.report.survey import Survey
 from splinefm.view.curves import Curve
-from splinefm.view.segment import segment
+from splinefm.view.segment import segment, segments
 from splinefm.view.values import (
     View,
     bar_values,
@@ -34,6 +36,7 @@ from splinefm.view.values import (
     field_column,
     numbers,
     side_grid,
+    source_field,
     surface_values,
     text_of,
     value_grid,
@@ -42,7 +45,7 @@ from splinefm.view.values import (
 MOST_CURVES, MOST_SURFACES, MOST_PAIRS = 12, 6, 20
 _GRID, _SIDE, _CATEGORIES, _SIDE_CATEGORIES = 101, 21, 50, 20
 _EFFECTS = 1 << 24  # maximum number of effects, over all rows and pairs
-_FEW_ROWS = 500  # if every value of a grid takes a prediction of all rows
+_FEW_ROWS, _FEWER_ROWS = 500, 100  # if every value of a grid takes a prediction of all rows
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -157,8 +160,10 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
     rows = _spread_out(len(slots), max(50, _EFFECTS // (n_fields * (n_fields + 1) // 2)))
     background = Background.of(fitted, slots, threads=threads)
     ranked = importance(fitted, slots[rows], background, threads=threads)
-    names = [name for name, _ in ranked.ranked_fields()][:MOST_CURVES]
-    pairs = [(one, other) for one, other, value in ranked.ranked_pairs() if value > 0.0][:MOST_SURFACES]
+    known = Sources(fitted.encoder.schema).fields
+    names = [field for name, _ in ranked.ranked_fields() for field in _of_player(name, known)][:MOST_CURVES]
+    strong = [(one, other) for one, other, value in ranked.ranked_pairs() if value > 0.0]
+    pairs = [pair for pair in strong if known.keys() >= {*pair}][:MOST_SURFACES]
     curves = list(_each(names, "curves", lambda name: _curve(fitted, name, sample, background), progress))
     surfaces = list(_each(pairs, "surfaces", lambda pair: _surface(fitted, pair, sample), progress))
     examples = _examples(fitted, found, slots, target, background, scale)
@@ -173,6 +178,11 @@ def find_effects(fitted: Fitted, found: Survey, target: str | None, threads: int
         examples,
         "",
     )
+
+
+def _of_player(name: str, known: dict[str, Single]) -> list[str]:
+    """The fields to draw for a name in a ranking: with crosses, that is a column, which may have several fields."""
+    return [name] if name in known else [field for field, item in known.items() if item.column == name]
 
 
 def _unit(loss: Loss) -> tuple[str, float]:
@@ -198,11 +208,15 @@ def _each(items: Sequence[Any], what: str, make: Callable[[Any], Any], progress:
 
 def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background | None) -> Effect:
     """The partial dependence on a field: the mean score of the sample with the field set to a value."""
+    crossed = bool(Sources(fitted.encoder.schema).readers(name))
     try:
-        view: Any = segment(fitted, {}, name, rest="mean", background=sample)
+        if crossed:
+            view: Any = _mean_view(fitted, [name], sample, _FEW_ROWS)
+        else:
+            view = segment(fitted, {}, name, rest="mean", background=sample)
     except ValueError:  # reduction="identity" somewhere: no closed form
         return Effect([name], None, _values_on_grid(fitted, name, sample, background))
-    if background is not None:
+    if background is not None and not crossed:
         # A view treats fields as independent of each other, which only shifts the curve of a quadratic model.
         one = field_column(fitted, sample, name).slice(0, 1)
         level = partial_dependence(fitted, name, one, background)[0] - view(one)[0]
@@ -214,8 +228,17 @@ def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background |
     return Effect([name], view, bar_values(fitted, view, _CATEGORIES))
 
 
+def _mean_view(fitted: Fitted, names: Sequence[str], sample: pa.Table, most: int) -> Any:
+    """The mean of the views of some rows.
+
+    Along a column of a cross this is not the view of mean vectors: the cross and its other columns vary together.
+    """
+    rows = sample.take(pa.array(_spread_out(sample.num_rows, most)))
+    return segments(fitted, rows, names).mean()
+
+
 def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Background | None) -> dict[str, Any]:
-    item = fitted.encoder.schema[name]
+    item = source_field(fitted, name)
     rows = sample.take(pa.array(_spread_out(sample.num_rows, _FEW_ROWS)))
     along: dict[str, Any] = {}
     if isinstance(item, Numerical):
@@ -237,7 +260,7 @@ def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Bac
 def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> list[Effect]:
     """The curves of the fields whose average curve varies most on the sample."""
     rows = sample.take(pa.array(_spread_out(sample.num_rows, 4 * _FEW_ROWS)))
-    names = fitted.encoder.schema.names
+    names = list(Sources(fitted.encoder.schema).fields)
     curves = list(_each(names, "curves", lambda name: _curve(fitted, name, rows, None), progress))
 
     def spread(effect: Effect) -> float:
@@ -250,11 +273,23 @@ def _ranked_by_spread(fitted: Fitted, sample: pa.Table, progress: Progress) -> l
 
 def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect | None:
     """The mean score of the sample with two fields set to values; None without a closed form."""
-    pair = _sides(fitted, pair)
+    pair, sources = _sides(fitted, pair), Sources(fitted.encoder.schema)
+    crossed = any(sources.readers(name) for name in pair)
     try:
-        surface: Any = segment(fitted, {}, pair, rest="mean", background=sample)
+        if crossed:
+            surface: Any = _mean_view(fitted, pair, sample, _FEWER_ROWS)
+        else:
+            surface = segment(fitted, {}, pair, rest="mean", background=sample)
     except ValueError:
         return None
+    if not crossed:
+        surface = _shifted(fitted, surface, pair, sample)
+    x, y = (side_grid(fitted, name, _SIDE, _SIDE_CATEGORIES, column_values(fitted, sample, name)) for name in pair)
+    return Effect(list(pair), surface, surface_values(surface, x, y))
+
+
+def _shifted(fitted: Fitted, surface: Any, pair: tuple[str, str], sample: pa.Table) -> Any:
+    """The surface whose value at the first row is the mean score of the sample with both fields set to its values."""
     slots, layout = fitted.encoder.encode(sample), fitted.encoder.layout
     for f in map(layout.names.index, pair):  # the values of the first row in all rows
         windows = slice(layout.window_ptr[f], layout.window_ptr[f + 1])
@@ -262,16 +297,14 @@ def _surface(fitted: Fitted, pair: tuple[str, str], sample: pa.Table) -> Effect 
         slots.start[:, windows], slots.weight[:, weights] = slots.start[0, windows], slots.weight[0, weights]
     first = [field_column(fitted, sample, name).slice(0, 1) for name in pair]
     level = float(fitted.scores(slots).mean(dtype=np.float64)) - surface(*first)[0]
-    surface = replace(surface, intercept=surface.intercept + level)
-    x, y = (side_grid(fitted, name, _SIDE, _SIDE_CATEGORIES, column_values(fitted, sample, name)) for name in pair)
-    return Effect(list(pair), surface, surface_values(surface, x, y))
+    return replace(surface, intercept=surface.intercept + level)
 
 
 def _sides(fitted: Fitted, pair: tuple[str, str]) -> tuple[str, str]:
     """Order a pair so that the field with longer names is on the y axis, where they fit better."""
 
     def length(name: str) -> int:
-        item = fitted.encoder.schema[name]
+        item = source_field(fitted, name)
         names = [] if isinstance(item, Numerical) else category_counts(fitted, name, _SIDE_CATEGORIES)[0]
         return sum(min(len(category), _SIDE_CATEGORIES) for category in names)
 
@@ -290,17 +323,20 @@ def _examples(
     y = None if target is None else as_targets(one_array(found.sample[target]), target, fitted.classes)
     chosen = _chosen(p, y)
     rows = np.array(list(chosen), np.intp)
-    schema = fitted.encoder.schema
+    schema, known = fitted.encoder.schema, Sources(fitted.encoder.schema).fields
     values = found.sample.select(schema.columns).take(pa.array(rows)).to_pylist()
-    shapley = None if background is None else shapley_values(fitted, slots[rows], background).values * scale
+    shapley = None if background is None else shapley_values(fitted, slots[rows], background)
+    columns = {name: item.column for name, item in known.items()}
+    if shapley is not None:  # of fields, or of columns if there are crosses
+        columns = {name: columns.get(name, name) for name in shapley.fields}
     return [
         Example(
             title,
             int(found.numbers[row]),
             float(p[row]),
             None if y is None else float(y[row]),
-            {item.name: _text(values[i][item.column]) for item in schema},
-            {} if shapley is None else dict(zip(schema.names, shapley[i].tolist(), strict=True)),
+            {name: _text(values[i][column]) for name, column in columns.items() if column in values[i]},
+            {} if shapley is None else dict(zip(shapley.fields, (shapley.values[i] * scale).tolist(), strict=True)),
         )
         for i, (row, title) in enumerate(chosen.items())
     ]

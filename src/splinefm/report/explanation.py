@@ -18,7 +18,7 @@ from splinefm.learn.progress import Progress, make_progress
 from splinefm.plots.draw.reports import calibration_bins
 from splinefm.plots.files import import_plots
 from splinefm.report.effects import Effects, find_effects
-from splinefm.report.survey import FEWEST_ROWS, NOTHING, RowGroup, Survey, largest, survey
+from splinefm.report.survey import FEWEST_ROWS, NOTHING, FieldTally, RowGroup, Survey, largest, survey
 from splinefm.view.values import number_or_none, numbers
 
 PAGE = "index.html"
@@ -88,9 +88,13 @@ class Explanation:
 
     def fields(self) -> list[dict[str, Any]]:
         """One dict per field."""
-        starved = self._starved()
+        starved, tallies = self._starved(), {tally.item.name: tally for tally in self.survey.tallies}
         return [
-            {**described, **_shares(self, f), "starved": starved.get(described["name"], 0)}
+            {
+                **described,
+                **_shares(self, f, tallies.get(described["name"])),
+                "starved": starved.get(described["name"], 0),
+            }
             for f, described in enumerate(describe_fields(self.fitted))
         ]
 
@@ -199,12 +203,13 @@ def _check_out(out: Path, request: ExplainRequest) -> Path:
     return page
 
 
-def _shares(explanation: Explanation, f: int) -> dict[str, Any]:
-    """Shares of missing and other values, in the data and in training."""
-    encoder, tally = explanation.fitted.encoder, explanation.survey.tallies[f]
-    found, n = tally.token_rows(), explanation.survey.n_rows
-    trained = dict(zip(tally.tokens, encoder.feature_counts[f].tolist(), strict=False))
-    special = [name for name in tally.tokens if name not in ("missing", "rare") and not name.startswith("bucket ")]
+def _shares(explanation: Explanation, f: int, tally: FieldTally | None) -> dict[str, Any]:
+    """Shares of missing and other values, in the data and in training; none for a cross, whose columns have them."""
+    encoder = explanation.fitted.encoder
+    found, n = {} if tally is None else tally.token_rows(), explanation.survey.n_rows
+    tokens = [] if tally is None else tally.tokens
+    trained = dict(zip(tokens, encoder.feature_counts[f].tolist(), strict=False))
+    special = [name for name in tokens if name not in ("missing", "rare") and not name.startswith("bucket ")]
     return {
         "missing": found.get("missing", 0) / n,
         "missing_in_training": trained.get("missing", 0.0) / encoder.n_rows,

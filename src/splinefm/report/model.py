@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from splinefm._wording import number
-from splinefm.learn.description import describe_validation
+from splinefm.learn.description import cross_text, describe_validation
 from splinefm.report.markup import Html, joined, table, tag
 from splinefm.report.parts import Section, make_figure, make_tiles, named, percent_text, prediction_text, short
 from splinefm.report.plots import MOST_BARS, PagePlots
@@ -83,6 +83,8 @@ def fields_section(explanation: Explanation, plots: PagePlots) -> Section:
 def _encoding(one: dict[str, Any]) -> str:
     if one["kind"] == "Numerical":
         return f"{one['transform']}, {one['basis']} of {one['functions']:,} functions"
+    if one["kind"] == "Cross":
+        return cross_text(one)
     return f"{one['vocabulary']:,} categories, unseen ones: {one['unseen']}"
 
 
@@ -174,7 +176,7 @@ def _curve_text(effect: Effect, explanation: Explanation) -> str:
     ]
     if "x" not in values:
         counts, p = values["training_counts"], values["predictions"]
-        drawn = sorted(range(len(p)), key=lambda i: -counts[i])[:MOST_BARS]
+        drawn = sorted(range(len(p)), key=lambda i: -(counts[i] or 0.0))[:MOST_BARS]
         best = [(word, pick(drawn, key=p.__getitem__)) for word, pick in (("highest", max), ("lowest", min)) if drawn]
         ends = [f"{word} {prediction_text(p[i], loss)} for {short(values['categories'][i])}" for word, i in best]
     tokens = [

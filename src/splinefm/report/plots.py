@@ -15,7 +15,7 @@ from splinefm.plots.captions import caption
 from splinefm.plots.files import import_plots, inline_svg, make_axes
 from splinefm.report.markup import Html, escaped
 from splinefm.view.curves import Bars, Curve
-from splinefm.view.values import column_values
+from splinefm.view.values import column_values, source_field
 
 if TYPE_CHECKING:
     from splinefm.learn.progress import Progress
@@ -91,7 +91,7 @@ class PagePlots:
     def _bars(self, effect: Effect) -> Any:
         view = effect.view
         if not isinstance(view, Bars):
-            item: Any = self.fitted.encoder.schema[effect.names[0]]
+            item: Any = source_field(self.fitted, effect.names[0])
             assert not isinstance(item, Numerical)
             known = replace(item, vocabulary=effect.values["categories"])
             scores, counts = (np.array(effect.values[which]) for which in ("scores", "training_counts"))

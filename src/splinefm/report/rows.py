@@ -106,7 +106,7 @@ def _example(example: Example, explanation: Explanation) -> Html:
     shown, rest = ranked[:MOST_CONTRIBUTIONS], ranked[MOST_CONTRIBUTIONS:]
     others = sum(example.shapley[name] for name in rest)
     top = max(abs(others), *map(abs, example.shapley.values())) or 1.0
-    lines = [_contribution(named(name), example.values[name], example.shapley[name], top) for name in shown]
+    lines = [_contribution(named(name), example.values.get(name, ""), example.shapley[name], top) for name in shown]
     lines += [_contribution(escaped(f"{len(rest)} others"), "", others, top)] if rest else []
     base, total = explanation.effects.base or 0.0, sum(example.shapley.values())
     end = tag("p", f"Average {base:.4g}, contributions {total:+.4g}, score {base + total:.4g}", class_="small total")

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.encode.drift import Watch
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import Single
 from splinefm.encode.tables.sources import open_data, require_columns
 from splinefm.learn.evaluation import column_types
 from splinefm.learn.fitted import Fitted
@@ -69,7 +70,7 @@ class FieldTally:
     Parameters
     ----------
     item : field
-        A fitted field.
+        A fitted field of one column.
 
     Examples
     --------
@@ -80,7 +81,7 @@ class FieldTally:
     [('(missing)', 1, 1.0), ('a', 2, 0.5), ('b', 1, 0.0)]
     """
 
-    def __init__(self, item: Field) -> None:
+    def __init__(self, item: Single) -> None:
         self.item = item
         if isinstance(item, Numerical):
             self.tokens = item.feature_names()[: item.n_tokens]
@@ -193,7 +194,7 @@ class Survey:
     numbers : array
         Row numbers of the sample in the data, from 0.
     tallies : list of FieldTally
-        Sums for each field.
+        Sums for each field of one column.
     scores, y, weight : arrays
         Of all rows; y is None without a target.
     """
@@ -225,7 +226,8 @@ def survey(
     require_columns(table, names)
     if target in schema.columns:
         raise ValueError(f"--target {target}: this column is a field of the model; give the column that it predicts")
-    sample, tallies = RowSample(sample_rows), [FieldTally(item) for item in fitted.encoder.fields]
+    sample = RowSample(sample_rows)
+    tallies = [FieldTally(item) for item in fitted.encoder.fields if not isinstance(item, Cross)]
     parts: list[tuple[FloatArray, FloatArray, FloatArray]] = []
     watch = Watch(fitted.encoder)
     score = fitted.table_scorer(threads=threads, watch=watch)

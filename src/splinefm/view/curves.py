@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from splinefm.encode.bases.functions import Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
@@ -24,6 +26,8 @@ from splinefm.encode.fields.curves import (
 from splinefm.encode.fields.numerical import ORDINARY
 from splinefm.encode.slots import expand_windows
 from splinefm.learn.losses import Loss
+from splinefm.view.crossed import Crossed
+from splinefm.view.polynomials import bernstein, crossed_polynomial, one_of, polynomial_extrema
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -45,6 +49,7 @@ class _View:
     intercept: Any
     loss: Loss = dataclasses.field(repr=False)
     counts: FloatArray | None = dataclasses.field(default=None, repr=False)
+    crossed: Crossed | None = dataclasses.field(default=None, repr=False)
 
     def __call__(self, values: object, *, link: bool = False) -> FloatArray:
         """Scores at raw values; `link=True`: predictions (probability, mean or rate).
@@ -56,8 +61,13 @@ class _View:
         link : bool
             Whether to convert scores to predictions.
         """
-        effects = effects_at(self.field, self.effects, values)
-        scores = effects + more_axes(np.asarray(self.intercept), self.effects.ndim - 1, effects.ndim)
+        if self.crossed is not None:
+            column, shape = as_column(self.field, values)
+            scores = self.crossed.scores([self.crossed.at_values(self.crossed.axes[0], column)])
+            scores = scores.reshape(self.effects.shape[:-1] + shape)
+        else:
+            effects = effects_at(self.field, self.effects, values)
+            scores = effects + more_axes(np.asarray(self.intercept), self.effects.ndim - 1, effects.ndim)
         return self.loss.predict(scores) if link else scores
 
     def __len__(self) -> int:
@@ -71,7 +81,15 @@ class _View:
     def __getitem__(self, number: Any) -> Self:
         """The view of one segment of a family, or of some of them."""
         self._check_family()
-        return replace(self, effects=self.effects[number], intercept=plain(self.intercept[number]))
+        crossed = None if self.crossed is None else self.crossed[number]
+        return replace(self, effects=self.effects[number], intercept=plain(self.intercept[number]), crossed=crossed)
+
+    def mean(self) -> Self:
+        """The mean of a family: with the rows of a table as segments, their mean score at each value of the column."""
+        self._check_family()
+        crossed = None if self.crossed is None else self.crossed.mean()
+        effects, intercept = self.effects.mean(axis=0), float(np.mean(self.intercept))
+        return replace(self, effects=effects, intercept=intercept, crossed=crossed)
 
     @property
     def tokens(self) -> dict[str, Any]:
@@ -88,6 +106,10 @@ class _View:
     def shown_tokens(self) -> dict[str, Any]:
         """`met_tokens` without the buckets of hashed categories, which have no name to show."""
         return {name: scores for name, scores in self.met_tokens.items() if not name.startswith("bucket ")}
+
+    def with_crosses(self, crossed: Crossed) -> Self:
+        """The view with all that varies along its column."""
+        raise NotImplementedError
 
     def _token_names(self) -> list[str]:
         raise NotImplementedError
@@ -129,16 +151,27 @@ class Curve(_View):
 
     @property
     def coefficients(self) -> FloatArray:
-        """α, one number per basis function."""
+        """α: one number per basis function.
+
+        Where crosses contain the column, the functions are Bernstein polynomials of a higher degree, piece by piece.
+        """
+        if self.crossed is not None:
+            return bernstein(self.spline, self.intercept)
         return self.effects[..., self.field.n_tokens :]
 
     @property
     def spline(self) -> Any:
         """The score as a function of u, β included: a SciPy `BSpline`, or a `PPoly` for several resolutions.
 
-        A family has the axis of its segments last, as SciPy does. Raises `AttributeError` if the basis is neither a
-        spline nor a polynomial.
+        Where crosses contain the column it is a `PPoly` too, of a higher degree: the field and its crosses multiply. A
+        family has the axis of its segments last, as SciPy does. Raises `AttributeError` if the basis is neither a
+        spline nor a polynomial, or if a cross reads the column in another way.
         """
+        if self.crossed is not None:
+            try:
+                return self._polynomial if self.effects.ndim > 1 else one_of(self._polynomial)
+            except ValueError as error:
+                raise AttributeError(str(error)) from error
         basis = self.field.basis
         values = np.moveaxis(self.coefficients, -1, 0)
         if isinstance(basis, BSpline):
@@ -190,7 +223,25 @@ class Curve(_View):
         names: list[str] = self.field.feature_names()[: self.field.n_tokens]
         return names
 
+    @cached_property
+    def _polynomial(self) -> Any:
+        assert self.crossed is not None
+        return crossed_polynomial(self.crossed)
+
+    def with_crosses(self, crossed: Crossed) -> Self:
+        """The curve with all that varies along its column; the effects of tokens are those with crosses."""
+        values = [_of_rule(sign, number) for sign, number in self.field.rules]
+        column = pa.array([*values, None][: self.field.n_tokens], pa.float64())
+        scores = crossed.scores([crossed.at_values(crossed.axes[0], column)])
+        tokens = scores - np.asarray(self.intercept)[:, None]
+        effects = np.concatenate([tokens, self.effects[:, self.field.n_tokens :]], axis=1)
+        return replace(self, effects=effects, crossed=crossed)
+
     def _extremum(self, sign: float, low: float | None, high: float | None, link: bool) -> Extremum:
+        if self.crossed is not None:
+            u, value = polynomial_extrema(self._polynomial, sign, *unit_range(self.field, low, high))
+            found = (self.field.transform.inverse(u), self.loss.predict(value) if link else value, u)
+            return Extremum(*(found if self.effects.ndim > 1 else (float(part[0]) for part in found)))
         coefficients = np.atleast_2d(self.coefficients)
         u, segment = self._candidates(*unit_range(self.field, low, high))
         start, weight = self.field.basis(u)
@@ -217,6 +268,12 @@ class Curve(_View):
         u, segment = np.concatenate(points), np.concatenate(segments)
         kept = (u >= first) & (u <= last)  # drops NaN, which SciPy uses for "zero on a whole piece"
         return u[kept], segment[kept]
+
+
+def _of_rule(sign: str, number: float) -> float:
+    """A value that a comparison matches: the one next to its limit."""
+    beside = {"<": -np.inf, ">": np.inf}.get(sign)
+    return number if beside is None else float(np.nextafter(number, beside))
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,6 +318,11 @@ class Bars(_View):
     def predictions(self) -> FloatArray:
         """The prediction for each category."""
         return self.loss.predict(self.scores)
+
+    def with_crosses(self, crossed: Crossed) -> Self:
+        """The bars with all that varies along their column."""
+        scores = crossed.scores([crossed.at_features(crossed.axes[0])])
+        return replace(self, effects=scores - np.asarray(self.intercept)[:, None], crossed=crossed)
 
     @property
     def _n_tokens(self) -> int:

@@ -17,15 +17,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field, Schema
+from splinefm.encode.fields.products import Group, join_groups
+from splinefm.encode.fields.sources import Sources
+from splinefm.encode.schema import Schema, Single
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
 from splinefm.view.algebra import (
+    Means,
     Rest,
+    closed_groups,
     feature_effects,
     mean_vectors,
     n_units,
@@ -34,6 +39,7 @@ from splinefm.view.algebra import (
     pair_scale,
     read_columns,
 )
+from splinefm.view.crossed import Crossed
 from splinefm.view.curves import Bars, Curve, Extremum
 from splinefm.view.surfaces import Surface
 
@@ -82,19 +88,21 @@ def segment(
     True
     """
     schema, names = fitted.encoder.schema, _along_names(along)
-    _check_along(fitted, names)
+    sources = Sources(schema)
+    _check_along(fitted, sources, names)
     if not isinstance(values, Mapping):
         raise TypeError(f"a segment is a dict of values, got {type(values).__name__}; for a table use sf.segments")
     for name in values:
-        if name not in schema.names and name not in schema.columns:
-            raise ValueError(f"the segment: {missing_column_message(str(name), schema.names)}")
+        _check_not_cross(schema, name)
+        if name not in sources.fields and name not in schema.columns:
+            raise ValueError(f"the segment: {missing_column_message(str(name), list(sources.fields))}")
         if name in names:
             raise ValueError(f"{name!r} is in the segment and varies (along): take it out of one of the two")
-    items = {name: schema[name] if name in schema.names else schema.on_column(name)[0] for name in values}
+    items = {name: _read_by(sources, name) for name in values}
     given = {name: pa.array([_one_value(items[name], value)], from_pandas=True) for name, value in values.items()}
-    columns = _by_field(schema, given, names)
-    means = mean_vectors(fitted, [*columns, *names], rest, background)
-    return _view(fitted, names, iter([(1, columns)]), means)[0]
+    columns = _by_source(sources, given, names)
+    means = mean_vectors(fitted, sources, [*columns, *names], rest, background)
+    return _view(fitted, sources, names, iter([(1, columns)]), means)[0]
 
 
 def segments(
@@ -125,33 +133,46 @@ def segments(
     ((2, 3), ())
     """
     schema, names = fitted.encoder.schema, _along_names(along)
-    _check_along(fitted, names)
+    sources = Sources(schema)
+    _check_along(fitted, sources, names)
     source = open_table(table, types=schema.column_types())
     if rest == "mean":
         for name in source.names:
-            if name not in schema.names and name not in schema.columns:
-                raise ValueError(f'with rest="mean" all columns must be fields; {_unknown_field(name, schema)}')
-    present = [item for item in schema if item.name not in names and {item.name, item.column} & set(source.names)]
-    means = mean_vectors(fitted, [*(item.name for item in present), *names], rest, background)
-    columns = [name for name in source.names if any(name in (item.name, item.column) for item in present)]
+            _check_not_cross(schema, name)
+            if name not in sources.fields and name not in schema.columns:
+                raise ValueError(f'with rest="mean" all columns must be fields; {_unknown_field(name, sources)}')
+    present = {
+        name: {name, item.column}
+        for name, item in sources.fields.items()
+        if name not in names and {name, item.column} & set(source.names)
+    }
+    means = mean_vectors(fitted, sources, [*present, *names], rest, background)
+    columns = [name for name in source.names if any(name in known for known in present.values())]
     units = fitted.encoder.layout.n_units * fitted.params["factors"].shape[1]
     chunks = read_columns(source, columns, max(1, _BATCH_SIZE // units))
-    return _view(fitted, names, ((n, _by_field(schema, part, names)) for n, part in chunks), means)
+    return _view(fitted, sources, names, ((n, _by_source(sources, part, names)) for n, part in chunks), means)
 
 
-def _by_field(schema: Schema, given: Mapping[str, pa.Array], along: tuple[str, ...]) -> dict[str, pa.Array]:
-    """Values along the axes of the fields that do not vary, given by names of fields or of columns."""
+def _by_source(sources: Sources, given: Mapping[str, pa.Array], along: tuple[str, ...]) -> dict[str, pa.Array]:
+    """Values along the axes of the sources that do not vary, given by names of fields or of columns."""
     values = {}
-    for item in schema:
-        if item.name in along:
+    for name, item in sources.fields.items():
+        if name in along:
             continue
-        if item.name in given:
-            values[item.name] = given[item.name]
+        if name in given:
+            values[name] = given[name]
         elif item.column in given:
             column = given[item.column]
             is_part = isinstance(item, Numerical) and item.part is not None
-            values[item.name] = to_arrow(item.read(column)) if is_part else column  # type: ignore[arg-type]  # numbers
+            values[name] = to_arrow(item.read(column)) if is_part else column  # type: ignore[arg-type]  # numbers
     return values
+
+
+def _read_by(sources: Sources, name: str) -> Single:
+    """The field that a value of a segment belongs to, or the first one of its column."""
+    if name in sources.fields:
+        return sources.fields[name]
+    return next(item for item in sources.fields.values() if item.column == name)
 
 
 def _along_names(along: Along) -> tuple[str, ...]:
@@ -161,12 +182,13 @@ def _along_names(along: Along) -> tuple[str, ...]:
     return names
 
 
-def _check_along(fitted: Fitted, names: tuple[str, ...]) -> None:
+def _check_along(fitted: Fitted, sources: Sources, names: tuple[str, ...]) -> None:
     schema, layout = fitted.encoder.schema, fitted.encoder.layout
     for name in names:
-        if name not in schema.names:
-            raise ValueError(f"along: {_unknown_field(name, schema)}")
-        if n_units(fitted, schema.names.index(name)) > 1:
+        _check_not_cross(schema, name, "along: ")
+        if name not in sources.fields:
+            raise ValueError(f"along: {_unknown_field(name, sources)}")
+        if name in schema.names and n_units(fitted, schema.names.index(name)) > 1:
             n = max(layout.fields[schema.names.index(name)].units) + 1
             raise ValueError(
                 f'{name!r} has reduction="identity": its {n} vectors interact with each other, so that the score '
@@ -174,14 +196,22 @@ def _check_along(fitted: Fitted, names: tuple[str, ...]) -> None:
             )
 
 
-def _unknown_field(name: str, schema: Schema) -> str:
-    if name in schema.columns:
-        parts = quoted([item.name for item in schema.on_column(name)])
-        return f"{name!r} is a column of several fields; take one of {parts}"
-    return missing_column_message(name, schema.names, where="the model")
+def _check_not_cross(schema: Schema, name: object, where: str = "") -> None:
+    for cross in schema.crosses:
+        if cross.name == name:
+            raise ValueError(
+                f"{where}{name!r} is a cross, which has no values of its own; use its columns, {quoted(cross.columns)}"
+            )
 
 
-def _one_value(item: Field, value: object) -> object:
+def _unknown_field(name: str, sources: Sources) -> str:
+    parts = [known for known, item in sources.fields.items() if item.column == name]
+    if parts:
+        return f"{name!r} is a column of several fields; take one of {quoted(parts)}"
+    return missing_column_message(name, list(sources.fields), where="the model")
+
+
+def _one_value(item: Single, value: object) -> object:
     """A value of a segment, in a form that Arrow takes."""
     several = isinstance(value, list | tuple | Set | np.ndarray) or hasattr(value, "to_numpy")
     if not several:
@@ -196,32 +226,104 @@ def _one_value(item: Field, value: object) -> object:
 
 def _view(
     fitted: Fitted,
+    sources: Sources,
     names: tuple[str, ...],
     chunks: Iterator[tuple[int, dict[str, pa.Array]]],
-    means: dict[int, tuple[FloatArray, float]],
+    means: Means,
 ) -> Curve | Bars | Surface:
     """The view of all segments."""
-    schema, layout, model, params = fitted.encoder.schema, fitted.encoder.layout, fitted.model, fitted.params
-    along = [schema.names.index(name) for name in names]
-    levels, slopes, scales = [], [], []
+    parts = _Parts(fitted, sources, names, means)
     for n, columns in chunks:
-        P, linear, unit_field = other_units(fitted, along, n, columns, means)
-        interaction = model.interaction(P, params, unit_field) if len(unit_field) else 0.0
-        levels.append(params["bias"].astype(np.float64) + linear + interaction)
-        slopes.append([model.slope(P, params, unit_field, f) for f in along])
-        scales.append(pair_scale(model, params, P, along, len(layout.fields)) if len(along) == 2 else None)
-    if not levels:
+        parts.add(n, columns)
+    if not parts.levels:
         raise ValueError("the table of segments has no rows; give at least one")
-    intercept = np.concatenate(levels)
-    effects = [
-        feature_effects(fitted, f, np.concatenate(parts))
-        for f, parts in zip(along, zip(*slopes, strict=True), strict=True)
-    ]
-    if len(along) == 2:
-        first, second = (fitted.encoder.fields[f] for f in along)
-        scale = np.concatenate([part for part in scales if part is not None])
-        factors = pair_factors(fitted, along[0], along[1])
-        counts = fitted.encoder.feature_counts[along[0]], fitted.encoder.feature_counts[along[1]]
-        return Surface((first, second), (effects[0], effects[1]), factors, scale, intercept, fitted.loss, counts)
-    item, seen = fitted.encoder.fields[along[0]], fitted.encoder.feature_counts[along[0]]
-    return (Curve if isinstance(item, Numerical) else Bars)(item, effects[0], intercept, fitted.loss, seen)
+    items = [sources.fields[name] for name in names]
+    effects, counts = zip(*(parts.effects(name) for name in names), strict=True)
+    intercept, crossed = np.concatenate(parts.levels), parts.crossed()
+    if len(names) == 2:
+        factors, scales = parts.pairs()
+        return Surface(
+            (items[0], items[1]), (effects[0], effects[1]), factors, scales, intercept, fitted.loss, counts, crossed
+        )
+    kind = Curve if isinstance(items[0], Numerical) else Bars
+    view = kind(items[0], effects[0], intercept, fitted.loss, counts[0])
+    return view if crossed is None else view.with_crosses(crossed)
+
+
+class _Parts:
+    """What the segments of a view leave of the model, chunk by chunk.
+
+    Parameters
+    ----------
+    fitted, sources, means
+        The model, whose values its crosses take, and means of what segments do not name.
+    names : tuple of str
+        The sources that vary.
+    """
+
+    def __init__(self, fitted: Fitted, sources: Sources, names: tuple[str, ...], means: Means) -> None:
+        self.fitted, self.sources, self.names, self.means = fitted, sources, names, means
+        fields = fitted.encoder.fields
+        self.along = [f for f, item in enumerate(fields) if {*sources.of.get(item.name, (item.name,))} & {*names}]
+        self.crosses = [f for f in self.along if isinstance(fields[f], Cross)]
+        self.levels: list[FloatArray] = []
+        self.slopes: list[FloatArray] = []
+        self.scales: list[FloatArray] = []
+        self.closed: dict[int, list[list[Group]]] = {f: [] for f in self.crosses}
+        self.units: list[tuple[FloatArray, FloatArray]] = []
+
+    def add(self, n: int, columns: dict[str, pa.Array]) -> None:
+        """Add segments with the given values."""
+        model, params, layout = self.fitted.model, self.fitted.params, self.fitted.encoder.layout
+        P, linear, self.unit_field = other_units(self.fitted, self.sources, self.along, n, columns, self.means)
+        linear = params["bias"].astype(np.float64) + linear
+        interaction = model.interaction(P, params, self.unit_field) if len(self.unit_field) else 0.0
+        self.levels.append(linear + interaction)
+        self.slopes.append(np.stack([model.slope(P, params, self.unit_field, f) for f in self.along], axis=1))
+        if not self.crosses and len(self.names) == 2:
+            self.scales.append(pair_scale(model, params, P, self._numbers(), len(layout.fields)))
+        for f in self.crosses:
+            self.closed[f].append(closed_groups(self.fitted, self.sources, f, columns, self.means))
+        if self.crosses and not model.pairwise:
+            self.units.append((P, linear))
+
+    def effects(self, name: str) -> tuple[FloatArray, FloatArray | None]:
+        """The effects of the features of a field that varies, and their counts; zero if only crosses read it."""
+        schema, n = self.fitted.encoder.schema, sum(map(len, self.levels))
+        if name not in schema.names:
+            return np.zeros((n, self.sources.fields[name].layout.n_features)), None
+        f = schema.names.index(name)
+        slopes = np.concatenate([part[:, self.along.index(f)] for part in self.slopes])
+        return feature_effects(self.fitted, f, slopes), self.fitted.encoder.feature_counts[f]
+
+    def pairs(self) -> tuple[tuple[FloatArray, FloatArray], FloatArray]:
+        """Factors and scales of a surface; none with crosses, where it is not the sum of such pairs."""
+        if self.crosses:
+            nothing = [np.zeros((self.sources.fields[name].layout.n_features, 0)) for name in self.names]
+            return (nothing[0], nothing[1]), np.zeros((sum(map(len, self.levels)), 0))
+        first, second = self._numbers()
+        return pair_factors(self.fitted, first, second), np.concatenate(self.scales)
+
+    def crossed(self) -> Crossed | None:
+        """The score of all that varies together, if crosses do."""
+        if not self.crosses:
+            return None
+        units, linear = (
+            (np.concatenate(arrays) for arrays in zip(*self.units, strict=True)) if self.units else (None,) * 2
+        )
+        closed = {f: [join_groups(groups) for groups in zip(*chunks, strict=True)] for f, chunks in self.closed.items()}
+        return Crossed(
+            self.fitted,
+            self.sources,
+            self.names,
+            tuple(self.along),
+            closed,
+            np.concatenate(self.levels),
+            np.concatenate(self.slopes),
+            units,
+            self.unit_field,
+            linear,
+        )
+
+    def _numbers(self) -> list[int]:
+        return [self.fitted.encoder.schema.names.index(name) for name in self.names]

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.fields.axis import effects_at, first_feature, more_axes, plain, weights_at
-from splinefm.encode.schema import Field
+from splinefm.encode.fields.axis import as_column, effects_at, first_feature, more_axes, plain, weights_at
+from splinefm.encode.schema import Single
+from splinefm.encode.tables.names import quoted
 from splinefm.learn.losses import Loss
+from splinefm.view.crossed import Crossed
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -50,13 +52,14 @@ class Surface:
     (array([1., 2., 3.]), 1)
     """
 
-    fields: tuple[Field, Field]
+    fields: tuple[Single, Single]
     effects: tuple[FloatArray, FloatArray] = dataclasses.field(repr=False)
     factors: tuple[FloatArray, FloatArray] = dataclasses.field(repr=False)
     scales: FloatArray = dataclasses.field(repr=False)
     intercept: Any
     loss: Loss = dataclasses.field(repr=False)
     counts: tuple[FloatArray | None, FloatArray | None] = dataclasses.field(default=(None, None), repr=False)
+    crossed: Crossed | None = dataclasses.field(default=None, repr=False)
 
     def __call__(self, first: object, second: object, *, link: bool = False) -> FloatArray:
         """Scores at raw values of the two fields, which broadcast: `surface(x[:, None], y)` is a grid.
@@ -68,6 +71,9 @@ class Surface:
         link : bool
             Whether to convert scores to predictions.
         """
+        if self.crossed is not None:
+            scores = self._crossed_scores(self.crossed, first, second)
+            return self.loss.predict(scores) if link else scores
         (a, left), (b, right) = map(self._along, (0, 1), (first, second))
         n_axes = max(left.ndim, right.ndim) - 1
         left, right = more_axes(left, 0, n_axes + 1), more_axes(right, 0, n_axes + 1)
@@ -91,17 +97,29 @@ class Surface:
         """The surface of one segment of a family, or of some of them."""
         self._check_family()
         effects = self.effects[0][number], self.effects[1][number]
-        return replace(self, effects=effects, scales=self.scales[number], intercept=plain(self.intercept[number]))
+        crossed = None if self.crossed is None else self.crossed[number]
+        intercept = plain(self.intercept[number])
+        return replace(self, effects=effects, scales=self.scales[number], intercept=intercept, crossed=crossed)
+
+    def mean(self) -> Surface:
+        """The mean of a family: with the rows of a table as segments, their mean score at each pair of values."""
+        self._check_family()
+        crossed = None if self.crossed is None else self.crossed.mean()
+        effects = self.effects[0].mean(axis=0), self.effects[1].mean(axis=0)
+        intercept, scales = float(np.mean(self.intercept)), self.scales.mean(axis=0)
+        return replace(self, effects=effects, scales=scales, intercept=intercept, crossed=crossed)
 
     @property
     def coefficients(self) -> FloatArray:
         """C: the effects of pairs of basis functions (or categories), shape (functions, functions)."""
+        self._check_pairs()
         left, right = (values[first_feature(item) :] for item, values in zip(self.fields, self.factors, strict=True))
         return np.asarray((left * self.scales[..., None, :]) @ right.T)
 
     @property
     def main_effects(self) -> tuple[FloatArray, FloatArray]:
         """a and b: the main effects of the basis functions (or categories) of either field."""
+        self._check_pairs()
         first, second = (
             values[..., first_feature(item) :] for item, values in zip(self.fields, self.effects, strict=True)
         )
@@ -119,6 +137,24 @@ class Surface:
         matrix, shape = weights_at(item, values)
         factors = (matrix @ self.factors[side]).reshape(*shape, -1)
         return effects_at(item, self.effects[side], values), factors
+
+    def _crossed_scores(self, crossed: Crossed, first: object, second: object) -> FloatArray:
+        """Scores at values that broadcast, each of which is encoded once."""
+        sides = [as_column(item, values) for item, values in zip(self.fields, (first, second), strict=True)]
+        shape = np.broadcast_shapes(*(side for _, side in sides))
+        points = []
+        for axis, (column, side) in zip(crossed.axes, sides, strict=True):
+            rows = np.broadcast_to(np.arange(len(column)).reshape(side), shape).ravel()
+            points.append(crossed.at_values(axis, column).rows(rows))
+        return crossed.scores(points).reshape(*self.scales.shape[:-1], *shape)
+
+    def _check_pairs(self) -> None:
+        if self.crossed is not None:
+            names = quoted([self.crossed.fitted.encoder.fields[f].name for f in self.crossed.along])
+            raise AttributeError(
+                f"the surface is a sum of products of {names}, not of pairs of basis functions of two fields: "
+                "call it on values"
+            )
 
     def _check_family(self) -> None:
         if self.scales.ndim == 1:

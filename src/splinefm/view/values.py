@@ -14,8 +14,11 @@ from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.fields.sources import Sources
+from splinefm.encode.schema import Single
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import one_array
+from splinefm.encode.tables.names import missing_column_message
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
 from splinefm.view.axes import RawAxis, split_tokens
@@ -74,18 +77,26 @@ def _overlap(axis: RawAxis, values: FloatArray) -> tuple[float, float]:
     return (low, high) if low <= high else (axis.low, axis.high)
 
 
+def source_field(fitted: Fitted, name: str) -> Single:
+    """The field that values of a name belong to: one of the schema, or a part of a cross with a column of its own."""
+    sources = Sources(fitted.encoder.schema)
+    if name not in sources.fields:
+        raise ValueError(missing_column_message(name, list(sources.fields), "field", "the model"))
+    return sources.fields[name]
+
+
 def column_values(fitted: Fitted, sample: pa.Table, name: str) -> FloatArray | None:
     """The values of a numerical field in a table; None for other fields."""
-    item = fitted.encoder.schema[name]
+    item = source_field(fitted, name)
     return item.read(one_array(sample[item.column])) if isinstance(item, Numerical) else None
 
 
 def field_column(fitted: Fitted, sample: pa.Table, name: str) -> pa.Array:
     """The values of a field in a table, along its axis: numbers for a numerical field."""
     values = column_values(fitted, sample, name)
-    return (
-        one_array(sample[fitted.encoder.schema[name].column]) if values is None else to_arrow(values, from_pandas=True)
-    )
+    if values is None:
+        return one_array(sample[source_field(fitted, name).column])
+    return to_arrow(values, from_pandas=True)
 
 
 def numbers(values: Any) -> list[Any]:
@@ -116,7 +127,7 @@ def curve_values(curve: Curve, x: FloatArray) -> dict[str, Any]:
 def extremum_text(fitted: Fitted, values: dict[str, Any], which: str, digits: int = 5) -> str:
     """Where the maximum or the minimum of a curve is, as text."""
     at, x = values[which]["at"], values["x"]
-    style = axis_format(fitted.encoder.schema[values["along"][0]])
+    style = axis_format(source_field(fitted, values["along"][0]))
     return "-" if at is None else style.text(at, digits, x[-1] - x[0])
 
 
@@ -129,7 +140,7 @@ def bar_values(fitted: Fitted, bars: Bars, most: int) -> dict[str, Any]:
         "along": [bars.field.name],
         "categories": names,
         "categories_in_all": len(index),
-        "training_counts": counts,
+        "training_counts": numbers(counts),
         **_both(bars.loss, bars.scores[chosen]),
         "tokens": _tokens(bars),
     }
@@ -157,7 +168,7 @@ def surface_scores(surface: Surface, x: Sequence[Any], y: Sequence[Any]) -> Floa
 
 def side_grid(fitted: Fitted, name: str, n: int, most: int, values: FloatArray | None = None) -> list[Any]:
     """Values of a field for one side of a surface: a grid, or the most frequent categories in their order."""
-    item = fitted.encoder.schema[name]
+    item = source_field(fitted, name)
     if isinstance(item, Numerical):
         return list(value_grid(item, n, values).tolist())
     return category_counts(fitted, name, most)[0]
@@ -202,13 +213,17 @@ def text_of(value: Value) -> str:
 
 
 def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], list[float]]:
-    """The most frequent categories of a field, in the order to show them, and their counts in training."""
-    schema = fitted.encoder.schema
-    item = schema[name]
+    """The most frequent categories of a field, in the order to show them, and their counts in training.
+
+    Counts are NaN for a column that only crosses read, which counts combinations.
+    """
+    schema, item = fitted.encoder.schema, source_field(fitted, name)
     assert not isinstance(item, Numerical)
-    counts = fitted.encoder.feature_counts[schema.names.index(name)]
+    counts = fitted.encoder.feature_counts[schema.names.index(name)] if name in schema.names else None
     shown = frequent_positions(item, counts, most)
     names: list[str] = vocabulary_names(item).take(to_arrow(shown)).to_pylist()
+    if counts is None:
+        return names, [math.nan] * len(names)
     return names, counts[len(counts) - len(vocabulary_names(item)) :][shown].tolist()
 
 

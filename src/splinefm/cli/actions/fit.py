@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from splinefm.cli.destinations import save_model
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.inference import LOOK_AT, infer_schema
 from splinefm.encode.schema import Schema
@@ -56,6 +57,8 @@ class FitRequest:
         A schema file. Inferred by default.
     ignored : list of str
         Columns to leave out of the schema.
+    crosses : list of str
+        Crosses to add to the schema, each as two or three names of fields with commas between.
     model : str, optional
         Name of a model on the command line. By default `default_model` of the number of fields.
     sizes : dict
@@ -77,6 +80,7 @@ class FitRequest:
     out: Path
     schema: Path | None = None
     ignored: list[str] = field(default_factory=list)
+    crosses: list[str] = field(default_factory=list)
     model: str | None = None
     sizes: dict[str, Any] = field(default_factory=dict)
     loss: LossName | None = None
@@ -166,13 +170,23 @@ def _distinct_values(table: Table, target: str) -> tuple[set[object], pa.DataTyp
 def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], verbose: bool) -> Schema:
     """The given schema, or one inferred from the data."""
     if request.schema is not None:
-        return without(Schema.load(request.schema), request.ignored)
+        return _with_crosses(without(Schema.load(request.schema), request.ignored), request.crosses)
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
         inferred = infer_schema(table, target=request.target)
     schema = without(inferred, [*request.ignored, *([request.weight] if request.weight is not None else [])])
     numerical = sum(isinstance(item, Numerical) for item in schema)
     say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
+    return _with_crosses(schema, request.crosses)
+
+
+def _with_crosses(schema: Schema, given: list[str]) -> Schema:
+    """The schema with the crosses of --cross."""
+    for text in given:
+        try:
+            schema = Schema([*schema, Cross(*(name.strip() for name in text.split(",")))], schema.reasons)
+        except ValueError as error:
+            raise ValueError(f"--cross {text}: {error}") from error
     return schema
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.cli.segments import Segments, parse_segments, unknown_field
+from splinefm.encode.fields.sources import Sources
 from splinefm.encode.tables.sources import open_data, require_columns
 from splinefm.encode.tables.table import Table
 from splinefm.learn.description import predicted_thing
@@ -142,20 +143,21 @@ class ViewResult:
 def make_view(request: ViewRequest, verbose: bool = False) -> ViewResult:
     """Make the requested view of a model."""
     fitted = load(request.model)
-    schema = fitted.encoder.schema
+    sources = Sources(fitted.encoder.schema)
     for name in request.along:
-        if name not in schema.names:
-            raise ValueError(f"--along {name}: {unknown_field(name, schema)}")
+        if name not in sources.fields:
+            raise ValueError(f"--along {name}: {unknown_field(name, sources)}")
     chosen = parse_segments(fitted, request.along, request.segment, request.each)
     if len(request.along) == 2 and len(chosen.rows) > 1:
         raise ValueError(
             f"two --along give one surface, but there are {len(chosen.rows)} segments; give each field one value"
         )
-    averaged = [item.name for item in schema if not {item.name, item.column} & {*request.along, *chosen.fields}]
+    named = {*request.along, *chosen.fields}
+    averaged = [name for name, item in sources.fields.items() if not {name, item.column} & named]
     rows, sample = None, None
     if request.data is not None:
-        table = open_data(request.data, schema.column_types(), request.sep)
-        columns = list(dict.fromkeys(schema[name].column for name in (*request.along, *averaged)))
+        table = open_data(request.data, fitted.encoder.schema.column_types(), request.sep)
+        columns = list(dict.fromkeys(sources.fields[name].column for name in (*request.along, *averaged)))
         rows, sample = _read_background(table, request.data, columns, verbose)
     view = _make_view(fitted, request.along, chosen, sample if averaged else None)
     return ViewResult(fitted, view, chosen, averaged, rows, sample, request.link)

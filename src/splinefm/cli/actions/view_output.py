@@ -21,7 +21,7 @@ from splinefm.plots.files import FORMATS, import_plots, make_axes, plot_bytes
 from splinefm.view.curves import Curve
 from splinefm.view.formats import axis_format
 from splinefm.view.surfaces import Surface
-from splinefm.view.values import extremum_text, text_of
+from splinefm.view.values import extremum_text, source_field, text_of
 
 
 def view_file(request: ViewRequest, verbose: bool = False) -> ViewResult:
@@ -183,5 +183,5 @@ def _print_surface(seen: ViewResult, values: dict[str, Any]) -> None:
 
 def _side_texts(seen: ViewResult, side: int, values: Sequence[Any]) -> list[str]:
     """Values of one of the fields that vary, as text."""
-    item = seen.fitted.encoder.schema[seen.along[side]]
+    item = source_field(seen.fitted, seen.along[side])
     return axis_format(item).texts(values) if isinstance(item, Numerical) else [text_of(value) for value in values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +32,8 @@ def fit(
     ignore: opt.Ignore = None,
     weight: opt.Weight = None,
     validation: fit_opt.Validation = None,
+    cross: fit_opt.Cross = None,
+    crosses: fit_opt.CrossesFound = None,
     sep: opt.Sep = None,
     model: fit_opt.Model = None,
     k: fit_opt.K = None,
@@ -69,11 +72,12 @@ def fit(
         select_resolutions=select_resolutions,
         seed=seed,
         threads=threads,
-    )
+    ) | fit_opt.parse_crosses(crosses)
     sizes = fit_opt.given(k=k, rank=rank, order=order, third=third)
     request = fit_opt.make_fit_request(
         data, target, out, schema, ignore, weight, validation, model, sizes, loss, training, sep
     )
+    request = replace(request, crosses=cross or [])
     summary = fit_file(request, opt.remarks(quiet), not quiet)
     return print_json(summary) if as_json else print_fit(summary)
 

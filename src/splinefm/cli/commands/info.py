@@ -58,6 +58,10 @@ def _content(field: dict[str, Any]) -> str:
     if field["kind"] == "Numerical":
         special = f", {len(field['special'])} special values" if field["special"] else ""
         return f"{field['transform']}, {field['basis']} of {field['functions']} functions{special}"
+    if field["kind"] == "Cross":
+        from splinefm.learn.description import cross_text
+
+        return cross_text(field)
     return f"{field['vocabulary']:,} values, unseen: {field['unseen']}"
 
 

@@ -96,4 +96,9 @@ def features_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int3
 
 def encode_on_axis(item: Field, column: pa.Array) -> tuple[npt.NDArray[np.int32], FloatArray]:
     """Features inside the field and weights of values along its axis."""
-    return item.encode_values(item.on_axis(column)) if isinstance(item, Numerical) else item.encode(column)
+    return item.encode_values(values_on_axis(item, column))
+
+
+def values_on_axis(item: Any, column: pa.Array) -> Any:
+    """What a field reads from values along its axis."""
+    return item.on_axis(column) if isinstance(item, Numerical) else item.read(column)

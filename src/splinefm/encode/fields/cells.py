@@ -90,6 +90,19 @@ class Cells:
         return {"features": self.features}
 
 
+def listed_cells(cells: Sequence[Sequence[int]], name: str) -> Cells:
+    """The combinations of a list of lists, as in a schema file."""
+    try:
+        features = np.array(list(cells))
+        valid = not len(features) or (features.ndim == 2 and features.dtype.kind == "i" and features.min() >= 0)
+        valid = valid and len(np.unique(features, axis=0)) == len(features) and features.max(initial=0) < 2**31
+    except ValueError:  # lists of different lengths
+        valid = False
+    if not valid:
+        raise ValueError(f"cells of cross {name!r} must be different lists of features, got {cells!s:.60}")
+    return Cells(features.astype(np.int32) if len(features) else np.zeros((0, 2), np.int32))
+
+
 def hash_cells(features: Int32, buckets: int) -> Int32:
     """A bucket for each combination of features, the same on every machine.
 

@@ -15,7 +15,7 @@ from splinefm._checks import check_choice, check_count
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics
-from splinefm.encode.fields.cells import CellCounts, Cells, Int32, hash_cells
+from splinefm.encode.fields.cells import CellCounts, Cells, Int32, hash_cells, listed_cells
 from splinefm.encode.fields.numerical import ORDINARY, Numerical, NumericalStatistics
 from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
 from splinefm.encode.tables.columns import Categories
@@ -43,7 +43,7 @@ class Cross:
 
     Parameters
     ----------
-    *parts : str, Numerical or Categorical
+    *given : str, Numerical or Categorical
         Two or three fields: names of fields of the schema, or fields of its own. A number that is given by name takes
         over the transform of its field and gets `segments`; a field of its own keeps its basis.
     name : str, optional
@@ -93,6 +93,8 @@ class Cross:
         buckets: int | None = None,
         cells: Cells | Sequence[Sequence[int]] | None = None,
     ) -> None:
+        if isinstance(parts, str):
+            raise ValueError(f"a cross takes two or three different fields, got {parts!r}")
         chosen = tuple(given) or tuple(parts)
         for part in chosen:
             if not isinstance(part, str | Numerical | Categorical):
@@ -114,7 +116,7 @@ class Cross:
         for key, value in (("segments", segments), ("degree", degree), ("min_count", min_count)):
             set_(self, key, value)
         set_(self, "buckets", buckets)
-        set_(self, "cells", cells if cells is None or isinstance(cells, Cells) else Cells(np.array(cells, np.int32)))
+        set_(self, "cells", cells if cells is None or isinstance(cells, Cells) else listed_cells(cells, self.name))
 
     # Before the fit
 
@@ -132,7 +134,9 @@ class Cross:
 
     def _find(self, name: str, known: Mapping[str, Any]) -> Part:
         if name not in known:
-            raise ValueError(f"cross {self.name!r}: {missing_column_message(name, list(known))}")
+            singles = [other for other, item in known.items() if not isinstance(item, Cross)]
+            message = missing_column_message(name, singles, "field", "the schema")
+            raise ValueError(f"cross {self.name!r}: {message}")
         part = known[name]
         if not isinstance(part, Numerical | Categorical):
             raise ValueError(
@@ -283,13 +287,13 @@ class Cross:
         if not self.categories:
             return np.full(self.layout.n_features, float(statistics.n_rows))
         features, rows = self._counted(statistics.cells)
-        cell = self._cell(features)
+        cell = self.cell(features)
         counts = np.bincount(cell[cell >= 0], rows[cell >= 0], minlength=max(1, self.n_cells))
         return np.repeat(counts, self.block)
 
     def feature_weights(self, statistics: CrossStatistics) -> FloatArray:
-        """Sum of the weights of each feature over the training rows; NaN with numerical parts, where it is unknown."""
-        if self.numbers:
+        """Sum of the weights of each feature over the training rows; NaN where unknown: with numbers, with buckets."""
+        if self.numbers or self.buckets is not None:
             return np.full(self.layout.n_features, np.nan)
         return self.feature_counts(statistics)
 
@@ -305,8 +309,31 @@ class Cross:
 
     def encode_values(self, values: Sequence[Any]) -> tuple[IntArray, FloatArray]:
         """Features inside the field and weights of the values of its parts."""
-        cell = self.cell_of(values)
-        u, ordinary = self.positions(values)
+        return self.encode_places(self.places(values))
+
+    def places(self, values: Sequence[Any]) -> list[Any]:
+        """Where the values of each part are, so that parts of different rows can be put together.
+
+        The feature of a category, -1 if it is unseen; u = T(z) of a number, NaN if it is special or missing.
+        """
+        return [self.place(i, each) for i, each in enumerate(values)]
+
+    def place(self, i: int, values: Any) -> Any:
+        """The places of the values of part i."""
+        if i in self.categories:
+            return self._category(i, values)
+        u, ordinary = self._position(i, values)
+        return np.where(ordinary, u, np.nan)
+
+    def encode_places(self, places: Sequence[Any]) -> tuple[IntArray, FloatArray]:
+        """Features inside the field and weights, from the result of `places`."""
+        n = len(places[0])
+        cell = np.zeros(n, np.int32)
+        if self.categories:
+            cell = self.cell(np.stack([places[i] for i in self.categories], axis=1))
+        numbers = [places[i] for i in self.numbers]
+        ordinary = np.all([~np.isnan(u) for u in numbers], axis=0) if numbers else np.ones(n, bool)
+        u = [np.where(ordinary, x, 0.0) for x in numbers]
         inside = (cell >= 0) & ordinary
         first = np.where(inside, cell, 0)[:, None] * np.int32(self.block)
         starts, weights = [], []
@@ -322,21 +349,25 @@ class Cross:
         if not self.categories:
             return np.zeros(len(values[self.numbers[0]]), np.int32)
         columns = [self._category(i, values[i]) for i in self.categories]
-        return self._cell(np.stack(columns, axis=1))
+        return self.cell(np.stack(columns, axis=1))
 
     def positions(self, values: Sequence[Any]) -> tuple[list[FloatArray], Any]:
         """u = T(z) of every numerical part, and whether all numbers of a row are ordinary."""
-        u: list[FloatArray] = []
+        found = [self._position(i, values[i]) for i in self.numbers]
         ordinary: Any = True
-        for i in self.numbers:
-            part, x = self.fields[i], values[i]
-            assert isinstance(part, Numerical)
-            token = part.tokens(x)
-            if token is not None:
-                ordinary = ordinary & (token == ORDINARY)
-                x = np.where(token == ORDINARY, x, 0.0)
-            u.append(part.fitted_transform(x))
-        return u, ordinary
+        for _, each in found:
+            ordinary = ordinary & each
+        return [u for u, _ in found], ordinary
+
+    def _position(self, i: int, x: FloatArray) -> tuple[FloatArray, Any]:
+        """u = T(z) of a numerical part, and whether the numbers are ordinary."""
+        part = self.fields[i]
+        assert isinstance(part, Numerical)
+        token = part.tokens(x)
+        if token is None:
+            return part.fitted_transform(x), True
+        ordinary = token == ORDINARY
+        return part.fitted_transform(np.where(ordinary, x, 0.0)), ordinary
 
     def _category(self, i: int, values: Categories) -> Int32:
         """The feature of each value inside a categorical part, -1 where it is unseen."""
@@ -346,7 +377,8 @@ class Cross:
         feature = start[:, 0]
         return np.where(part.is_unseen(feature) | (weight[:, 0] == 0.0), np.int32(-1), feature).astype(np.int32)
 
-    def _cell(self, features: Int32) -> Int32:
+    def cell(self, features: Int32) -> Int32:
+        """The combination of each row of features of the categorical parts, -1 where it has no features."""
         known = (features >= 0).all(axis=1)
         if self.buckets is not None:
             return np.where(known, hash_cells(np.maximum(features, 0), self.buckets), np.int32(-1))

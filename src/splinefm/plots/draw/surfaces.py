@@ -10,7 +10,7 @@ import numpy.typing as npt
 from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import Single
 from splinefm.plots.captions import captions, percent, shown
 from splinefm.plots.decorations import (
     axis_name,
@@ -84,7 +84,7 @@ def _read(surface: Surface, data: object) -> dict[str, FloatArray]:
     return columns
 
 
-def _side(item: Field, column: FloatArray | None, counts: FloatArray | None) -> _Side:
+def _side(item: Single, column: FloatArray | None, counts: FloatArray | None) -> _Side:
     if isinstance(item, Numerical):
         axis = RawAxis.of([item], None if column is None else column[~np.isnan(column)])
         return _Side(item.name, axis.middles(item, _CELLS).tolist(), axis.cells(_CELLS), axis)

@@ -1,0 +1,63 @@
+"""Whose values the parts of crosses take: those of the fields of a schema that read the same column."""
+
+from __future__ import annotations
+
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross, Part
+from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Schema, Single
+
+
+class Sources:
+    """The fields of single columns that a row of values is made of, and which of them each part of a cross reads.
+
+    A part follows the field of its name, else a field that reads the same column (and the same part of a date), if
+    possible one of its kind. A part whose column no field reads is a source itself.
+
+    Parameters
+    ----------
+    schema : Schema
+        The fields of a model; crosses have fields as parts.
+
+    Examples
+    --------
+    >>> schema = Schema([Numerical("x"), Cross("x", Categorical("day", column="date"))])
+    >>> sources = Sources(schema)
+    >>> list(sources.fields), sources.of["x × day"]
+    (['x', 'day'], ('x', 'day'))
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self.fields: dict[str, Single] = {item.name: item for item in schema if not isinstance(item, Cross)}
+        self.of: dict[str, tuple[str, ...]] = {}
+        """For each cross, the source of every part."""
+        for cross in schema.crosses:
+            self.of[cross.name] = tuple(self._find(part, cross.name) for part in cross.fields)
+
+    def readers(self, name: str) -> list[str]:
+        """The crosses that contain a source."""
+        return [cross for cross, names in self.of.items() if name in names]
+
+    def _find(self, part: Part, cross: str) -> str:
+        namesake = self.fields.get(part.name)
+        if namesake is not None and _read_alike(part, namesake):
+            return part.name
+        alike = [name for name, item in self.fields.items() if _read_alike(part, item)]
+        same_kind = [name for name in alike if type(self.fields[name]) is type(part)]
+        if alike:
+            return (same_kind or alike)[0]
+        name = part.name if namesake is None else f"{cross}.{part.name}"
+        self.fields[name] = part
+        return name
+
+
+def _read_alike(part: Part, item: Single) -> bool:
+    """Whether two fields get the same values."""
+    if isinstance(item, MultiValued) or part.column != item.column:
+        return False
+    return _date_part(part) == _date_part(item)
+
+
+def _date_part(item: Numerical | Categorical) -> str | None:
+    return item.part if isinstance(item, Numerical) else None
