@@ -56,7 +56,7 @@ class TestOnnx:
             np.testing.assert_allclose(score, exact(fitted, table), atol=1e-5)
 
     @examples(24)
-    @given(kinds=st.lists(st.sampled_from(sorted(CROSSES)), unique=True, max_size=3), model=st.integers(0, 5))
+    @given(kinds=st.lists(st.sampled_from(sorted(CROSSES)), unique=True, max_size=3), model=st.integers(0, 6))
     def test_any_model_with_any_crosses(self, kinds, model, tmp_path_factory):
         fitted = made(kinds, model)
         table = cross_table(30, 3, strange=True)
@@ -159,7 +159,7 @@ class TestDiscretize:
         np.testing.assert_allclose(weight * binned.params["factors"][second + start[:, 0]], expected, atol=1e-6)
 
     @examples(60)
-    @given(kind=st.sampled_from(NUMBERS), model=st.integers(0, 5), bins=st.integers(1, 17))
+    @given(kind=st.sampled_from(NUMBERS), model=st.integers(0, 6), bins=st.integers(1, 17))
     def test_the_bound_holds(self, kind, model, bins):
         fitted = made([kind], model)
         table = cross_table(400, 3, strange=True)
@@ -202,7 +202,7 @@ class TestDiscretize:
             np.testing.assert_allclose(report.bound, most, rtol=1e-5)
 
     @examples(16)
-    @given(kind=st.sampled_from(NUMBERS), model=st.integers(0, 5), seed=st.integers(0, 99))
+    @given(kind=st.sampled_from(NUMBERS), model=st.integers(0, 6), seed=st.integers(0, 99))
     def test_max_error_is_kept(self, kind, model, seed):
         fitted = made([kind], model, seed)
         wanted = 0.5 if len(fitted.encoder.fields[-1].numbers) < 3 else 5.0

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm.cli.actions.rank import RankRequest, rank_file
 from splinefm.model.family import formula_scores
 from splinefm.rank.error import weight_reach
 from support import CROSSES, cross_schema, cross_table, examples, one_of_each, random_fitted, take_rows
@@ -74,7 +75,7 @@ class TestOneSide:
 
 
 @examples(24)
-@given(st.sampled_from(sorted(SIDES)), st.integers(0, 5), st.integers(0, 9))
+@given(st.sampled_from(sorted(SIDES)), st.integers(0, 6), st.integers(0, 9))
 def test_any_model_and_a_catalog_that_changes(kind, model, seed):
     fitted = made([kind], model, seed)
     columns = sorted({*SIDES[kind], "hour"} if kind != "hashed × number" else SIDES[kind])
@@ -136,3 +137,21 @@ def test_reach_bounds_the_weights(kind):
     sums = np.abs(slots.weight[:, first:]).sum(axis=1)
     (reach,) = weight_reach(fitted.encoder.fields[-1])
     assert 0.3 * reach < sums.max() <= reach
+
+
+def test_the_command_line_asks_for_columns(tmp_path):
+    fitted = random_fitted(
+        sf.FM(k=4),
+        sf.Schema([sf.Cross(sf.Categorical("kind"), sf.Categorical("user"), min_count=1), sf.Numerical("z")]),
+        cross_table(80),
+    )
+    fitted.save(tmp_path / "model.sfm")
+    (tmp_path / "items.csv").write_text("z\n0.5\n-1\n")
+    request = RankRequest(tmp_path / "model.sfm", str(tmp_path / "items.csv"), '{"kind": "u", "user": "1"}')
+    ((best, _),) = rank_file(request)
+    scores = fitted.scores({"kind": ["u", "u"], "user": ["1", "1"], "z": [0.5, -1.0]})
+    np.testing.assert_allclose(best["score"], scores.max(), atol=1e-5)
+    with pytest.raises(
+        ValueError, match=r"the context has no 'user'; it needs 'kind' and 'user'|it needs 'kind', 'user'"
+    ):
+        rank_file(request._replace(context='{"kind": "u"}'))

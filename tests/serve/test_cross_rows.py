@@ -57,7 +57,7 @@ class TestEveryKind:
 
 
 @examples(40)
-@given(st.lists(st.sampled_from(sorted(CROSSES)), unique=True, max_size=3), st.integers(0, 5), st.integers(0, 9))
+@given(st.lists(st.sampled_from(sorted(CROSSES)), unique=True, max_size=3), st.integers(0, 6), st.integers(0, 9))
 def test_any_model_with_any_crosses(kinds, model, seed):
     fitted = made(kinds, model, seed)
     table = cross_table(30, seed, strange=True)

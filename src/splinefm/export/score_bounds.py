@@ -284,7 +284,8 @@ class _Hull:
         zero = np.zeros((1, self.vectors.shape[1]))
         if units == 1:
             boxes = [_box(self._points(group), columns) for group in self.groups]
-            return [(sum(low for low, _ in boxes) - radius, sum(high for _, high in boxes) + radius)]
+            lowest, highest = (np.sum(ends, axis=0) for ends in zip(*boxes, strict=True))
+            return [(lowest - radius, highest + radius)]
         if self.path is None:
             parts = [np.asarray(self.vectors), zero]
         else:  # one function at a time, with a weight of up to 1

@@ -36,7 +36,7 @@ from splinefm.model.family import FM, AnyModel, FwFM, Params, check_members, che
 
 # The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model.
 # See docs/decisions.md.
-DEFAULT_MODEL, DEFAULT_OF_MANY, MOST_FIELDS_IN_PAIRS = FwFM(k=16), FM(k=16), 256
+DEFAULT_MODEL, DEFAULT_OF_MANY, MOST_FIELDS_IN_PAIRS = FwFM(k=16, third=16), FM(k=16), 256
 # The most rows of a table that is trained on a second time, and the relative gain in validation loss that justifies
 # more basis functions than before.
 MOST_ROWS, MARGIN = 200_000, 0.002
@@ -116,7 +116,7 @@ def fit_model(
     schema : Schema, optional
         The fields; inferred from the table by default.
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        By default, FwFM(k=16), or FM(k=16) for more than 256 fields.
+        By default, FwFM(k=16, third=16), or FM(k=16) for more than 256 fields.
     loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"} or Loss
         The loss to minimize; a `Loss` can have a parameter, such as `sf.Loss("quantile", quantile=0.9)`. Softmax is
         for more than two classes, with a score for each.
@@ -214,12 +214,12 @@ def check_callbacks(callbacks: object) -> Sequence[Callback]:
 
 
 def default_model(n_fields: int) -> AnyModel:
-    """Return the default model: FwFM(k=16), or FM(k=16) for more than 256 fields.
+    """Return the default model: FwFM(k=16, third=16), or FM(k=16) for more than 256 fields.
 
     Examples
     --------
     >>> default_model(40), default_model(5000)
-    (FwFM(k=16), FM(k=16))
+    (FwFM(k=16, third=16), FM(k=16))
     """
     return DEFAULT_MODEL if n_fields <= MOST_FIELDS_IN_PAIRS else DEFAULT_OF_MANY
 

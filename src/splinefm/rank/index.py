@@ -369,7 +369,7 @@ def _fields_of_items(fitted: Fitted, names: Sequence[str]) -> tuple[int, ...]:
                 f"the cross {item.name!r} joins {quoted(of_item)} of the items with {quoted(of_context)} of the "
                 "context: no vector of an item serves all contexts, so the items cannot be indexed. "
                 "Fit the model without this cross"
-                + for_reader(" (crosses=None, or a schema without it)", " (a schema without it)")
+                + for_reader(" (training with crosses=None, or a schema without it)", " (--crosses none)")
                 + ", or score all items for each context with "
                 + for_reader("fitted.scores", "splinefm predict")
                 + ", which takes one row per item and context"

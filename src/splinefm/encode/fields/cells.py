@@ -67,7 +67,7 @@ class Cells:
         keys: Int64 = features[:, 0].astype(np.int64)
         for part in range(1, features.shape[1]):
             keys = keys * self._sizes[part] + features[:, part]
-        return keys
+        return np.asarray(keys, np.int64)
 
     @cached_property
     def _direct(self) -> Int32 | None:

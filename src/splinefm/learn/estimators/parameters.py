@@ -166,7 +166,7 @@ def check_kind(name: str, value: object, kind: type | UnionType, example: str) -
 
 _MODEL = """\
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
-        By default, FwFM(k=16), or FM(k=16) for more than 256 fields.
+        By default, FwFM(k=16, third=16), or FM(k=16) for more than 256 fields.
 """
 _SETTINGS = """\
     schema : Schema, optional

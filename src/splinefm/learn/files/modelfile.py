@@ -86,7 +86,7 @@ def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Fitted:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     fitted.save(f"{folder}/model.sfm")
     ...     sf.load(f"{folder}/model.sfm").model
-    FwFM(k=16)
+    FwFM(k=16, third=16)
     """
     path = Path(path)
     if path.is_dir():

@@ -85,7 +85,7 @@ class FwFM(OneVector):
     @property
     def pair_model(self) -> FwFM:
         """The model without vectors for products of three."""
-        return FwFM(self.k) if self.third else self
+        return FwFM(self.k, members=self.members) if self.third else self
 
     def width(self, n_fields: int) -> int:
         """k + third."""
