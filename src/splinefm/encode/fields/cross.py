@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,10 +14,11 @@ import pyarrow as pa
 from splinefm._checks import check_choice, check_count
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics
-from splinefm.encode.fields.cells import CellCounts, Cells, Int32, hash_cells, listed_cells
-from splinefm.encode.fields.numerical import ORDINARY, Numerical, NumericalStatistics
-from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
+from splinefm.encode.bases.tensor import levels_of, product_widths, tensor_product
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cells import CellCounts, Cells, CrossStatistics, Int32, hash_cells, listed_cells
+from splinefm.encode.fields.numerical import ORDINARY, Numerical
+from splinefm.encode.slots import FieldLayout, IntArray
 from splinefm.encode.tables.columns import Categories
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.transforms.sketch import FloatArray
@@ -190,7 +191,7 @@ class Cross:
     @cached_property
     def levels(self) -> tuple[tuple[Basis, ...], ...]:
         """For each resolution, the basis of every numerical part; the products of each resolution are summed."""
-        of_parts = [_levels(self.fields[i].basis) for i in self.numbers]  # type: ignore[union-attr]  # numbers
+        of_parts = [levels_of(self.fields[i].basis) for i in self.numbers]  # type: ignore[union-attr]  # numbers
         n_levels = max(map(len, of_parts), default=1)
         for levels in of_parts:
             if len(levels) not in (1, n_levels):
@@ -221,7 +222,7 @@ class Cross:
     @property
     def layout(self) -> FieldLayout:
         """Features, windows and units of the fitted field."""
-        widths = tuple(width for bases in self.levels for width in _widths(bases))
+        widths = tuple(width for bases in self.levels for width in product_widths(bases))
         # A field without a single combination still has features to point at.
         return FieldLayout(self.name, max(1, self.n_cells) * self.block, widths, (0,) * len(widths))
 
@@ -233,10 +234,7 @@ class Cross:
 
     def fit(self, statistics: CrossStatistics) -> tuple[Cross, str]:
         """The cross with fitted parts and the combinations that it keeps, and what was kept."""
-        fitted = [
-            part.fit(each)[0]  # type: ignore[arg-type]  # statistics of this very part
-            for part, each in zip(self.fields, statistics.parts, strict=True)
-        ]
+        fitted = [part.fit(each)[0] for part, each in zip(self.fields, statistics.parts, strict=True)]
         cross = replace(self, parts=tuple(fitted))
         if not cross.categories:
             return cross, f"tensor product of {SEPARATOR.join(_shape_words(cross))} splines"
@@ -254,10 +252,7 @@ class Cross:
 
     def extend(self, statistics: CrossStatistics) -> Cross:
         """The cross with the frequent new categories and combinations added."""
-        parts = tuple(
-            part.extend(each)  # type: ignore[arg-type]  # statistics of this very part
-            for part, each in zip(self.fields, statistics.parts, strict=True)
-        )
+        parts = tuple(part.extend(each) for part, each in zip(self.fields, statistics.parts, strict=True))
         cross = replace(self, parts=parts)
         if self.cells is None:
             return cross
@@ -337,26 +332,11 @@ class Cross:
         first = np.where(inside, cell, 0)[:, None] * np.int32(self.block)
         starts, weights = [], []
         for bases in self.levels:
-            start, weight = _product(bases, u)
+            start, weight = tensor_product(bases, u)
             starts.append(start + first)
             weights.append(weight)
             first = first + np.int32(math.prod(sum(basis.sizes) for basis in bases))
         return np.concatenate(starts, axis=1).astype(np.int32), np.concatenate(weights, axis=1) * inside[:, None]
-
-    def cell_of(self, values: Sequence[Any]) -> Int32:
-        """The combination of categories of each row, -1 where it has no features; 0 without categorical parts."""
-        if not self.categories:
-            return np.zeros(len(values[self.numbers[0]]), np.int32)
-        columns = [self.category(i, values[i]) for i in self.categories]
-        return self.cell(np.stack(columns, axis=1))
-
-    def positions(self, values: Sequence[Any]) -> tuple[list[FloatArray], Any]:
-        """u = T(z) of every numerical part, and whether all numbers of a row are ordinary."""
-        found = [self._position(i, values[i]) for i in self.numbers]
-        ordinary: Any = True
-        for _, each in found:
-            ordinary = ordinary & each
-        return [u for u, _ in found], ordinary
 
     def _position(self, i: int, x: FloatArray) -> tuple[FloatArray, Any]:
         """u = T(z) of a numerical part, and whether the numbers are ordinary."""
@@ -406,68 +386,6 @@ class Cross:
         return [
             SEPARATOR.join(of_part[feature] for of_part, feature in zip(names, cell, strict=True)) for cell in cells
         ] or ["no combination"]
-
-
-@dataclass
-class CrossStatistics:
-    """What one pass over the columns of a cross keeps; statistics of parts of a table can be merged."""
-
-    spec: Cross
-    n_rows: int = 0
-    parts: list[NumericalStatistics | CategoricalStatistics] = field(init=False)
-    cells: CellCounts = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.parts = [part.collect() for part in self.spec.fields]
-        self.cells = CellCounts(len(self.spec.categories))
-
-    def update(self, columns: Sequence[pa.Array]) -> None:
-        """Add the rows of a chunk."""
-        for statistics, column in zip(self.parts, columns, strict=True):
-            statistics.update(column)
-        self.n_rows = self.parts[0].n_rows
-        if self.spec.categories and self.spec.buckets is None:
-            fields = self.spec.fields
-            self.cells.update([fields[i].read(columns[i]) for i in self.spec.categories])  # type: ignore[misc]
-
-    def merge(self, other: CrossStatistics) -> None:
-        """Add the rows of other statistics of the same field."""
-        self.n_rows += other.n_rows
-        for mine, theirs in zip(self.parts, other.parts, strict=True):
-            mine.merge(theirs)  # type: ignore[arg-type]  # of one kind
-        self.cells.merge(other.cells)
-
-
-def _levels(basis: Basis) -> tuple[Basis, ...]:
-    return basis.levels if isinstance(basis, MultiResolution) else (basis,)
-
-
-def _widths(bases: Sequence[Basis]) -> tuple[int, ...]:
-    """Widths of the windows of a product: those of the last basis for every function of the others."""
-    if not bases:
-        return (1,)
-    return tuple(bases[-1].widths) * math.prod(sum(basis.widths) for basis in bases[:-1])
-
-
-def _product(bases: Sequence[Basis], u: Sequence[FloatArray]) -> tuple[Any, FloatArray]:
-    """Windows and weights of the tensor product of bases at u; a single feature of weight 1 without bases."""
-    start: Any = np.zeros((1, 1), np.int32)
-    weight: Any = np.ones((1, 1))
-    for basis, x in zip(bases[:-1], u[:-1], strict=True):
-        windows, more = basis(x)
-        function = expand_windows(windows, basis.widths)
-        start = _outer(start * np.int32(sum(basis.sizes)), function, np.add)
-        weight = _outer(weight, more, np.multiply)
-    if bases:
-        windows, more = bases[-1](u[-1])
-        start = _outer(start * np.int32(sum(bases[-1].sizes)), windows, np.add)
-        weight = _outer(weight, more, np.multiply)
-    return start, weight
-
-
-def _outer(a: Any, b: Any, combine: Any) -> Any:
-    """All combinations of two arrays of shape (n, i) and (n, j), in an array of shape (n, i j)."""
-    return combine(a[:, :, None], b[:, None, :]).reshape(len(b), -1)
 
 
 def _shape_words(cross: Cross) -> list[str]:
