@@ -110,7 +110,7 @@ def hash_cells(features: Int32, buckets: int) -> Int32:
     Examples
     --------
     >>> hash_cells(np.array([[1, 2], [2, 1]], np.int32), 100)
-    array([95, 92], dtype=int32)
+    array([18, 15], dtype=int32)
     """
     total = np.zeros(len(features), np.int64)
     for part, multiplier in zip(features.T.astype(np.int64), _MULTIPLIERS, strict=False):
