@@ -38,6 +38,7 @@ NAMES = ("lat", "long", "kind", "zone", "size", "day")
 MODELS = [
     sf.FM(3),
     sf.FwFM(4),
+    sf.FwFM(3, third=2),
     sf.LowRankFwFM(3, 2),
     sf.FmFM(3),
     sf.FFM(2),
