@@ -944,3 +944,39 @@ except ModuleNotFoundError as error:
 else:
     raise AssertionError("matplotlib is absent")
 """)
+
+
+class TestCrosses:
+    """Views along columns of crosses are drawn like others; a cross has no plot of its own."""
+
+    def fitted(self):
+        rng = np.random.default_rng(0)
+        table = {"x": rng.gamma(2.0, 3.0, N), "y": rng.normal(size=N), "c": rng.choice(list("abc"), N)}
+        fields = [sf.Numerical("x", sf.MinMax()), sf.Numerical("y", sf.MinMax()), sf.Categorical("c")]
+        crosses = [sf.Cross("x", "y", segments=3), sf.Cross("c", "x", segments=3)]
+        encoder = sf.fit_encoder(sf.Schema(fields + crosses), table)
+        params = init_params(sf.FwFM(k=3), encoder.layout, np.random.default_rng(1), scale=2.0)
+        return sf.Fitted(encoder, sf.FwFM(k=3), params, Loss()), table
+
+    def test_a_curve_is_drawn_as_it_is(self):
+        fitted, table = self.fitted()
+        curve = fitted.segment({"y": 0.5, "c": "a"}, along="x")
+        (line, *_) = sf.plots.curve(curve, data=table).get_lines()
+        x, y = line.get_data()
+        rows = {"x": x, "y": [0.5] * len(x), "c": ["a"] * len(x)}
+        np.testing.assert_allclose(y, fitted.scores(rows), atol=1e-5)
+
+    def test_bars_surfaces_and_families(self):
+        fitted, table = self.fitted()
+        assert sf.plots.bars(fitted.segment({"x": 1.0, "y": 0.5}, along="c")).patches
+        for along, values in ((("x", "y"), {"c": "b"}), (("x", "c"), {"y": 0.1})):
+            assert sf.plots.surface(fitted.segment(values, along=along), data=table).collections
+        family = sf.segments(fitted, {"y": [0.0, 1.0], "c": ["a", "b"]}, along="x")
+        assert len(sf.plots.curve(family).get_lines()) >= 2
+
+    def test_plots_of_fields_leave_crosses_out(self):
+        fitted, table = self.fitted()
+        assert len(sf.plots.transformed(fitted, table)) == 4  # two panels for each of the two numbers
+        assert {share.field for share in fitted.encoder.starvation().functions} == {"x", "y"}
+        with pytest.raises(ValueError, match="'x × y'"):
+            sf.plots.basis(fitted, "x × y")

@@ -38,6 +38,7 @@ NAMES = ("lat", "long", "kind", "zone", "size", "day")
 MODELS = [
     sf.FM(3),
     sf.FwFM(4),
+    sf.FwFM(3, third=2),
     sf.LowRankFwFM(3, 2),
     sf.FmFM(3),
     sf.FFM(2),
@@ -318,9 +319,10 @@ class TestCurves:
 
     def test_a_cross_that_reads_the_column_in_another_way_can_be_called(self):
         table = make_table()
+        known = sf.fit_encoder(make_schema(["two numbers"]), table).schema["lat"].transform
         for other in (
             sf.Numerical("other", sf.MinMax(0.0, 5.0), sf.BSpline(2), special=[0.0], column="lat"),
-            sf.Numerical("other", sf.MinMax(), sf.BSpline(2), column="lat"),  # 0 is not special
+            sf.Numerical("other", known, sf.BSpline(2), column="lat"),  # 0 is not special
             sf.Numerical("other", sf.MinMax(), sf.Fourier(1), special=[0.0], column="lat"),
             sf.Categorical("other", column="lat"),
         ):

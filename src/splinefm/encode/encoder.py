@@ -15,8 +15,8 @@ import pyarrow as pa
 from splinefm._memory import check_memory
 from splinefm._parallel import count_threads, finish, in_order
 from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics
+from splinefm.encode.fields.cells import CrossStatistics
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.cross_statistics import CrossStatistics
 from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Field, Schema

@@ -135,6 +135,8 @@ class Curve(_View):
         The loss, which maps scores to predictions.
     counts : array, optional
         Number of training rows in which each feature is active.
+    crossed : Crossed, optional
+        The score with the crosses that contain the column.
 
     Examples
     --------
@@ -294,6 +296,8 @@ class Bars(_View):
         The loss, which maps scores to predictions.
     counts : array, optional
         Number of training rows in which each feature is active.
+    crossed : Crossed, optional
+        The score with the crosses that contain the column.
 
     Examples
     --------

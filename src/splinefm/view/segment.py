@@ -6,7 +6,8 @@ A field with sum reduction is one vector p_f = Σ_i weight_i v_i, and the score 
 
 where β and g depend on the other fields only. With the basis functions as weights that is a spline in u = T(z) (the
 paper's spanning lemma). Along two fields the pairs of features add Σ_ij C_ij weight_i weight_j (pairwise lemma), and
-C = L diag(s) R' has rank k at most. All of it is computed in float64 from the active features of a segment.
+C = L diag(s) R' has rank k at most. All of it is computed in float64 from the active features of a segment. Where
+crosses contain a column, several fields vary along it: see `crossed.py`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def segment(
         A date sets all parts of its column, unless the parts are named themselves: {"seen_at": "2024-05-28"},
         {"seen_at.hour": 13.5}.
     along : str or pair of str
-        The field, or the two fields, that vary.
+        The field, or the two fields, that vary. Crosses that contain their columns vary with them.
     rest : {"error", "mean"}
         What to do with fields that `values` does not name: raise an error, or average the score over their values. The
         average is exact for independent fields: it is the score of the mean of each field's vectors.

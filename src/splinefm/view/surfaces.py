@@ -40,6 +40,8 @@ class Surface:
         The loss, which maps scores to predictions.
     counts : pair of arrays, optional
         Number of training rows in which each feature of either field is active.
+    crossed : Crossed, optional
+        The score with the crosses that contain one of the columns, instead of factors and scales.
 
     Examples
     --------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,13 +62,13 @@ class Cells:
 
     @cached_property
     def _sizes(self) -> Int64:
-        return self.features.max(axis=0).astype(np.int64) + 1
+        return np.asarray(self.features.max(axis=0), np.int64) + 1
 
     def _keys(self, features: Int32) -> Int64:
         keys: Int64 = features[:, 0].astype(np.int64)
         for part in range(1, features.shape[1]):
             keys = keys * self._sizes[part] + features[:, part]
-        return np.asarray(keys, np.int64)
+        return keys.astype(np.int64, copy=False)
 
     @cached_property
     def _direct(self) -> Int32 | None:
@@ -109,7 +110,7 @@ def hash_cells(features: Int32, buckets: int) -> Int32:
     Examples
     --------
     >>> hash_cells(np.array([[1, 2], [2, 1]], np.int32), 100)
-    array([95, 92], dtype=int32)
+    array([18, 15], dtype=int32)
     """
     total = np.zeros(len(features), np.int64)
     for part, multiplier in zip(features.T.astype(np.int64), MULTIPLIERS, strict=False):
@@ -176,6 +177,36 @@ class CellCounts:
     @property
     def _names(self) -> list[str]:
         return [*map(str, range(self.n_parts)), "count"]
+
+
+@dataclass
+class CrossStatistics:
+    """What one pass over the columns of a cross keeps; statistics of parts of a table can be merged."""
+
+    spec: Any
+    n_rows: int = 0
+    parts: list[Any] = field(init=False)
+    cells: CellCounts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parts = [part.collect() for part in self.spec.fields]
+        self.cells = CellCounts(len(self.spec.categories))
+
+    def update(self, columns: Sequence[pa.Array]) -> None:
+        """Add the rows of a chunk."""
+        for statistics, column in zip(self.parts, columns, strict=True):
+            statistics.update(column)
+        self.n_rows = self.parts[0].n_rows
+        if self.spec.categories and self.spec.buckets is None:
+            fields = self.spec.fields
+            self.cells.update([fields[i].read(columns[i]) for i in self.spec.categories])
+
+    def merge(self, other: CrossStatistics) -> None:
+        """Add the rows of other statistics of the same field."""
+        self.n_rows += other.n_rows
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            mine.merge(theirs)
+        self.cells.merge(other.cells)
 
 
 def _coded(categories: Categories) -> tuple[pa.LargeStringArray, Int64]:

@@ -15,10 +15,9 @@ import pyarrow as pa
 from splinefm._checks import check_choice, check_count
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.splines import BSpline, MultiResolution
-from splinefm.encode.bases.tensors import levels_of, product_widths, tensor_product
+from splinefm.encode.bases.tensor import levels_of, product_widths, tensor_product
 from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cells import CellCounts, Cells, Int32, hash_cells, listed_cells
-from splinefm.encode.fields.cross_statistics import CrossStatistics
+from splinefm.encode.fields.cells import CellCounts, Cells, CrossStatistics, Int32, hash_cells, listed_cells
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.slots import FieldLayout, IntArray
 from splinefm.encode.tables.columns import Categories
@@ -236,10 +235,7 @@ class Cross:
 
     def fit(self, statistics: CrossStatistics) -> tuple[Cross, str]:
         """The cross with fitted parts and the combinations that it keeps, and what was kept."""
-        fitted = [
-            part.fit(each)[0]  # type: ignore[arg-type]  # statistics of this very part
-            for part, each in zip(self.fields, statistics.parts, strict=True)
-        ]
+        fitted = [part.fit(each)[0] for part, each in zip(self.fields, statistics.parts, strict=True)]
         cross = replace(self, parts=tuple(fitted))
         if not cross.categories:
             return cross, f"tensor product of {SEPARATOR.join(_shape_words(cross))} splines"
@@ -257,10 +253,7 @@ class Cross:
 
     def extend(self, statistics: CrossStatistics) -> Cross:
         """The cross with the frequent new categories and combinations added."""
-        parts = tuple(
-            part.extend(each)  # type: ignore[arg-type]  # statistics of this very part
-            for part, each in zip(self.fields, statistics.parts, strict=True)
-        )
+        parts = tuple(part.extend(each) for part, each in zip(self.fields, statistics.parts, strict=True))
         cross = replace(self, parts=parts)
         if self.cells is None:
             return cross
@@ -286,7 +279,7 @@ class Cross:
 
     def feature_counts(self, statistics: CrossStatistics) -> FloatArray:
         """Training rows of the combination that each feature belongs to."""
-        if not self.categories or self.buckets is not None:  # those of combinations were not counted
+        if not self.categories:
             return np.full(self.layout.n_features, float(statistics.n_rows))
         features, rows = self._counted(statistics.cells)
         cell = self.cell(features)
@@ -312,6 +305,11 @@ class Cross:
     def encode_values(self, values: Sequence[Any]) -> tuple[IntArray, FloatArray]:
         """Features inside the field and weights of the values of its parts."""
         return self.encode_places(self.places(values))
+
+    def encode_into(self, values: Sequence[Any], first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
+        """Write features, counted from `first`, and weights into arrays, such as some columns of slots."""
+        starts, weight[...] = self.encode_values(values)
+        np.add(starts, np.int32(first), out=start)
 
     def places(self, values: Sequence[Any]) -> list[Any]:
         """Where the values of each part are, so that parts of different rows can be put together.
@@ -346,26 +344,6 @@ class Cross:
             first = first + np.int32(math.prod(sum(basis.sizes) for basis in bases))
         return np.concatenate(starts, axis=1).astype(np.int32), np.concatenate(weights, axis=1) * inside[:, None]
 
-    def encode_into(self, values: Sequence[Any], first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
-        """Write features, counted from `first`, and weights into arrays, such as some columns of slots."""
-        starts, weight[...] = self.encode_values(values)
-        np.add(starts, np.int32(first), out=start)
-
-    def cell_of(self, values: Sequence[Any]) -> Int32:
-        """The combination of categories of each row, -1 where it has no features; 0 without categorical parts."""
-        if not self.categories:
-            return np.zeros(len(values[self.numbers[0]]), np.int32)
-        columns = [self.category(i, values[i]) for i in self.categories]
-        return self.cell(np.stack(columns, axis=1))
-
-    def positions(self, values: Sequence[Any]) -> tuple[list[FloatArray], Any]:
-        """u = T(z) of every numerical part, and whether all numbers of a row are ordinary."""
-        found = [self._position(i, values[i]) for i in self.numbers]
-        ordinary: Any = True
-        for _, each in found:
-            ordinary = ordinary & each
-        return [u for u, _ in found], ordinary
-
     def _position(self, i: int, x: FloatArray) -> tuple[FloatArray, Any]:
         """u = T(z) of a numerical part, and whether the numbers are ordinary."""
         part = self.fields[i]
@@ -382,7 +360,8 @@ class Cross:
         assert isinstance(part, Categorical)
         start, weight = part.encode_values(values)
         feature = start[:, 0]
-        return np.where(part.is_unseen(feature) | (weight[:, 0] == 0.0), np.int32(-1), feature).astype(np.int32)
+        unseen = (feature >= part.first_unseen) & (feature < part.n_tokens)
+        return np.where(unseen | (weight[:, 0] == 0.0), np.int32(-1), feature).astype(np.int32)
 
     def cell(self, features: Int32) -> Int32:
         """The combination of each row of features of the categorical parts, -1 where it has no features."""

@@ -1,4 +1,4 @@
-"""Tensor products of bases: windows and weights of several numbers together."""
+"""Tensor products of bases: all products of their functions, the last basis fastest."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from splinefm.encode.bases.basis import Basis
-from splinefm.encode.bases.splines import FloatArray, MultiResolution
+from splinefm.encode.bases.splines import MultiResolution
 from splinefm.encode.slots import expand_windows
+
+FloatArray = npt.NDArray[np.float64]
 
 
 def levels_of(basis: Basis) -> tuple[Basis, ...]:
-    """The resolutions of a basis."""
+    """The basis of each resolution."""
     return basis.levels if isinstance(basis, MultiResolution) else (basis,)
 
 
