@@ -238,6 +238,26 @@ def test_a_column_of_labels_gives_the_model_of_y(labels, tmp_path):
     np.testing.assert_array_equal(two.predict(TABLE), one.predict(TABLE))
 
 
+def test_a_loss_brings_its_classes_and_their_weights():
+    options = {"schema": SCHEMA, "model": sf.FM(k=4), "training": sf.Training(epochs=2, threads=1)}
+    table = {**TABLE, "y": Y}
+    more = (*LABELS.tolist(), "yellow")
+    fitted = sf.fit_model(table, "y", loss=Loss("softmax", classes=more), **options)
+    assert fitted.classes == more and fitted.scores(TABLE).shape == (800, 5)
+    first = sf.fit_model(table, "y", loss="softmax", class_weight={"red": 3.0}, **options)
+    again = sf.fit_model(table, "y", loss=first.loss, **options)
+    assert again.loss == first.loss and again.loss.class_weights == (1.0, 1.0, 3.0, 1.0)
+    np.testing.assert_array_equal(again.scores(TABLE), first.scores(TABLE))
+    with pytest.raises(ValueError, match="class_weight='balanced' is given beside a Loss with class weights"):
+        sf.fit_model(table, "y", loss=first.loss, class_weight="balanced", **options)
+    with pytest.raises(ValueError, match=r"the target 'y' is 'blue', 'green' or 'red', got 'white'"):
+        sf.fit_model(table, "y", loss=Loss("softmax", classes=("blue", "green", "red")), **options)
+    with pytest.raises(ValueError, match="score of class 'red' only"):
+        sf.fit_model(table, "y", loss=first.for_class("red").loss, **options)
+    with pytest.raises(ValueError, match="'z'"):
+        sf.fit_model(table, "z", loss=first.loss, **options)
+
+
 def test_threads_do_not_change_a_single_bit():
     models = [classifier(n_jobs=n).set_params(schema=None).fit(TABLE, Y) for n in (1, 2, 3)]
     for other in models[1:]:

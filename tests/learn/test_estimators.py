@@ -422,6 +422,8 @@ def test_counts_have_positive_rates():
 
 def test_other_targets_are_refused():
     y = TABLE["x"]
+    with pytest.raises(ValueError, match=r"quantile, huber, got 'softmax'; for labels, use SplineFMClassifier"):
+        sf.SplineFMRegressor(loss="softmax").fit(TABLE, y)
     with pytest.raises(ValueError, match="got 'logistic'; for labels, use SplineFMClassifier"):
         regressor(loss="logistic").fit(TABLE, y)
     with pytest.raises(ValueError, match="y holds text, such as 'a'"):

@@ -46,7 +46,14 @@ def arguments(slots):
     ("loss", "parameter"),
     [
         *(("squared", 0.5), ("logistic", -1.0), ("tweedie", 1.0), ("tweedie", 2.0), ("quantile", 0.0)),
-        *(("quantile", 1.0), ("huber", 0.0), ("huber", np.inf), ("huber", np.nan), ("tweedie", np.nan)),
+        *(
+            ("softmax", 0.5),
+            ("quantile", 1.0),
+            ("huber", 0.0),
+            ("huber", np.inf),
+            ("huber", np.nan),
+            ("tweedie", np.nan),
+        ),
     ],
 )
 def test_parameters_of_losses_out_of_range_are_refused(loss, parameter):

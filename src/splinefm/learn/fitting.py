@@ -118,8 +118,8 @@ def fit_model(
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM, optional
         By default, FwFM(k=16, third=16), or FM(k=16) for more than 256 fields.
     loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"} or Loss
-        The loss to minimize; a `Loss` can have a parameter, such as `sf.Loss("quantile", quantile=0.9)`. Softmax is
-        for more than two classes, with a score for each.
+        The loss to minimize; a `Loss` can have a parameter, such as `sf.Loss("quantile", quantile=0.9)`, or classes, of
+        which some may have no rows. Softmax is for more than two classes, with a score for each.
     sample_weight : str, optional
         A column of weights, such as impressions if the target is the share of clicks.
     validation : float or table
@@ -150,7 +150,7 @@ def fit_model(
     >>> len(fitted.history)
     2
     """
-    called = check_callbacks(callbacks)
+    called, given = check_callbacks(callbacks), as_loss(loss)
     opened = open_table(table)
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
@@ -160,12 +160,22 @@ def fit_model(
             target,
             sample_weight,
             schema,
-            as_loss(loss),
+            given,
             open_validation(validation),
             training or Training(),
-            class_weight,
+            _class_weight(given, class_weight),
+            classes=given.classes,
         )
         return fit_task(task, model, called, progress)[0]
+
+
+def _class_weight(loss: Loss, given: ClassWeight) -> ClassWeight:
+    """Return the class weights of a loss, such as that of another model, or those that are given."""
+    if loss.class_weights is None:
+        return given
+    if given is not None:
+        raise ValueError(f"class_weight={given!r} is given beside a Loss with class weights; write it into the Loss")
+    return dict(zip(loss.classes or (0, 1), loss.class_weights, strict=True))
 
 
 def open_validation(validation: float | object) -> float | Table:
