@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -75,7 +75,7 @@ class FwFM(OneVector):
     @property
     def pair_model(self) -> FwFM:
         """The model without vectors for products of three."""
-        return FwFM(self.k) if self.third else self
+        return replace(self, third=0) if self.third else self
 
     def width(self, n_fields: int) -> int:
         """k + third."""
