@@ -61,7 +61,8 @@ class Cells:
 
     @cached_property
     def _sizes(self) -> Int64:
-        return self.features.max(axis=0).astype(np.int64) + 1
+        sizes: Int64 = self.features.max(axis=0).astype(np.int64) + 1
+        return sizes
 
     def _keys(self, features: Int32) -> Int64:
         keys: Int64 = features[:, 0].astype(np.int64)
