@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.learn.chunks import Chunks, Source, prepare_chunks
-from splinefm.learn.crosses import (
-    MOST_CROSSES,
-    candidates_for,
-    find_candidates,
-    loss_fall,
-    split_halves,
-    with_cross,
-    with_reasons,
-)
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import Classes, ClassWeight
-from splinefm.learn.loop import train
 from splinefm.learn.losses import Loss, LossName, as_loss
-from splinefm.learn.penalties import make_groups, unsmoothed_fields
 from splinefm.learn.progress import SILENT, Progress, make_progress
-from splinefm.learn.resolutions import choose_resolutions, free_columns, levels_of, with_resolutions
-from splinefm.learn.training import Callback, Chunk, Diverged, Epoch, FloatArray, Run, Trained, Training
+from splinefm.learn.refine.crosses import add_crosses, with_reasons
+from splinefm.learn.refine.resolutions import select_resolutions
+from splinefm.learn.runs import best_epoch, filled_penalties, run_training, train_part
+from splinefm.learn.training import Callback, Trained, Training
 from splinefm.learn.tuning.study import StudySummary
-from splinefm.model.cpu import predict_scores
 from splinefm.model.family import FM, AnyModel, FwFM, Params, check_members, check_trainable, mean_model
 
 # The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model.
 # See docs/decisions.md.
 DEFAULT_MODEL, DEFAULT_OF_MANY, MOST_FIELDS_IN_PAIRS = FwFM(k=16, third=16), FM(k=16), 256
-# The most rows of a table that is trained on a second time, and the relative gain in validation loss that justifies
-# more basis functions than before.
-MOST_ROWS, MARGIN = 200_000, 0.002
-# With fewer training rows, the halves are too small to tell crosses from noise.
-FEWEST_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -200,7 +183,9 @@ def fit_task(
     if model is None and n_fields > MOST_FIELDS_IN_PAIRS:
         progress.say(f"model: {describe_default(n_fields)}")
     trained = train_part(chosen, chunks, training, callbacks, progress)
-    chunks, trained, training = add_crosses(chosen, chunks, trained, task, training, callbacks, progress)
+    chunks, trained, training = add_crosses(
+        chosen, chunks, trained, task.training, training, task.validation, callbacks, progress
+    )
     chunks, trained = select_resolutions(chosen, chunks, trained, training, task.validation, callbacks, progress)
     trained = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
     members = [trained.params]
@@ -262,143 +247,6 @@ def make_chunks(
     )
 
 
-def train_part(
-    model: AnyModel,
-    chunks: Chunks,
-    training: Training,
-    callbacks: Sequence[Callback] = (),
-    progress: Progress = SILENT,
-    run: Run = "first",
-) -> Trained:
-    """Train on the training rows, and choose the best epoch on the validation rows."""
-    options = {"validation": chunks.validation, "callbacks": callbacks, "progress": progress, "run": run}
-    return _run(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
-
-
-def select_resolutions(
-    model: AnyModel,
-    chunks: Chunks,
-    first: Trained,
-    training: Training,
-    validation: float | object,
-    callbacks: Sequence[Callback] = (),
-    progress: Progress = SILENT,
-) -> tuple[Chunks, Trained]:
-    """Train again with the resolutions by column that the first run suggests, and return the better of the two.
-
-    Returns the first run if no resolutions were inferred, without validation rows, and for large tables: a second run
-    on them takes long, and with many rows fine resolutions do no harm.
-    """
-    source, names = chunks.source, free_columns(chunks.source.schema)
-    is_small = chunks.kept is not None and chunks.n_rows <= MOST_ROWS
-    if not (training.select_resolutions and names and is_small) or chunks.validation is None or first.interrupted:
-        return chunks, first
-    levels = levels_of(chunks.encoder, names)
-    chosen = choose_resolutions(levels, model, first.params, chunks.validation, chunks.loss, chunks.start)
-    schema = with_resolutions(source.schema, chosen)
-    if schema == source.schema:
-        return chunks, first
-    with progress.within("resolutions by column"):
-        try:
-            # The loss has the classes and class weights of the first run.
-            other = prepare_chunks(replace(source, schema=schema), chunks.loss, validation, training, progress)
-            second = train_part(model, other, training, callbacks, progress, "by column")
-        except (KeyboardInterrupt, Diverged) as error:
-            return chunks, first._replace(interrupted=isinstance(error, KeyboardInterrupt))
-    if second.interrupted:
-        return chunks, first._replace(interrupted=True)
-    before, after = (best_epoch(trained).validation_loss for trained in (first, second))
-    is_simpler = other.encoder.layout.n_features < chunks.encoder.layout.n_features
-    return (other, second) if before - after > (0.0 if is_simpler else MARGIN * abs(before)) else (chunks, first)
-
-
-def filled_penalties(training: Training, schema: Schema) -> Training:
-    """Return the settings of training with the default penalties of all fields filled in."""
-    return training.with_penalties(schema.names, unsmoothed=unsmoothed_fields(schema.resolved))
-
-
-def add_crosses(
-    model: AnyModel,
-    chunks: Chunks,
-    first: Trained,
-    task: Task,
-    training: Training,
-    callbacks: Sequence[Callback] = (),
-    progress: Progress = SILENT,
-) -> tuple[Chunks, Trained, Training]:
-    """Look for crosses, and train again with those that lower the loss of held-out rows; see `Training`."""
-    unchanged = (chunks, first, training)
-    names = candidates_for(chunks.source.schema, training.crosses)
-    is_small = chunks.kept is not None and FEWEST_ROWS <= chunks.n_rows <= MOST_ROWS
-    if len(names) < 2 or not is_small or chunks.validation is None or first.interrupted:
-        return unchanged
-    with progress.within("crosses"):
-        try:
-            found = _find_crosses(model, chunks, names, task, training, progress)
-            if found is None:
-                return unchanged
-            other, training = found
-            second = train_part(model, other, training, callbacks, progress, "crosses")
-        except (KeyboardInterrupt, Diverged) as error:
-            return chunks, first._replace(interrupted=isinstance(error, KeyboardInterrupt)), unchanged[2]
-    if second.interrupted:
-        return chunks, first._replace(interrupted=True), unchanged[2]
-    return other, second, training
-
-
-def _find_crosses(
-    model: AnyModel, chunks: Chunks, names: Sequence[str], task: Task, training: Training, progress: Progress
-) -> tuple[Chunks, Training] | None:
-    """Return the rows encoded with the crosses that help, or None if none do."""
-    assert chunks.kept is not None and chunks.validation is not None
-    halves = split_halves(chunks.kept, training.seed)
-    judged = (halves.judged, chunks.validation)
-    before = _train_half(model, chunks, halves.learned, training, progress)
-    candidates = find_candidates(chunks, halves, model, before, names, training.seed)
-    most = MOST_CROSSES if training.crosses == "auto" else int(training.crosses or 0)
-    scores = _scores(model, before, judged)
-    best: tuple[Chunks, Training] | None = None
-    for candidate in candidates[:most]:
-        schema = with_cross(chunks.source.schema if best is None else best[0].source.schema, candidate)
-        penalties = filled_penalties(task.training, schema)
-        other = prepare_chunks(replace(chunks.source, schema=schema), chunks.loss, task.validation, penalties, progress)
-        if other.kept is None or other.validation is None:
-            break
-        halves = split_halves(other.kept, training.seed)
-        after = _train_half(model, other, halves.learned, penalties, progress)
-        new = _scores(model, after, (halves.judged, other.validation))
-        fall = loss_fall(chunks.loss, judged, scores, new)
-        if fall > 0.0:
-            other.source = replace(other.source, schema=with_cross(schema, candidate, fall))
-            best, scores = (other, penalties), new
-    return best
-
-
-def _scores(model: AnyModel, params: Params, judged: Sequence[Chunk]) -> list[FloatArray]:
-    return [predict_scores(model, params, chunk.slots).astype(np.float64) for chunk in judged]
-
-
-def _train_half(model: AnyModel, chunks: Chunks, half: Chunk, training: Training, progress: Progress) -> Params:
-    trained = _run(
-        model,
-        chunks,
-        training,
-        len(half.y),
-        lambda epoch: [half],
-        validation=chunks.validation,
-        progress=progress,
-        run="half",
-    )
-    if trained.interrupted:
-        raise KeyboardInterrupt
-    return trained.params
-
-
-def best_epoch(trained: Trained) -> Epoch:
-    """Return the epoch whose parameters were kept."""
-    return min(trained.history, key=lambda epoch: epoch.validation_loss)
-
-
 def _refit_on_all(
     model: AnyModel,
     chunks: Chunks,
@@ -415,7 +263,7 @@ def _refit_on_all(
         try:
             last = best_epoch(first).epoch
             options = {"progress": progress, "stop_after": last, "callbacks": callbacks, "run": "all rows"}
-            second = _run(model, chunks, training, len(whole.y), lambda epoch: every, **options)
+            second = run_training(model, chunks, training, len(whole.y), lambda epoch: every, **options)
         except KeyboardInterrupt:
             return first._replace(interrupted=True)
     return first._replace(interrupted=True) if second.interrupted else first._replace(params=second.params)
@@ -436,17 +284,3 @@ def _more_members(
         if trained.interrupted:
             return
         yield trained.params
-
-
-def _run(
-    model: AnyModel,
-    chunks: Chunks,
-    training: Training,
-    rows: int,
-    epoch: Callable[[int], Iterable[Chunk]],
-    **options: Any,
-) -> Trained:
-    groups = make_groups(chunks.encoder, training)
-    return train(
-        model, chunks.encoder.layout, groups, epoch, rows, chunks.loss, training, start=chunks.start, **options
-    )

@@ -39,7 +39,7 @@ from splinefm.learn.incremental import Learner
 from splinefm.learn.labels import ClassWeight
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import make_progress
-from splinefm.learn.resolutions import with_bases
+from splinefm.learn.refine.resolutions import with_bases
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.family import AnyModel, member_model

@@ -18,7 +18,7 @@ from splinefm.encode.transforms.choice import ATOM_SHARE
 from splinefm.encode.transforms.quantile import Quantile
 from splinefm.encode.transforms.scaling import ArcsinhSquare, Log, MinMax
 from splinefm.encode.transforms.transform import Transform
-from splinefm.learn.resolutions import Resolutions, free_columns, with_resolutions
+from splinefm.learn.refine.resolutions import Resolutions, free_columns, with_resolutions
 from splinefm.learn.training import L2, SMOOTHNESS, Training
 from splinefm.learn.tuning.study import Value
 from splinefm.model.family import AnyModel

@@ -14,9 +14,10 @@ import numpy as np
 from splinefm._wording import for_reader
 from splinefm.learn import metrics
 from splinefm.learn.chunks import MEMORY_BYTES, Chunks
-from splinefm.learn.fitting import Task, default_model, make_chunks, select_resolutions, train_part
+from splinefm.learn.fitting import Task, default_model, make_chunks
 from splinefm.learn.losses import Loss
-from splinefm.learn.resolutions import Resolutions, free_columns, resolutions_of
+from splinefm.learn.refine.resolutions import Resolutions, free_columns, resolutions_of, select_resolutions
+from splinefm.learn.runs import filled_penalties, train_part
 from splinefm.learn.training import Epoch, Trained, Training
 from splinefm.learn.tuning.space import OF_FIELDS, Base, Settings
 from splinefm.model.cpu import predict_scores
@@ -110,7 +111,7 @@ class Experiment:
         self.task, self.metric = task, Metric(metric, task.loss)
         model = model or default_model(len(task.schema))
         self._encoded: OrderedDict[str, Chunks] = OrderedDict()
-        settings = Settings(model, task.schema, task.training.with_penalties(task.schema.names))
+        settings = Settings(model, task.schema, filled_penalties(task.training, task.schema))
         self.chunks = self._chunks(settings)
         if self.chunks.validation is None:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_size
+from splinefm.encode.slots import SlotLayout
 from splinefm.model.family.contract import (
     FloatArray,
     IntArray,
@@ -33,6 +35,9 @@ class FwFM(OneVector):
         Length of a second vector q of every feature, for products of three: the score has
         Σ_{u<v<w} Σ_c q_uc q_vc q_wc as well. 0 for none. The L2 penalty shrinks these vectors apart from the others,
         toward zero where products of three fields do not help.
+    members : int
+        The vectors have so many parts of equal length, each with field weights of its own. Such a model is the mean of
+        several fits, see `Training`; it is not trained itself.
 
     Examples
     --------
@@ -47,15 +52,20 @@ class FwFM(OneVector):
 
     k: int = 16
     third: int = 0
+    members: int = 1
     kind: ClassVar[str] = "fwfm"
 
     def __post_init__(self) -> None:
         check_size("k", self.k)
         check_size("third", self.third, 0)
+        check_size("members", self.members)
+        if self.k % self.members:
+            raise ValueError(f"members must divide k = {self.k}, got {self.members}")
 
     def __repr__(self) -> str:
         third = f", third={self.third}" if self.third else ""
-        return f"FwFM(k={self.k}{third})"
+        members = f", members={self.members}" if self.members > 1 else ""
+        return f"FwFM(k={self.k}{third}{members})"
 
     @property
     def order(self) -> int:
@@ -86,26 +96,35 @@ class FwFM(OneVector):
         return (self.width(n_fields),) * n_fields
 
     def field_shapes(self, n_fields: int) -> dict[str, tuple[int, ...]]:
-        """One weight for each pair of fields; only r_fe with f ≤ e is used."""
-        return {"field_weights": (n_fields, n_fields)}
+        """One weight for each pair of fields (and member); only r_fe with f ≤ e is used."""
+        shape = (n_fields, n_fields)
+        return {"field_weights": shape if self.members == 1 else (self.members, *shape)}
 
     def init_fields(self, n_fields: int, rng: np.random.Generator) -> Params:
         """All ones: training starts from an FM."""
         # DIFFERS: the authors' code draws the weights from N(0, 1).
-        return {"field_weights": np.ones((n_fields, n_fields), np.float32)}
+        return {"field_weights": np.ones(self.field_shapes(n_fields)["field_weights"], np.float32)}
 
     def between(self, params: Params, f: Any, e: Any) -> FloatArray:
-        """r_fe."""
-        return np.asarray(params["field_weights"][np.minimum(f, e), np.maximum(f, e)], np.float64)
+        """r_fe; with several members, that of the member of each coordinate."""
+        found = np.asarray(params["field_weights"][..., np.minimum(f, e), np.maximum(f, e)], np.float64)
+        return self._by_coordinate(found)
+
+    def _by_coordinate(self, weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Weights of members on the first axis become weights of coordinates on the last."""
+        if self.members == 1:
+            return weights
+        return np.repeat(np.moveaxis(weights, 0, -1), self.k // self.members, axis=-1)
 
     def between_all(self, params: Params, n_fields: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """The upper triangle, mirrored."""
         R = np.triu(params["field_weights"].astype(dtype))
-        return np.asarray(R + np.triu(R, 1).T)
+        return self._by_coordinate(R + np.swapaxes(np.triu(R, 1), -1, -2))
 
     def interaction(self, P: FloatArray, params: Params, unit_field: IntArray) -> FloatArray:
         """Σ_{u<v} r_{f(u) f(v)} p_u' p_v + Σ_{u<v<w} Σ_c q_uc q_vc q_wc."""
-        pairs = _weighted(P[:, :, : self.k], params["field_weights"], unit_field)
+        weights = self._by_coordinate(params["field_weights"])
+        pairs = _weighted(P[:, :, : self.k], weights, unit_field)
         return np.asarray(pairs + symmetric_sums(P[:, :, self.k :], 3)[3].sum(axis=1))
 
     def slope(self, P: npt.NDArray[np.floating], params: Params, unit_field: IntArray, f: int) -> FloatArray:
@@ -115,12 +134,20 @@ class FwFM(OneVector):
 
     def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
         """Σ_I s_f' (Σ_C r_fe s_e), and e_1(I)' e_2(C) + e_2(I)' e_1(C) of the vectors for products of three."""
-        between = self.between(params, *np.ix_(np.unique(items), np.unique(context)))
-        pairs = _full_rank(between, items, context, self.k)
-        if not self.third:
-            return pairs
-        triples = ProductTowers(3, items, context, self.third, least=3)
-        return JoinedTowers(pairs, triples, self.k, self.k * min(between.shape))
+        part, sides = self.k // self.members, np.ix_(np.unique(items), np.unique(context))
+        towers: Towers | None = None
+        if self.third:
+            towers = ProductTowers(3, items, context, self.third, least=3)
+        for weights in reversed(params["field_weights"].reshape(self.members, n_fields, n_fields)):
+            between = np.asarray(weights[np.minimum(*sides), np.maximum(*sides)], np.float64)
+            pairs = _full_rank(between, items, context, part)
+            towers = pairs if towers is None else JoinedTowers(pairs, towers, part, part * min(between.shape))
+        assert towers is not None
+        return towers
+
+    def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[FwFM, Params]:
+        """The vectors of all members side by side, each with its field weights."""
+        return _mean_of_weighted(self.k, self.third, members, [params["field_weights"] for params in members])
 
 
 @dataclass(frozen=True)
@@ -190,8 +217,32 @@ class LowRankFwFM(OnlyPairs, OneVector):
         scaled = params["field_scales"][:, None] * U
         return WeightTowers(items, context, self.k, U[:, rows].T, scaled[:, columns].T)
 
+    def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[FwFM, Params]:
+        """An FwFM with the weights of each member, multiplied out."""
+        weights = [self.between_all(params, len(layout.fields)) for params in members]
+        return _mean_of_weighted(self.k, 0, members, weights)
+
+
+def _mean_of_weighted(
+    k: int, third: int, members: Sequence[Params], weights: Sequence[npt.NDArray[Any]]
+) -> tuple[FwFM, Params]:
+    """Vectors for pairs side by side, with a share of their weights each; then those for products of three."""
+    n = len(members)
+    pairs = [params["factors"][:, :k] for params in members]
+    # Of a product of three, each has a cube root of the share.
+    triples = [(params["factors"][:, k:] * n ** (-1.0 / 3.0)).astype(np.float32) for params in members]
+    shares = np.stack([np.asarray(own, np.float64) / n for own in weights]).astype(np.float32)
+    params = {
+        "factors": np.concatenate([*pairs, *triples], axis=1),
+        "field_weights": shares if n > 1 else shares[0],
+    }
+    return FwFM(n * k, n * third, n), params
+
 
 def _weighted(P: FloatArray, weights: npt.NDArray[Any], unit_field: IntArray) -> FloatArray:
+    """`weights` has a number for each pair of fields, or one for each coordinate as well."""
+    if weights.ndim == 3:
+        return np.asarray(np.einsum("nud,nvd,uvd->n", P, P, above_diagonal(weights, unit_field), optimize=True))
     return np.asarray(np.einsum("nud,nvd,uv->n", P, P, above_diagonal(weights, unit_field), optimize=True))
 
 

@@ -15,16 +15,20 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.learn.chunks import Chunks, row_randoms
+from splinefm.learn.chunks import Chunks, prepare_chunks, row_randoms
 from splinefm.learn.losses import Loss
-from splinefm.learn.screening import MOST_ROWS, Candidate, screen
-from splinefm.learn.training import Chunk, Crosses
+from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.refine.screening import MOST_SCREENED, Candidate, screen
+from splinefm.learn.runs import MOST_ROWS, filled_penalties, run_training, train_part
+from splinefm.learn.training import Callback, Chunk, Crosses, Diverged, Trained, Training
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params
 
 FloatArray = npt.NDArray[np.float64]
-# The most crosses that "auto" adds.
-MOST_CROSSES = 3
+# The most crosses that "auto" adds, and the fewest training rows: smaller halves do not tell crosses from noise.
+MOST_CROSSES, FEWEST_ROWS = 3, 1_000
+# Classes whose residuals are screened.
+MOST_CLASSES = 3
 # A cross is kept if the mean loss of held-out rows falls by this share of it, and by as many standard errors.
 LEAST_FALL, STANDARD_ERRORS = 0.001, 2.0
 
@@ -60,13 +64,22 @@ def find_candidates(
     """Return candidates for crosses, given a model that learned from the first half."""
     rows = halves.rows
     judged = halves.judged
-    if len(rows) > MOST_ROWS:
-        some = np.linspace(0, len(rows) - 1, MOST_ROWS).astype(np.int64)
+    if len(rows) > MOST_SCREENED:
+        some = np.linspace(0, len(rows) - 1, MOST_SCREENED).astype(np.int64)
         rows, judged = rows[some], take_rows(judged, some)
     score = predict_scores(model, params, judged.slots).astype(np.float64)
-    residual = -chunks.loss.slope(judged.y, score) * np.sqrt(judged.sample_weight)
+    slope = chunks.loss.slope(judged.y, score).reshape(len(rows), -1)
+    residuals = -slope * np.sqrt(judged.sample_weight)[:, None]
     values = read_values(chunks, names, rows)
-    return screen(chunks.encoder, values, residual, score, seed)
+    # Of several classes, those that leave the most unexplained.
+    strongest = np.argsort(-np.square(residuals).sum(axis=0), kind="stable")[:MOST_CLASSES]
+    moved = score.reshape(len(rows), -1)
+    found = [screen(chunks.encoder, values, residuals[:, i], moved[:, i], seed) for i in strongest.tolist()]
+    best: dict[str, Candidate] = {}
+    for candidate in (each for of_class in found for each in of_class):
+        known = best.get(candidate.cross.name)
+        best[candidate.cross.name] = candidate if known is None or known.gain < candidate.gain else known
+    return sorted(best.values(), key=lambda candidate: (-candidate.gain, candidate.cross.name))
 
 
 def read_values(chunks: Chunks, names: Sequence[str], rows: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
@@ -135,3 +148,90 @@ def reason_of(candidate: Candidate, fall: float) -> str:
 
 def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> Chunk:
     return Chunk(chunk.slots[rows], chunk.y[rows], chunk.sample_weight[rows])
+
+
+def add_crosses(
+    model: AnyModel,
+    chunks: Chunks,
+    first: Trained,
+    given: Training,
+    training: Training,
+    validation: float | object,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = SILENT,
+) -> tuple[Chunks, Trained, Training]:
+    """Look for crosses, and train again with those that lower the loss of held-out rows; see `Training`.
+
+    `given` are the settings before the penalties of the fields were filled in.
+    """
+    unchanged = (chunks, first, training)
+    names = candidates_for(chunks.source.schema, training.crosses)
+    is_small = chunks.kept is not None and FEWEST_ROWS <= chunks.n_rows <= MOST_ROWS
+    if len(names) < 2 or not is_small or chunks.validation is None or first.interrupted:
+        return unchanged
+    with progress.within("crosses"):
+        try:
+            found = _find_crosses(model, chunks, names, given, training, validation, progress)
+            if found is None:
+                return unchanged
+            other, training = found
+            second = train_part(model, other, training, callbacks, progress, "crosses")
+        except (KeyboardInterrupt, Diverged) as error:
+            return chunks, first._replace(interrupted=isinstance(error, KeyboardInterrupt)), unchanged[2]
+    if second.interrupted:
+        return chunks, first._replace(interrupted=True), unchanged[2]
+    return other, second, training
+
+
+def _find_crosses(
+    model: AnyModel,
+    chunks: Chunks,
+    names: Sequence[str],
+    given: Training,
+    training: Training,
+    validation: object,
+    progress: Progress,
+) -> tuple[Chunks, Training] | None:
+    """Return the rows encoded with the crosses that help, or None if none do."""
+    assert chunks.kept is not None and chunks.validation is not None
+    halves = split_halves(chunks.kept, training.seed)
+    judged = (halves.judged, chunks.validation)
+    before = _train_half(model, chunks, halves.learned, training, progress)
+    candidates = find_candidates(chunks, halves, model, before, names, training.seed)
+    most = MOST_CROSSES if training.crosses == "auto" else int(training.crosses or 0)
+    scores = _scores(model, before, judged)
+    best: tuple[Chunks, Training] | None = None
+    for candidate in candidates[:most]:
+        schema = with_cross(chunks.source.schema if best is None else best[0].source.schema, candidate)
+        penalties = filled_penalties(given, schema)
+        other = prepare_chunks(replace(chunks.source, schema=schema), chunks.loss, validation, penalties, progress)
+        if other.kept is None or other.validation is None:
+            break
+        halves = split_halves(other.kept, training.seed)
+        after = _train_half(model, other, halves.learned, penalties, progress)
+        new = _scores(model, after, (halves.judged, other.validation))
+        fall = loss_fall(chunks.loss, judged, scores, new)
+        if fall > 0.0:
+            other.source = replace(other.source, schema=with_cross(schema, candidate, fall))
+            best, scores = (other, penalties), new
+    return best
+
+
+def _scores(model: AnyModel, params: Params, judged: Sequence[Chunk]) -> list[FloatArray]:
+    return [predict_scores(model, params, chunk.slots).astype(np.float64) for chunk in judged]
+
+
+def _train_half(model: AnyModel, chunks: Chunks, half: Chunk, training: Training, progress: Progress) -> Params:
+    trained = run_training(
+        model,
+        chunks,
+        training,
+        len(half.y),
+        lambda epoch: [half],
+        validation=chunks.validation,
+        progress=progress,
+        run="half",
+    )
+    if trained.interrupted:
+        raise KeyboardInterrupt
+    return trained.params

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -15,8 +15,11 @@ from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
+from splinefm.learn.chunks import Chunks, prepare_chunks
 from splinefm.learn.losses import Loss
-from splinefm.learn.training import Chunk
+from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.runs import MOST_ROWS, best_epoch, train_part
+from splinefm.learn.training import Callback, Chunk, Diverged, Trained, Training
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params, each_output
 
@@ -30,6 +33,8 @@ FINER, FINEST = 4, 2048
 # Every resolution of every column takes the scores of all validation rows, whose time grows with the number of fields.
 # With more than FEW_FIELDS fields, the number of rows is limited such that rows x columns x fields <= MOST_WORK.
 FEW_FIELDS, MOST_WORK, FEWEST_ROWS = 50, 50_000_000, 500
+# The relative gain in validation loss that justifies more basis functions than before.
+MARGIN = 0.002
 _POINTS = 2048  # grid on which splines are compared
 
 
@@ -186,3 +191,40 @@ def _changed(item: Field, resolutions: Resolutions) -> Field:
         return item
     # A single resolution stays a MultiResolution, which has its own penalties.
     return replace(item, basis=replace(item.basis, segments=resolutions[item.name]))
+
+
+def select_resolutions(
+    model: AnyModel,
+    chunks: Chunks,
+    first: Trained,
+    training: Training,
+    validation: float | object,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = SILENT,
+) -> tuple[Chunks, Trained]:
+    """Train again with the resolutions by column that the first run suggests, and return the better of the two.
+
+    Returns the first run if no resolutions were inferred, without validation rows, and for large tables: a second run
+    on them takes long, and with many rows fine resolutions do no harm.
+    """
+    source, names = chunks.source, free_columns(chunks.source.schema)
+    is_small = chunks.kept is not None and chunks.n_rows <= MOST_ROWS
+    if not (training.select_resolutions and names and is_small) or chunks.validation is None or first.interrupted:
+        return chunks, first
+    levels = levels_of(chunks.encoder, names)
+    chosen = choose_resolutions(levels, model, first.params, chunks.validation, chunks.loss, chunks.start)
+    schema = with_resolutions(source.schema, chosen)
+    if schema == source.schema:
+        return chunks, first
+    with progress.within("resolutions by column"):
+        try:
+            # The loss has the classes and class weights of the first run.
+            other = prepare_chunks(replace(source, schema=schema), chunks.loss, validation, training, progress)
+            second = train_part(model, other, training, callbacks, progress, "by column")
+        except (KeyboardInterrupt, Diverged) as error:
+            return chunks, first._replace(interrupted=isinstance(error, KeyboardInterrupt))
+    if second.interrupted:
+        return chunks, first._replace(interrupted=True)
+    before, after = (best_epoch(trained).validation_loss for trained in (first, second))
+    is_simpler = other.encoder.layout.n_features < chunks.encoder.layout.n_features
+    return (other, second) if before - after > (0.0 if is_simpler else MARGIN * abs(before)) else (chunks, first)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn.crosses import loss_fall
 from splinefm.learn.losses import Loss
-from splinefm.learn.screening import screen
+from splinefm.learn.refine.crosses import loss_fall
+from splinefm.learn.refine.screening import screen
 from splinefm.learn.training import Chunk
 
 TRAINING = {"epochs": 8, "threads": 1, "select_resolutions": False}

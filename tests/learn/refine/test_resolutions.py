@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.learn import fitting
-from splinefm.learn.resolutions import (
+from splinefm.learn.refine.resolutions import (
     KEEP,
     REFINE,
     _choose,

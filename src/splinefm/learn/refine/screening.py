@@ -25,7 +25,7 @@ FEW_VALUES, MOST_CATEGORIES = 64, 256
 # A candidate explains at least this share of the squared residuals of other rows, beyond its two columns alone.
 LEAST_GAIN = 0.008
 # Rows times pairs of columns: a second or two. Tables with more columns screen the ones that move the score the most.
-MOST_WORK, MOST_COLUMNS, MOST_ROWS = 20_000_000, 40, 100_000
+MOST_WORK, MOST_COLUMNS, MOST_SCREENED = 20_000_000, 40, 100_000
 
 
 class Candidate(NamedTuple):

@@ -1,0 +1,1 @@
+"""Fields that a fit refines: resolutions by column, and crosses."""

@@ -1,0 +1,55 @@
+"""Runs: a model trained on the rows of a table, with the penalties of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from splinefm.encode.schema import Schema
+from splinefm.learn.chunks import Chunks
+from splinefm.learn.loop import train
+from splinefm.learn.penalties import make_groups, unsmoothed_fields
+from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.training import Callback, Chunk, Epoch, Run, Trained, Training
+from splinefm.model.family import AnyModel
+
+# The most rows of a table that is trained on again with other fields.
+MOST_ROWS = 200_000
+
+
+def run_training(
+    model: AnyModel,
+    chunks: Chunks,
+    training: Training,
+    rows: int,
+    epoch: Callable[[int], Iterable[Chunk]],
+    **options: Any,
+) -> Trained:
+    """Train on the chunks of every epoch, `rows` rows in all; `options` are those of `train`."""
+    groups = make_groups(chunks.encoder, training)
+    return train(
+        model, chunks.encoder.layout, groups, epoch, rows, chunks.loss, training, start=chunks.start, **options
+    )
+
+
+def train_part(
+    model: AnyModel,
+    chunks: Chunks,
+    training: Training,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = SILENT,
+    run: Run = "first",
+) -> Trained:
+    """Train on the training rows, and choose the best epoch on the validation rows."""
+    options = {"validation": chunks.validation, "callbacks": callbacks, "progress": progress, "run": run}
+    return run_training(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
+
+
+def best_epoch(trained: Trained) -> Epoch:
+    """Return the epoch whose parameters were kept."""
+    return min(trained.history, key=lambda epoch: epoch.validation_loss)
+
+
+def filled_penalties(training: Training, schema: Schema) -> Training:
+    """Return the settings of training with the default penalties of all fields filled in."""
+    return training.with_penalties(schema.names, unsmoothed=unsmoothed_fields(schema.resolved))
