@@ -190,9 +190,9 @@ def test_models_and_sizes(monkeypatch):
         schema = sf.Schema([sf.Numerical(f"x{i}") for i in range(n_fields)])
         return module.make_model(module.FitRequest("d.csv", "y", "m.sfm", **settings), schema, said.append)
 
-    assert make() == sf.FwFM(k=16) and make(sizes={"k": 3}) == sf.FwFM(k=3)
-    assert said == ["model: FwFM(k=16)", "model: FwFM(k=3)"]
-    assert make(1000) == sf.FM(k=16) and "instead of FwFM(k=16)" in said[-1]
+    assert make() == sf.FwFM(k=16, third=16) and make(sizes={"k": 3}) == sf.FwFM(k=3, third=16)
+    assert said == ["model: FwFM(k=16, third=16)", "model: FwFM(k=3, third=16)"]
+    assert make(1000) == sf.FM(k=16) and "instead of FwFM(k=16, third=16)" in said[-1]
     assert make(1000, model="fwfm") == sf.FwFM(k=16) and said[-1] == "model: FwFM(k=16)"
     assert make(model="low-rank-fwfm", sizes={"k": 3, "rank": 2}) == sf.LowRankFwFM(k=3, rank=2)
     assert make(sizes={"third": 2}) == make(model="fwfm", sizes={"third": 2}) == sf.FwFM(k=16, third=2)

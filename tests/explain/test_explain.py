@@ -282,7 +282,7 @@ def test_every_class_has_shapley_values_of_its_own_score(model, table):
     for label in several.classes:
         one = several.for_class(label)
         found = sf.shapley_values(one, rows, background)
-        expected = [brute_force(one, {name: rows[name][i] for name in rows}, background) for i in range(2)]
+        expected = [brute_force(one, take_rows(rows, [i]), background) for i in range(2)]
         np.testing.assert_allclose(found.values, expected, rtol=1e-4, atol=1e-5)
         total = found.base + found.values.sum(axis=1)
         np.testing.assert_allclose(total, several.scores(rows)[:, several.classes.index(label)], rtol=1e-4, atol=1e-5)

@@ -111,7 +111,7 @@ class TestModelSettings:
 
     def test_no_model_is_the_default_one(self):
         model = sf.SplineFMClassifier().set_params(model__k=4)
-        assert model.model == sf.FwFM(k=4)
+        assert model.model == sf.FwFM(k=4, third=16)
         assert "model__k" not in sf.SplineFMClassifier().get_params()
 
     def test_another_model_and_its_settings_at_once(self):

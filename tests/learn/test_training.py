@@ -12,6 +12,7 @@ import splinefm as sf
 from splinefm.cli.actions.demo import click_data
 from splinefm.learn import chunks, fitting, loop
 from splinefm.learn import penalties as penalties_module
+from splinefm.learn import runs as run_module
 from splinefm.learn import training as training_module
 from splinefm.learn.loop import make_engine
 from splinefm.learn.losses import Loss
@@ -451,14 +452,14 @@ def test_the_last_run_uses_all_rows():
 @pytest.mark.parametrize("at", [1, 2])
 def test_ctrl_c_keeps_what_there_is(monkeypatch, at):
     """In the first run there is no second one; in the second the result of the first is kept."""
-    real, runs = fitting.train, []
+    real, runs = run_module.train, []
 
     def interrupted(*args, **options):
         trained = real(*args, **options)
         runs.append(trained)
         return trained._replace(interrupted=len(runs) == at)
 
-    monkeypatch.setattr(fitting, "train", interrupted)
+    monkeypatch.setattr(run_module, "train", interrupted)
     fitted = sf.fit_model(waves(500), "y", loss="squared", training=replace(QUICK, refit_on_all=True))
     assert len(runs) == at
     assert fitted.params is runs[0].params

@@ -29,7 +29,7 @@ def fitted():
 
 
 def test_the_default_model_has_no_weights_for_pairs_of_very_many_fields(fitted):
-    assert default_model(MOST_FIELDS_IN_PAIRS) == sf.FwFM(k=16)
+    assert default_model(MOST_FIELDS_IN_PAIRS) == sf.FwFM(k=16, third=16)
     assert default_model(MOST_FIELDS_IN_PAIRS + 1) == sf.FM(k=16)
     assert fitted.model == sf.FM(k=16)
     assert not any(values.size >= len(fitted.encoder.fields) ** 2 for values in fitted.params.values())
@@ -43,7 +43,7 @@ def test_a_model_that_is_given_is_taken():
 def test_the_progress_says_which_model_was_chosen_and_why(capsys):
     training = sf.Training(epochs=1, threads=1, refit_on_all=False)
     sf.fit_model(wide_table(40), "y", training=training, verbose=True)
-    assert "model: FM(k=16) instead of FwFM(k=16), which has a weight for each of the 33,930" in capsys.readouterr().err
+    assert "model: FM(k=16) instead of FwFM(k=16, third=16), which has a weight for each" in capsys.readouterr().err
 
 
 def test_the_default_model_of_an_experiment_is_that_of_a_fit():

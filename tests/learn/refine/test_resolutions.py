@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn import fitting
+from splinefm.learn.refine import resolutions
 from splinefm.learn.refine.resolutions import (
     KEEP,
     REFINE,
@@ -76,37 +76,35 @@ def test_a_schema_of_the_user_stays_as_it_is():
 @pytest.mark.parametrize("why", ["no validation", "large"])
 def test_nothing_is_refined_without_validation_and_for_large_tables(why, monkeypatch):
     if why == "large":
-        monkeypatch.setattr(fitting, "MOST_ROWS", 100)
+        monkeypatch.setattr(resolutions, "MOST_ROWS", 100)
     fitted = fit(validation=0 if why == "no validation" else 0.1)
     assert segments(fitted) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
 
 
 def test_a_second_run_that_is_worse_is_not_taken(monkeypatch):
     """Resolutions that cannot follow the waves."""
-    monkeypatch.setattr(fitting, "choose_resolutions", lambda *_: {"fast": (8,), "slow": (8,)})
+    monkeypatch.setattr(resolutions, "choose_resolutions", lambda *_: {"fast": (8,), "slow": (8,)})
     assert segments(fit()) == {"fast": (8, 32, 128), "slow": (8, 32, 128)}
 
 
 def test_more_functions_must_gain_more_than_a_little(monkeypatch):
-    monkeypatch.setattr(fitting, "choose_resolutions", lambda *_: {"fast": (8, 32, 128, 512), "slow": (8, 32, 128)})
+    monkeypatch.setattr(resolutions, "choose_resolutions", lambda *_: {"fast": (8, 32, 128, 512), "slow": (8, 32, 128)})
     assert segments(fit())["fast"] == (8, 32, 128, 512)
-    monkeypatch.setattr(fitting, "MARGIN", 0.99)
+    monkeypatch.setattr(resolutions, "MARGIN", 0.99)
     assert segments(fit())["fast"] == (8, 32, 128)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Diverged])
 def test_a_second_run_that_fails_leaves_the_first(error, monkeypatch):
-    train, calls = fitting.train_part, []
+    calls = []
 
     def failing(*args):
         calls.append(1)
-        if len(calls) == 2:
-            raise error
-        return train(*args)
+        raise error
 
-    monkeypatch.setattr(fitting, "train_part", failing)
+    monkeypatch.setattr(resolutions, "train_part", failing)
     fitted = fit()
-    assert len(calls) == 2 and segments(fitted)["slow"] == (8, 32, 128)
+    assert len(calls) == 1 and segments(fitted)["slow"] == (8, 32, 128)
     assert np.isfinite(fitted.predict(TABLE)).all()
 
 
