@@ -139,7 +139,8 @@ def reason_of(candidate: Candidate, fall: float) -> str:
 
     Examples
     --------
-    >>> reason_of(Candidate(Cross("month", "day"), 0.08), 0.25)
+    >>> import splinefm as sf
+    >>> reason_of(Candidate(sf.Cross("month", "day"), 0.08), 0.25)
     'found: explains 8.0% of the residuals, and lowers the loss of held-out rows by 25.0%'
     """
     found = f"found: explains {candidate.gain:.1%} of the residuals"
