@@ -157,6 +157,27 @@ def test_bad_schemas(make, message):
 
 
 class TestInference:
+    @pytest.mark.parametrize("name", ["user_id", "movieId", "ID", "id", "zip_code", "areaCode", "site.id"])
+    def test_integers_that_are_called_identifiers_are_categories(self, name):
+        rows = np.arange(5000)
+        schema = sf.infer_schema({name: rows % 40 * 7, "y": rows % 2}, target="y")
+        assert schema[name] == sf.Categorical(name)
+        assert "identifiers by their name" in schema.reasons[name]
+        many = sf.infer_schema({name: rows % 1200, "y": rows % 2}, target="y")
+        assert many[name] == sf.Categorical(name, min_count=10)
+
+    @pytest.mark.parametrize("name", ["paid", "humid", "grid", "valid", "width", "decode"])
+    def test_names_that_end_alike_are_no_identifiers(self, name):
+        rows = np.arange(5000)
+        assert isinstance(sf.infer_schema({name: rows % 40 * 7, "y": rows % 2}, target="y")[name], sf.Numerical)
+
+    def test_identifiers_that_hardly_recur_stay_numbers(self):
+        rows = np.arange(3000)
+        assert isinstance(sf.infer_schema({"order_id": rows // 2, "y": rows % 2}, target="y")["order_id"], sf.Numerical)
+        assert isinstance(
+            sf.infer_schema({"user_id": rows % 40 + 0.5, "y": rows % 2}, target="y")["user_id"], sf.Numerical
+        )
+
     def schema(self, target=None, **columns):
         return sf.infer_schema(pa.table(columns), target=target)
 

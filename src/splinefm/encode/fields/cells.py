@@ -41,6 +41,9 @@ class Cells:
     def __len__(self) -> int:
         return len(self.features)
 
+    def __repr__(self) -> str:
+        return f"<{len(self):,} combinations>"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cells) and np.array_equal(self.features, other.features)
 

@@ -20,6 +20,7 @@ from splinefm.encode.tables.spelling import Values, canonical
 IntArray = npt.NDArray[np.int32]
 # Below this many pending entries a merge is not worth its overhead.
 _PENDING = 1 << 16
+_SHOWN = 3  # names that are printed
 
 
 @dataclass
@@ -111,6 +112,10 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self.names[:_SHOWN].to_pylist()))
+        return f"<{len(self):,} names: {shown}{', ...' if len(self) > _SHOWN else ''}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vocabulary) and bool(self.names.equals(other.names))
