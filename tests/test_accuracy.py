@@ -141,7 +141,10 @@ class TestPeers:
         assert second["s"].isna().tolist() == [True, False]
         assert first["s"].dtype == second["s"].dtype == pd.CategoricalDtype(["a", "missing"])
 
-    @pytest.mark.parametrize("peer", ["LightGBM", "CatBoost", "EBM"])
+    # CatBoost and EBM are slow to start; the limit below tries them, too.
+    @pytest.mark.parametrize(
+        "peer", ["LightGBM", *(pytest.param(peer, marks=pytest.mark.thorough) for peer in ("CatBoost", "EBM"))]
+    )
     def test_each_learns_under_each_loss(self, bench, data, peer):
         pytest.importorskip(bench.accuracy.MODULES[peer])
         for table in ("movies", "adult", "bike"):
