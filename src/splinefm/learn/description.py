@@ -32,6 +32,7 @@ def describe_file(path: Path) -> dict[str, Any]:
         "format": number,
         "version": version,
         "model": {"kind": type(fitted.model).__name__, **asdict(fitted.model)},
+        "model_text": str(fitted.model),
         "parameters": sum(values.size for values in fitted.params.values()),
         "loss": fitted.loss.name,
         "loss_parameters": fitted.loss.parameters,

@@ -21,13 +21,11 @@ def info(model: opt.ModelFile, as_json: opt.Json = False) -> None:
 
 def print_info(about: dict[str, Any]) -> None:
     """Print what a model file contains."""
-    model = about["model"]
-    settings = ", ".join(f"{name}={value}" for name, value in model.items() if name != "kind")
     print_facts(
         [
             ("file", f"{about['file']}, {in_bytes(about['bytes'])}"),
             ("format", f"{about['format']}, written by splinefm {about['version']}"),
-            ("model", f"{model['kind']}({settings}), {about['parameters']:,} parameters"),
+            ("model", f"{about['model_text']}, {about['parameters']:,} parameters"),
             ("predicts", f"{about['prediction']} ({loss_text(about)})"),
             ("fitted to", f"{about['rows']:,} rows"),
             ("training", _training(about)),
