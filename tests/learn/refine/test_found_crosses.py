@@ -5,6 +5,7 @@ import pytest
 
 import splinefm as sf
 from splinefm.learn.losses import Loss
+from splinefm.learn.refine import crosses
 from splinefm.learn.refine.crosses import loss_fall
 from splinefm.learn.refine.screening import screen
 from splinefm.learn.training import Chunk
@@ -90,6 +91,16 @@ def test_small_tables_and_tables_without_validation_rows_are_left_alone(table):
     assert not fit(few).encoder.schema.crosses
     fitted = sf.fit_model(table, "y", loss="squared", validation=0.0, training=sf.Training(epochs=1, threads=1))
     assert not fitted.encoder.schema.crosses
+
+
+def test_rows_that_take_much_memory_are_left_alone(table, monkeypatch):
+    monkeypatch.setattr(crosses, "MOST_BYTES", 100_000)
+    assert not fit(table).encoder.schema.crosses
+
+
+def test_rows_without_weight_judge_nothing():
+    chunk = Chunk(None, np.ones(5), np.zeros(5))
+    assert loss_fall(Loss("squared"), [chunk], [np.zeros(5)], [np.ones(5)]) == 0.0
 
 
 @pytest.mark.parametrize("crosses", ["all", -1, 1.5, True, ["month"]])

@@ -27,6 +27,8 @@ from splinefm.model.family import AnyModel, Params
 FloatArray = npt.NDArray[np.float64]
 # The most crosses that "auto" adds, and the fewest training rows: smaller halves do not tell crosses from noise.
 MOST_CROSSES, FEWEST_ROWS = 3, 1_000
+# Encoded rows: a search has up to four times as much in memory.
+MOST_BYTES = 1 << 28
 # Classes whose residuals are screened.
 MOST_CLASSES = 3
 # A cross is kept if the mean loss of held-out rows falls by this share of it, and by as many standard errors.
@@ -112,6 +114,8 @@ def loss_fall(loss: Loss, judged: Sequence[Chunk], before: Sequence[FloatArray],
         weights.append(chunk.sample_weight)
         total += float(chunk.sample_weight @ value) - loss.floor(chunk.y, chunk.sample_weight)
     difference, weight = np.concatenate(differences), np.concatenate(weights)
+    if not weight.any():
+        return 0.0
     mean = float(np.average(difference, weights=weight))
     error = math.sqrt(float(np.sum((weight * (difference - mean)) ** 2))) / float(weight.sum())
     share = mean * float(weight.sum()) / total if total > 0.0 else 0.0
@@ -147,6 +151,11 @@ def reason_of(candidate: Candidate, fall: float) -> str:
     return f"{found}, and lowers the loss of held-out rows by {fall:.1%}"
 
 
+def _takes_little(kept: Chunk | None) -> bool:
+    """Return whether the rows are in memory, and halves of them may be, too."""
+    return kept is not None and kept.slots.start.nbytes + kept.slots.weight.nbytes <= MOST_BYTES
+
+
 def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> Chunk:
     return Chunk(chunk.slots[rows], chunk.y[rows], chunk.sample_weight[rows])
 
@@ -167,7 +176,7 @@ def add_crosses(
     """
     unchanged = (chunks, first, training)
     names = candidates_for(chunks.source.schema, training.crosses)
-    is_small = chunks.kept is not None and FEWEST_ROWS <= chunks.n_rows <= MOST_ROWS
+    is_small = FEWEST_ROWS <= chunks.n_rows <= MOST_ROWS and _takes_little(chunks.kept)
     if len(names) < 2 or not is_small or chunks.validation is None or first.interrupted:
         return unchanged
     with progress.within("crosses"):
