@@ -47,7 +47,7 @@ def cross_rows(item: Cross, block: int) -> Iterator[tuple[Features, dict[str, An
     All numbers have bins. Intervals that hold no number are left out.
     """
     edges = [_intervals(item.fields[i]) for i in item.numbers]
-    names = [category_features(item.fields[i]) for i in item.categories]  # type: ignore[arg-type]  # categorical
+    names = [category_features(part) for part in item.category_parts]
     total = item.n_cells * item.block
     for first in range(0, max(total, 1), block):
         feature = np.arange(first, min(first + block, total), dtype=np.int64)

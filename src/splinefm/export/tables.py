@@ -89,9 +89,10 @@ def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: For
             about = {"position": f, "name": item.name, "file": name}
             if isinstance(item, Cross):
                 parts = [_describe_part(item, i) for i in range(len(item.fields))]
-                for i in item.categories if item.buckets is not None else ():
+                categories = zip(item.categories, item.category_parts, strict=True)
+                for i, part in categories if item.buckets is not None else ():
                     parts[i]["file"] = part_name = f"field-{f}-part-{i}.{format}"
-                    features = category_features(item.fields[i])  # type: ignore[arg-type]  # categorical
+                    features = category_features(part)
                     files[part_name] = _write(temporary / part_name, iter([features]))
                 fields.append({**about, "kind": "cross", "parts": parts, **describe_hash(item)})
             else:

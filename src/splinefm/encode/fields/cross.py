@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -26,8 +26,7 @@ from splinefm.encode.transforms.sketch import FloatArray
 
 Part = Numerical | Categorical
 SEPARATOR = " × "
-MOST_PARTS = 3
-MIN_COUNT = 10
+MOST_PARTS, MIN_COUNT = 3, 10
 # Segments of the splines of a cross by the number of its numerical parts: the more of them, the coarser.
 SEGMENTS: dict[int, tuple[int, ...]] = {1: (8,), 2: (8, 32, 128), 3: (4, 8)}
 
@@ -104,10 +103,8 @@ class Cross:
         names = [part if isinstance(part, str) else part.name for part in chosen]
         if not 2 <= len(names) <= MOST_PARTS or len(set(names)) < len(names):
             raise ValueError(f"a cross takes two or three different fields, got {names}")
-        set_ = object.__setattr__
-        set_(self, "name", name or SEPARATOR.join(names))
-        check_choice("name of a field", self.name, None)
-        set_(self, "parts", chosen)
+        name = name or SEPARATOR.join(names)
+        check_choice("name of a field", name, None)
         if segments is not None:
             segments = (segments,) if isinstance(segments, int) else tuple(segments)
             _ = MultiResolution(segments, degree)  # which checks the numbers
@@ -115,10 +112,10 @@ class Cross:
         check_count("min_count", min_count, 1, None)
         if buckets is not None:
             check_count("buckets", buckets, 1)
-        for key, value in (("segments", segments), ("degree", degree), ("min_count", min_count)):
-            set_(self, key, value)
-        set_(self, "buckets", buckets)
-        set_(self, "cells", cells if cells is None or isinstance(cells, Cells) else listed_cells(cells, self.name))
+        cells = cells if cells is None or isinstance(cells, Cells) else listed_cells(cells, name)
+        values = (name, chosen, segments, degree, min_count, buckets, cells)
+        for item, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, item.name, value)
 
     # Before the fit
 
@@ -185,6 +182,11 @@ class Cross:
         return tuple(i for i, part in enumerate(self.fields) if isinstance(part, Numerical))
 
     @property
+    def category_parts(self) -> tuple[Categorical, ...]:
+        """The categorical parts."""
+        return tuple(part for part in self.fields if isinstance(part, Categorical))
+
+    @property
     def is_tensor(self) -> bool:
         """Whether it has the products of two or more splines."""
         return len(self.numbers) > 1
@@ -192,7 +194,7 @@ class Cross:
     @cached_property
     def levels(self) -> tuple[tuple[Basis, ...], ...]:
         """For each resolution, the basis of every numerical part; the products of each resolution are summed."""
-        of_parts = [levels_of(self.fields[i].basis) for i in self.numbers]  # type: ignore[union-attr]  # numbers
+        of_parts = [levels_of(part.basis) for part in self.fields if isinstance(part, Numerical)]
         n_levels = max(map(len, of_parts), default=1)
         for levels in of_parts:
             if len(levels) not in (1, n_levels):
