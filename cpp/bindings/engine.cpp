@@ -203,6 +203,9 @@ Array<float> scores(const ShapeData& shape, const std::string& model, std::int64
     const Model kind = model_of(model);
     need(k >= 1 && third >= 0 && members >= 1 && threads >= 1,
          "k, members and threads must be at least 1, third at least 0");
+    // Larger ones would overflow below before the sizes are compared.
+    need(third <= static_cast<std::int64_t>(factors.size()) && (members == 1 || members <= k),
+         "third and members do not fit to the vectors");
     const Shape view = shape.view(kind, k, third, order, tile);
     const auto n = static_cast<std::int64_t>(start.shape(0));
     need(static_cast<std::int64_t>(start.shape(1)) == shape.n_windows() &&
