@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -132,7 +132,8 @@ def check_one_score(fitted: Fitted, name: str = "fitted") -> Fitted:
         ...
     ValueError: fitted has a score for each of 3 classes, but this needs one: pass fitted.for_class('blue'), for example
     """
-    loss = getattr(check_fitted(fitted, name), "loss")  # noqa: B009
+    checked: Any = check_fitted(fitted, name)
+    loss = checked.loss
     if loss.n_outputs > 1:
         raise ValueError(
             f"{for_reader(name, 'the model')} has a score for each of {loss.n_outputs} classes, but this needs one: "

@@ -42,13 +42,13 @@ def frequent_positions(item: Categorical | MultiValued, counts: FloatArray | Non
     return item.display_order(order[:most])
 
 
-def as_column(item: Field, values: object) -> tuple[pa.Array, tuple[int, ...]]:
+def as_column(item: Field, values: Any) -> tuple[pa.Array, tuple[int, ...]]:
     """Raw values as an Arrow column, and their shape."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         values = values.to_pylist()
     try:
         if isinstance(item, MultiValued):
-            lists: list[Any] = list(values)  # type: ignore[call-overload]  # what is no collection raises
+            lists = list(values)  # what is no collection raises
             return pa.array(lists), (len(lists),)
         array = np.asarray(values)
         return pa.array(array.ravel(), from_pandas=True), array.shape

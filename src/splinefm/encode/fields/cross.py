@@ -113,8 +113,7 @@ class Cross:
         if buckets is not None:
             check_count("buckets", buckets, 1)
         cells = cells if cells is None or isinstance(cells, Cells) else listed_cells(cells, name)
-        values = (name, chosen, segments, degree, min_count, buckets, cells)
-        for item, value in zip(fields(self), values, strict=True):
+        for item, value in zip(fields(self), (name, chosen, segments, degree, min_count, buckets, cells), strict=True):
             object.__setattr__(self, item.name, value)
 
     # Before the fit
@@ -157,9 +156,10 @@ class Cross:
     @property
     def fields(self) -> tuple[Part, ...]:
         """The parts as fields; raise where some are only named."""
-        if any(isinstance(part, str) for part in self.parts):
+        found = tuple(part for part in self.parts if not isinstance(part, str))
+        if len(found) < len(self.parts):
             raise ValueError(f"cross {self.name!r} is not fitted; use sf.fit_encoder")
-        return self.parts  # type: ignore[return-value]  # checked above
+        return found
 
     @property
     def columns(self) -> tuple[str, ...]:

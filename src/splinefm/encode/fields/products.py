@@ -53,8 +53,11 @@ def join_groups(groups: Sequence[Group]) -> Group:
     if all(group is groups[0] for group in groups):
         return groups[0]
     levels = zip(*(group.levels for group in groups), strict=True)
-    joined = tuple(tuple(np.concatenate(arrays) for arrays in zip(*level, strict=True)) for level in levels)
-    return Group(groups[0].parts, joined)  # type: ignore[arg-type]  # pairs of arrays
+    joined = tuple(
+        (np.concatenate([features for features, _ in level]), np.concatenate([weight for _, weight in level]))
+        for level in levels
+    )
+    return Group(groups[0].parts, joined)
 
 
 def encode_part(cross: Cross, i: int, values: Any) -> Group:
