@@ -34,7 +34,7 @@ MOST_CLASSES = 3
 # A cross is kept if the mean loss of held-out rows falls by this share of it, and by as many standard errors. A large
 # fall needs fewer: where a few rows have most of the loss, such as days that hardly exist, standard errors are large.
 LEAST_FALL, STANDARD_ERRORS = 0.001, 2.0
-LARGE_FALL, STANDARD_ERRORS_OF_LARGE = 0.01, 1.5
+LARGE_FALL, STANDARD_ERRORS_OF_LARGE = 0.04, 1.0
 
 
 class Halves(NamedTuple):
