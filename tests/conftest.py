@@ -33,11 +33,13 @@ def empty_plots(monkeypatch: pytest.MonkeyPatch) -> None:
         Path(file).write_bytes(content) if isinstance(file, str | Path) else file.write(content)
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", savefig)
+    monkeypatch.setattr("splinefm.plots.draw.surfaces._CELLS", 10)
 
 
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # little of what a test makes is in cycles
     gc.enable()
 
 
