@@ -19,7 +19,7 @@ gc.disable()
 
 # No deadline: other processes may delay an example by any time. A battery runs for several engines.
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.differing_executors]}
-settings.register_profile("quick", max_examples=8, **COMMON)
+settings.register_profile("quick", max_examples=5, **COMMON)
 settings.register_profile("thorough", max_examples=100, **COMMON)
 settings.load_profile("thorough" if THOROUGH else "quick")
 

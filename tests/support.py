@@ -3,6 +3,7 @@
 import functools
 import itertools
 import os
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,8 @@ THOROUGH = bool(os.environ.get("SPLINEFM_THOROUGH"))
 
 
 def examples(number: int) -> settings:
-    """Draw so many examples in a thorough run, else an eighth of them but at least five (or all, if fewer)."""
-    return settings(max_examples=number if THOROUGH else min(number, max(5, number // 8)))
+    """Draw so many examples in a thorough run, else a tenth of them but at least four (or all, if fewer)."""
+    return settings(max_examples=number if THOROUGH else min(number, max(4, number // 10)))
 
 
 # Models
@@ -71,16 +72,31 @@ def random_params(model, layout, seed=0, *, scale=0.8, spread=0.4, dtype=np.floa
     return params
 
 
+def fit_encoder(schema, table):
+    """`sf.fit_encoder`, once for the same schema and rows: most tests try several models on them."""
+    if any(getattr(item, "vocabulary", None) is not None for item in schema):  # fitted fields have no hash
+        return sf.fit_encoder(schema, table)
+    key = tuple(schema), pickle.dumps(table)
+    if key not in _encoders:
+        while len(_encoders) > 50:
+            del _encoders[next(iter(_encoders))]
+        _encoders[key] = sf.fit_encoder(schema, table)
+    return _encoders[key]
+
+
+_encoders = {}
+
+
 def random_fitted(model, schema, table, *, loss=None, seed=1, **options):
     """Return a model with the parameters of `random_params`: what training would take does not matter to most tests."""
-    encoder = sf.fit_encoder(schema, table)
+    encoder = fit_encoder(schema, table)
     params = random_params(model, encoder.layout, seed, **options)
     return sf.Fitted(encoder, model, params, Loss(loss) if isinstance(loss, str) else loss or Loss())
 
 
 def random_classes(model, schema, table, labels=("a", "b", "c"), *, seed=1):
     """Return a model of several classes with random parameters."""
-    encoder = sf.fit_encoder(schema, table)
+    encoder = fit_encoder(schema, table)
     parts = [random_params(model, encoder.layout, seed + i) for i in range(len(labels))]
     params = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
     return sf.Fitted(encoder, model, params, Loss("softmax", classes=tuple(labels)))

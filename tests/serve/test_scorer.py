@@ -203,13 +203,14 @@ class TestEveryModel:
         assert "slow_fields=('own',)" in repr(scorer)
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in VALUES.items() for value in values])
-def test_each_value_means_what_it_means_in_a_table(name, value, hostile):
+@pytest.mark.parametrize("name", VALUES)
+def test_each_value_means_what_it_means_in_a_table(name, hostile):
     fitted, scorer = hostile
-    row = {**random_rows(1, seed=3)[0], name: value}
-    expected = pytest.approx(expected_score(fitted, row), rel=1e-5, abs=1e-5)
-    assert scorer(row) == expected
-    assert scorer(row) == expected  # it may be a key by now
+    for value in VALUES[name]:
+        row = {**random_rows(1, seed=3)[0], name: value}
+        expected = pytest.approx(expected_score(fitted, row), rel=1e-5, abs=1e-5)
+        assert scorer(row) == expected, value
+        assert scorer(row) == expected, value  # it may be a key by now
 
 
 @pytest.mark.parametrize("fields", [tuple(range(16)), (1, 3, 5, 8), (0, 2, 6, 9, 14)], ids=str)
