@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
+from splinefm.learn.chunks import ValidationSample
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine import crosses
 from splinefm.learn.refine.crosses import loss_fall
@@ -159,3 +160,14 @@ def test_a_fall_that_may_be_chance_does_not_count():
     assert loss_fall(Loss("squared"), [chunk], [np.zeros(400)], [0.5 * y]) == pytest.approx(0.75)
     assert loss_fall(Loss("squared"), [chunk], [0.1 * noise], [0.1 * rng.normal(size=400)]) == 0.0
     assert loss_fall(Loss("squared"), [chunk], [0.5 * y], [np.zeros(400)]) == 0.0
+
+
+def test_longer_rows_that_leave_room_for_fewer_are_not_compared(table, monkeypatch):
+    """Validation rows are limited in bytes: with a cross there would be half as many, which have other losses."""
+    layout = sf.fit_encoder(sf.Schema.infer(table, target="y"), table).layout
+    n_held_out = int(ValidationSample(0.1, 0, 1 << 20).has(np.arange(len(table["y"]))).sum())
+    row = 4 * (layout.n_windows + layout.n_weights) + 16
+    monkeypatch.setattr("splinefm.learn.chunks.VALIDATION_BYTES", row * n_held_out)
+    assert not fit(table).encoder.schema.crosses
+    monkeypatch.setattr("splinefm.learn.chunks.VALIDATION_BYTES", 2 * row * n_held_out)
+    assert fit(table).encoder.schema.crosses

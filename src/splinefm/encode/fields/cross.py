@@ -96,6 +96,8 @@ class Cross:
     ) -> None:
         if isinstance(parts, str):
             raise ValueError(f"a cross takes two or three different fields, got {parts!r}")
+        if given and parts:
+            raise ValueError(f"the parts of a cross are given twice: {given!r} and parts={parts!r}; give them once")
         chosen = tuple(given) or tuple(parts)
         for part in chosen:
             if not isinstance(part, str | Numerical | Categorical):
@@ -261,7 +263,9 @@ class Cross:
             return cross
         found = cross._frequent(statistics.cells)[0]
         new = found[self.cells.find(found) < 0]
-        return replace(cross, cells=Cells(np.concatenate([self.cells.features, new]))) if len(new) else cross
+        if not len(new):
+            return cross
+        return replace(cross, cells=Cells(np.concatenate([self.cells.features, new]) if len(self.cells) else new))
 
     def _frequent(self, counts: CellCounts) -> tuple[Int32, FloatArray, int]:
         """Combinations of known categories with enough rows, the most frequent first; their rows, and all others."""
