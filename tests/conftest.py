@@ -19,7 +19,7 @@ gc.disable()
 
 # No deadline: other processes may delay an example by any time. A battery runs for several engines.
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.differing_executors]}
-settings.register_profile("quick", max_examples=8, **COMMON)
+settings.register_profile("quick", max_examples=5, **COMMON)
 settings.register_profile("thorough", max_examples=100, **COMMON)
 settings.load_profile("thorough" if THOROUGH else "quick")
 
@@ -33,11 +33,13 @@ def empty_plots(monkeypatch: pytest.MonkeyPatch) -> None:
         Path(file).write_bytes(content) if isinstance(file, str | Path) else file.write(content)
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", savefig)
+    monkeypatch.setattr("splinefm.plots.draw.surfaces._CELLS", 10)
 
 
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # little of what a test makes is in cycles
     gc.enable()
 
 

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import re
 import tomllib
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -85,6 +86,7 @@ def site():
     spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "hooks.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.reference_pages = cache(module.reference_pages)
     return module
 
 

@@ -1,6 +1,7 @@
 """The import rule of the package, and how light it is."""
 
 import ast
+import json
 import subprocess
 import sys
 from functools import cache
@@ -48,9 +49,14 @@ DOORS = [
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported_modules(path: Path) -> list[str]:
     modules = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -88,7 +94,7 @@ def test_long_modules_say_why():
     """A module over 400 lines has a line in its docstring that starts with "Long because"."""
     long = {path: path.read_text().count("\n") for path in SOURCE.rglob("*.py")}
     long = {path: n_lines for path, n_lines in long.items() if n_lines > MOST_LINES}
-    told = [path for path in long if "\nLong because" in (ast.get_docstring(ast.parse(path.read_text())) or "")]
+    told = [path for path in long if "\nLong because" in (ast.get_docstring(parsed(path)) or "")]
     assert not {path.relative_to(SOURCE).as_posix(): n_lines for path, n_lines in long.items() if path not in told}
 
 
@@ -114,7 +120,7 @@ def private_names_of_others(tree: ast.Module) -> list[str]:
 
 
 def test_private_names_do_not_cross_modules():
-    taken = {path: private_names_of_others(ast.parse(path.read_text())) for path in SOURCE.rglob("*.py")}
+    taken = {path: private_names_of_others(parsed(path)) for path in SOURCE.rglob("*.py")}
     assert not {path.relative_to(SOURCE).as_posix(): names for path, names in taken.items() if names}
 
 
@@ -132,17 +138,6 @@ def test_private_names_are_found(code, names):
     assert private_names_of_others(ast.parse(code)) == names
 
 
-def test_the_door_to_the_views_is_not_taken_by_an_import():
-    code = """
-import sys
-import splinefm.learn.estimators.classifier, splinefm.learn.estimators.regressor
-doors = ("splinefm.view", "splinefm.serve", "splinefm.explain", "splinefm.export")
-loaded = [name for name in sys.modules if name.startswith(doors)]
-assert not loaded, loaded
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_an_optional_package_is_imported_in_one_module():
     users: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):
@@ -152,37 +147,29 @@ def test_an_optional_package_is_imported_in_one_module():
     assert all(len(paths) == 1 for paths in users.values()), users
 
 
-def test_importing_the_package_loads_no_other():
-    """Names are looked up when they are used; `benchmarks/startup.py` has the time."""
-    code = """
-import sys
-before = set(sys.modules)
-import splinefm
-loaded = {name.split(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names
-assert loaded == {"splinefm"}, loaded
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_every_public_name_exists_and_unknown_ones_do_not():
+    import splinefm
+
+    for name in splinefm.__all__:
+        assert getattr(splinefm, name).__doc__, name
+    assert set(splinefm.__all__) <= set(dir(splinefm))
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = splinefm.Nonsense
 
 
-def test_encoding_numbers_loads_no_optional_package():
-    code = f"""
-import sys
-import splinefm as sf
-table = {{"x": [float(i) for i in range(99)], "c": ["a", "b", "c"] * 33}}
-sf.fit_encoder(sf.infer_schema(table), table).encode(table)
-loaded = [name for name in {[*OPTIONAL, "polars", "sklearn", "scipy.stats"]} if name in sys.modules]
-assert not loaded, loaded
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+# What a process has loaded
 
-
-def test_a_first_fit_loads_nothing_in_vain():
-    """Modules that take as long to load as the fit takes."""
-    code = """
-import sys
+STEPS = {
+    "nothing": "",
+    "the package": "import splinefm as sf",
+    # Values from a Python list would make pyarrow itself import pandas.
+    "an Arrow table": """
+import pyarrow as pa
+from splinefm.encode.tables.open import open_table
+list(open_table(pa.table({"a": pa.nulls(3)})).chunks())
+""",
+    "a first fit": """
 import numpy as np
-import splinefm as sf
-
 rng = np.random.default_rng(0)
 x = rng.normal(size=(300, 3))
 x[::7, 2] = np.nan
@@ -200,17 +187,66 @@ training = sf.Training(epochs=1, threads=1)
 for y in (x[:, 1] > 0.0, np.where(x[:, 1] > 0.0, "yes", "no"), np.where(x[:, 1] > 0.0, 1, -1)):
     fitted = sf.fit_model(table | {"y": y}, "y", model=sf.FM(k=2), training=training)
 fitted.scores(table)
-loaded = [name for name in ("pandas", "scipy.optimize", "scipy.stats", "sklearn") if name in sys.modules]
-assert not loaded, loaded
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+""",
+    # Lists make pyarrow import pandas: after the fit.
+    "encoded numbers": """
+table = {"x": [float(i) for i in range(99)], "c": ["a", "b", "c"] * 33}
+sf.fit_encoder(sf.infer_schema(table), table).encode(table)
+""",
+    "ItemIndex": "sf.ItemIndex",
+    "estimators": "import splinefm.learn.estimators.classifier, splinefm.learn.estimators.regressor",
+    "tune": "sf.tune",
+    "view": """
+import contextlib, io
+from splinefm.cli.main import main
+fitted.save("model.sfm")
+sys.argv = ["splinefm", "view", "model.sfm", "--along", "bell"]
+with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+    main()
+assert "bell" in out.getvalue()
+""",
+    "names of plots": 'assert "plots" in dir(sf) and "plots" not in sf.__all__',
+    "a plot": 'sf.plots.calibration([0, 1], [0.2, 0.7]).figure.savefig("/dev/null", format="png")',
+}
 
 
-def test_every_public_name_exists_and_unknown_ones_do_not():
-    import splinefm
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The modules that a process has loaded after each step; a process for each would take most of the time."""
+    code = "import json, sys\nfound = {}\n"
+    for name, step in STEPS.items():
+        code += f"{step}\nfound[{name!r}] = list(sys.modules)\n"
+    folder = tmp_path_factory.mktemp("loaded")
+    command = [sys.executable, "-W", "error", "-c", code + "print(json.dumps(found))"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return {name: set(modules) for name, modules in json.loads(done.stdout).items()}
 
-    for name in splinefm.__all__:
-        assert getattr(splinefm, name).__doc__, name
-    assert set(splinefm.__all__) <= set(dir(splinefm))
-    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
-        _ = splinefm.Nonsense
+
+def test_importing_the_package_loads_no_other(loaded):
+    """Names are looked up when they are used; `benchmarks/startup.py` has the time."""
+    new = {name.split(".")[0] for name in loaded["the package"] - loaded["nothing"]} - sys.stdlib_module_names
+    assert new == {"splinefm"}
+
+
+@pytest.mark.parametrize(
+    ("step", "not_needed"),
+    [
+        ("an Arrow table", ["pandas", "polars", "pyarrow.dataset", "pyarrow.csv", "pyarrow.parquet"]),
+        # Modules that take as long to load as the fit takes.
+        ("a first fit", ["pandas", "scipy.optimize", "scipy.stats", "sklearn"]),
+        ("encoded numbers", [*OPTIONAL, "polars", "sklearn", "scipy.stats"]),
+        ("ItemIndex", ["faiss"]),
+        ("tune", ["optuna"]),
+        ("view", ["matplotlib"]),
+        ("names of plots", ["matplotlib"]),
+        ("a plot", ["matplotlib.pyplot", "tkinter"]),
+    ],
+)
+def test_nothing_is_loaded_in_vain(loaded, step, not_needed):
+    assert loaded[step].isdisjoint(not_needed)
+
+
+def test_the_door_to_the_views_is_not_taken_by_an_import(loaded):
+    doors = ("splinefm.view", "splinefm.serve", "splinefm.explain", "splinefm.export")
+    assert not [name for name in loaded["estimators"] if name.startswith(doors)]

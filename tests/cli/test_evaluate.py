@@ -159,7 +159,7 @@ def test_one_class_has_no_auc(run, model, table, write, tmp_path):
         (["model.sfm", "data.csv", "--target", "click", "--weight", "wait"], "no column 'wait'"),
         (["model.sfm", "data.csv", "--target", "click", "--weight", "amount"], "must be finite and at least 0"),
         (["model.sfm", "data.csv", "--target", "city"], "'no' or 'yes'"),
-        (["model.sfm", "holes.csv", "--target", "click"], "missing"),
+        (["model.sfm", "holes.csv", "--target", "click"], "the target 'click' has missing or infinite values: 1 of"),
         (["model.sfm", "header.csv", "--target", "click"], "no rows"),
         (["model.sfm", "weightless.csv", "--target", "click", "--weight", "w"], "'w' is always 0"),
         (["model.sfm", "lists.parquet", "--target", "click", "--by", "lists"], "holds lists"),

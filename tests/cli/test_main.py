@@ -126,7 +126,7 @@ def test_commands_one_after_the_other_some_as_processes(run, shell, table, fitte
     out, error = shell(f"splinefm fit data.parquet --target click --out m.sfm {small}")
     assert json.loads(out)["rows"] == 300 and "epoch 1/1" in error
     assert json.loads(run("evaluate", "m.sfm", "data.parquet", "--json").stdout)["target"] == "click"
-    shell("splinefm predict m.sfm data.parquet --out p.parquet")
+    run("predict", "m.sfm", "data.parquet", "--out", "p.parquet")
     assert np.array_equal(
         pq.read_table(tmp_path / "p.parquet")["probability"], sf.load(tmp_path / "m.sfm").predict(table)
     )

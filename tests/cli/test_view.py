@@ -1,7 +1,6 @@
 """`splinefm view`: the curves of the library, for the segments that the options name."""
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -361,19 +360,6 @@ def test_plots_without_matplotlib(run, model, tmp_path, monkeypatch):
     assert "pip install 'splinefm[plots]'" in run("view", model, "--along", "price", "--out", "c.png", code=1).stderr
     run("view", model, "--along", "price", "--out", "c.csv")
     assert not (tmp_path / "c.png").exists() and (tmp_path / "c.csv").exists()
-
-
-def test_help_and_values_load_no_matplotlib(model, tmp_path):
-    code = """
-import sys
-from splinefm.cli.main import main
-sys.argv = ["splinefm", "view", "model.sfm", "--along", "price"]
-try:
-    main()
-finally:
-    assert "matplotlib" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, capture_output=True)
 
 
 # Bad input

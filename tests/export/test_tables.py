@@ -203,7 +203,7 @@ def fitted_to(schema, model=MODELS[0], loss=None, table=None):
 @cache
 def binned_of(model=MODELS[0], reduction="sum"):
     fitted = fitted_to(make_schema(reduction=reduction), model)
-    return sf.discretize(fitted, {"re/cency": 40}, edges={"price": [-1.0, 0.0, 1.5, 2.0, 2.5, 100.0]})
+    return sf.discretize(fitted, {"re/cency": 12}, edges={"price": [-1.0, 0.0, 1.5, 2.0, 2.5, 100.0]})
 
 
 def with_edges(folder, rows):

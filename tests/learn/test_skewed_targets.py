@@ -134,7 +134,9 @@ class TestEveryLoss:
         first = learner.update(data, "y")
         assert np.isfinite(first) and learner.update(data, "y") < first * 1.05
         assert learner.fitted().loss == fitted.loss
-        with pytest.raises(ValueError, match="missing or infinite"):
+        with pytest.raises(
+            ValueError, match=f"the target 'y' has missing or infinite values: {N:,} of the first {N:,}"
+        ):
             learner.update({**data, "y": np.full(N, np.nan)}, "y")
 
     def test_an_estimator_takes_the_loss_as_an_object(self, loss):

@@ -1,6 +1,7 @@
 """Training: it learns what is there, the same way every time, and says what goes wrong."""
 
 import json
+import re
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -527,9 +528,22 @@ def test_bad_settings(settings, message):
 
 
 def test_missing_targets_are_refused():
-    table = pa.table({"x": [1.0, 2.0, 3.0], "y": [0.0, None, 1.0]})
-    with pytest.raises(ValueError, match="the target has missing or infinite values"):
-        sf.fit_model(table, "y", training=QUICK)
+    table = pa.table({"x": [1.0, 2.0, 3.0, 4.0], "y": [0.0, None, 1.0, np.inf]})
+    message = re.escape(
+        "the target 'y' has missing or infinite values: 2 of the first 4 rows, beginning with row 1 (counted from 0); "
+        "drop those rows"
+    )
+    with pytest.raises(ValueError, match=message):
+        sf.fit_model(table, "y", loss="squared", training=QUICK)
+    with pytest.raises(ValueError, match="the target 'y' has missing or infinite values: 2 of 4 rows; drop"):
+        sf.fit_model({"x": [1.0, 2.0], "y": [0.0, 1.0]}, "y", loss="squared", validation=table, training=QUICK)
+
+
+def test_rows_of_missing_targets_are_counted_from_the_start_of_the_table(monkeypatch):
+    monkeypatch.setattr("splinefm.learn.chunks.CHUNK", 10)
+    table = {"x": np.arange(50.0), "y": np.where(np.isin(np.arange(50), [23, 28, 41]), np.nan, 1.0)}
+    with pytest.raises(ValueError, match=r"2 of the first 30 rows, beginning with row 23 \(counted"):
+        sf.fit_model(table, "y", loss="squared", training=QUICK)
 
 
 def test_scores_of_a_folder_come_chunk_by_chunk_in_its_order(tmp_path, monkeypatch):

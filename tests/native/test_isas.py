@@ -120,12 +120,16 @@ def all_scores():
 def found(tmp_path_factory):
     """All scores, by instruction set."""
     found, folder = {}, tmp_path_factory.mktemp("isas")
-    code = "import sys, numpy as np, test_isas as t; np.savez(sys.argv[1], isa=t._core.isa, **t.all_scores())"
+    code = """
+import sys, numpy as np, test_explain_terms, test_isas
+everything = test_isas.all_scores() | test_explain_terms.terms_by_model()
+np.savez(sys.argv[1], isa=test_isas._core.isa, **everything)
+"""
     for isa in _core.isas:
         file = folder / f"{isa}.npz"
         subprocess.run(
             [sys.executable, "-c", code, str(file)],
-            env=os.environ | {"SPLINEFM_ISA": isa},
+            env=os.environ | {"SPLINEFM_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)},
             cwd=Path(__file__).parent,
             check=True,
         )
@@ -138,11 +142,22 @@ def found(tmp_path_factory):
 @pytest.mark.skipif(len(_core.isas) < 2, reason="the machine has one instruction set")
 def test_scores_agree(found):
     first, *others = found.values()
-    assert len(first) == len(KINDS) * (2 * len(SIZES) + 4) - 2
-    for name, values in first.items():
+    scores = {name: values for name, values in first.items() if " of " not in name}
+    assert len(scores) == len(KINDS) * (2 * len(SIZES) + 4) - 2
+    for name, values in scores.items():
         assert np.isfinite(values).all() and np.ptp(values) > 0.1, name
         for other in others:
             np.testing.assert_allclose(other[name], values, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.skipif(len(_core.isas) < 2, reason="the machine has one instruction set")
+def test_terms_of_explanations_agree(found):
+    first, *others = found.values()
+    terms = {name: values for name, values in first.items() if " of " in name}
+    assert len(terms) == 32
+    for name, values in terms.items():
+        for other in others:
+            np.testing.assert_allclose(other[name], values, rtol=1e-5, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("kind", KINDS)

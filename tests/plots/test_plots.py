@@ -920,17 +920,6 @@ def run(code):
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
-def test_plots_load_when_they_are_used_and_need_no_display():
-    run("""
-import sys
-import splinefm as sf
-assert "plots" in dir(sf) and "plots" not in sf.__all__
-assert "matplotlib" not in sys.modules
-sf.plots.calibration([0, 1], [0.2, 0.7]).figure.savefig("/dev/null", format="png")
-assert "matplotlib.pyplot" not in sys.modules and "tkinter" not in sys.modules
-""")
-
-
 def test_without_matplotlib_the_error_says_how_to_get_it():
     run("""
 import sys

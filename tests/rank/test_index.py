@@ -1,8 +1,6 @@
 """ItemIndex against sorting the scores of all items, for every model."""
 
 import re
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -527,10 +525,6 @@ class TestParts:
 
     def test_no_group_at_all_is_not_every_group(self):
         assert Groups().wanted([]).tolist() == [0]
-
-    def test_compiled_kernels_are_not_needed_to_import(self):
-        code = "import splinefm as sf, sys; sf.ItemIndex; assert 'faiss' not in sys.modules"
-        subprocess.run([sys.executable, "-c", code], check=True)
 
     def test_repr_says_what_it_is(self, index):
         what = {"vectors": "vectors of 12 float32 numbers", "effects": "effects by 16 numbers"}[index.form]

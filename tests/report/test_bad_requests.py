@@ -31,6 +31,7 @@ def test_wrong_usage_exits_with_2(run, model, arguments):
         (["empty.csv"], "has no rows to explain"),
         (["text.csv"], "price"),
         (["data.csv", "--target", "clik"], "nearest: 'click'"),
+        (["holes.csv", "--target", "click"], "2 of the first 3 rows, beginning with row 1 (counted from 0)"),
         (["data.csv", "--target", "price"], "is a field of the model"),
         (["data.csv", "--target", "city"], "is a field of the model"),
         (["data.csv", "--target", "amount"], "amount"),
@@ -47,6 +48,7 @@ def test_bad_input_is_a_message(run, model, table, write, tmp_path, arguments, m
     write(table.append_column("zero", pa.array(np.zeros(300))), tmp_path / "data.csv")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     (tmp_path / "empty.csv").write_text("price,city\n")
+    (tmp_path / "holes.csv").write_text("price,city,click\n1,Rome,yes\n1,Rome,\n2,Oslo,\n")
     (tmp_path / "text.csv").write_text("price,city\ncheap,Rome\n")
     (tmp_path / "blocked" / "index.html").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))

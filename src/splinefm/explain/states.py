@@ -20,9 +20,8 @@ import numpy.typing as npt
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.products import (
     Group,
-    category_group,
     join_groups,
-    part_at,
+    place_group,
     product,
     unit_groups,
     unit_weights,
@@ -97,7 +96,7 @@ class Crossed:
     def _between(self, rows: Places, background: Places, coalition: int) -> Between:
         """Vectors with the columns of a coalition from rows, the others from the background."""
         inside = [i for i, position in enumerate(self.parts) if coalition >> position & 1]
-        outside = [_part_group(self.item, i, background[i]) for i in range(len(self.parts)) if i not in inside]
+        outside = [place_group(self.item, i, background[i]) for i in range(len(self.parts)) if i not in inside]
         atoms, index, weight = self._atoms(rows, inside)
         n, n_others = max(map(len, atoms)), len(background[0])
         one, other = np.repeat(np.arange(n), n_others), np.tile(np.arange(n_others), n)
@@ -120,16 +119,16 @@ class Crossed:
         combinations, combination = _distinct(rows, categories)
         distinct, row = _distinct(rows, parts)
         if not numbers or len(distinct[0]) <= n_functions * max(1, len(combinations[0]) if categories else 1):
-            atoms = [_part_group(self.item, i, places) for i, places in zip(parts, distinct, strict=True)]
+            atoms = [place_group(self.item, i, places) for i, places in zip(parts, distinct, strict=True)]
             return atoms, row[:, None], np.ones((len(row), 1))
         functions = join_groups(unit_groups(self.item, numbers))
-        found, weight = unit_weights(self.item, [_part_group(self.item, i, rows[i]) for i in numbers])
+        found, weight = unit_weights(self.item, [place_group(self.item, i, rows[i]) for i in numbers])
         index: IndexArray = found.astype(np.intp)
         if not categories:
             return [functions], index, weight
         n = len(combinations[0])
         of_atom = np.repeat(np.arange(n), n_functions)
-        atoms = [_part_group(self.item, i, p[of_atom]) for i, p in zip(categories, combinations, strict=True)]
+        atoms = [place_group(self.item, i, p[of_atom]) for i, p in zip(categories, combinations, strict=True)]
         atoms.append(functions.rows(np.tile(np.arange(n_functions), n)))
         return atoms, index + n_functions * combination[:, None], weight
 
@@ -146,15 +145,6 @@ def _distinct(rows: Places, parts: list[int]) -> tuple[list[npt.NDArray[Any]], I
     given = np.stack([rows[i].astype(np.float64) for i in parts], axis=1)
     distinct, index = np.unique(given, axis=0, return_inverse=True)
     return [distinct[:, j].astype(rows[i].dtype) for j, i in enumerate(parts)], np.asarray(index).ravel()
-
-
-def _part_group(cross: Cross, i: int, places: npt.NDArray[Any]) -> Group:
-    """The weights of a part at its places."""
-    if i in cross.categories:
-        return category_group(cross, i, places)
-    ordinary = ~np.isnan(places)
-    group = part_at(cross, i, np.where(ordinary, places, 0.0))
-    return Group((i,), tuple((features, weight * ordinary[:, None]) for features, weight in group.levels))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from splinefm.encode.bases.bins import Bins
 from splinefm.encode.bases.functions import Polynomial
 from splinefm.encode.bases.polynomials import PolynomialWindow, polynomial_windows
 from splinefm.encode.bases.splines import BSpline
+from splinefm.encode.bases.tensor import GRID, basis_reach, is_convex
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.slots import expand_windows
@@ -20,7 +21,6 @@ from splinefm.export.field_paths import EXACT, field_features, to_bernstein
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
-_GRID = 2048  # parts of [0, 1] of functions of which only the values are known
 
 
 class CrossPath:
@@ -93,16 +93,6 @@ def changed_parts(old: Cross, new: Cross) -> dict[int, Bins]:
     return found
 
 
-def is_convex(basis: Basis) -> bool:
-    """Whether the functions of a basis are never negative and sum to one."""
-    return isinstance(basis, Bins | BSpline) or (isinstance(basis, Polynomial) and basis.family == "bernstein")
-
-
-def basis_reach(basis: Basis) -> float:
-    """The largest sum of absolute values of the functions of a basis, on a grid where it is not known."""
-    return 1.0 if is_convex(basis) else float(np.abs(basis(np.linspace(0.0, 1.0, _GRID + 1))[1]).sum(axis=1).max())
-
-
 def _weights(basis: Basis, u: FloatArray) -> FloatArray:
     """Values of all functions: shape (n, functions)."""
     start, weight = basis(u)
@@ -119,7 +109,7 @@ def _piece_moves(basis: Basis) -> tuple[FloatArray, Iterator[tuple[Any, FloatArr
     """Borders of pieces, and for each the functions that are active and what to multiply them with."""
     windows = polynomial_windows(basis) if _is_polynomial(basis) else None
     if windows is None:
-        u = np.linspace(0.0, 1.0, _GRID + 1)
+        u = np.linspace(0.0, 1.0, GRID + 1)
         changes = np.diff(_weights(basis, u), axis=0)
         return u, ((slice(None), change[None]) for change in changes)
     (window,) = windows

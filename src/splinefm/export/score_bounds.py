@@ -26,10 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.tensor import basis_reach, is_convex
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.export.cross_paths import CrossPath, basis_reach, is_convex
+from splinefm.export.cross_paths import CrossPath
 from splinefm.export.field_paths import FieldPath, blocks, is_steps
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import through

@@ -124,7 +124,7 @@ class Source:
     def encode(self, batch: pa.RecordBatch, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk:
         """Return the slots, standardized targets and sample weights of a batch."""
         y, weight = self.targets(batch)
-        loss.check(y)
+        loss.check(y, self.target)
         slots = encoder.encode(batch, threads=threads)
         return Chunk(slots, np.ascontiguousarray(loss.standardize(y)), np.ascontiguousarray(weight))
 
@@ -245,7 +245,7 @@ def scan_table(source: Source, loss: Loss, share: float, training: Training, pro
     progress.begin("reading the table", source.opened.n_rows)
     for batch in ahead(source.batches(CHUNK)):
         y, weight = source.targets(batch)
-        loss.check(y)
+        loss.check(y, source.target, scan.statistics.n_rows)
         scan.add(batch, y, weight)
         progress.advance(batch.num_rows)
     return scan

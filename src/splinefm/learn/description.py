@@ -22,6 +22,18 @@ from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
 
 
+def describe_fit(fitted: Fitted) -> dict[str, Any]:
+    """Return what was fitted to what."""
+    return {
+        "parameters": sum(values.size for values in fitted.params.values()),
+        "loss": fitted.loss.name,
+        "loss_parameters": fitted.loss.parameters,
+        "classes": fitted.classes,
+        "prediction": predicted_thing(fitted),
+        "rows": fitted.encoder.n_rows,
+    }
+
+
 def describe_file(path: Path) -> dict[str, Any]:
     """Return everything that `info` shows as lists, dicts, strings and numbers, without reading the vectors."""
     fitted = load(path, mmap=True)
@@ -33,12 +45,7 @@ def describe_file(path: Path) -> dict[str, Any]:
         "version": version,
         "model": {"kind": type(fitted.model).__name__, **asdict(fitted.model)},
         "model_text": str(fitted.model),
-        "parameters": sum(values.size for values in fitted.params.values()),
-        "loss": fitted.loss.name,
-        "loss_parameters": fitted.loss.parameters,
-        "classes": fitted.classes,
-        "prediction": predicted_thing(fitted),
-        "rows": fitted.encoder.n_rows,
+        **describe_fit(fitted),
         "fields": describe_fields(fitted),
         "training": _describe_training(fitted),
         "validation": describe_validation(fitted),

@@ -146,9 +146,11 @@ def _parts(
     progress.begin("evaluating", table.n_rows)
     watch = Watch(fitted.encoder)
     score = fitted.table_scorer(threads=threads, watch=watch)
+    n_rows = 0
     for batch in table.chunks(names, ROWS):
         y = as_targets(batch.column(target), target, fitted.classes)
-        fitted.loss.check(y)
+        fitted.loss.check(y, target, n_rows)
+        n_rows += batch.num_rows
         w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
         scores = score(batch)
         if output is not None:

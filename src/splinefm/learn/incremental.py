@@ -104,8 +104,10 @@ class Learner:
 
     def _prepare(self, source: Source) -> None:
         """Check targets and weights, and add features for new categories, before training begins."""
+        n_rows = 0
         for batch in source.batches(STREAM_ROWS):
-            self.loss.check(source.targets(batch)[0])
+            self.loss.check(source.targets(batch)[0], source.target, n_rows)
+            n_rows += batch.num_rows
         watch = Watch(self.encoder)
         encoder = self.encoder.extend(source.opened, target=source.target, threads=self.training.threads, watch=watch)
         watch.warn()

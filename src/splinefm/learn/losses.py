@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from splinefm._wording import setting
 from splinefm.learn.formulas import EFFICIENT, FORMULAS, FloatArray, Formula, Link, from_score
@@ -235,10 +236,20 @@ class Loss:
         """
         return self.formula.metric(mean_loss, self.scale)
 
-    def check(self, y: FloatArray) -> None:
-        """Raise an error if a target is outside the range of the loss."""
-        if not np.isfinite(y).all():
-            raise ValueError("the target has missing or infinite values; drop those rows")
+    def check(self, y: FloatArray, name: str | None = None, rows_before: int | None = None) -> None:
+        """Raise an error if a target is outside the range of the loss.
+
+        Parameters
+        ----------
+        y : array
+            The targets, which may be a part of those of a table.
+        name : str, optional
+            Name of the column, for the message.
+        rows_before : int, optional
+            Rows of the table before this part, for the message; without it, no row is named.
+        """
+        if (missing := ~np.isfinite(y)).any():
+            raise ValueError(_missing_message(missing, name, rows_before))
         self._check_all_classes()
         self.formula.check(y)
 
@@ -248,6 +259,15 @@ class Loss:
                 f"this model has the score of class {self.of_class!r} only, which has no loss; use the model of all "
                 "classes, from which for_class took it"
             )
+
+
+def _missing_message(missing: npt.NDArray[np.bool_], name: str | None, rows_before: int | None) -> str:
+    target = "the target" if name is None else f"the target {name!r}"
+    where = f"{int(missing.sum()):,} of {len(missing):,} rows"
+    if rows_before is not None:
+        first, read = rows_before + int(missing.argmax()), rows_before + len(missing)
+        where = f"{int(missing.sum()):,} of the first {read:,} rows, beginning with row {first:,} (counted from 0)"
+    return f"{target} has missing or infinite values: {where}; drop those rows"
 
 
 def as_loss(loss: object, **parameters: float | None) -> Loss:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.bases.basis import Basis
+from splinefm.encode.bases.tensor import basis_reach
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
@@ -171,16 +171,10 @@ def weight_reach(item: Field) -> FloatArray:
     if isinstance(item, MultiValued) and item.reduction == "sum":
         return np.array([float(len(item.layout.widths))])
     if isinstance(item, Cross):
-        products = [math.prod(_basis_reach(basis) for basis in bases) for bases in item.levels]
+        products = [math.prod(basis_reach(basis) for basis in bases) for bases in item.levels]
         return np.array([MARGIN * sum(products)])
     if not isinstance(item, Numerical):
         return np.ones(n_units)
     _, weight = item.basis(np.linspace(0.0, 1.0, _GRID))
     reach = (np.abs(weight).sum(axis=1, keepdims=True) if n_units == 1 else np.abs(weight)).max(axis=0)
     return np.asarray(MARGIN * np.maximum(reach, 1.0))  # tokens have the weight 1
-
-
-def _basis_reach(basis: Basis) -> float:
-    """The largest sum of absolute weights."""
-    _, weight = basis(np.linspace(0.0, 1.0, _GRID))
-    return float(np.abs(weight).sum(axis=1).max())

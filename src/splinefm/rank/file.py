@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from splinefm.encode.tables.names import quoted
 from splinefm.learn.files.container import (
-    DTYPES,
     Array,
     Damaged,
     Foreign,
@@ -22,6 +21,7 @@ from splinefm.learn.files.container import (
     demand,
     read_container,
     replacing,
+    take_array,
     write_container,
 )
 from splinefm.learn.fitted import Fitted
@@ -190,7 +190,7 @@ def _restore(description: dict[str, Any], tensors: dict[str, Array], fitted: Fit
     demand(form == "vectors" or (dtype == "float32" and split.is_linear), "its form does not match its type or model")
     catalog = Catalog(fitted, item_fields, form, dtype, columns[0], columns[1], description["groups"])
     _restore_store(catalog.store, tensors, n_rows)
-    words = _take(tensors, "ids", "I64", 2)
+    words = take_array(tensors, "ids", "I64", 2)
     demand(len(words) == catalog.store.capacity and words.shape[1] > 0, "ids and vectors do not match")
     catalog.ids = Ids(catalog.store.used, kind, words.view(np.uint64))
     catalog.groups = _restore_groups(tensors, catalog.store.capacity)
@@ -224,7 +224,7 @@ def _restore_store(store: Store, tensors: dict[str, Array], n_rows: Any) -> None
     else:
         _restore_vectors(cast(VectorStore, store), tensors)
     demand(type(n_rows) is int and 0 <= n_rows <= store.capacity, f"n_rows is {n_rows!r}")
-    store.n_positions, store.offsets = n_rows, _take(tensors, "offsets", "F32", 1)
+    store.n_positions, store.offsets = n_rows, take_array(tensors, "offsets", "F32", 1)
     demand(len(store.offsets) == store.capacity, "offsets and vectors do not match")
     store.free = np.flatnonzero(~(store.offsets[:n_rows] > -np.inf))[::-1].tolist()
     # The kernels read some positions beyond the last.
@@ -233,25 +233,28 @@ def _restore_store(store: Store, tensors: dict[str, Array], n_rows: Any) -> None
 
 def _restore_vectors(store: VectorStore, tensors: dict[str, Array]) -> None:
     plain = store.dtype == "float32"
-    panels = _take(tensors, "panels", "F32" if plain else "U8", 3)
+    panels = take_array(tensors, "panels", "F32" if plain else "U8", 3)
     if not plain:
         demand(panels.shape[2] % PANEL_TYPES[store.dtype].itemsize == 0, "a panel is truncated")
         panels = panels.view(PANEL_TYPES[store.dtype])
     _restore_panels(store.panels, panels)
-    store.scales = _take(tensors, "scales", "F32", 1)
+    store.scales = take_array(tensors, "scales", "F32", 1)
     demand(len(store.scales) == (store.capacity if store.dtype == "int8" else 0), "scales and vectors do not match")
 
 
 def _restore_effects(store: EffectStore, tensors: dict[str, Array]) -> None:
-    starts = _take(tensors, "starts", "U8", 3)
+    starts = take_array(tensors, "starts", "U8", 3)
     demand(starts.shape[2] % store.starts.values.itemsize == 0, "a panel is truncated")
     # The kernels check the bounds of the indices.
     _restore_panels(store.starts, starts.view(store.starts.values.dtype))
-    _restore_panels(store.weights, _take(tensors, "weights", "F32", 3))
+    _restore_panels(store.weights, take_array(tensors, "weights", "F32", 3))
     demand(store.weights.values[:, 0:0].shape == store.starts.values[:, 0:0].shape, "indices and weights do not match")
     for i, table in enumerate(store.tables):
         if table.is_compact:
-            values, features = _take(tensors, _table_name(i), "F32", 3), _take(tensors, f"table_rows/{i}", "I64", 1)
+            values, features = (
+                take_array(tensors, _table_name(i), "F32", 3),
+                take_array(tensors, f"table_rows/{i}", "I64", 1),
+            )
             known = (features[1:] >= 0) & (features[1:] < table.n_field_features)
             valid = len(features) > 0 and features[0] == -1 and bool(known.all())
             demand(valid and len(np.unique(features)) == len(features), f"table {i} has features unknown to the model")
@@ -269,8 +272,8 @@ def _restore_panels(panels: Panels, values: Array) -> None:
 
 
 def _restore_groups(tensors: dict[str, Array], capacity: int) -> Groups:
-    codes, text = _take(tensors, "codes", "I64", 1), _take(tensors, "text", "U8", 1)
-    ends = _take(tensors, "text_ends", "I64", 1)
+    codes, text = take_array(tensors, "codes", "I64", 1), take_array(tensors, "text", "U8", 1)
+    ends = take_array(tensors, "text_ends", "I64", 1)
     demand(len(codes) == capacity, "groups and vectors do not match")
     demand(len(ends) > 0 and ends[0] == 0 and ends[-1] == len(text) and bool((np.diff(ends) >= 0).all()), "its groups")
     names = [text[a:b].tobytes().decode() for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
@@ -282,16 +285,7 @@ def _restore_groups(tensors: dict[str, Array], capacity: int) -> Groups:
 def _restore_maxima(catalog: Catalog, tensors: dict[str, Array]) -> None:
     maxima = catalog.meter.maxima
     for name, attribute in _MAXIMA.items():
-        values, before = _take(tensors, f"maxima/{name}", "F64", 1), getattr(maxima, attribute)
+        values, before = take_array(tensors, f"maxima/{name}", "F64", 1), getattr(maxima, attribute)
         same_shape = values.shape == np.atleast_1d(before).shape
         demand(same_shape and bool(np.isfinite(values).all()), f"its {name} is damaged")
         setattr(maxima, attribute, values if isinstance(before, np.ndarray) else float(values[0]))
-
-
-def _take(tensors: dict[str, Array], name: str, dtype: str, ndim: int) -> Array:
-    values = tensors.pop(name, None)
-    if values is None:
-        raise Damaged(f"the array {name!r} is missing")
-    demand(values.dtype == DTYPES[dtype], f"{name} is of the type {values.dtype} instead of {DTYPES[dtype]}")
-    demand(values.ndim == ndim, f"{name} has {values.ndim} dimensions instead of {ndim}")
-    return np.require(values, requirements="A")  # arrays in our files are aligned

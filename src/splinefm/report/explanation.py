@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.description import describe_fields, describe_validation, one_class, predicted_thing
+from splinefm.learn.description import describe_fields, describe_fit, describe_validation, one_class
 from splinefm.learn.evaluation import Measured, measure
 from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.learn.files.modelfile import load
@@ -130,12 +130,7 @@ class Explanation:
                 "file": str(self.request.model),
                 "kind": type(fitted.model).__name__,
                 **asdict(fitted.model),
-                "parameters": sum(values.size for values in fitted.params.values()),
-                "loss": fitted.loss.name,
-                "loss_parameters": fitted.loss.parameters,
-                "classes": fitted.classes,
-                "prediction": predicted_thing(fitted),
-                "rows": fitted.encoder.n_rows,
+                **describe_fit(fitted),
             },
             "data": {
                 "file": self.request.data,

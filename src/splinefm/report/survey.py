@@ -238,7 +238,7 @@ def survey(
         y = np.full(len(scores), np.nan)
         if target is not None:
             y = as_targets(batch.column(target), target, fitted.classes)
-            fitted.loss.check(y)
+            fitted.loss.check(y, target, sum(len(part[0]) for part in parts))
         w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
         p = fitted.loss.predict(scores)
         expected, measured = fitted.loss.compared(y, p)

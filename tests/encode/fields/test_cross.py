@@ -1,6 +1,7 @@
 """Crosses: products of the encodings of their parts, and nothing for what they do not know."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.fields.cells import CellCounts, Cells, hash_cells
+from splinefm.encode.fields.cells import CellCounts, Cells, hash_cells, listed_cells
 from splinefm.encode.tables.columns import Categories
 from splinefm.learn.files import container, modelfile
 from support import examples, random_fitted
@@ -257,6 +258,30 @@ class TestCells:
             1,
         ]
 
+    def test_keys_that_64_bits_do_not_tell_apart_are_refused(self):
+        kept = np.array([[0, 0, 0], [2**31 - 1] * 3], np.int32)
+        with pytest.raises(ValueError, match="cannot be told apart by 64 bits; give the cross buckets"):
+            Cells(kept).find(kept)
+
+    def test_keys_of_long_dictionaries_are_those_of_the_names_that_occur(self):
+        names = pa.array(np.arange(3_000_000)).cast(pa.large_string())
+        codes = np.array([2_999_999, -1, 5, 2_999_999], np.int32)
+        counts = CellCounts(3)
+        counts.update([Categories(names, codes)] * 3)
+        found, n = counts.every()
+        counted = dict(zip(found[2].to_pylist(), n.tolist(), strict=True))
+        assert counted == {"2999999": 2, None: 1, "5": 1}
+        assert found[0].equals(found[2])
+
+    def test_the_first_combinations_of_three_are_added(self):
+        fields = [sf.Categorical(name) for name in "abc"]
+        schema = sf.Schema([*fields, sf.Cross("a", "b", "c", min_count=2)])
+        encoder = sf.fit_encoder(schema, {name: ["u", "v"] for name in "abc"})
+        cross = replace(encoder.fields[3], cells=listed_cells([], "empty"))
+        encoder = replace(encoder, fields=(*encoder.fields[:3], cross))
+        extended = encoder.extend({name: ["u", "u", "v"] for name in "abc"})
+        assert extended.fields[3].cell_names() == ["= u × = u × = u"]
+
     def test_none_are_kept(self):
         assert Cells(np.zeros((0, 2), np.int32)).find(np.zeros((3, 2), np.int32)).tolist() == [-1] * 3
 
@@ -291,6 +316,7 @@ class TestBadInput:
             (("x", sf.MultiValued("m")), {}, "takes names of fields, sf.Numerical and sf.Categorical; got MultiValued"),
             (("x", sf.Cross("a", "b")), {}, "takes names of fields.*got Cross"),
             (("x", 3), {}, "takes names of fields.*got 3"),
+            (("x", "c"), {"parts": ("x", "d")}, "the parts of a cross are given twice"),
             (("x", "c"), {"segments": 0}, "segments must be .*got 0"),
             (("x", "c"), {"segments": ()}, "segments must name at least one resolution"),
             (("x", "c"), {"degree": 6}, "degree must be .*got 6"),

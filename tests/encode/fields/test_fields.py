@@ -264,9 +264,9 @@ class TestCategorical:
         neutral = sf.Categorical("x", min_count=99, unseen="neutral", missing="error")
         assert self.rows(neutral, ["a"]) == ([0], [0.0])
 
-    def test_millions_of_distinct_values_with_min_count(self):
+    def test_many_distinct_values_with_min_count(self):
         # 10 million take half a minute; the mechanism is the same.
-        n = 300_000
+        n = 60_000
         ids = np.concatenate([np.arange(n), np.arange(0, n, 3)])
         encoder = sf.fit_encoder(sf.Schema([sf.Categorical("x", min_count=2)]), {"x": ids})
         assert encoder.layout.n_features == 2 + n // 3

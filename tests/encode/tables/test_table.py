@@ -1,8 +1,6 @@
 """Every source gives the same batches, and every fault is named."""
 
 import gzip
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -202,19 +200,6 @@ def test_one_contiguous_batch_is_not_copied():
     batches = open_table({"a": pa.array(values)}).chunks(rows=30)
     addresses = [batch.column(0).buffers()[1].address for batch in batches]
     assert set(addresses) == {values.ctypes.data}
-
-
-def test_importing_and_reading_arrow_imports_neither_pandas_nor_polars():
-    # Values from a Python list would make pyarrow itself import pandas.
-    code = """
-import sys, pyarrow as pa
-from splinefm.encode.tables.open import open_table
-list(open_table(pa.table({"a": pa.nulls(3)})).chunks())
-slow = ("pandas", "polars", "pyarrow.dataset", "pyarrow.csv", "pyarrow.parquet")
-print([name for name in slow if name in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("as_dataset", [False, True], ids=["path", "dataset"])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
+from splinefm.learn.chunks import ValidationSample
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine import crosses
 from splinefm.learn.refine.crosses import loss_fall
@@ -174,3 +175,14 @@ def test_a_large_fall_needs_fewer_standard_errors():
     # The same is about a percent of the loss if other rows have some, too.
     chunk = Chunk(None, np.concatenate([y, np.full(400, 5.0)]), np.ones(800))
     assert loss_fall(Loss("squared"), [chunk], [np.zeros(800)], [np.concatenate([after, np.zeros(400)])]) == 0.0
+
+
+def test_longer_rows_that_leave_room_for_fewer_are_not_compared(table, monkeypatch):
+    """Validation rows are limited in bytes: with a cross there would be half as many, which have other losses."""
+    layout = sf.fit_encoder(sf.Schema.infer(table, target="y"), table).layout
+    n_held_out = int(ValidationSample(0.1, 0, 1 << 20).has(np.arange(len(table["y"]))).sum())
+    row = 4 * (layout.n_windows + layout.n_weights) + 16
+    monkeypatch.setattr("splinefm.learn.chunks.VALIDATION_BYTES", row * n_held_out)
+    assert not fit(table).encoder.schema.crosses
+    monkeypatch.setattr("splinefm.learn.chunks.VALIDATION_BYTES", 2 * row * n_held_out)
+    assert fit(table).encoder.schema.crosses

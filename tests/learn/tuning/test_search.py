@@ -1,6 +1,5 @@
 """sf.tune: trials on one validation part, the best of them fitted, what goes wrong told."""
 
-import subprocess
 import sys
 from itertools import pairwise
 
@@ -289,10 +288,6 @@ class TestWords:
         before = optuna.logging.get_verbosity()
         sf.tune(regressor(), NUMBERS, "y", trials=1, space=KEEP_K)
         assert capsys.readouterr() == ("", "") and optuna.logging.get_verbosity() == before
-
-    def test_optuna_is_loaded_by_the_call_alone(self):
-        code = "import sys; import splinefm as sf; sf.tune; assert 'optuna' not in sys.modules"
-        subprocess.run([sys.executable, "-c", code], check=True)
 
     def test_without_optuna_the_message_says_how_to_get_it(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "optuna", None)

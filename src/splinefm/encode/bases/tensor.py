@@ -10,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.encode.bases.basis import Basis
-from splinefm.encode.bases.splines import MultiResolution
+from splinefm.encode.bases.bins import Bins
+from splinefm.encode.bases.functions import Polynomial
+from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.slots import expand_windows
 
 FloatArray = npt.NDArray[np.float64]
+GRID = 2048
+"""Parts of [0, 1] for functions of which only the values are known."""
 
 
 def levels_of(basis: Basis) -> tuple[Basis, ...]:
@@ -47,3 +51,13 @@ def tensor_product(bases: Sequence[Basis], u: Sequence[FloatArray]) -> tuple[Any
 def _outer(a: Any, b: Any, combine: Any) -> Any:
     """All combinations of two arrays of shape (n, i) and (n, j), in an array of shape (n, i j)."""
     return combine(a[:, :, None], b[:, None, :]).reshape(len(b), -1)
+
+
+def is_convex(basis: Basis) -> bool:
+    """Whether the functions of a basis are never negative and sum to one."""
+    return isinstance(basis, Bins | BSpline) or (isinstance(basis, Polynomial) and basis.family == "bernstein")
+
+
+def basis_reach(basis: Basis) -> float:
+    """The largest sum of absolute values of the functions of a basis, on a grid where it is not known."""
+    return 1.0 if is_convex(basis) else float(np.abs(basis(np.linspace(0.0, 1.0, GRID + 1))[1]).sum(axis=1).max())

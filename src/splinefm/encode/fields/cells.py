@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -76,7 +77,12 @@ class Cells:
     @cached_property
     def _direct(self) -> Int32 | None:
         """Position by key, where that is a small table."""
-        n_keys = int(np.prod(self._sizes, dtype=np.float64))
+        n_keys = math.prod(self._sizes.tolist())
+        if n_keys >= 1 << 63:
+            raise ValueError(
+                f"combinations of {' and '.join(f'{size:,}' for size in self._sizes)} categories cannot be told apart "
+                "by 64 bits; give the cross buckets, such as buckets=1_000_000"
+            )
         if n_keys > max(1 << 16, 8 * len(self)):
             return None
         table = np.full(n_keys, -1, np.int32)
@@ -215,6 +221,11 @@ class CrossStatistics:
 def _coded(categories: Categories) -> tuple[pa.LargeStringArray, Int64]:
     """Distinct names, and the code of each row: -1 for missing values."""
     if categories.codes is not None:
-        return categories.names, categories.codes.astype(np.int64)
+        if len(categories.names) <= len(categories.codes):
+            return categories.names, categories.codes.astype(np.int64)
+        # The dictionary of a long column: keys of three of them may have more than 64 bits.
+        used, codes = np.unique(np.maximum(categories.codes, 0), return_inverse=True)
+        names = categories.names.take(to_arrow(used))
+        return names, np.where(categories.codes < 0, -1, codes.ravel()).astype(np.int64)
     coded = categories.names.dictionary_encode()
     return coded.dictionary, to_numpy(coded.indices.cast(pa.int64()).fill_null(pa.scalar(-1, pa.int64())))

@@ -96,6 +96,8 @@ class Cross:
     ) -> None:
         if isinstance(parts, str):
             raise ValueError(f"a cross takes two or three different fields, got {parts!r}")
+        if given and parts:
+            raise ValueError(f"the parts of a cross are given twice: {given!r} and parts={parts!r}; give them once")
         chosen = tuple(given) or tuple(parts)
         for part in chosen:
             if not isinstance(part, str | Numerical | Categorical):
@@ -261,7 +263,8 @@ class Cross:
             return cross
         found = cross._frequent(statistics.cells)[0]
         new = found[self.cells.find(found) < 0]
-        return replace(cross, cells=Cells(np.concatenate([self.cells.features, new]))) if len(new) else cross
+        every = np.concatenate([self.cells.features.reshape(-1, found.shape[1]), new])  # an empty list has two parts
+        return replace(cross, cells=Cells(every)) if len(new) else cross
 
     def _frequent(self, counts: CellCounts) -> tuple[Int32, FloatArray, int]:
         """Combinations of known categories with enough rows, the most frequent first; their rows, and all others."""
@@ -376,11 +379,7 @@ class Cross:
 
     def feature_names(self) -> list[str]:
         """What each feature stands for."""
-        inside = [
-            SEPARATOR.join(f"B{i}" for i in index)
-            for level, sizes in enumerate(self.level_sizes)
-            for index in np.ndindex(*sizes)
-        ]
+        inside = [SEPARATOR.join(f"B{i}" for i in index) for sizes in self.level_sizes for index in np.ndindex(*sizes)]
         if not self.categories:
             return inside
         return [f"{cell}{SEPARATOR}{name}" if name else cell for cell in self.cell_names() for name in inside]

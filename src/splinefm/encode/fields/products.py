@@ -62,7 +62,11 @@ def join_groups(groups: Sequence[Group]) -> Group:
 
 def encode_part(cross: Cross, i: int, values: Any) -> Group:
     """The weights of a part for values that its field has read."""
-    place = cross.place(i, values)
+    return place_group(cross, i, cross.place(i, values))
+
+
+def place_group(cross: Cross, i: int, place: npt.NDArray[Any]) -> Group:
+    """The weights of a part at places; see `Cross.places`."""
     if i in cross.categories:
         return category_group(cross, i, place)
     ordinary = ~np.isnan(place)

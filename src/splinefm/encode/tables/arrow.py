@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,8 @@ def to_numpy(column: pa.Array) -> npt.NDArray[Any]:
     return values
 
 
-def scalar(value: float, dtype: npt.DTypeLike) -> pa.Scalar:
+@cache
+def scalar(value: float, dtype: type[np.generic]) -> pa.Scalar:
     """A number as Arrow functions take it beside an array.
 
     Examples
@@ -89,7 +91,8 @@ def matches(text: pa.LargeStringArray, pattern: str) -> pa.BooleanArray:
     >>> matches(from_strings(["a1", "b"]), "^[a-z][0-9]$").to_pylist()
     [True, False]
     """
-    return pc.fill_null(pc.match_substring_regex(text, pattern=pattern), scalar(False, np.bool_))
+    found = pc.match_substring_regex(text, pattern=pattern)
+    return pc.fill_null(found, scalar(False, np.bool_)) if found.null_count else found
 
 
 def from_strings(names: Sequence[str]) -> pa.LargeStringArray:

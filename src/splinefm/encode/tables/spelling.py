@@ -6,6 +6,7 @@ column spell is found out once, when its field is fitted; from then on every spe
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import numpy as np
@@ -102,8 +103,9 @@ def float_names(values: pa.DoubleArray) -> pa.LargeStringArray:
 
 
 def _spelled(names: pa.LargeStringArray) -> Values:
+    first = names[0].as_py()  # mostly enough: Python takes all that Arrow does, and has the patterns compiled
     for values, pattern in (("numbers", _NUMBER), ("booleans", _BOOLEAN), ("dates", ISO)):
-        if pc.all(matches(names, pattern)).as_py():
+        if first is not None and re.match(pattern, first) and pc.all(matches(names, pattern)).as_py():
             return values  # type: ignore[return-value]  # one of the three
     return "text"
 

@@ -123,6 +123,16 @@ def read_container(
     return description, tensors
 
 
+def take_array(tensors: dict[str, Array], name: str, dtype: str, ndim: int) -> Array:
+    """Remove an array of a file from those that are left to read, and return it; it must have this type and shape."""
+    values = tensors.pop(name, None)
+    if values is None:
+        raise Damaged(f"the array {name!r} is missing")
+    demand(values.dtype == DTYPES[dtype], f"{name} has the type {values.dtype} instead of {DTYPES[dtype]}")
+    demand(values.ndim == ndim, f"{name} has {values.ndim} dimensions instead of {ndim}")
+    return np.require(values, requirements="A")  # arrays in our files are aligned
+
+
 class _Entry(NamedTuple):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -19,7 +19,7 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout
-from splinefm.learn.files.container import DTYPES, Array, Damaged, ModelFileError, demand
+from splinefm.learn.files.container import Array, Damaged, ModelFileError, demand, take_array
 from splinefm.learn.files.kinds import KINDS, MODELS, RUN_NAMES, setting_types
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
@@ -55,7 +55,7 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     demand(isinstance(training, Training), "its training settings are invalid")
     study = restore(description.get("study"), tensors, "study")
     demand(study is None or isinstance(study, StudySummary), "its study is invalid")
-    history = _restore_history(description["history"], _take(tensors, "history", "F64", 2))
+    history = _restore_history(description["history"], take_array(tensors, "history", "F64", 2))
     encoder = _restore_encoder(description["encoder"], tensors)
     highest = max(_HIGHEST_ORDER, encoder.layout.n_units)
     demand(model.order <= highest, f"the order {model.order} of the model exceeds {highest}")
@@ -66,7 +66,7 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
 
 def _restore_encoder(description: Any, tensors: dict[str, Array]) -> Encoder:
     demand(description.keys() == {"fields", "n_rows", "notes"}, "its encoder is incomplete")
-    n_rows, notes, counts = description["n_rows"], description["notes"], _take(tensors, "row_counts", "F64", 1)
+    n_rows, notes, counts = description["n_rows"], description["notes"], take_array(tensors, "row_counts", "F64", 1)
     demand(type(n_rows) is int and 0 < n_rows < 2**63, f"n_rows is {n_rows!r}")
     demand(isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values()), "its notes are not text")
     demand(_is_finite(counts) and not (counts < 0).any(), "row_counts must be finite and at least 0")
@@ -87,7 +87,7 @@ def _restore_ranges(n_fields: int, tensors: dict[str, Array]) -> Array:
     """Return the smallest and largest values of numerical fields; formats 1 and 2 have none."""
     if "ranges" not in tensors:
         return np.zeros((0, 2))
-    ranges = _take(tensors, "ranges", "F64", 2)
+    ranges = take_array(tensors, "ranges", "F64", 2)
     demand(ranges.shape == (n_fields, 2), f"ranges has the shape {ranges.shape} instead of ({n_fields}, 2)")
     known = ranges[~np.isnan(ranges).all(axis=1)]
     demand(_is_finite(known) and bool((known[:, 0] <= known[:, 1]).all()), "ranges must be finite and ordered")
@@ -100,7 +100,7 @@ def _restore_weights(
     """Return the weights of all features: format 1 has none, and those of categorical fields are the counts."""
     if "row_weights" not in tensors:
         return ()
-    values = _take(tensors, "row_weights", "F64", 1)
+    values = take_array(tensors, "row_weights", "F64", 1)
     sizes = [0 if isinstance(item, Categorical) else len(part) for item, part in zip(items, counts, strict=True)]
     demand(sum(sizes) == len(values), f"its fields need {sum(sizes):,} row_weights, there are {len(values):,}")
     weights = np.split(values, np.cumsum(sizes)[:-1])
@@ -146,7 +146,7 @@ def _restore_params(
 ) -> Params:
     params = {}
     for name, shape in param_shapes(model, layout, n_outputs).items():
-        values = params[name] = _take(tensors, f"params/{name}", "F32", len(shape))
+        values = params[name] = take_array(tensors, f"params/{name}", "F32", len(shape))
         demand(values.shape == shape, f"{name} has the shape {values.shape} instead of {shape}")
         if not (mapped and f"params/{name}" in MAPPED):
             demand(_is_finite(values), f"the model's parameters contain NaN or infinity, in {name}")
@@ -186,13 +186,15 @@ def restore(description: Any, tensors: dict[str, Array], where: str) -> Any:
     if what == "float":
         return _NOT_FINITE[value]
     if what == "tensor":
-        values = _take(tensors, value, "F64", 1)
+        values = take_array(tensors, value, "F64", 1)
         demand(_is_finite(values), f"{value} contains NaN or infinity")
         return tuple(values.tolist())
     if what == "cells":
-        return _restore_cells(_take(tensors, value, "I64", 2), where)
+        return _restore_cells(take_array(tensors, value, "I64", 2), where)
     demand(what == "strings", f"{where} has an unknown part {what!r}")
-    return _restore_vocabulary(_take(tensors, f"{value}/offsets", "I64", 1), _take(tensors, f"{value}/text", "U8", 1))
+    return _restore_vocabulary(
+        take_array(tensors, f"{value}/offsets", "I64", 1), take_array(tensors, f"{value}/text", "U8", 1)
+    )
 
 
 def _restore_kind(settings: dict[str, Any], tensors: dict[str, Array], where: str) -> Any:
@@ -251,15 +253,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint in (bool, int, float):
         return isinstance(value, bool | int | float)
     return isinstance(value, origin or hint)
-
-
-def _take(tensors: dict[str, Array], name: str, dtype: str, ndim: int) -> Array:
-    values = tensors.pop(name, None)
-    if values is None:
-        raise Damaged(f"the array {name!r} is missing")
-    demand(values.dtype == DTYPES[dtype], f"{name} has the type {values.dtype} instead of {DTYPES[dtype]}")
-    demand(values.ndim == ndim, f"{name} has {values.ndim} dimensions instead of {ndim}")
-    return values
 
 
 def _is_finite(values: Array) -> bool:

@@ -159,6 +159,12 @@ def _takes_little(kept: Chunk | None) -> bool:
     return kept is not None and kept.slots.start.nbytes + kept.slots.weight.nbytes <= MOST_BYTES
 
 
+def _has_rows_of(other: Chunks, chunks: Chunks) -> bool:
+    """Return whether the same rows are in memory, and held out."""
+    parts = ((other.kept, chunks.kept), (other.validation, chunks.validation))
+    return all(mine is not None and theirs is not None and len(mine.y) == len(theirs.y) for mine, theirs in parts)
+
+
 def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> Chunk:
     return Chunk(chunk.slots[rows], chunk.y[rows], chunk.sample_weight[rows])
 
@@ -218,8 +224,9 @@ def _find_crosses(
         schema = with_cross(chunks.source.schema if best is None else best[0].source.schema, candidate)
         penalties = filled_penalties(given, schema)
         other = prepare_chunks(replace(chunks.source, schema=schema), chunks.loss, validation, penalties, progress)
-        if other.kept is None or other.validation is None:
+        if not _has_rows_of(other, chunks):  # longer rows may leave room for fewer of them
             break
+        assert other.kept is not None and other.validation is not None
         halves = split_halves(other.kept, training.seed)
         after = _train_half(model, other, halves.learned, penalties, progress)
         new = _scores(model, after, (halves.judged, other.validation))

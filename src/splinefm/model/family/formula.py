@@ -9,17 +9,24 @@ from splinefm.encode.slots import Slots
 from splinefm.model.family.contract import FloatArray, Model, Params
 from splinefm.model.family.parameters import count_outputs, params_of
 
+_BLOCK_SIZE = 1 << 22  # numbers in memory at a time
+
 
 def unit_sums(table: npt.NDArray[np.floating], slots: Slots) -> FloatArray:
     """Σ_{windows of u} Σ_j weight_j table[start + j]: shape (n, units, ...)."""
     layout = slots.layout
+    window = np.repeat(np.arange(layout.n_windows), np.diff(layout.weight_ptr))
+    j = np.arange(layout.n_weights) - layout.weight_ptr[window]
+    unit = layout.window_unit[window]
+    order = np.argsort(unit, kind="stable")
+    window, j, begins = window[order], j[order], np.flatnonzero(np.diff(unit[order], prepend=-1))
     sums = np.zeros((len(slots), layout.n_units, *table.shape[1:]))
-    for window, unit in enumerate(layout.window_unit):
-        first, last = layout.weight_ptr[window], layout.weight_ptr[window + 1]
-        for j in range(last - first):
-            weight = slots.weight[:, first + j].astype(np.float64)
-            features = table[slots.start[:, window] + j]
-            sums[:, unit] += weight.reshape(-1, *[1] * (table.ndim - 1)) * features
+    block = max(1, _BLOCK_SIZE // max(1, layout.n_weights * table[:1].size))
+    for at in range(0, len(slots), block):
+        rows = slice(at, at + block)
+        weight = slots.weight[rows][:, order].astype(np.float64)
+        terms = weight.reshape(*weight.shape, *[1] * (table.ndim - 1)) * table[slots.start[rows, window] + j]
+        sums[rows] = np.add.reduceat(terms, begins, axis=1)
     return sums
 
 
