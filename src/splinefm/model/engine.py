@@ -112,7 +112,16 @@ def check_engine(engine: object, device: object) -> None:
         )
 
 
-def make_engine(
+def find_engine(engine: EngineName, device: str | None) -> None:
+    """Raise if an engine cannot run on this machine: before the data are read, not after it."""
+    check_engine(engine, device)
+    if engine == "torch":
+        from splinefm.model.torch.devices import find_device
+
+        find_device(device)
+
+
+def start_engine(
     engine: EngineName,
     device: str | None,
     model: AnyModel,

@@ -95,8 +95,9 @@ def check_labels(y: Float64, n_classes: int) -> None:
 
 def total_weights(sample_weight: Float64, batch_size: int) -> Float64:
     """Return the sum of the weights of every batch; raise if one cannot be a weight."""
-    totals = np.add.reduceat(sample_weight, np.arange(0, len(sample_weight), batch_size)) if len(sample_weight) else []
+    n = len(sample_weight)
+    totals: Float64 = np.add.reduceat(sample_weight, np.arange(0, n, batch_size)) if n else np.zeros(0)
     for total in totals:
         if not 0.0 <= total < math.inf:
             raise ValueError(f"sample weights must be finite and at least 0; those of a batch sum to {total}")
-    return np.asarray(totals, np.float64)
+    return totals

@@ -29,8 +29,8 @@ def find_device(name: str | None) -> torch.device:
     except (AssertionError, NotImplementedError, RuntimeError, ImportError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise ValueError(
-            f"{setting('device')} {name!r} cannot be used here: {reason}; use one of {', '.join(_devices())}, or install "
-            "a build of PyTorch for that device"
+            f"{setting('device')} {name!r} cannot be used here: {reason}; use one of {', '.join(_devices())}, or "
+            "install a build of PyTorch for that device"
         ) from error
     return device
 

@@ -157,15 +157,17 @@ class TorchEngine(Engine):
     @property
     def state(self) -> dict[str, State]:
         """Copies of the optimizer state, flat, as that of the CPU engine."""
-        tables, last = self._moments, np.tile(self._last.cpu().numpy(), self.n_outputs)
-        parts = []
-        for name in ("m", "v", "average"):
-            table = getattr(tables, name)
-            dense = {key: getattr(moments, name) for key, moments in self._dense_moments.items()}
-            known = {key: tensor for key, tensor in dense.items() if tensor is not None}
-            parts.append(self._arrays(table, known) if table is not None else {k: v.cpu().numpy() for k, v in known.items()})
-        names = [*TABLES, *self._dense]
-        return {name: State(*(part.get(name, NONE).reshape(-1) for part in parts), last) for name in names}
+        last = np.tile(self._last.cpu().numpy(), self.n_outputs)
+        parts = {name: self._moments_as_arrays(name) for name in ("m", "v", "average")}
+        each = {name: [parts[part].get(name, NONE).reshape(-1) for part in parts] for name in (*TABLES, *self._dense)}
+        return {name: State(m, v, average, last) for name, (m, v, average) in each.items()}
+
+    def _moments_as_arrays(self, part: str) -> Params:
+        """Return a part of the optimizer state by the names of parameters, without those that do not have it."""
+        table = getattr(self._moments, part)
+        dense = {name: getattr(moments, part) for name, moments in self._dense_moments.items()}
+        known = {name: tensor for name, tensor in dense.items() if tensor is not None}
+        return {} if table is None else self._arrays(table, known)
 
     def _arrays(self, table: Tensor, dense: dict[str, Tensor]) -> Params:
         """Return a table and parameters between fields as arrays, by the names of parameters."""

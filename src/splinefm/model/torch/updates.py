@@ -57,9 +57,7 @@ def update(
         moments.average[where] = after + optimizer.ema * (average - after)
 
 
-def _change(
-    moments: Moments, gradient: Tensor, optimizer: Optimizer, number: int, where: Tensor | slice
-) -> Tensor:
+def _change(moments: Moments, gradient: Tensor, optimizer: Optimizer, number: int, where: Tensor | slice) -> Tensor:
     v = moments.v[where]
     if moments.m is None:
         v = v + gradient.square()
