@@ -41,7 +41,7 @@ from splinefm.model.torch.losses import row_losses
 from splinefm.model.torch.penalties import Penalties
 from splinefm.model.torch.updates import Moments, update
 from splinefm.model.torch.windows import Windows, bag_sums
-from splinefm.model.workspace import Float32, Float64, Int64, Penalty, State, make_penalty
+from splinefm.model.workspace import LARGE, Float32, Float64, Int64, Penalty, State, make_penalty
 
 # Numbers in the unit vectors of a block of rows, which are scored at once, and of the rows of one call of `steps`.
 BLOCK_NUMBERS, NUMBERS_AT_ONCE, MOST_AT_ONCE = 1 << 23, 1 << 23, 1 << 15
@@ -203,7 +203,8 @@ class TorchEngine(Engine):
         if len(learning_rates) < len(totals):
             raise ValueError("every batch needs a learning rate")
         losses = torch.zeros(len(totals), dtype=self._exact, device=self.device)
-        with self._threads(self.threads):
+        # On small batches, threads take longer than they save.
+        with self._threads(self.threads if size * self._numbers >= LARGE else 1):
             for i in np.flatnonzero(totals):
                 batch = make_batch(slots, y, sample_weight, rows[i * size : (i + 1) * size], self.device, self._exact)
                 losses[i] = self._step(batch, float(learning_rates[i]))
