@@ -32,6 +32,7 @@ OPTIONAL = [
     "faiss",
     "shap",
 ]
+FOLDERS_OF = {"torch": ("model/torch/",)}
 # The imports against the order of the folders, `Fitted.segment`, `Fitted.scorer` and the `feature_importances_` of
 # estimators: doors for users, who look for such things on the model that they hold. They are taken when called, so that
 # modules need each other in one direction only.
@@ -139,12 +140,14 @@ def test_private_names_are_found(code, names):
 
 
 def test_an_optional_package_is_imported_in_one_module():
+    """Or in the modules of a folder that is for it."""
     users: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):
         for name in imported_modules(path):
-            if name.split(".")[0] in OPTIONAL:
-                users.setdefault(name.split(".")[0], set()).add(path.name)
-    assert all(len(paths) == 1 for paths in users.values()), users
+            package, where = name.split(".")[0], path.relative_to(SOURCE).as_posix()
+            if package in OPTIONAL and not where.startswith(FOLDERS_OF.get(package, ())):
+                users.setdefault(package, set()).add(where)
+    assert "torch" not in users and all(len(paths) == 1 for paths in users.values()), users
 
 
 def test_every_public_name_exists_and_unknown_ones_do_not():

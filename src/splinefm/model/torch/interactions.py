@@ -1,0 +1,120 @@
+"""Scores from unit vectors, for every model of the family: differentiable, on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from splinefm.encode.slots import SlotLayout
+from splinefm.model.family import AnyModel
+
+Between = Mapping[str, Tensor]
+
+
+def unit_scores(model: AnyModel, units: Tensor, linear: Tensor, between: Between, layout: SlotLayout) -> Tensor:
+    """Return the score of every row: `linear` plus the interactions of its unit vectors.
+
+    Parameters
+    ----------
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
+        The model.
+    units : tensor of shape (n, units, width)
+        The unit vectors of each row.
+    linear : tensor of shape (n,)
+        Bias and linear weights, summed for each row.
+    between : mapping of str to tensor
+        The parameters between fields by name, as in `Params`; others are ignored.
+    layout : SlotLayout
+        Maps units to fields.
+
+    Examples
+    --------
+    >>> from splinefm.encode.slots import FieldLayout
+    >>> from splinefm.model.family import FM
+    >>> layout = SlotLayout((FieldLayout("c", 3, (1,), (0,)), FieldLayout("d", 2, (1,), (0,))))
+    >>> units = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
+    >>> unit_scores(FM(k=2), units, torch.tensor([0.5]), {}, layout)
+    tensor([11.5000])
+    """
+    fields = torch.as_tensor(layout.unit_field, dtype=torch.int64, device=units.device)
+    return linear + _INTERACTIONS[model.kind](model, units, between, fields)
+
+
+def _fm(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> Tensor:
+    """½ (|Σ p_u|² - Σ |p_u|²)."""
+    return 0.5 * (P.sum(1).square() - P.square().sum(1)).sum(1)
+
+
+def _fwfm(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> Tensor:
+    """Σ_{u<v} r_uv p_u' p_v, with weights of their own for the part of each member, and products of three."""
+    weights, end = between["field_weights"], P.shape[2] - model.third
+    by_member = weights.reshape(model.members, *weights.shape[-2:])
+    parts = P[..., :end].unflatten(2, (model.members, -1)).unbind(2)
+    pairs = [_weighted(part, R, fields) for part, R in zip(parts, by_member.unbind(0), strict=True)]
+    triples = [_products(P[..., end:], 3)[-1]] if model.third else []
+    return torch.stack(pairs + triples).sum(0)
+
+
+def _low_rank(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> Tensor:
+    """Σ_{u<v} (U' diag(d) U)_uv p_u' p_v over units of different fields."""
+    U = between["field_factors"]
+    R = U.T @ (between["field_scales"][:, None] * U)
+    return _weighted(P, R - torch.diag(torch.diagonal(R)), fields)
+
+
+def _fmfm(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> Tensor:
+    """Σ_{u<v} p_u' M_uv p_v: with all unit vectors end to end, one product of matrices."""
+    matrices = between["field_matrices"][fields[:, None], fields] * _above(fields, P)[:, :, None, None]
+    size = P.shape[1] * P.shape[2]
+    flat, M = P.reshape(len(P), size), matrices.transpose(1, 2).reshape(size, size)
+    return ((flat @ M) * flat).sum(1)
+
+
+def _ffm(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> Tensor:
+    """Σ_{u<v} p_u[f(v)]' p_v[f(u)]."""
+    u, v = torch.triu_indices(len(fields), len(fields), 1, device=P.device)
+    n_fields = P.shape[2] // model.part_size(1)
+    parts = P.unflatten(2, (n_fields, -1)).flatten(1, 2)
+    return (parts[:, u * n_fields + fields[v]] * parts[:, v * n_fields + fields[u]]).sum((1, 2))
+
+
+def _higher(model: AnyModel, P: Tensor, between: Between, fields: Tensor) -> Tensor:
+    """Products of two to `order` different units."""
+    return torch.stack(_products(P, model.order)[1:]).sum(0)
+
+
+_INTERACTIONS: dict[str, Callable[[AnyModel, Tensor, Between, Tensor], Tensor]] = {
+    "fm": _fm,
+    "fwfm": _fwfm,
+    "low_rank": _low_rank,
+    "fmfm": _fmfm,
+    "ffm": _ffm,
+    "higher": _higher,
+}
+
+
+def _weighted(P: Tensor, R: Tensor, fields: Tensor) -> Tensor:
+    """Σ_{u<v} r_{f(u) f(v)} p_u' p_v."""
+    weights = R[fields[:, None], fields] * _above(fields, P)
+    return (torch.einsum("uv,nvd->nud", weights, P) * P).sum((1, 2))
+
+
+def _above(fields: Tensor, like: Tensor) -> Tensor:
+    """Ones for the pairs of units u < v, and zeros for the others."""
+    return torch.ones(len(fields), len(fields), dtype=like.dtype, device=like.device).triu(1)
+
+
+def _products(P: Tensor, order: int) -> list[Tensor]:
+    """Σ_d Σ_{u1<..<ut} Π p_ui[d] for t = 1 .. order.
+
+    The sum over the last unit of a product comes from the sums of shorter products over the units before it.
+    """
+    ending = P  # [:, u]: products whose last unit is u
+    sums = [ending.sum((1, 2))]
+    for _ in range(order - 1):
+        before = torch.nn.functional.pad(ending.cumsum(1)[:, :-1], (0, 0, 1, 0))
+        ending = before * P
+        sums.append(ending.sum((1, 2)))
+    return sums
