@@ -267,7 +267,7 @@ def _check_position(rows: Rows, seed: int, epoch: int, position: Position) -> No
     ordered = sorted(position.ranges)
     apart = all(a[1] <= b[0] for a, b in pairwise(ordered))
     sizes = [sum(b - a for a, b in item.parts) for item in position.slices]
-    fits = all(0 <= s.begin <= s.end <= size for s, size in zip(position.slices, sizes, strict=True))
+    fits = all(0 <= s.begin < s.end <= size for s, size in zip(position.slices, sizes, strict=True))
     if not (inside and apart and fits):
         raise ValueError("the position in the data is damaged; use an earlier checkpoint")
 

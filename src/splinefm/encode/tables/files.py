@@ -68,9 +68,16 @@ def find_row_groups(sources: Sequence[str | os.PathLike[str]]) -> tuple[pa.Schem
     return make_table(schema, None, lambda names: [], unnamed_index(schema)).schema, groups
 
 
-def read_row_groups(path: Path, numbers: Sequence[int], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups of a file, in batches."""
-    return _read_groups(path, list(numbers), list(names))
+def read_row_groups(groups: Sequence[RowGroup], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of some row groups of one file, in batches; raise if the file is no longer what it was."""
+    path = groups[0].path
+    with naming(repr(str(path))), _open_parquet(path, _PARQUET_SMALL_BUFFER) as file:
+        about = file.metadata
+        same = all(g.number < about.num_row_groups and about.row_group(g.number).num_rows == g.n_rows for g in groups)
+        if not same or not set(names) <= set(file.schema_arrow.names):
+            raise ValueError(f"{str(path)!r} has changed since it was opened; start again")
+        numbers = [group.number for group in groups]
+        yield from file.iter_batches(16_384, row_groups=numbers, columns=list(names))
 
 
 def _expand(source: str | os.PathLike[str]) -> list[Path]:
