@@ -1,5 +1,7 @@
 """Shares of ranks: every row once, in an order of seed and epoch, and positions that any number of ranks resumes."""
 
+import datetime
+import decimal
 import json
 from dataclasses import replace
 
@@ -155,6 +157,30 @@ def test_files_with_different_types_are_read_with_one(tmp_path):
         v for s in plan_shares(rows, 2, seed=0, epoch=0) for b in s.buffers(["x"]) for v in b.batch[0].to_pylist()
     ]
     assert sorted(values, key=lambda v: v or 0.0) == [None, 0.5, 1.0, 2.0]
+
+
+def test_columns_of_all_types_are_read(tmp_path):
+    def part(k, n=30):
+        start = datetime.datetime(2024, 1, 1)
+        return pa.table(
+            {
+                "dictionary": pa.array([f"v{(i * 7 + k) % 11}" for i in range(n)]).dictionary_encode(),
+                "when": [start + datetime.timedelta(hours=i) for i in range(n)],
+                "lists": [[str(i)] * (i % 3) if i % 5 else None for i in range(n)],
+                "exact": [decimal.Decimal(i) / 4 for i in range(n)],
+                "truth": [None if i % 4 == 0 else bool(i % 2) for i in range(n)],
+                "view": pa.array([f"s{i}" for i in range(n)], pa.string_view()),
+            }
+        )
+
+    tables = [part(k) for k in range(3)]
+    for k, table in enumerate(tables):
+        pq.write_table(table, tmp_path / f"{k}.parquet", row_group_size=7)
+    expected = [row for table in tables for row in table.to_pylist()]
+    rows = open_rows(tmp_path)
+    for share in plan_shares(rows, 2, seed=0, epoch=0):
+        for buffer in share.buffers(rows.schema.names, 16):
+            assert buffer.batch.to_pylist() == [expected[i] for i in buffer.numbers]
 
 
 # Mistakes and faults
