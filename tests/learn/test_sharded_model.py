@@ -365,7 +365,10 @@ def test_numbers_are_verified_unless_told(folder, tmp_path):
     part.write_bytes(content)
     with pytest.raises(sf.ModelFileError, match=r"00002\.part': the array 'linear' is damaged; copy the folder again"):
         sf.ShardedModel.open(path)
-    sf.ShardedModel.open(path, verify=False)
+    model = sf.ShardedModel.open(path, verify=False)
+    model.verify(1, 2)  # of two processes, the first has the first and the third part
+    with pytest.raises(sf.ModelFileError, match=r"00002\.part': the array 'linear' is damaged"):
+        model.verify(0, 2)
 
 
 def test_folders_that_cannot_be_written(fitted, tmp_path):
