@@ -191,6 +191,8 @@ def test_more_ranks_than_rows(folders):
     shares = plan_shares(rows, 3, seed=0, epoch=0)
     assert sorted(share.n_rows for share in shares) == [0, 1, 1]
     assert [numbers_of(share) for share in shares if not share.n_rows] == [[]]
+    many = plan_shares(rows, 7, seed=0, epoch=0)
+    assert sorted(number for share in many for number in numbers_of(share)) == [0, 1]
     with pytest.raises(ValueError, match=r"2 rows cannot be divided among 3 ranks.*start fewer ranks"):
         rows.check_ranks(3)
     rows.check_ranks(2)
@@ -236,6 +238,9 @@ def test_files_that_change_meanwhile(folders):
     rows = open_rows(folder)
     (share,) = plan_shares(rows, 1, seed=0, epoch=0)
     pq.write_table(pa.table({"i": np.arange(15), "name": ["x"] * 15}), folder / "0.parquet", row_group_size=8)
+    with pytest.raises(ValueError, match=r"0\.parquet' has changed since it was opened"):
+        list(share.buffers(["i"]))
+    pq.write_table(pa.table({"i": np.arange(20), "name": ["longer"] * 20}), folder / "0.parquet", row_group_size=10)
     with pytest.raises(ValueError, match=r"0\.parquet' has changed since it was opened"):
         list(share.buffers(["i"]))
     (folder / "1.parquet").unlink()

@@ -54,7 +54,7 @@ class Rows:
 
         Processes compare it: another machine may see other files under the same name.
         """
-        content = [f"{group.path.name}/{group.number}/{group.n_rows}" for group in self.groups]
+        content = [f"{group.path.name}/{group.number}/{group.n_rows}/{group.n_bytes}" for group in self.groups]
         columns = [f"{column.name}: {column.type}" for column in self.schema]
         return hashlib.sha256("\n".join([*columns, *content]).encode()).hexdigest()
 
