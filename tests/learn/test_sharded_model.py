@@ -346,6 +346,17 @@ def test_manifests_that_are_wrong(folder, tmp_path, changes, message):
         sf.ShardedModel.open(path)
 
 
+def test_a_manifest_that_was_edited(folder, tmp_path):
+    path = copied(folder, tmp_path)
+    text = (path / "manifest.json").read_text()
+    (path / "manifest.json").write_text(text.replace(sf.__version__, "9.9"))
+    with pytest.raises(sf.ModelFileError, match=r"its manifest\.json is damaged; copy the folder again"):
+        sf.ShardedModel.open(path)
+    (path / "manifest.json").write_text(text[:-40])
+    with pytest.raises(sf.ModelFileError, match=r"its manifest\.json is damaged or truncated; copy the folder again"):
+        sf.ShardedModel.open(path)
+
+
 def test_a_part_of_another_model(fitted, folder, tmp_path):
     path = copied(folder, tmp_path)
     other = replace(fitted, params={**fitted.params, "linear": fitted.params["linear"] + 1})
