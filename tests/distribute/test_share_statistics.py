@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import splinefm as sf
@@ -26,7 +26,7 @@ from splinefm.distribute.statistics import (
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.learn import losses
 from splinefm.learn.chunks import ValidationSample
-from splinefm.learn.losses import Loss, Moments, TargetSummary
+from splinefm.learn.losses import Loss, Moments, TargetSample, TargetSummary
 from support import CROSSES, cross_schema, cross_table, examples, mixed_schema, mixed_table
 
 N = 500
@@ -220,6 +220,25 @@ def test_moments(rows, cut):
         mean = np.average(y, weights=weight)
         assert merged_moments.mean == pytest.approx(mean, abs=1e-9, rel=1e-9)
         assert merged_moments.squares == pytest.approx((weight * (y - mean) ** 2).sum(), abs=1e-6, rel=1e-9)
+
+
+@examples(40)
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=4))
+@example([30, 300])
+def test_samples_of_targets(sizes):
+    rng = np.random.default_rng(1)
+    y, weight = rng.random(sum(sizes)), np.floor(3 * rng.random(sum(sizes)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(losses, "_MOST_TARGETS", 50)
+        whole, merged_sample, at = TargetSample(), TargetSample(), 0
+        whole.add(0, y, weight)
+        for size in sizes:
+            part = TargetSample()
+            part.add(at, y[at : at + size], weight[at : at + size])
+            merged_sample.merge(part)
+            at += size
+    assert merged_sample.share == whole.share and whole.rows.shape[1] <= 50
+    np.testing.assert_array_equal(merged_sample.rows, whole.rows)
 
 
 # Labels
