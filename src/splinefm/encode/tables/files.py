@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -29,6 +29,15 @@ _PARQUET_BUFFER, _PARQUET_SMALL_BUFFER = 1 << 20, 1 << 18
 _PIECE_ROWS = 65_536
 
 
+class RowGroup(NamedTuple):
+    """A row group of a Parquet file: its number there, its rows, and its size before compression."""
+
+    path: Path
+    number: int
+    n_rows: int
+    n_bytes: int
+
+
 def open_files(
     sources: Sequence[str | os.PathLike[str]], types: Mapping[str, pa.DataType], sep: str | None = None
 ) -> Table:
@@ -42,6 +51,38 @@ def open_files(
     if len(by_format) > 1:
         raise ValueError(f"file formats must not be mixed, got {quoted(list(map(str, by_format.values())))}")
     return _from_parquet(paths) if "parquet" in by_format else from_csv(paths, types, sep)
+
+
+def find_row_groups(sources: Sequence[str | os.PathLike[str]]) -> tuple[pa.Schema, list[RowGroup]]:
+    """The columns of Parquet files behind paths, folders and globs, as a table has them, and all their row groups."""
+    paths = [path for source in sources for path in _expand(source)]
+    other = [str(path) for path in paths if _format(path) != "parquet"]
+    if other:
+        raise ValueError(f"not Parquet: {quoted(other, 3)}; several processes share row groups of Parquet files only")
+    schemas, groups = [], []
+    for path in paths:
+        with naming(repr(str(path))), _open_parquet(path) as file:
+            schemas.append(file.schema_arrow)
+            groups += [_row_group(path, file.metadata, i) for i in range(file.metadata.num_row_groups)]
+    schema = _common_schema(paths, schemas)
+    return make_table(schema, None, lambda names: [], unnamed_index(schema)).schema, groups
+
+
+def read_row_groups(groups: Sequence[RowGroup], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of some row groups of one file, in batches; raise if the file is no longer what it was."""
+    path = groups[0].path
+    with naming(repr(str(path))), _open_parquet(path, _PARQUET_SMALL_BUFFER) as file:
+        about = file.metadata
+        same = all(g.number < about.num_row_groups and _row_group(path, about, g.number) == g for g in groups)
+        if not same or not set(names) <= set(file.schema_arrow.names):
+            raise ValueError(f"{str(path)!r} has changed since it was opened; start again")
+        numbers = [group.number for group in groups]
+        yield from file.iter_batches(16_384, row_groups=numbers, columns=list(names))
+
+
+def _row_group(path: Path, about: pa.parquet.FileMetaData, number: int) -> RowGroup:
+    group = about.row_group(number)
+    return RowGroup(path, number, group.num_rows, group.total_byte_size)
 
 
 def _expand(source: str | os.PathLike[str]) -> list[Path]:

@@ -32,9 +32,10 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
 }
 _START = b'{"__metadata__":{"splinefm":'
-_NO_DIGEST = "0" * 64
+NO_DIGEST = "0" * 64
 _MOST_HEADER = 16 << 20
 _MOST_DIMENSIONS = 5
+_READ = 1 << 24
 
 
 class ModelFileError(ValueError):
@@ -68,19 +69,35 @@ def write_container(
     file: BinaryIO, number: int, version: str, description: Mapping[str, Any], tensors: Mapping[str, Array]
 ) -> None:
     """Write a description with its format number and version, and arrays."""
+    checksums = {name: _digest(values) for name, values in tensors.items()}
+    file.write(make_header(number, version, description, tensors, checksums))
+    for _, values in in_file_order(tensors):
+        file.write(as_bytes(values))
+
+
+def make_header(
+    number: int,
+    version: str,
+    description: Mapping[str, Any],
+    tensors: Mapping[str, Array],
+    checksums: Mapping[str, str],
+) -> bytes:
+    """Return everything before the arrays, of which only types and shapes are read.
+
+    Its length depends neither on the checksums nor on the content of the arrays, so that a header can be written again
+    once they are known.
+    """
     envelope = {
-        "sha256": _NO_DIGEST,  # first, because `_seal` replaces the first digest of the header
+        "sha256": NO_DIGEST,  # first, because `_seal` replaces the first digest of the header
         "format": number,
         "version": version,
         **description,
-        "checksums": {name: _digest(values) for name, values in tensors.items()},
+        "checksums": dict(checksums),
     }
     code = {dtype: name for name, dtype in DTYPES.items()}
-    rank = {dtype: i for i, dtype in enumerate(DTYPES.values())}
-    ordered = sorted(tensors.items(), key=lambda item: (rank[item[1].dtype], item[0]))
     header: dict[str, Any] = {"__metadata__": {"splinefm": to_json(envelope)}}
     at = 0
-    for name, values in ordered:
+    for name, values in in_file_order(tensors):
         offsets = [at, at + values.nbytes]
         header[name] = {"dtype": code[values.dtype], "shape": list(values.shape), "data_offsets": offsets}
         at += values.nbytes
@@ -88,9 +105,13 @@ def write_container(
     encoded += b" " * (-len(encoded) % 8)
     if len(encoded) > _MOST_HEADER:
         raise ModelFileError(f"the description takes {len(encoded):,} bytes; the limit is {_MOST_HEADER:,}")
-    file.write(_seal(len(encoded).to_bytes(8, "little") + encoded))
-    for _, values in ordered:
-        file.write(_bytes(values))
+    return _seal(len(encoded).to_bytes(8, "little") + encoded)
+
+
+def in_file_order(tensors: Mapping[str, Array]) -> list[tuple[str, Array]]:
+    """Return the arrays in the order of the file: the widest types first, then by name."""
+    rank = {dtype: i for i, dtype in enumerate(DTYPES.values())}
+    return sorted(tensors.items(), key=lambda item: (rank[item[1].dtype], item[0]))
 
 
 def read_container(
@@ -100,27 +121,60 @@ def read_container(
 
     The checksums of mapped arrays are not verified.
     """
-    size = os.fstat(file.fileno()).st_size
+    description, checksums, entries = _open_container(file, newest)
+    # Private pages: writes stay in memory, and kernels see ordinary writable arrays.
+    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if mapped else None
+    tensors = {}
+    for name, entry in entries.items():
+        if whole is not None and name in mapped and entry.begin % entry.dtype.itemsize == 0:
+            tensors[name] = np.frombuffer(whole, entry.dtype, math.prod(entry.shape), entry.begin).reshape(entry.shape)
+            continue
+        values = np.empty(entry.shape, entry.dtype)
+        file.seek(entry.begin)
+        file.readinto(as_bytes(values))  # type: ignore[attr-defined]  # BinaryIO lacks what every such file has
+        demand(_digest(values) == checksums[name], f"the array {name!r} is damaged")
+        tensors[name] = values
+    return description, tensors
+
+
+def verify_container(file: BinaryIO, newest: int) -> None:
+    """Raise an error unless all arrays have their checksums; little of them is in memory at a time."""
+    _, checksums, entries = _open_container(file, newest)
+    for name, entry in entries.items():
+        digest = stream_digest(file, entry.begin, entry.begin + entry.size)
+        demand(digest == checksums[name], f"the array {name!r} is damaged")
+
+
+def stream_digest(file: BinaryIO, begin: int, end: int) -> str:
+    """Return the checksum of a part of a file."""
+    file.seek(begin)
+    stream, left = hashlib.sha256(), end - begin
+    while left:
+        data = file.read(min(left, _READ))
+        demand(len(data) > 0, "it is truncated")
+        stream.update(data)
+        left -= len(data)
+    return stream.hexdigest()
+
+
+def header_digest(file: BinaryIO) -> str:
+    """Return the checksum of everything before the arrays, the checksums of which it includes."""
+    file.seek(0)
+    return stream_digest(file, 0, 8 + int.from_bytes(file.read(8), "little"))
+
+
+def _open_container(file: BinaryIO, newest: int) -> tuple[dict[str, Any], dict[str, str], dict[str, _Entry]]:
+    """Return the description, the checksums and the places of the arrays in the file."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     header = _read_header(file, size)
     content = _parse_header(header)
     description = _open_envelope(content.pop("__metadata__"), header, newest)
     entries = _entries(content, size - len(header))
     checksums = description.pop("checksums", None)
     demand(isinstance(checksums, dict) and checksums.keys() == entries.keys(), "checksums and arrays do not match")
-    # Private pages: writes stay in memory, and kernels see ordinary writable arrays.
-    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if mapped else None
-    tensors = {}
-    for name, entry in entries.items():
-        at = len(header) + entry.begin
-        if whole is not None and name in mapped and at % entry.dtype.itemsize == 0:
-            tensors[name] = np.frombuffer(whole, entry.dtype, math.prod(entry.shape), at).reshape(entry.shape)
-            continue
-        values = np.empty(entry.shape, entry.dtype)
-        file.seek(at)
-        file.readinto(_bytes(values))  # type: ignore[attr-defined]  # BinaryIO lacks what every such file has
-        demand(_digest(values) == checksums[name], f"the array {name!r} is damaged")
-        tensors[name] = values
-    return description, tensors
+    placed = {name: entry._replace(begin=len(header) + entry.begin) for name, entry in entries.items()}
+    return description, checksums, placed
 
 
 def take_array(tensors: dict[str, Array], name: str, dtype: str, ndim: int) -> Array:
@@ -173,15 +227,15 @@ def _open_envelope(metadata: dict[str, str], header: bytes, newest: int) -> dict
             f"it has format {number} and was written by splinefm {str(version)[:40]}; "
             f"this version reads formats up to {newest}; upgrade splinefm"
         )
-    demand(isinstance(digest, str) and len(digest) == len(_NO_DIGEST), "its header has no checksum")
+    demand(isinstance(digest, str) and len(digest) == len(NO_DIGEST), "its header has no checksum")
     demand(_seal(header, digest) == header, "its header is damaged")
     return dict(description)
 
 
-def _seal(header: bytes, digest: str = _NO_DIGEST) -> bytes:
+def _seal(header: bytes, digest: str = NO_DIGEST) -> bytes:
     """Return the header with `digest` replaced by the checksum of the header with zeros there."""
-    plain = header.replace(digest.encode(), _NO_DIGEST.encode(), 1)
-    return plain.replace(_NO_DIGEST.encode(), hashlib.sha256(plain).hexdigest().encode(), 1)
+    plain = header.replace(digest.encode(), NO_DIGEST.encode(), 1)
+    return plain.replace(NO_DIGEST.encode(), hashlib.sha256(plain).hexdigest().encode(), 1)
 
 
 def _entries(content: dict[str, Any], payload: int) -> dict[str, _Entry]:
@@ -211,12 +265,13 @@ def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
-def _bytes(values: Array) -> memoryview:
+def as_bytes(values: Array) -> memoryview:
+    """Return the bytes of an array, without a copy."""
     return values.reshape(-1).view(np.uint8).data
 
 
 def _digest(values: Array) -> str:
-    return hashlib.sha256(_bytes(values)).hexdigest()
+    return hashlib.sha256(as_bytes(values)).hexdigest()
 
 
 def to_json(value: Any) -> str:
@@ -273,7 +328,7 @@ def _name_beside(target: Path) -> Path:
 
 def _create(path: Path) -> BinaryIO:
     try:
-        return path.open("xb")
+        return path.open("x+b")
     except OSError as error:
         kind = PermissionError if isinstance(error, PermissionError) else OSError
         raise kind(f"the folder {str(path.parent)!r} is not writable ({error.strerror}); choose another") from error
