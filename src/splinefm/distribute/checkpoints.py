@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed.checkpoint as dcp
 
 from splinefm.distribute.model import ShardedModel
@@ -138,10 +137,5 @@ def tables_of(model: ShardedModel) -> dict[str, Any]:
 def everything_of(model: ShardedModel) -> dict[str, Any]:
     """Parameters and optimizer of a model."""
     state = model.parallel.fused_optimizer.state_dict()["state"]
-    fused = {
-        f"fused.{name}": values
-        for own in state.values()
-        for name, values in own.items()
-        if not isinstance(values, torch.Tensor) or values.ndim or True
-    }
+    fused = {f"fused.{name}": values for own in state.values() for name, values in own.items()}
     return tables_of(model) | fused | {f"dense.{name}": values for name, values in model.dense.state.items()}
