@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "splinefm"
 # What each folder may import beside itself. The path of the data comes first; the folders that a fitted model is good
 # for do not know each other; the doors come last.
 PATH = ["encode", "model", "learn"]
-GOOD_FOR = ["view", "explain", "rank", "export"]
+GOOD_FOR = ["view", "explain", "rank", "export", "distribute"]
 DOORS_LAST = ["plots", "serve", "report", "cli"]
 ALLOWED = {folder: PATH[:place] for place, folder in enumerate(PATH)}
 ALLOWED |= dict.fromkeys(GOOD_FOR, PATH)

@@ -887,11 +887,11 @@ class TestOneStep:
             if {moment!r} == "before the name is given":
                 os.replace = die
             else:
-                read, calls = container._bytes, []
+                read, calls = container.as_bytes, []
                 def read_some(values):
                     calls.append(values)
                     return read(values) if len(calls) < 15 else die()
-                container._bytes = read_some
+                container.as_bytes = read_some
             replace(fitted, params={{name: values + 1 for name, values in fitted.params.items()}}).save({str(path)!r})
         """
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)

@@ -1,1 +1,1 @@
-"""Training on several processes and machines: TorchRec's sharded tables under torchrun."""
+"""Several processes and machines."""

@@ -169,9 +169,13 @@ class ValidationSample:
     def limit(self, most: int) -> None:
         """Halve the share until there are at most this many rows."""
         while self.n_rows > most:
-            self.share /= 2
-            self.parts = [_below(self.share, *part) for part in self.parts]
-            self.n_rows = sum(len(randoms) for randoms, _ in self.parts)
+            self.lower(self.share / 2)
+
+    def lower(self, share: float) -> None:
+        """Lower the share, such as to that of several processes."""
+        self.share = min(self.share, share)
+        self.parts = [_below(self.share, *part) for part in self.parts]
+        self.n_rows = sum(len(randoms) for randoms, _ in self.parts)
 
     def encode(self, source: Source, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk | None:
         """Return the encoded rows, or None if their weights are all 0, and release the raw rows."""

@@ -32,12 +32,22 @@ def find_classes(columns: Iterable[pa.Array], name: str, most: int = 2, shares: 
     """
     found: set[Label] = set()
     for number, column in enumerate(columns):
-        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        if shares and number == 0 and _is_share(column, name):
+        if shares and number == 0 and holds_shares(column, name):
             return None
-        found.update(value for value in pc.unique(column).to_pylist() if value is not None and value == value)
+        found |= distinct_labels(column)
         if len(found) > most:
             break
+    return as_classes(found, name, most)
+
+
+def distinct_labels(column: pa.Array) -> set[Label]:
+    """Return the labels of a part of a target column; missing values are none."""
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return {value for value in pc.unique(column).to_pylist() if value is not None and value == value}
+
+
+def as_classes(found: set[Label], name: str, most: int = 2) -> Classes:
+    """Return labels in sorted order; too few, too many, or several that are not integers raise an error."""
     labels = tuple(sorted(found, key=lambda label: (str(type(label)), label)))
     if not 2 <= len(labels) <= most:
         raise ValueError(_wrong_number(labels, name, most))
@@ -47,7 +57,9 @@ def find_classes(columns: Iterable[pa.Array], name: str, most: int = 2, shares: 
     return labels
 
 
-def _is_share(column: pa.Array, name: str) -> bool:
+def holds_shares(column: pa.Array, name: str) -> bool:
+    """Return whether a part of a target column holds numbers between 0 and 1."""
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     if is_text(column.type) or pa.types.is_boolean(column.type):
         return False
     y = as_numbers(column, name)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -29,6 +29,14 @@ _PARQUET_BUFFER, _PARQUET_SMALL_BUFFER = 1 << 20, 1 << 18
 _PIECE_ROWS = 65_536
 
 
+class RowGroup(NamedTuple):
+    """A row group of a Parquet file: its number there and its rows."""
+
+    path: Path
+    number: int
+    n_rows: int
+
+
 def open_files(
     sources: Sequence[str | os.PathLike[str]], types: Mapping[str, pa.DataType], sep: str | None = None
 ) -> Table:
@@ -42,6 +50,27 @@ def open_files(
     if len(by_format) > 1:
         raise ValueError(f"file formats must not be mixed, got {quoted(list(map(str, by_format.values())))}")
     return _from_parquet(paths) if "parquet" in by_format else from_csv(paths, types, sep)
+
+
+def find_row_groups(sources: Sequence[str | os.PathLike[str]]) -> tuple[pa.Schema, list[RowGroup]]:
+    """The columns of Parquet files behind paths, folders and globs, as a table has them, and all their row groups."""
+    paths = [path for source in sources for path in _expand(source)]
+    other = [str(path) for path in paths if _format(path) != "parquet"]
+    if other:
+        raise ValueError(f"not Parquet: {quoted(other, 3)}; several processes share row groups of Parquet files only")
+    schemas, groups = [], []
+    for path in paths:
+        with naming(repr(str(path))), _open_parquet(path) as file:
+            schemas.append(file.schema_arrow)
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+            groups += [RowGroup(path, i, n_rows) for i, n_rows in enumerate(sizes)]
+    schema = _common_schema(paths, schemas)
+    return make_table(schema, None, lambda names: [], unnamed_index(schema)).schema, groups
+
+
+def read_row_groups(path: Path, numbers: Sequence[int], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of some row groups of a file, in batches."""
+    return _read_groups(path, list(numbers), list(names))
 
 
 def _expand(source: str | os.PathLike[str]) -> list[Path]:

@@ -32,7 +32,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
 }
 _START = b'{"__metadata__":{"splinefm":'
-_NO_DIGEST = "0" * 64
+NO_DIGEST = "0" * 64
 _MOST_HEADER = 16 << 20
 _MOST_DIMENSIONS = 5
 
@@ -68,19 +68,35 @@ def write_container(
     file: BinaryIO, number: int, version: str, description: Mapping[str, Any], tensors: Mapping[str, Array]
 ) -> None:
     """Write a description with its format number and version, and arrays."""
+    checksums = {name: _digest(values) for name, values in tensors.items()}
+    file.write(make_header(number, version, description, tensors, checksums))
+    for _, values in in_file_order(tensors):
+        file.write(as_bytes(values))
+
+
+def make_header(
+    number: int,
+    version: str,
+    description: Mapping[str, Any],
+    tensors: Mapping[str, Array],
+    checksums: Mapping[str, str],
+) -> bytes:
+    """Return everything before the arrays, of which only types and shapes are read.
+
+    Its length depends neither on the checksums nor on the content of the arrays, so that a header can be written again
+    once they are known.
+    """
     envelope = {
-        "sha256": _NO_DIGEST,  # first, because `_seal` replaces the first digest of the header
+        "sha256": NO_DIGEST,  # first, because `_seal` replaces the first digest of the header
         "format": number,
         "version": version,
         **description,
-        "checksums": {name: _digest(values) for name, values in tensors.items()},
+        "checksums": dict(checksums),
     }
     code = {dtype: name for name, dtype in DTYPES.items()}
-    rank = {dtype: i for i, dtype in enumerate(DTYPES.values())}
-    ordered = sorted(tensors.items(), key=lambda item: (rank[item[1].dtype], item[0]))
     header: dict[str, Any] = {"__metadata__": {"splinefm": to_json(envelope)}}
     at = 0
-    for name, values in ordered:
+    for name, values in in_file_order(tensors):
         offsets = [at, at + values.nbytes]
         header[name] = {"dtype": code[values.dtype], "shape": list(values.shape), "data_offsets": offsets}
         at += values.nbytes
@@ -88,9 +104,13 @@ def write_container(
     encoded += b" " * (-len(encoded) % 8)
     if len(encoded) > _MOST_HEADER:
         raise ModelFileError(f"the description takes {len(encoded):,} bytes; the limit is {_MOST_HEADER:,}")
-    file.write(_seal(len(encoded).to_bytes(8, "little") + encoded))
-    for _, values in ordered:
-        file.write(_bytes(values))
+    return _seal(len(encoded).to_bytes(8, "little") + encoded)
+
+
+def in_file_order(tensors: Mapping[str, Array]) -> list[tuple[str, Array]]:
+    """Return the arrays in the order of the file: the widest types first, then by name."""
+    rank = {dtype: i for i, dtype in enumerate(DTYPES.values())}
+    return sorted(tensors.items(), key=lambda item: (rank[item[1].dtype], item[0]))
 
 
 def read_container(
@@ -100,7 +120,8 @@ def read_container(
 
     The checksums of mapped arrays are not verified.
     """
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     header = _read_header(file, size)
     content = _parse_header(header)
     description = _open_envelope(content.pop("__metadata__"), header, newest)
@@ -117,7 +138,7 @@ def read_container(
             continue
         values = np.empty(entry.shape, entry.dtype)
         file.seek(at)
-        file.readinto(_bytes(values))  # type: ignore[attr-defined]  # BinaryIO lacks what every such file has
+        file.readinto(as_bytes(values))  # type: ignore[attr-defined]  # BinaryIO lacks what every such file has
         demand(_digest(values) == checksums[name], f"the array {name!r} is damaged")
         tensors[name] = values
     return description, tensors
@@ -163,15 +184,15 @@ def _open_envelope(metadata: dict[str, str], header: bytes, newest: int) -> dict
             f"it has format {number} and was written by splinefm {str(version)[:40]}; "
             f"this version reads formats up to {newest}; upgrade splinefm"
         )
-    demand(isinstance(digest, str) and len(digest) == len(_NO_DIGEST), "its header has no checksum")
+    demand(isinstance(digest, str) and len(digest) == len(NO_DIGEST), "its header has no checksum")
     demand(_seal(header, digest) == header, "its header is damaged")
     return dict(description)
 
 
-def _seal(header: bytes, digest: str = _NO_DIGEST) -> bytes:
+def _seal(header: bytes, digest: str = NO_DIGEST) -> bytes:
     """Return the header with `digest` replaced by the checksum of the header with zeros there."""
-    plain = header.replace(digest.encode(), _NO_DIGEST.encode(), 1)
-    return plain.replace(_NO_DIGEST.encode(), hashlib.sha256(plain).hexdigest().encode(), 1)
+    plain = header.replace(digest.encode(), NO_DIGEST.encode(), 1)
+    return plain.replace(NO_DIGEST.encode(), hashlib.sha256(plain).hexdigest().encode(), 1)
 
 
 def _entries(content: dict[str, Any], payload: int) -> dict[str, _Entry]:
@@ -201,12 +222,13 @@ def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
-def _bytes(values: Array) -> memoryview:
+def as_bytes(values: Array) -> memoryview:
+    """Return the bytes of an array, without a copy."""
     return values.reshape(-1).view(np.uint8).data
 
 
 def _digest(values: Array) -> str:
-    return hashlib.sha256(_bytes(values)).hexdigest()
+    return hashlib.sha256(as_bytes(values)).hexdigest()
 
 
 def to_json(value: Any) -> str:
@@ -263,7 +285,7 @@ def _name_beside(target: Path) -> Path:
 
 def _create(path: Path) -> BinaryIO:
     try:
-        return path.open("xb")
+        return path.open("x+b")
     except OSError as error:
         kind = PermissionError if isinstance(error, PermissionError) else OSError
         raise kind(f"the folder {str(path.parent)!r} is not writable ({error.strerror}); choose another") from error

@@ -1,0 +1,329 @@
+"""Statistics of a share of a table: what the encoder and the loss are fitted to, the same for any number of ranks.
+
+The table is divided into blocks of the same number of rows, wherever the row groups are. A rank reads neighboring
+blocks. Counts are exact in any order. Quantile sketches and sums of numbers, which are rounded, are joined in a fixed
+tree over the blocks, so that the result is the same to the bit, whoever had which block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.distribute.dyadic import Dyadic
+from splinefm.distribute.rows import Rows
+from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
+from splinefm.encode.fields.cells import CrossStatistics
+from splinefm.encode.fields.numerical import NumericalStatistics
+from splinefm.encode.schema import Schema
+from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.transforms.sketch import QuantileSketch
+from splinefm.learn.chunks import MOST_VALIDATION_ROWS, Source, ValidationSample, ahead, row_randoms
+from splinefm.learn.labels import Classes, Label, as_classes, class_totals, distinct_labels, holds_shares
+from splinefm.learn.losses import Loss, Moments, TargetSample, TargetSummary
+
+FloatArray = npt.NDArray[np.float64]
+# A share of validation rows can be halved so often.
+HALVINGS = 40
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What to collect: the same on all ranks.
+
+    Parameters
+    ----------
+    schema : Schema
+        The fields.
+    loss : Loss, optional
+        The loss to fit, with its classes; without it, targets are not read.
+    target, sample_weight : str, optional
+        Columns.
+    validation : float
+        Share of rows to hold out.
+    seed : int
+        Decides which rows are held out.
+    block : int
+        Rows per block.
+    """
+
+    schema: Schema
+    loss: Loss | None = None
+    target: str | None = None
+    sample_weight: str | None = None
+    validation: float = 0.0
+    seed: int = 0
+    block: int = CHUNK
+
+    def __post_init__(self) -> None:
+        if (self.loss is None) != (self.target is None):
+            raise ValueError("a scan needs both a loss and a target, or none of them")
+        if not 0.0 <= self.validation < 1.0:
+            raise ValueError(f"validation must be a share of at least 0 and below 1, got {self.validation}")
+
+    def source(self, table: object) -> Source:
+        """Return a table with its columns."""
+        loss = self.loss or Loss()
+        return Source(self.schema, self.target or "", self.sample_weight, table, loss.classes, loss.class_weights)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns to read."""
+        return list(dict.fromkeys([*self.schema.columns, *filter(None, (self.target, self.sample_weight))]))
+
+
+class ShareStatistics:
+    """Statistics of neighboring blocks of a table; those of all ranks are merged into those of the table.
+
+    Parameters
+    ----------
+    scan : Scan
+        What to collect.
+    begin : int
+        Number of the first block.
+    threads : int, optional
+        Columns to read at the same time.
+
+    Attributes
+    ----------
+    end : int
+        Number of the block after the last one.
+    n_rows : int
+        Rows.
+    """
+
+    def __init__(self, scan: Scan, begin: int = 0, threads: int | None = None) -> None:
+        self.scan, self.begin, self.end, self.threads = scan, begin, begin, threads
+        self.counts = EncoderStatistics(scan.schema, threads)
+        self.sketches = [Dyadic(_join_sketches) for _ in numerical_parts(self.counts.fields)]
+        self.moments: Dyadic[Moments] = Dyadic(Moments.merge)
+        self.totals: Dyadic[FloatArray] = Dyadic(np.add)
+        self.sample = TargetSample()
+        self.held_out = np.zeros(HALVINGS, np.int64)
+        """Rows that would be held out for the share of the scan, half of it, a quarter of it, and so on."""
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the blocks."""
+        return self.counts.n_rows
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the next block; all blocks but the last one of the table have the number of rows that the scan says."""
+        first = self.end * self.scan.block
+        if not 0 < batch.num_rows <= self.scan.block:
+            raise ValueError(f"a block must have from 1 to {self.scan.block:,} rows, got {batch.num_rows:,}")
+        if self.n_rows % self.scan.block:
+            raise ValueError(f"block {self.end - 1} is shorter than {self.scan.block:,} rows, so no block can follow")
+        if self.scan.loss is not None:
+            self._add_targets(first, batch, self.scan.loss)
+        piece = EncoderStatistics(self.scan.schema, self.threads)
+        piece.update(batch.select(self.scan.schema.columns))
+        for dyadic, statistics in zip(self.sketches, numerical_parts(piece.fields), strict=True):
+            dyadic.add(self.end, statistics.sketch)
+            statistics.sketch = QuantileSketch()
+        self.counts.merge(piece)
+        if self.scan.validation:
+            randoms = row_randoms(self.scan.seed, np.arange(first, first + batch.num_rows))
+            levels = self.scan.validation * 0.5 ** np.arange(HALVINGS)
+            self.held_out += np.searchsorted(np.sort(randoms), levels)
+        self.end += 1
+
+    def _add_targets(self, first: int, batch: pa.RecordBatch, loss: Loss) -> None:
+        y, weight = self.scan.source(batch).targets(batch)
+        loss.check(y)
+        self.moments.add(self.end, Moments.of(y, weight))
+        if not loss.formula.by_mean:
+            self.sample.add(first, y, weight)
+        if loss.link == "softmax":
+            self.totals.add(self.end, class_totals(y, weight, loss.n_outputs))
+
+    def merge(self, other: ShareStatistics) -> None:
+        """Add the statistics of the blocks that follow."""
+        if other.scan != self.scan:
+            raise ValueError(f"statistics can be merged only if all ranks collect the same; {_difference(self, other)}")
+        if other.begin == other.end:
+            return
+        if self.begin == self.end:
+            self.begin = self.end = other.begin
+        if other.begin != self.end:
+            raise ValueError(
+                f"statistics of blocks {self.begin} to {self.end - 1} cannot be followed by those of blocks "
+                f"{other.begin} to {other.end - 1}; merge all ranks, in their order, each once"
+            )
+        if self.n_rows % self.scan.block:
+            raise ValueError(f"block {self.end - 1} is shorter than {self.scan.block:,} rows, so no block can follow")
+        self.counts.merge(other.counts)
+        for mine, theirs in zip(self.sketches, other.sketches, strict=True):
+            mine.merge(theirs)
+        self.moments.merge(other.moments)
+        self.totals.merge(other.totals)
+        self.sample.merge(other.sample)
+        self.held_out += other.held_out
+        self.end = other.end
+
+    def encoder(self) -> Encoder:
+        """Return the encoder that the statistics of the whole table determine."""
+        self._check_whole()
+        whole = EncoderStatistics(self.scan.schema, self.threads)
+        whole.merge(self.counts)
+        for statistics, dyadic in zip(numerical_parts(whole.fields), self.sketches, strict=True):
+            for sketch in dyadic.values():
+                statistics.sketch.merge(sketch)
+        return whole.encoder()
+
+    def targets(self) -> TargetSummary:
+        """Return what the loss is fitted to."""
+        self._check_whole()
+        if self.scan.loss is None:
+            raise ValueError("these statistics have no targets; give the scan a loss and a target")
+        summary = TargetSummary(self.scan.loss)
+        summary.n_rows, summary.sample = self.n_rows, self.sample
+        for moments in self.moments.values():
+            summary.moments = summary.moments.merge(moments)
+        for totals in self.totals.values():
+            summary.totals = summary.totals + totals
+        return summary
+
+    def validation_share(self, most: int = MOST_VALIDATION_ROWS) -> float:
+        """Return the share of rows to hold out: that of the scan, halved until there are at most `most` such rows."""
+        self._check_whole()
+        fits = np.flatnonzero(self.held_out <= most)
+        return self.scan.validation * 0.5 ** int(fits[0] if len(fits) else HALVINGS)
+
+    def validation_rows(self, most: int = MOST_VALIDATION_ROWS) -> int:
+        """Return how many rows of the table are held out."""
+        fits = np.flatnonzero(self.held_out <= most)
+        return int(self.held_out[fits[0]]) if len(fits) else 0
+
+    def _check_whole(self) -> None:
+        if self.begin:
+            raise ValueError(f"blocks 0 to {self.begin - 1} are missing; merge the statistics of all ranks")
+
+
+def collect_statistics(
+    rows: Rows,
+    scan: Scan,
+    rank: int = 0,
+    ranks: int = 1,
+    *,
+    threads: int | None = None,
+    keep: ValidationSample | None = None,
+) -> ShareStatistics:
+    """Collect the statistics of the share of one rank, in one pass over it.
+
+    Parameters
+    ----------
+    rows : Rows
+        All rows.
+    scan : Scan
+        What to collect.
+    rank, ranks : int
+        Number of this process, from 0, and the number of processes.
+    threads : int, optional
+        Columns to read at the same time; all cores by default.
+    keep : ValidationSample, optional
+        Keeps the rows of this share that are held out; lower its share at the end.
+    """
+    begin, end = statistics_blocks(rows.n_rows, rank, ranks, scan.block)
+    statistics = ShareStatistics(scan, begin, threads)
+    for name in scan.columns:
+        if name not in rows.schema.names:
+            raise ValueError(missing_column_message(name, rows.schema.names))
+    table = rows.table(begin * scan.block, min(end * scan.block, rows.n_rows))
+    for batch in ahead(table.chunks(scan.columns, scan.block)):
+        if keep is not None:
+            keep.add(statistics.end * scan.block, batch)
+        statistics.add(batch)
+    return statistics
+
+
+def statistics_blocks(n_rows: int, rank: int, ranks: int, block: int = CHUNK) -> tuple[int, int]:
+    """Return the first block of a rank and the one after its last.
+
+    Examples
+    --------
+    >>> [statistics_blocks(1000, rank, 3, block=100) for rank in range(3)]
+    [(0, 3), (3, 6), (6, 10)]
+    """
+    if not 0 <= rank < ranks:
+        raise ValueError(f"rank must be from 0 to {ranks - 1}, got {rank}")
+    n_blocks = -(-n_rows // block)
+    return n_blocks * rank // ranks, n_blocks * (rank + 1) // ranks
+
+
+def merge_statistics(parts: Sequence[ShareStatistics], n_rows: int | None = None) -> ShareStatistics:
+    """Merge the statistics of all ranks, in any order; raise if some are missing.
+
+    Parameters
+    ----------
+    parts : sequence of ShareStatistics
+        Those of all ranks; the first one by block is changed.
+    n_rows : int, optional
+        Rows of the table, to check that nothing is missing at the end.
+    """
+    if not parts:
+        raise ValueError("there are no statistics to merge")
+    ordered = sorted(parts, key=lambda part: (part.begin, part.end))
+    whole = ordered[0]
+    for part in ordered[1:]:
+        whole.merge(part)
+    if n_rows is not None and whole.n_rows != n_rows:
+        raise ValueError(f"the statistics are of {whole.n_rows:,} rows, but the table has {n_rows:,}")
+    return whole
+
+
+def collect_labels(
+    rows: Rows, target: str, rank: int = 0, ranks: int = 1, *, most: int = 2, shares: bool = True, block: int = CHUNK
+) -> set[Label] | None:
+    """Return the labels in the share of one rank, or None if targets are numbers between 0 and 1 and `shares`.
+
+    The first block of the table decides for numbers, on all ranks. There can be one label more than `most`, so that
+    `merge_labels` raises an error.
+    """
+    if target not in rows.schema.names:
+        raise ValueError(missing_column_message(target, rows.schema.names))
+    if shares:
+        first = next(rows.table(0, min(block, rows.n_rows)).chunks([target], block), None)
+        if first is not None and holds_shares(first.column(0), target):
+            return None
+    begin, end = statistics_blocks(rows.n_rows, rank, ranks, block)
+    found: set[Label] = set()
+    for batch in rows.table(begin * block, min(end * block, rows.n_rows)).chunks([target], block):
+        found |= distinct_labels(batch.column(0))
+        if len(found) > most:
+            break
+    return found
+
+
+def merge_labels(found: Sequence[set[Label] | None], target: str, most: int = 2) -> Classes | None:
+    """Return the classes, given the labels of all ranks; None if targets are numbers between 0 and 1."""
+    known = [labels for labels in found if labels is not None]
+    return as_classes(set().union(*known), target, most) if known else None
+
+
+def numerical_parts(fields: Sequence[Any]) -> Iterator[NumericalStatistics]:
+    """Yield the statistics of all numerical columns, those in crosses included: they have sketches."""
+    for statistics in fields:
+        if isinstance(statistics, NumericalStatistics):
+            yield statistics
+        elif isinstance(statistics, CrossStatistics):
+            yield from numerical_parts(statistics.parts)
+
+
+def _join_sketches(left: QuantileSketch, right: QuantileSketch) -> QuantileSketch:
+    joined = replace(left, levels=list(left.levels))
+    joined.merge(right)
+    return joined
+
+
+def _difference(mine: ShareStatistics, other: ShareStatistics) -> str:
+    names = ("loss", "target", "sample_weight", "validation", "seed", "block")
+    for name in names:
+        if getattr(mine.scan, name) != getattr(other.scan, name):
+            return f"{name} is {getattr(mine.scan, name)!r} on one and {getattr(other.scan, name)!r} on another"
+    return "their schemas differ"
