@@ -10,9 +10,9 @@ from typing import Any
 
 import torch.distributed.checkpoint as dcp
 
-from splinefm.distribute.model import ShardedModel
+from splinefm.distribute.sharded.model import ShardedModel
 from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.tables import quiet
+from splinefm.distribute.sharded.tables import quiet
 from splinefm.learn.files.container import sync_folder
 
 KEPT = 2

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
-from splinefm.distribute.batches import Batch, BatchMaker
+from splinefm.distribute.sharded.batches import Batch, BatchMaker
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.shares import Buffer, Position, Share
 from splinefm.encode.slots import empty_slots

@@ -14,8 +14,8 @@ import torch
 
 from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
 from splinefm.distribute.feed import Feed, Step
-from splinefm.distribute.model import ShardedModel
-from splinefm.distribute.penalties import adapt_penalties, first_penalties, set_penalties
+from splinefm.distribute.sharded.model import ShardedModel
+from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties, set_penalties
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.rows import Rows
 from splinefm.distribute.shares import Position, plan_shares

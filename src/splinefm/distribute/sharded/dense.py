@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from splinefm.distribute.tables import Table, VectorShape
+from splinefm.distribute.sharded.tables import Table, VectorShape
 from splinefm.model.family import AnyModel
 from splinefm.model.optimizers import Group
 

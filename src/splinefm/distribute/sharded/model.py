@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torchrec import KeyedTensor
 
-from splinefm.distribute.batches import Batch, BatchMaker
-from splinefm.distribute.dense import DenseOptimizer
+from splinefm.distribute.sharded.batches import Batch, BatchMaker
+from splinefm.distribute.sharded.dense import DenseOptimizer
 from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.tables import (
+from splinefm.distribute.sharded.tables import (
     Table,
     VectorShape,
     check_optimizer,

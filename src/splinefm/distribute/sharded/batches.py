@@ -12,7 +12,7 @@ import torch
 from torchrec import KeyedJaggedTensor
 from torchrec.streamable import Pipelineable
 
-from splinefm.distribute.tables import Table, key_of
+from splinefm.distribute.sharded.tables import Table, key_of
 from splinefm.encode.slots import SlotLayout, Slots, offsets
 from splinefm.learn.training import Chunk
 

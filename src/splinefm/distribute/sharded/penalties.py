@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from splinefm.distribute.model import PIECE_ROWS, ShardedModel
+from splinefm.distribute.sharded.model import PIECE_ROWS, ShardedModel
 from splinefm.learn.penalties import MIN_LENGTH
 
 FloatArray = npt.NDArray[np.float64]
