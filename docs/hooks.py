@@ -33,7 +33,7 @@ LINK = re.compile(r"(\[(?P<text>[^\]\[]*)\])\((?P<target>[^)\s#:]+)(?P<anchor>#[
 
 # One page of the reference per group. A test compares the names with those of the package.
 REFERENCE = {
-    "Estimators": "SplineFMClassifier SplineFMRegressor fit_model Fitted load ModelFileError",
+    "Estimators": "SplineFMClassifier SplineFMRegressor fit_model Fitted load ModelFileError ShardedModel",
     "Fields": "Schema infer_schema Numerical Categorical MultiValued Timestamp Cross open_table fit_encoder Encoder"
     " EncoderStatistics Slots SlotLayout DriftWarning",
     "Transforms and bases": "MinMax Quantile BestFitCDF ArcsinhSquare Log CustomTransform choose_transform"

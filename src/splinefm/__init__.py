@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from splinefm.learn.estimators.regressor import SplineFMRegressor as SplineFMRegressor
     from splinefm.learn.files.container import ModelFileError as ModelFileError
     from splinefm.learn.files.modelfile import load as load
+    from splinefm.learn.files.sharded_model import ShardedModel as ShardedModel
     from splinefm.learn.fitted import Fitted as Fitted
     from splinefm.learn.fitting import fit_model as fit_model
     from splinefm.learn.incremental import Learner as Learner
@@ -138,6 +139,7 @@ _HOME = {
     "learn.metrics": "GroupCalibration accuracy auc calibration_by calibration_error class_auc class_logloss coverage "
     "gamma_deviance huber_loss logloss mae normalized_entropy pinball_loss r2 rmse tweedie_deviance",
     "learn.files.modelfile": "load",
+    "learn.files.sharded_model": "ShardedModel",
     "learn.tuning.study": "StudySummary TrialSummary",
     "learn.training": "Diverged Epoch Training",
     "learn.tuning.search": "Tuned tune",

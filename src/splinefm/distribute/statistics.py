@@ -168,13 +168,17 @@ class ShareStatistics:
 
     def encoder(self) -> Encoder:
         """Return the encoder that the statistics of the whole table determine."""
+        return self.whole().encoder()
+
+    def whole(self) -> EncoderStatistics:
+        """Return the statistics of the whole table; `Encoder.extended` takes them, too."""
         self._check_whole()
         whole = EncoderStatistics(self.scan.schema, self.threads)
         whole.merge(self.counts)
         for statistics, dyadic in zip(numerical_parts(whole.fields), self.sketches, strict=True):
             for sketch in dyadic.values():
                 statistics.sketch.merge(sketch)
-        return whole.encoder()
+        return whole
 
     def targets(self) -> TargetSummary:
         """Return what the loss is fitted to."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +161,19 @@ class Slots:
         windows = np.diff(self.layout.window_ptr)
         moved = np.repeat(layout.feature_ptr[:-1] - self.layout.feature_ptr[:-1], windows)
         return Slots(self.start + moved, self.weight, layout)
+
+    def compact(self) -> tuple[npt.NDArray[np.int64], Slots]:
+        """The features that some rows use, sorted, and the rows on a table that has only these.
+
+        Neighbors stay neighbors, because all features of a window are used. For tables of parameters that are not in
+        memory.
+        """
+        layout = self.layout
+        features = np.unique(expand_windows(self.start, np.diff(layout.weight_ptr)))
+        sizes = np.diff(np.searchsorted(features, layout.feature_ptr)).tolist()
+        small = [replace(field, n_features=size) for field, size in zip(layout.fields, sizes, strict=True)]
+        start = np.searchsorted(features, self.start).astype(np.int32)
+        return features.astype(np.int64), Slots(start, self.weight, SlotLayout(tuple(small)))
 
     def matrix(self) -> scipy.sparse.csr_array:
         """The encoding as a sparse matrix, shape (n, features), for models from elsewhere."""
