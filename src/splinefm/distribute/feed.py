@@ -121,7 +121,7 @@ class Feed:
         divided by, is summed over ranks while the step before is computed.
         """
         feeds = prefetch(self.batches(share), AHEAD)
-        end = replace_rest(share.position)
+        end = end_of(share.position)
         upcoming = self._announce(next(feeds, None), ranks, wants, end)
         try:
             while True:
@@ -148,7 +148,7 @@ class Feed:
         return fed, facts, work
 
 
-def replace_rest(position: Position) -> Position:
+def end_of(position: Position) -> Position:
     """The position at the end of a share."""
     return Position(position.fingerprint, position.seed, position.epoch)
 

@@ -14,8 +14,8 @@ import torch
 
 from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
 from splinefm.distribute.feed import Feed, Step
-from splinefm.distribute.sharded.model import ShardedModel
-from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties, set_penalties
+from splinefm.distribute.sharded.model import ParallelModel
+from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.rows import Rows
 from splinefm.distribute.shares import Position, plan_shares
@@ -89,7 +89,7 @@ class Job:
 
     Parameters
     ----------
-    model : ShardedModel
+    model : ParallelModel
         The model.
     rows : Rows
         The rows of all ranks.
@@ -113,7 +113,7 @@ class Job:
         Learning rate by epoch and rows seen; that of the schedule by default.
     """
 
-    model: ShardedModel
+    model: ParallelModel
     rows: Rows
     feed: Feed
     training: Training
@@ -125,6 +125,7 @@ class Job:
     run: Run = "first"
     constant: float | None = None
     after_step: Callable[[int], None] | None = None
+    facts: dict[str, str] = field(default_factory=dict)
 
     @property
     def ranks(self) -> Ranks:
@@ -135,9 +136,7 @@ class Job:
         """Train from a state to the end; the model then has the parameters of the best epoch."""
         begin = time.perf_counter() - state.seconds
         self._saved_at = time.perf_counter()
-        if state.penalties is None:
-            first_penalties(self.model)
-        else:
+        if state.penalties is not None:
             set_penalties(self.model, *np.array(state.penalties))
         n_epochs = self.training.epochs
         while state.epoch < n_epochs:
@@ -237,16 +236,24 @@ class Job:
         everyone = self.ranks.gather(json.dumps(position.to_dict()).encode())
         state.position = Position.merge([Position.from_dict(json.loads(data)) for data in everyone])
         state.seconds, state.penalties = time.perf_counter() - begin, self.model.penalties.tolist()
-        kept = {**state.to_dict(), "dense_number": self.model.dense.number}
+        kept = {**state.to_dict(), "dense_number": self.model.dense.number, "facts": self.facts}
         self.checkpoints.save("step", state.step, everything_of(self.model), kept)
         self._saved_at = time.perf_counter()
 
-    def resume(self) -> RunState | None:
-        """Read the last checkpoint, if there is one."""
+    def resume(self, facts: dict[str, str]) -> RunState | None:
+        """Read the last checkpoint, if there is one; a run with other settings cannot go on from it."""
         number = self.checkpoints.last()
         if number is None:
             return None
-        kept = self.checkpoints.state("step", number)
+        with self.ranks.together():
+            kept = self.checkpoints.state("step", number)
+            before = kept.pop("facts")
+            for name, value in facts.items():
+                if before.get(name) != value:
+                    raise ValueError(
+                        f"the checkpoint in {str(self.checkpoints.folder)!r} is of another run: {name} is "
+                        f"{before.get(name)} there and {value} here; use the settings of that run, or another folder"
+                    )
         self.checkpoints.load("step", number, everything_of(self.model))
         self.model.dense.number = kept.pop("dense_number")
         return RunState.from_dict(kept)

@@ -137,7 +137,7 @@ class Formula(nn.Module):
         return 0.5 * (shares * each).sum()
 
 
-class ShardedModel:
+class ParallelModel:
     """A model whose tables are divided among ranks.
 
     Parameters
