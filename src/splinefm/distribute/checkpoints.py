@@ -12,7 +12,6 @@ import torch.distributed.checkpoint as dcp
 
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.sharded.tables import quiet
 from splinefm.learn.files.container import sync_folder
 
 KEPT = 2
@@ -70,8 +69,7 @@ class Checkpoints:
 
     def _write(self, tensors: dict[str, Any], part: Path) -> None:
         try:
-            with quiet():
-                dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part), process_group=self.ranks.group)
+            dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part), process_group=self.ranks.group)
         except dcp.CheckpointException as error:
             own = error.failures.get(self.ranks.rank)
             rank, (cause, _) = (self.ranks.rank, own) if own else next(iter(error.failures.items()))
@@ -109,9 +107,8 @@ class Checkpoints:
 
     def load(self, kind: str, number: int, tensors: dict[str, Any]) -> None:
         """Read tensors in place, whatever number of ranks wrote them."""
-        with quiet():
-            reader = dcp.FileSystemReader(self._path(kind, number))
-            dcp.load(tensors, storage_reader=reader, process_group=self.ranks.group)
+        reader = dcp.FileSystemReader(self._path(kind, number))
+        dcp.load(tensors, storage_reader=reader, process_group=self.ranks.group)
 
     def remove(self) -> None:
         """Remove the folder, after the run is complete."""

@@ -188,7 +188,8 @@ def _open(data: str | Sequence[str], ranks: Ranks) -> Rows:
     with ranks.together():
         rows = open_rows(data)
         rows.check_ranks(ranks.size)
-    ranks.check_same({"files, row groups and columns": rows.fingerprint}, "the data")
+    found = f"{rows.n_rows:,} rows in {len(rows.groups):,} row groups, fingerprint {rows.fingerprint[:8]},"
+    ranks.check_same({"what the files hold": found}, "the data")
     return rows
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -206,7 +208,7 @@ def run_together(job: Callable[[Ranks], None], timeout: float, device: str | Non
         Another rank is gone, or did not answer in time.
     """
     try:
-        with join(timeout, device) as ranks:
+        with quiet(), join(timeout, device) as ranks:
             job(ranks)
     except (PeerFailed, PeerLost):
         raise
@@ -218,6 +220,22 @@ def run_together(job: Callable[[Ranks], None], timeout: float, device: str | Non
         if _failure_is_told():
             raise PeerFailed(str(error)) from error
         raise PeerLost(_lost_message(error, timeout)) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out the remarks of torch and TorchRec on their own internals; errors stay."""
+    loggers = [logging.getLogger(name) for name in ("torchrec", "torch.fx._symbolic_trace", "root")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"(torch|torchrec|fbgemm_gpu)(\.|$)")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _store() -> Any:

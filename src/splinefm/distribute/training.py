@@ -143,6 +143,8 @@ class Job:
             self.progress.begin_epoch(state.epoch + 1, n_epochs, self.n_rows)
             started, before = time.perf_counter(), state.seen
             rate = self._pass(state, begin)
+            if state.seen != self.n_rows:
+                raise RuntimeError(f"epoch {state.epoch + 1} had {state.seen:,} of {self.n_rows:,} rows")
             loss, floor, weight = state.sums
             train_loss, floor = loss / max(weight, 1e-300), floor / max(weight, 1e-300)
             if not math.isfinite(train_loss):

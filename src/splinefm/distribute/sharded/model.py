@@ -24,7 +24,6 @@ from splinefm.distribute.sharded.tables import (
     make_bags,
     make_plan,
     make_tables,
-    quiet,
     shard,
 )
 from splinefm.encode.slots import SlotLayout, Slots
@@ -173,7 +172,7 @@ class ParallelModel:
         module = RankModel(model, layout, loss, self.tables, self.shape, ranks.size)
         fuse_optimizer(module.bags, self.tables, optimizer, 0.0)
         self.plan = make_plan(module, "bags", self.tables, self.rows_per_rank, ranks)
-        self.parallel = shard(module, module.bags, self.tables, self.plan, ranks)
+        self.parallel = shard(module, self.plan, ranks)
         self.formula: Formula = self.parallel.module.formula
         self.formula.l2 = self.formula.l2.to(ranks.device)
         weights = {name.split(".")[-2]: p for name, p in self.parallel.named_parameters() if name.startswith("bags.")}
@@ -182,7 +181,7 @@ class ParallelModel:
 
     def describe(self) -> str:
         """The plan as text."""
-        return describe_plan(self.plan, self.tables, self.layout.names, 2.0)
+        return describe_plan(self.plan, self.tables, self.layout.names)
 
     def batch_maker(self, counts: tuple[npt.NDArray[np.float64], ...], n_rows: int) -> BatchMaker:
         """Return what turns encoded rows into batches of this model."""
@@ -198,15 +197,14 @@ class ParallelModel:
     def step(self, batch: Batch) -> torch.Tensor:
         """Take a step; return losses and scores of the rows of this rank before it."""
         self.dense.zero_grad()
-        with quiet():
-            objective, measured = self.parallel(batch)
-            objective.backward()
+        objective, measured = self.parallel(batch)
+        objective.backward()
         self.dense.step()
         return measured  # type: ignore[no-any-return]
 
     def evaluate(self, batch: Batch) -> torch.Tensor:
         """Losses and scores of the rows of this rank; all ranks must call it."""
-        with torch.no_grad(), quiet():
+        with torch.no_grad():
             return self.parallel(batch)[1]  # type: ignore[no-any-return]
 
     def scores(self, slots: Slots) -> npt.NDArray[np.float32]:
