@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from splinefm.export.discretize import discretize as discretize
     from splinefm.export.libffm import export_libffm as export_libffm
     from splinefm.export.libffm import export_libffm_rows as export_libffm_rows
+    from splinefm.export.modules import from_torch as from_torch
+    from splinefm.export.modules import to_torch as to_torch
     from splinefm.export.onnx.inputs import onnx_inputs as onnx_inputs
     from splinefm.export.onnx.model import export_onnx as export_onnx
     from splinefm.export.tables import export_tables as export_tables
@@ -151,6 +153,7 @@ _HOME = {
     "explain.dependence": "ice_curves partial_dependence",
     "export.discretize": "DiscretizationReport discretization_error discretize",
     "export.libffm": "export_libffm export_libffm_rows",
+    "export.modules": "from_torch to_torch",
     "export.onnx.model": "export_onnx",
     "export.onnx.inputs": "onnx_inputs",
     "export.tables": "export_tables",

@@ -14,6 +14,7 @@ from splinefm._checks import check_size, is_integer
 from splinefm._wording import setting
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import nearest_hint, quoted
+from splinefm.model.engine import EngineName, check_engine
 from splinefm.model.family import Params, pace_of
 
 FloatArray = npt.NDArray[np.float64]
@@ -158,6 +159,12 @@ class Training:
         Seed for the initial values and the order of the rows.
     threads : int, optional
         Number of threads; all cores by default. The result does not depend on it.
+    engine : {"cpu", "torch"}
+        What computes the steps: the compiled loops, or PyTorch, which takes the same steps on any device
+        (`pip install 'splinefm[torch]'`). A fitted model does not keep it, because it may go to another machine.
+    device : str, optional
+        The device of the torch engine, such as "cuda", "cuda:1" or "cpu". By default CUDA if there is one, else the
+        CPU.
 
     Examples
     --------
@@ -185,12 +192,15 @@ class Training:
     members: int = 1
     seed: int = 0
     threads: int | None = None
+    engine: EngineName = "cpu"
+    device: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "patience", "members", "threads"):
             if getattr(self, name) is not None or name in ("epochs", "members"):
                 check_size(name, getattr(self, name))
         check_size("seed", self.seed, 0)
+        check_engine(self.engine, self.device)
         _check_crosses(self.crosses)
         _checked_number("learning_rate", self.learning_rate)
         for name in ("l2", "smoothness"):
@@ -233,6 +243,10 @@ class Training:
     def for_fields(self, n_fields: int) -> Training:
         """Return a copy with the learning rate for this number of fields."""
         return replace(self, learning_rate=self.learning_rate * pace_of(n_fields))
+
+    def on_any_machine(self) -> Training:
+        """Return a copy with the default engine: what a model keeps, which may be updated on another machine."""
+        return replace(self, engine=Training.engine, device=None)
 
     def rows_per_step(self, n_rows: int) -> int:
         """Return the batch size for a table: as given, or the power of two closest to 1/250 of its rows."""

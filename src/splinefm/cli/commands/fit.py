@@ -57,6 +57,8 @@ def fit(
     members: fit_opt.Members = None,
     seed: fit_opt.Seed = None,
     threads: opt.Threads = None,
+    engine: fit_opt.Engine = None,
+    device: fit_opt.Device = None,
     ranks: rank_opt.Ranks = None,
     max_restarts: rank_opt.MaxRestarts = 0,
     checkpoints: rank_opt.Checkpoints = None,
@@ -89,6 +91,8 @@ def fit(
         members=members,
         seed=seed,
         threads=threads,
+        engine=None if engine is None else engine.value,
+        device=device,
     ) | fit_opt.parse_crosses(crosses)
     sizes = fit_opt.given(k=k, rank=rank, order=order, third=third)
     chosen = fit_opt.given_loss(loss, quantile=quantile, power=power, delta=delta)

@@ -7,6 +7,7 @@ import os
 import re
 import time
 import warnings
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
@@ -255,7 +256,7 @@ class SplineFMBase(SplineFMParameters):
             rows = attach_target(table, column, sample_weight, self.fitted_.encoder.schema)
         else:
             rows = name_target(table, target, sample_weight)
-        learner = getattr(self, "_learner", None) or Learner(self.fitted_)
+        learner = getattr(self, "_learner", None) or self._new_learner()
         self._learner = None  # a failed update leaves the learner in an undefined state, but not `fitted_`
         before, began = learner.encoder.n_rows, time.perf_counter()
         loss = learner.update(rows.table, rows.target, sample_weight=rows.sample_weight)
@@ -267,6 +268,10 @@ class SplineFMBase(SplineFMParameters):
         learner.history = tuple(self.history_)
         self.fitted_, self._learner = learner.fitted(), learner
         return self
+
+    def _new_learner(self) -> Learner:
+        """Return a learner that continues with `fitted_`, on the engine of this estimator."""
+        return Learner(self.fitted_, replace(self.fitted_.training, engine=self.engine, device=self.device))
 
     def _open_validation(
         self, rows: LabeledTable, schema: Schema, target: str | None, eval_set: object, classes: Labels | None
