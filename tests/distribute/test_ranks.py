@@ -48,7 +48,7 @@ def start(name, folder, ranks, *options):
     """Run a job of rank_jobs.py; return the finished process."""
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([*sys.path[:0], str(Path(sf.__file__).parents[1]), str(HERE.parent)]),
+        "PYTHONPATH": os.pathsep.join([str(Path(sf.__file__).parents[1]), str(HERE.parent)]),
         "OMP_NUM_THREADS": "1",
     }
     run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options] if ranks > 1 else []
@@ -121,12 +121,12 @@ def test_losses_agree_within_noise(found, folder):
     table = pa.concat_tables(pq.read_table(path) for path in sorted((folder / "rows").glob("*.parquet")))
     names = ("one.sfm", "two.sfm", "three")
     last = [history(found, name)[-1] for name in names]
-    assert np.ptp(last) < 0.01
-    training = sf.Training(epochs=3, batch_size=128, seed=3, average=False, refit_on_all=False, crosses=None, threads=1)
-    one = sf.load(folder / "one.sfm")
-    fitted = sf.fit_model(
-        table, "click", schema=one.encoder.schema, model=one.model, training=training, validation=0.1
+    assert np.ptp(last) < 0.02
+    training = sf.Training(
+        epochs=3, batch_size=128, learning_rate=0.03, seed=3, average=False, refit_on_all=False, crosses=None, threads=1
     )
+    one = sf.load(folder / "one.sfm")
+    fitted = sf.fit_model(table, "click", schema=one.encoder.schema, model=one.model, training=training, validation=0.1)
     assert abs(fitted.history[-1].validation_loss - last[0]) < 0.02
     assert last[0] < 0.6  # from 0.69
     assert history(found, "row-wise.sfm")[-1] < 0.62
@@ -144,7 +144,7 @@ def test_a_run_moves_from_two_ranks_to_four_to_one(found, folder):
     assert found["stopped 2"] == ["Interrupted: step 20"] * 2
     assert found["stopped 4"] == ["Interrupted: step 30"] * 4
     assert len(found["moved.sfm"]) == 3
-    assert abs(history(found, "moved.sfm")[-1] - history(found, "two.sfm")[-1]) < 0.01
+    assert abs(history(found, "moved.sfm")[-1] - history(found, "two.sfm")[-1]) < 0.02
 
 
 def test_a_run_with_other_settings_does_not_continue(found):
@@ -166,7 +166,9 @@ def test_an_update_adds_new_categories_to_a_sharded_model(found, folder):
     assert after.encoder.layout.n_features > before.n_features
     assert after.encoder.n_rows == ROWS + 600
     new = draw_table(600, 1, names="new")
-    losses = [np.mean(after.loss.value(new["click"].to_numpy() * 1.0, m.scores(new, watch=False))) for m in (before, after)]
+    losses = [
+        np.mean(after.loss.value(new["click"].to_numpy() * 1.0, m.scores(new, watch=False))) for m in (before, after)
+    ]
     assert losses[1] < losses[0]
     assert abs(found["update"] - losses[0]) < 0.02  # measured before learning
 

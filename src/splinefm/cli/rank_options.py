@@ -65,9 +65,7 @@ Fused = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-Timeout = Annotated[
-    float, amount_option("With --ranks: seconds to wait for another process before giving up.", _PANEL)
-]
+Timeout = Annotated[float, amount_option("With --ranks: seconds to wait for another process before giving up.", _PANEL)]
 OnRank = Annotated[bool, typer.Option("--on-rank", hidden=True)]
 DEFAULT_MINUTES, DEFAULT_TIMEOUT = 10.0, 1800.0
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch.distributed.checkpoint as dcp
 
-from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.ranks import Ranks
+from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.learn.files.container import sync_folder
 
 KEPT = 2

@@ -120,7 +120,8 @@ def fit_on_ranks(request: RankFit, settings: Settings, ranks: Ranks, progress: P
     job = _job(model, rows, scan, prepared, encoder, training, checkpoints, settings, progress)
     first_penalties(model)
     state = _train(job, _facts(request.model, training, settings), settings)
-    fitted = Fitted(encoder, request.model, model.between(), loss, tuple(state.history), training)
+    kept = replace(training, threads=request.training.threads)
+    fitted = Fitted(encoder, request.model, model.between(), loss, tuple(state.history), kept)
     return _finish(fitted, model, job, settings)
 
 
@@ -162,7 +163,8 @@ def update_on_ranks(
     job.run, job.constant = "update", UPDATE_RATE * job.training.learning_rate
     _first_penalties_of_update(model, head)
     state = _train(job, _facts(head.model, once, settings), settings)
-    fitted = replace(head, encoder=encoder, params=model.between(), training=settled)
+    kept = replace(settled, threads=head.training.threads)
+    fitted = replace(head, encoder=encoder, params=model.between(), training=kept)
     return _finish(fitted, model, job, settings), state.history[-1]
 
 
@@ -284,4 +286,3 @@ def _finish(fitted: Fitted, model: ParallelModel, job: Job, settings: Settings) 
     if settings.checkpoints is None:
         job.checkpoints.remove()
     return fitted
-

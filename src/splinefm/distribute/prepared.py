@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +43,9 @@ def prepare(rows: Rows, scan: Scan, ranks: Ranks, folder: Path, threads: int, ag
         own = collect_statistics(rows, scan, ranks.rank, ranks.size, threads=threads, keep=sample)
     whole = _merged(own, ranks, rows.n_rows, threads)
     sample.share = whole.validation_share(VALIDATION_ROWS)
-    sample.parts = [(randoms[kept := randoms < sample.share], batch.filter(pa.array(kept))) for randoms, batch in sample.parts]
+    sample.parts = [
+        (randoms[kept := randoms < sample.share], batch.filter(pa.array(kept))) for randoms, batch in sample.parts
+    ]
     sample.n_rows = sum(len(randoms) for randoms, _ in sample.parts)
     _keep(whole, sample, ranks, folder)
     return Prepared(whole, sample)
@@ -95,7 +96,7 @@ def _restored(scan: Scan, ranks: Ranks, folder: Path, threads: int) -> Prepared:
     whole = from_bytes((folder / STATISTICS).read_bytes(), scan, threads)
     sample = ValidationSample(whole.validation_share(VALIDATION_ROWS), scan.seed, VALIDATION_ROWS)
     for path in sorted(folder.glob("validation-*.arrow"))[ranks.rank :: ranks.size]:
-        if os.path.getsize(path):
+        if path.stat().st_size:
             with pa.ipc.open_stream(path.read_bytes()) as reader:
                 sample.parts += [_without_randoms(batch) for batch in reader]
     sample.n_rows = sum(len(randoms) for randoms, _ in sample.parts)

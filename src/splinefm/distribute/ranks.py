@@ -181,7 +181,9 @@ def join(timeout: float, device: str | None = None) -> Iterator[Ranks]:
     if chosen == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is cuda, but torch finds no GPU; use cpu")
     limit, alone = timedelta(seconds=timeout), "RANK" not in os.environ
-    local, local_size = (int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)))
+    local, local_size = (
+        int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
+    )
     where = torch.device("cuda", local) if chosen == "cuda" else torch.device("cpu")
     options: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if alone else {}
     if chosen == "cuda":

@@ -14,16 +14,16 @@ import torch
 
 from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
 from splinefm.distribute.feed import Feed, Step
-from splinefm.distribute.sharded.model import ParallelModel
-from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.rows import Rows
+from splinefm.distribute.sharded.model import ParallelModel
+from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
 from splinefm.distribute.shares import Position, plan_shares
 from splinefm.learn.progress import Progress
 from splinefm.learn.training import Chunk, Diverged, Epoch, Run, Training, divergence_message
 
-# Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning rate,
-# the two train alike. See docs/decisions.md.
+# Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning
+# rate, the two train alike. See docs/decisions.md.
 ADAGRAD_RATE = 10.0
 # Epoch sums: loss, its floor, weight.
 _NOTHING = (0.0, 0.0, 0.0)
@@ -68,7 +68,9 @@ class RunState:
         return {
             **vars(self),
             "position": None if self.position is None else self.position.to_dict(),
-            "history": [[repr(value) if isinstance(value, float) else value for value in item] for item in self.history],
+            "history": [
+                [repr(value) if isinstance(value, float) else value for value in item] for item in self.history
+            ],
         }
 
     @staticmethod
@@ -76,11 +78,9 @@ class RunState:
         """The state that `to_dict` described."""
         known = dict(given)
         position = known.pop("position")
-        history = [Epoch(int(item[0]), *map(float, item[1:-1]), item[-1]) for item in known.pop("history")]
+        history = [Epoch._make([int(number), *map(float, rest), run]) for number, *rest, run in known.pop("history")]
         known["sums"] = tuple(known["sums"])
-        return RunState(
-            position=None if position is None else Position.from_dict(position), history=history, **known
-        )
+        return RunState(position=None if position is None else Position.from_dict(position), history=history, **known)
 
 
 @dataclass
@@ -165,9 +165,7 @@ class Job:
     def _pass(self, state: RunState, begin: float) -> float:
         """Train on the rest of an epoch; return the last learning rate."""
         seed = self.training.seed
-        shares = plan_shares(
-            self.rows, self.ranks.size, seed=seed, epoch=state.epoch, position=state.position
-        )
+        shares = plan_shares(self.rows, self.ranks.size, seed=seed, epoch=state.epoch, position=state.position)
         own = np.zeros(3)
         rates, rate = self.training.rates(state.epoch, self.n_rows), math.nan
         for step in self.feed.steps(shares[self.ranks.rank], self.ranks, self._wants_checkpoint):
@@ -203,8 +201,10 @@ class Job:
         sums = np.zeros(2)
         for i in range(n_batches):
             n_rows = 0 if chunk is None else max(0, min(size, len(chunk.y) - i * size))
-            batch = self.feed.empty() if chunk is None or not n_rows else self.feed.maker(
-                chunk, np.arange(i * size, i * size + n_rows), size
+            batch = (
+                self.feed.empty()
+                if chunk is None or not n_rows
+                else self.feed.maker(chunk, np.arange(i * size, i * size + n_rows), size)
             )
             batch.total[:] = 1.0
             batch = batch.to(self.ranks.device)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +24,18 @@ if TYPE_CHECKING:
     from splinefm.distribute.fit import Settings
     from splinefm.distribute.ranks import Ranks
 
-_INSTALL = (
-    "training on several processes needs TorchRec, which is not installed ({name}): pip install 'splinefm[distributed]', "
-    "then pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0"
-)
+_PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "tensordict")
 
 
 def require_torchrec() -> None:
     """Raise if the packages for several processes are missing."""
-    try:
-        import torchrec  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(_INSTALL.format(name=error.name), name=error.name) from None
+    for name in _PACKAGES:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(
+                f"training on several processes needs {name}, which is not installed: pip install "
+                "'splinefm[distributed]', then pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0",
+                name=name,
+            )
 
 
 def start_ranks(arguments: list[str], ranks: int, max_restarts: int) -> None:
@@ -62,7 +63,11 @@ def fit_on_rank(request: FitRequest, settings: Settings, timeout: float, quiet: 
     """Fit on this rank together with the others; rank 0 returns a summary."""
     from splinefm.distribute.fit import RankFit, fit_on_ranks
 
-    begin, result = time.perf_counter(), []
+    begin, options = time.perf_counter(), dict(request.training)
+    result: list[dict[str, Any]] = []
+    device, engine = options.pop("device", None), options.pop("engine", "torch")
+    if engine != "torch":
+        raise ValueError(f"several processes train on torch; leave out --engine {engine}")
 
     def job(ranks: Ranks) -> None:
         with ranks.together():
@@ -71,14 +76,16 @@ def fit_on_rank(request: FitRequest, settings: Settings, timeout: float, quiet: 
                 check_writable(request.out)
             refuse_overwriting(request.out, request.data, *(path for path in (request.schema,) if path is not None))
             if isinstance(request.validation, str):
-                raise ValueError("--validation with --ranks is a share of the rows, such as 0.1; a file is not possible")
+                raise ValueError(
+                    "--validation with --ranks is a share of the rows, such as 0.1; a file is not possible"
+                )
             table = request.open()
             choice = choose_loss(table, request.target, request.loss)
             suggestion = say_loss(choice, table, request.target, told)
             schema = find_schema(request, table, told, ranks.first and not quiet)
             model = make_model(request, schema, told)
         share = 0.1 if request.validation is None else float(request.validation)
-        training = replace(Training(), **request.training)
+        training = replace(Training(), **options)
         fit = RankFit(request.data, request.target, schema, model, choice.loss, request.weight, share, training)
         with make_progress(ranks.first and not quiet) as progress:
             fitted = fit_on_ranks(fit, settings, ranks, progress)
@@ -86,7 +93,7 @@ def fit_on_rank(request: FitRequest, settings: Settings, timeout: float, quiet: 
             seconds = time.perf_counter() - begin
             result.append({**summarize(fitted, request, choice, seconds), "loss_suggestion": suggestion})
 
-    _run(job, timeout)
+    _run(job, timeout, device)
     return result[0] if result else None
 
 
@@ -103,7 +110,9 @@ def update_on_rank(
             )
         if ranks.first:
             n = fitted.encoder.layout.n_features
-            print(f"{fitted.loss.metric_name} {fitted.loss.metric(epoch.train_loss):.5g} before learning; {n:,} features")
+            print(
+                f"{fitted.loss.metric_name} {fitted.loss.metric(epoch.train_loss):.5g} before learning; {n:,} features"
+            )
 
     _run(job, timeout)
 
@@ -112,12 +121,12 @@ def _remarks(ranks: Ranks, quiet: bool) -> Callable[[str], None]:
     return say if ranks.first and not quiet else lambda text: None
 
 
-def _run(job: Callable[[Ranks], None], timeout: float) -> None:
+def _run(job: Callable[[Ranks], None], timeout: float, device: str | None = None) -> None:
     """Run a job; a rank whose peers say what is wrong is silent."""
     from splinefm.distribute.ranks import PeerFailed, PeerLost, run_together
 
     try:
-        run_together(job, timeout)
+        run_together(job, timeout, device)
     except PeerFailed:
         raise typer.Exit(USER_ERROR) from None
     except Exception as error:

@@ -62,7 +62,7 @@ class DenseOptimizer:
         }
 
     def _set_groups(self, groups: list[Group]) -> None:
-        """Lay out the groups of all small tables end to end: what is smoothed, and which features are active with it."""
+        """Lay out the groups of all small tables: what is smoothed, and which features are active with it."""
         sizes = [group.size for group in groups]
         self.group_of = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(self.device)
         # A group of one block is always active, one of several where a feature of the block is.

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torchrec import KeyedTensor
 
+from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.sharded.batches import Batch, BatchMaker
 from splinefm.distribute.sharded.dense import DenseOptimizer
-from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.sharded.tables import (
     Table,
     VectorShape,
@@ -66,7 +66,7 @@ class RankModel(nn.Module):
 @torch.fx.wrap
 def finish(formula: Formula, pooled: KeyedTensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """What follows the tables, as one step: pipelines look for tables in what is before it."""
-    return formula(pooled, batch)  # type: ignore[no-any-return]
+    return formula(pooled, batch)
 
 
 class Formula(nn.Module):
@@ -171,9 +171,11 @@ class ParallelModel:
         self.rows_per_rank = -(-batch_size // ranks.size)
         module = RankModel(model, layout, loss, self.tables, self.shape, ranks.size)
         fuse_optimizer(module.bags, self.tables, optimizer, 0.0)
-        self.plan = make_plan(module, "bags", self.tables, self.rows_per_rank, ranks)
+        self.plan = make_plan(module, "bags", self.tables, layout.names, self.rows_per_rank, ranks)
         self.parallel = shard(module, self.plan, ranks)
         self.formula: Formula = self.parallel.module.formula
+        self.penalties = np.zeros((4, sum(map(len, groups))))
+        """Those of all groups: L2 of vectors, of coordinates for products of three, of linear weights; smoothness."""
         self.formula.l2 = self.formula.l2.to(ranks.device)
         weights = {name.split(".")[-2]: p for name, p in self.parallel.named_parameters() if name.startswith("bags.")}
         self.small = {table.name: weights[table.name] for table in self.tables if table.small}
@@ -200,12 +202,12 @@ class ParallelModel:
         objective, measured = self.parallel(batch)
         objective.backward()
         self.dense.step()
-        return measured  # type: ignore[no-any-return]
+        return measured
 
     def evaluate(self, batch: Batch) -> torch.Tensor:
         """Losses and scores of the rows of this rank; all ranks must call it."""
         with torch.no_grad():
-            return self.parallel(batch)[1]  # type: ignore[no-any-return]
+            return self.parallel(batch)[1]
 
     def scores(self, slots: Slots) -> npt.NDArray[np.float32]:
         """Scores of the rows of this rank; all ranks must call it, with the same number of rows."""

@@ -137,7 +137,9 @@ class Plan(NamedTuple):
     places: dict[str, list[Place]]
 
 
-def make_plan(module: nn.Module, path: str, tables: list[Table], batch_size: int, ranks: Ranks) -> Plan:
+def make_plan(
+    module: nn.Module, path: str, tables: list[Table], names: tuple[str, ...], batch_size: int, ranks: Ranks
+) -> Plan:
     """Let TorchRec's planner place the tables, by the free memory of the poorest rank.
 
     Raises
@@ -154,7 +156,7 @@ def make_plan(module: nn.Module, path: str, tables: list[Table], batch_size: int
             try:
                 plan = planner.plan(module, [_Sharder()])
             except PlannerError as error:
-                raise ValueError(_too_large(tables, ranks, least, str(error))) from error
+                raise ValueError(_too_large(tables, names, ranks, least)) from error
     plan = _shared_plan(plan, ranks)
     return Plan(plan, {table.name: list(_places(plan.plan[path][table.name])) for table in tables if not table.small})
 
@@ -164,7 +166,8 @@ def _planner(tables: list[Table], batch_size: int, ranks: Ranks, memory: int) ->
     for table in tables:
         kinds = ["row_wise"] if table.bytes > LARGE_BYTES and ranks.size > 1 else ["table_wise", "row_wise"]
         constraints[table.name] = ParameterConstraints(
-            sharding_types=["data_parallel"] if table.small else kinds, compute_kernels=["dense"] if table.small else ["fused"]
+            sharding_types=["data_parallel"] if table.small else kinds,
+            compute_kernels=["dense"] if table.small else ["fused"],
         )
     on_gpu = ranks.device.type == "cuda"
     trainer = TrainerConfig(
@@ -183,13 +186,13 @@ def _planner(tables: list[Table], batch_size: int, ranks: Ranks, memory: int) ->
     )
 
 
-def _too_large(tables: list[Table], ranks: Ranks, memory: int, reason: str) -> str:
-    largest = max(tables, key=lambda table: table.bytes)
-    total = sum(table.bytes for table in tables)
+def _too_large(tables: list[Table], names: tuple[str, ...], ranks: Ranks, memory: int) -> str:
+    largest, name = max(zip(tables, names, strict=True), key=lambda pair: pair[0].bytes)
+    total, own = in_bytes(sum(table.bytes for table in tables)), in_bytes(largest.bytes)
     return (
-        f"the tables take {in_bytes(total)} without their optimizer ({largest.name} alone {in_bytes(largest.bytes)}) and "
-        f"do not fit on {ranks.size} ranks with {in_bytes(memory)} of free memory each; use more machines, lower k, or "
-        "use the optimizer rowwise-adagrad"
+        f"the tables take {total} without their optimizer, that of {name!r} alone {own}, and do not fit on "
+        f"{ranks.size} ranks with {in_bytes(memory)} of free memory each; use more machines, lower k, or use "
+        "--table-optimizer rowwise-adagrad"
     )
 
 
@@ -215,7 +218,9 @@ def describe_plan(plan: Plan, tables: list[Table], names: tuple[str, ...]) -> st
     for table, name in zip(tables, names, strict=True):
         places = plan.places.get(table.name, [])
         on = sorted({place.rank for place in places})
-        where = "all ranks" if table.small else f"rank {on[0]}" if len(on) == 1 else f"by rows on ranks {on[0]}-{on[-1]}"
+        where = (
+            "all ranks" if table.small else f"rank {on[0]}" if len(on) == 1 else f"by rows on ranks {on[0]}-{on[-1]}"
+        )
         lines.append(f"{name[:24]:24} {table.rows:14,} {in_bytes(table.bytes):>10}  {where}")
     return "\n".join(lines)
 
@@ -239,4 +244,3 @@ def check_optimizer(optimizer: str, device: str) -> None:
         raise ValueError(f"the optimizer of large tables must be one of {', '.join(FUSED)}, got {optimizer!r}")
     if optimizer == "adam" and device == "cpu":
         raise ValueError("FBGEMM has no Adam for CPUs; use adagrad or rowwise-adagrad")
-
