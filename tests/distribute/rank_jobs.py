@@ -1,12 +1,16 @@
-"""What the processes of tests/distribute/test_ranks.py run: `python rank_jobs.py NAME FOLDER`, under torchrun or alone.
+"""What the processes of tests/distribute/test_ranks.py run: `python rank_jobs.py FOLDER NAME [RANKS NAME RANKS ...]`.
 
-Results go to NAME.json in the folder, as {check: value}. A launch takes seconds, so that each one does several checks.
+Results go to NAME.json in the folder, as {check: value}. Importing TorchRec takes seconds. So one process imports it
+and forks the ranks of several jobs, one job after the other; and each job does several checks. Under torchrun, there is one
+job, without a number of ranks.
 """
 
 import json
 import os
 import signal
+import socket
 import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +35,7 @@ from splinefm.model.family import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
 from support import one_of_each, random_params
 
-FOLDER = Path(sys.argv[2])
+FOLDER = Path(sys.argv[1])
 RESULTS = {}
 # A spline, long and short categories, lists of both reductions: small tables and large ones.
 LAYOUT = SlotLayout(
@@ -285,21 +289,58 @@ def hanging(ranks):
 JOBS = {job.__name__: job for job in (two, four, three, one, killed, hanging)}
 
 
-def main():
+def be_a_rank(name):
     torch.set_num_threads(1)
     seen = SimpleNamespace(first=False)
 
     def job(ranks):
         seen.first = ranks.first
-        JOBS[sys.argv[1]](ranks)
+        JOBS[name](ranks)
 
     try:
-        run_together(job, 5.0 if sys.argv[1] == "hanging" else 120.0)
+        run_together(job, 5.0 if name == "hanging" else 120.0)
     except PeerLost as error:
         print(f"lost: {error}", file=sys.stderr, flush=True)
         os._exit(1)
     if seen.first:
-        (FOLDER / f"{sys.argv[1]}.json").write_text(json.dumps(RESULTS))
+        (FOLDER / f"{name}.json").write_text(json.dumps(RESULTS))
+
+
+def fork(name, n):
+    """Run a job on n ranks, and return their exit codes; a rank that hangs is killed when another one has failed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    children = []
+    for rank in range(n):
+        child = os.fork()
+        if not child:
+            world = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n, "MASTER_PORT": port}
+            os.environ.update({key: str(value) for key, value in world.items()}, MASTER_ADDR="127.0.0.1")
+            code = 1
+            try:
+                be_a_rank(name)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        children.append(child)
+    codes = []
+    for child in children:
+        if any(codes):
+            os.kill(child, signal.SIGKILL)
+        codes.append(os.waitpid(child, 0)[1])
+    return codes
+
+
+def main():
+    arguments = sys.argv[2:]
+    if len(arguments) == 1:
+        be_a_rank(arguments[0])
+        return
+    for name, n in zip(arguments[::2], arguments[1::2], strict=True):
+        (FOLDER / f"{name}.codes").write_text(json.dumps(fork(name, int(n))))
 
 
 if __name__ == "__main__":

@@ -44,22 +44,18 @@ def write_rows(folder, n, seed, files=1, **options):
         pq.write_table(part, folder / f"{i}.parquet", row_group_size=max(1, n // (3 * files)))
 
 
-def start(name, folder, ranks, *options):
-    """Run a job of rank_jobs.py; return the finished process."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(Path(sf.__file__).parents[1]), str(HERE.parent)]),
-        "OMP_NUM_THREADS": "1",
-    }
-    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options] if ranks > 1 else []
-    command = [sys.executable, *run, str(HERE / "rank_jobs.py"), name, str(folder)]
+def run(folder, *arguments, torchrun=()):
+    """Run jobs of rank_jobs.py; return the finished process."""
+    path = os.pathsep.join([str(Path(sf.__file__).parents[1]), str(HERE.parent)])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *torchrun, str(HERE / "rank_jobs.py"), str(folder), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def results(name, folder, ranks, *options):
-    done = start(name, folder, ranks, *options)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads((folder / f"{name}.json").read_text())
+def results(folder, name, done):
+    path = folder / f"{name}.json"
+    assert path.exists(), done.stderr[-3000:]
+    return json.loads(path.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +69,22 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(folder):
-    """Everything that the launches found, by name. Those that need nothing of each other run side by side."""
+def forked(folder):
+    """Jobs on several numbers of ranks, one after the other, and one under torchrun at the same time."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    jobs = ["two", "2", "four", "4", "one", "1", "three", "3", "hanging", "2"]
     with ThreadPoolExecutor(2) as pool:
-        side = pool.submit(lambda: (results("killed", folder, 2, "--max-restarts=1"), results("three", folder, 3)))
-        moved = results("two", folder, 2) | results("four", folder, 4) | results("one", folder, 1)
-        killed, three = side.result()
-    return {**moved, **three, "killed": killed}
+        killed = pool.submit(run, folder, "killed", torchrun=torchrun)
+        return run(folder, *jobs), killed.result()
+
+
+@pytest.fixture(scope="module")
+def found(folder, forked):
+    """Everything that the jobs found, by name."""
+    several = [results(folder, name, forked[0]) for name in ("two", "four", "one", "three")]
+    killed = results(folder, "killed", forked[1])
+    assert forked[1].returncode == 0
+    return {name: value for one in several for name, value in one.items()} | {"killed": killed}
 
 
 def history(found, name):
@@ -195,7 +200,7 @@ def test_a_checkpoint_that_was_not_completed_is_not_there(found):
     assert found["faults"]["left"] == []
 
 
-def test_a_rank_that_hangs_ends_the_job(folder):
-    done = start("hanging", folder, 2)
-    assert done.returncode != 0
-    assert "another rank has not answered for 5 seconds" in done.stderr
+def test_a_rank_that_hangs_ends_the_job(folder, forked):
+    codes = json.loads((folder / "hanging.codes").read_text())
+    assert codes[0] and codes[1]
+    assert "another rank has not answered for 5 seconds" in forked[0].stderr
