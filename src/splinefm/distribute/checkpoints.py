@@ -1,0 +1,144 @@
+"""Checkpoints: tables, optimizer and position of a run, written by all ranks, complete or not there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch.distributed.checkpoint as dcp
+
+from splinefm.distribute.ranks import Ranks
+from splinefm.distribute.sharded.model import ParallelModel
+from splinefm.learn.files.container import sync_folder
+
+KEPT = 2
+STATE = "state.json"
+_NAME = re.compile(r"(step|best)-(\d+)")
+
+
+class Checkpoints:
+    """The checkpoints of a run in a folder that all ranks see.
+
+    A checkpoint is written under another name and renamed when it is complete. The last two are kept.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder; it is created.
+    ranks : Ranks
+        The processes.
+    """
+
+    def __init__(self, folder: Path, ranks: Ranks) -> None:
+        self.folder, self.ranks = folder, ranks
+        with ranks.together():
+            if ranks.first:
+                folder.mkdir(parents=True, exist_ok=True)
+        with ranks.together():
+            if not folder.is_dir():
+                raise ValueError(
+                    f"rank {ranks.rank} does not see the folder {str(folder)!r} that rank 0 made; "
+                    "checkpoints need a folder that all machines share"
+                )
+
+    def last(self, kind: str = "step") -> int | None:
+        """The number of the last complete checkpoint of a kind, or None."""
+        found = []
+        if self.folder.is_dir():
+            matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir() if (path / STATE).is_file())
+            found = [int(match[2]) for match in matches if match and match[1] == kind]
+        numbers = self.ranks.largest([-1.0 if not found else max(found)])
+        return None if numbers[0] < 0 else int(numbers[0])
+
+    def save(self, kind: str, number: int, tensors: dict[str, Any], state: dict[str, Any]) -> None:
+        """Write a checkpoint; all ranks call it, with the state that rank 0 has."""
+        part, path = self.folder / f".part-{kind}-{number:08}", self._path(kind, number)
+        with self.ranks.together():
+            if self.ranks.first:
+                shutil.rmtree(part, ignore_errors=True)
+                part.mkdir()
+        with self.ranks.together():
+            self._write(tensors, part)
+        with self.ranks.together():
+            if self.ranks.first:
+                self._publish(part, path, state)
+                self._forget()
+
+    def _write(self, tensors: dict[str, Any], part: Path) -> None:
+        try:
+            dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part), process_group=self.ranks.group)
+        except dcp.CheckpointException as error:
+            own = error.failures.get(self.ranks.rank)
+            rank, (cause, _) = (self.ranks.rank, own) if own else next(iter(error.failures.items()))
+            raise OSError(_cannot_write(part.parent, rank, cause)) from error
+        except OSError as error:
+            raise OSError(_cannot_write(part.parent, self.ranks.rank, error)) from error
+
+    def _publish(self, part: Path, path: Path, state: dict[str, Any]) -> None:
+        try:
+            (part / STATE).write_text(json.dumps(state))
+            shutil.rmtree(path, ignore_errors=True)
+            part.replace(path)
+            sync_folder(self.folder)
+        except OSError as error:
+            raise OSError(_cannot_write(self.folder, 0, error)) from error
+
+    def _forget(self) -> None:
+        """Remove old checkpoints, and the parameters of best epochs that no checkpoint needs any more."""
+        found = [(match[1], int(match[2])) for match in map(_match, self.folder.iterdir()) if match]
+        steps = sorted(number for kind, number in found if kind == "step")
+        best = sorted(number for kind, number in found if kind == "best")
+        needed = {self.state("step", number).get("best") for number in steps[-KEPT:]} | set(best[-1:])
+        for number in steps[:-KEPT]:
+            shutil.rmtree(self._path("step", number), ignore_errors=True)
+        for number in set(best) - needed:
+            shutil.rmtree(self._path("best", number), ignore_errors=True)
+
+    def state(self, kind: str, number: int) -> dict[str, Any]:
+        """The state of a checkpoint."""
+        path = self._path(kind, number) / STATE
+        try:
+            return dict(json.loads(path.read_text()))
+        except ValueError as error:
+            raise ValueError(f"{str(path)!r} is damaged; remove its folder to use the checkpoint before it") from error
+
+    def load(self, kind: str, number: int, tensors: dict[str, Any]) -> None:
+        """Read tensors in place, whatever number of ranks wrote them."""
+        reader = dcp.FileSystemReader(self._path(kind, number))
+        dcp.load(tensors, storage_reader=reader, process_group=self.ranks.group)
+
+    def remove(self) -> None:
+        """Remove the folder, after the run is complete."""
+        self.ranks.barrier()
+        if self.ranks.first:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, kind: str, number: int) -> Path:
+        return self.folder / f"{kind}-{number:08}"
+
+
+def _match(path: Path) -> re.Match[str] | None:
+    return _NAME.fullmatch(path.name)
+
+
+def _cannot_write(folder: Path, rank: int, error: BaseException) -> str:
+    reason = getattr(error, "strerror", None) or str(error)
+    return (
+        f"rank {rank} cannot write a checkpoint to {str(folder)!r}: {reason}; make room or choose another folder, "
+        "and continue from the checkpoint before it with --resume"
+    )
+
+
+def tables_of(model: ParallelModel) -> dict[str, Any]:
+    """The parameters of a model, as tensors that checkpoints read in place."""
+    return {f"model.{name}": values for name, values in model.parallel.state_dict().items()}
+
+
+def everything_of(model: ParallelModel) -> dict[str, Any]:
+    """Parameters and optimizer of a model."""
+    state = model.parallel.fused_optimizer.state_dict()["state"]
+    fused = {f"fused.{name}": values for own in state.values() for name, values in own.items()}
+    return tables_of(model) | fused | {f"dense.{name}": values for name, values in model.dense.state.items()}

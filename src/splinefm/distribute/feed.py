@@ -1,0 +1,193 @@
+"""Feed: the batches of a rank, prefetched, in step with those of all other ranks."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+
+from splinefm.distribute.ranks import Ranks
+from splinefm.distribute.sharded.batches import Batch, BatchMaker
+from splinefm.distribute.shares import Buffer, Position, Share
+from splinefm.encode.slots import empty_slots
+from splinefm.encode.tables.arrow import to_arrow
+from splinefm.learn.training import Chunk
+
+# Batches that wait for the model, on each rank.
+AHEAD = 4
+
+_Item = TypeVar("_Item")
+Encode = Callable[[Any], Chunk]
+IsHeldOut = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]
+
+
+class Fed(NamedTuple):
+    """A batch of this rank, its rows and their loss floor, and what is left of the share after it."""
+
+    batch: Batch
+    n_rows: int
+    floor: float
+    position: Callable[[], Position]
+
+
+class Step(NamedTuple):
+    """A step of all ranks.
+
+    Attributes
+    ----------
+    batch : Batch
+        The rows of this rank; rows of weight zero if it has none left.
+    n_rows : int
+        Rows of all ranks.
+    position : callable
+        What is left of the share of this rank after the step.
+    wanted : bool
+        Whether some rank asks for a checkpoint after this step.
+    floor : float
+        The floor of the loss of the rows of this rank.
+    """
+
+    batch: Batch
+    n_rows: int
+    position: Callable[[], Position]
+    wanted: bool
+    floor: float
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Reads and encodes the rows of a rank.
+
+    Parameters
+    ----------
+    columns : list of str
+        The columns to read.
+    encode : callable
+        From a record batch to a chunk.
+    is_held_out : callable
+        Whether rows, given their numbers, are validation rows.
+    maker : BatchMaker
+        From chunks to batches.
+    size : int
+        Rows per batch.
+    floor : callable
+        The floor of the loss of some rows.
+    """
+
+    columns: list[str]
+    encode: Encode
+    is_held_out: IsHeldOut
+    maker: BatchMaker
+    size: int
+    floor: Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64]], float]
+
+    def empty(self) -> Batch:
+        """A batch without rows."""
+        nothing = Chunk(empty_slots(0, self.maker.layout), np.zeros(0), np.zeros(0))
+        return self.maker(nothing, np.arange(0), self.size)
+
+    def batches(self, share: Share) -> Iterator[Fed]:
+        """Yield the batches of a share."""
+        for buffer in share.buffers(self.columns):
+            yield from self._cut(buffer)
+
+    def _cut(self, buffer: Buffer) -> Iterator[Fed]:
+        kept = np.flatnonzero(~self.is_held_out(buffer.numbers))
+        batch = buffer.batch if len(kept) == len(buffer.numbers) else buffer.batch.take(to_arrow(kept))
+        if not len(kept):
+            return
+        chunk, after = self.encode(batch), np.append(kept[1:], len(buffer.numbers))
+        for at in range(0, len(kept), self.size):
+            rows = np.arange(at, min(at + self.size, len(kept)))
+            n_done = int(after[rows[-1]])
+
+            def position(buffer: Buffer = buffer, n_done: int = n_done) -> Position:
+                return buffer.position(n_done)
+
+            floor = self.floor(chunk.y[rows], chunk.sample_weight[rows])
+            yield Fed(self.maker(chunk, rows, self.size), len(rows), floor, position)
+
+    def steps(self, share: Share, ranks: Ranks, wants: Callable[[], bool]) -> Iterator[Step]:
+        """Yield the steps of an epoch, until no rank has rows left.
+
+        A rank without rows takes part with rows of weight zero. The weight of all rows of a step, which the loss is
+        divided by, is summed over ranks while the step before is computed.
+        """
+        feeds = prefetch(self.batches(share), AHEAD)
+        end = end_of(share.position)
+        upcoming = self._announce(next(feeds, None), ranks, wants, end)
+        try:
+            while True:
+                fed, facts, work = upcoming
+                if work is not None:
+                    work.wait()
+                weight, n_rows, wanted = facts.tolist()
+                if not n_rows:
+                    return
+                fed.batch.total[:] = weight
+                upcoming = self._announce(next(feeds, None), ranks, wants, end)
+                yield Step(fed.batch.to(ranks.device), int(n_rows), fed.position, wanted > 0.0, fed.floor)
+        finally:
+            feeds.close()
+
+    def _announce(
+        self, fed: Fed | None, ranks: Ranks, wants: Callable[[], bool], end: Position
+    ) -> tuple[Fed, torch.Tensor, Any]:
+        """Begin to sum what all ranks have in their next step."""
+        fed = fed or Fed(self.empty(), 0, 0.0, lambda: end)
+        weight = float(fed.batch.weight.sum(dtype=torch.float64))
+        facts = torch.tensor([weight, fed.n_rows, float(wants())], dtype=torch.float64)
+        work = dist.all_reduce(facts, group=ranks.group, async_op=True) if ranks.size > 1 else None
+        return fed, facts, work
+
+
+def end_of(position: Position) -> Position:
+    """The position at the end of a share."""
+    return Position(position.fingerprint, position.seed, position.epoch)
+
+
+def prefetch(items: Iterable[_Item], depth: int) -> Generator[_Item, None, None]:
+    """Yield the items, with the next ones prepared in a thread; closing it ends the thread."""
+    ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            for item in items:
+                if not _put(ready, (True, item), stop):
+                    return
+            _put(ready, (False, None), stop)
+        except BaseException as error:  # raised where the item would have been
+            _put(ready, (False, error), stop)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while True:
+            more, item = ready.get()
+            if not more:
+                if item is not None:
+                    raise item
+                return
+            yield item
+    finally:
+        stop.set()
+        thread.join(timeout=60)
+
+
+def _put(ready: queue.Queue[tuple[bool, Any]], item: tuple[bool, Any], stop: threading.Event) -> bool:
+    """Put an item when there is room for it; return whether it was wanted."""
+    while not stop.is_set():
+        try:
+            ready.put(item, timeout=0.1)
+            return True
+        except queue.Full:
+            continue
+    return False

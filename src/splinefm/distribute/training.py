@@ -1,0 +1,261 @@
+"""The training loop of a rank: steps in common, validation, early stop and checkpoints decided together."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
+from splinefm.distribute.feed import Feed, Step
+from splinefm.distribute.ranks import Ranks
+from splinefm.distribute.rows import Rows
+from splinefm.distribute.sharded.model import ParallelModel
+from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
+from splinefm.distribute.shares import Position, plan_shares
+from splinefm.learn.progress import Progress
+from splinefm.learn.training import Chunk, Diverged, Epoch, Run, Training, divergence_message
+
+# Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning
+# rate, the two train alike. See docs/decisions.md.
+ADAGRAD_RATE = 10.0
+# Epoch sums: loss, its floor, weight.
+_NOTHING = (0.0, 0.0, 0.0)
+
+
+@dataclass
+class RunState:
+    """Where a run is: what a checkpoint keeps beside the tables.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that is being trained, counted from 0.
+    seen : int
+        Rows of this epoch so far, on all ranks.
+    step : int
+        Steps so far.
+    position : Position, optional
+        What is left of the epoch; all of it by default.
+    sums : list of float
+        Loss, its floor and weight of the rows of this epoch so far, on all ranks.
+    history : list of Epoch
+        Complete epochs.
+    best : int, optional
+        The epoch whose parameters are the best so far; none if they are the current ones.
+    seconds : float
+        Time before this process began.
+    """
+
+    epoch: int = 0
+    seen: int = 0
+    step: int = 0
+    position: Position | None = None
+    sums: tuple[float, float, float] = _NOTHING
+    history: list[Epoch] = field(default_factory=list)
+    best: int | None = None
+    seconds: float = 0.0
+    penalties: list[list[float]] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Lists, strings and numbers for JSON."""
+        return {
+            **vars(self),
+            "position": None if self.position is None else self.position.to_dict(),
+            "history": [
+                [repr(value) if isinstance(value, float) else value for value in item] for item in self.history
+            ],
+        }
+
+    @staticmethod
+    def from_dict(given: dict[str, Any]) -> RunState:
+        """The state that `to_dict` described."""
+        known = dict(given)
+        position = known.pop("position")
+        history = [Epoch._make([int(number), *map(float, rest), run]) for number, *rest, run in known.pop("history")]
+        known["sums"] = tuple(known["sums"])
+        return RunState(position=None if position is None else Position.from_dict(position), history=history, **known)
+
+
+@dataclass
+class Job:
+    """A run on several ranks.
+
+    Parameters
+    ----------
+    model : ParallelModel
+        The model.
+    rows : Rows
+        The rows of all ranks.
+    feed : Feed
+        Reads them.
+    training : Training
+        How to train, with the learning rate for the number of fields.
+    n_rows : int
+        Training rows of all ranks.
+    validation : Chunk, optional
+        The validation rows of this rank.
+    checkpoints : Checkpoints
+        Where to write checkpoints.
+    minutes : float
+        Time between two checkpoints.
+    progress : Progress
+        Silent on all ranks but the first.
+    run : str
+        The name of the run in the history.
+    rates : callable, optional
+        Learning rate by epoch and rows seen; that of the schedule by default.
+    """
+
+    model: ParallelModel
+    rows: Rows
+    feed: Feed
+    training: Training
+    n_rows: int
+    validation: Chunk | None
+    checkpoints: Checkpoints
+    minutes: float
+    progress: Progress
+    run: Run = "first"
+    constant: float | None = None
+    after_step: Callable[[int], None] | None = None
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes."""
+        return self.model.ranks
+
+    def train(self, state: RunState) -> RunState:
+        """Train from a state to the end; the model then has the parameters of the best epoch."""
+        begin = time.perf_counter() - state.seconds
+        self._saved_at = time.perf_counter()
+        if state.penalties is not None:
+            set_penalties(self.model, *np.array(state.penalties))
+        n_epochs = self.training.epochs
+        while state.epoch < n_epochs:
+            self.progress.begin_epoch(state.epoch + 1, n_epochs, self.n_rows)
+            started, before = time.perf_counter(), state.seen
+            rate = self._pass(state, begin)
+            if state.seen != self.n_rows:
+                raise RuntimeError(f"epoch {state.epoch + 1} had {state.seen:,} of {self.n_rows:,} rows")
+            loss, floor, weight = state.sums
+            train_loss, floor = loss / max(weight, 1e-300), floor / max(weight, 1e-300)
+            if not math.isfinite(train_loss):
+                raise Diverged(divergence_message(self.training, state.epoch))
+            adapt_penalties(self.model, self.model.loss.dispersion(train_loss - floor))
+            now = time.perf_counter()
+            value = self._validation_loss()
+            speed = (state.seen - before) / max(now - started, 1e-9)
+            state.history.append(Epoch(state.epoch + 1, train_loss, value, rate, speed, now - begin, self.run))
+            self.progress.end_epoch(state.history[-1], self.model.loss)
+            if self._ends(state):
+                break
+            state.epoch, state.seen, state.position, state.sums = state.epoch + 1, 0, None, _NOTHING
+        if state.best is not None:
+            self.checkpoints.load("best", state.best, tables_of(self.model))
+        return state
+
+    def _pass(self, state: RunState, begin: float) -> float:
+        """Train on the rest of an epoch; return the last learning rate."""
+        seed = self.training.seed
+        shares = plan_shares(self.rows, self.ranks.size, seed=seed, epoch=state.epoch, position=state.position)
+        own = np.zeros(3)
+        rates, rate = self.training.rates(state.epoch, self.n_rows), math.nan
+        for step in self.feed.steps(shares[self.ranks.rank], self.ranks, self._wants_checkpoint):
+            rate = self.constant if self.constant is not None else rates(state.seen)
+            self.model.set_rate(rate, ADAGRAD_RATE * rate)
+            own += self._measured(self.model.step(step.batch), step)
+            state.seen, state.step = state.seen + step.n_rows, state.step + 1
+            self.progress.advance(step.n_rows, own[0] / max(own[2], 1e-300))
+            if self.after_step is not None:
+                self.after_step(state.step)
+            if step.wanted:
+                state.sums, own = self._added(state.sums, own), np.zeros(3)
+                self._save(state, step.position(), begin)
+        state.sums = self._added(state.sums, own)
+        return rate
+
+    def _added(self, sums: tuple[float, float, float], own: Any) -> tuple[float, float, float]:
+        loss, floor, weight = (np.array(sums) + self.ranks.sums(own)).tolist()
+        return loss, floor, weight
+
+    @staticmethod
+    def _measured(measured: torch.Tensor, step: Step) -> Any:
+        """Loss, floor and weight of the rows of this rank."""
+        weight = step.batch.weight.double()
+        loss = (measured[:, 0].double() * weight).sum()
+        return np.array([float(loss), step.floor, float(weight.sum())])
+
+    def _validation_loss(self) -> float:
+        chunk, size = self.validation, self.feed.size
+        n_batches = int(self.ranks.largest([0.0 if chunk is None else -(-len(chunk.y) // size)])[0])
+        if not n_batches:
+            return math.nan
+        sums = np.zeros(2)
+        for i in range(n_batches):
+            n_rows = 0 if chunk is None else max(0, min(size, len(chunk.y) - i * size))
+            batch = (
+                self.feed.empty()
+                if chunk is None or not n_rows
+                else self.feed.maker(chunk, np.arange(i * size, i * size + n_rows), size)
+            )
+            batch.total[:] = 1.0
+            batch = batch.to(self.ranks.device)
+            losses, weight = self.model.evaluate(batch)[:, 0].double(), batch.weight.double()
+            sums += [float((losses * weight).sum()), float(weight.sum())]
+        loss, weight_sum = self.ranks.sums(sums)
+        return float(loss / weight_sum) if weight_sum > 0.0 else math.nan
+
+    def _ends(self, state: RunState) -> bool:
+        """Keep the parameters if they are the best so far; return whether there is no more to expect."""
+        last = state.epoch + 1 >= self.training.epochs
+        losses = [epoch.validation_loss for epoch in state.history]
+        if math.isnan(losses[-1]):
+            return False
+        best = int(np.argmin(losses))
+        if best == state.epoch:
+            state.best = None if last else state.epoch
+            if not last:
+                self.checkpoints.save("best", state.epoch, tables_of(self.model), {"epoch": state.epoch + 1})
+        patience = self.training.patience
+        if patience is not None and state.epoch - best >= patience:
+            self.progress.say(f"stopped: no better validation loss since epoch {best + 1}")
+            return True
+        return False
+
+    def _wants_checkpoint(self) -> bool:
+        """Whether it is time; rank 0 decides for all."""
+        return self.ranks.first and time.perf_counter() - self._saved_at >= 60.0 * self.minutes
+
+    def _save(self, state: RunState, position: Position, begin: float) -> None:
+        everyone = self.ranks.gather(json.dumps(position.to_dict()).encode())
+        state.position = Position.merge([Position.from_dict(json.loads(data)) for data in everyone])
+        state.seconds, state.penalties = time.perf_counter() - begin, self.model.penalties.tolist()
+        kept = {**state.to_dict(), "dense_number": self.model.dense.number, "facts": self.facts}
+        self.checkpoints.save("step", state.step, everything_of(self.model), kept)
+        self._saved_at = time.perf_counter()
+
+    def resume(self, facts: dict[str, str]) -> RunState | None:
+        """Read the last checkpoint, if there is one; a run with other settings cannot go on from it."""
+        number = self.checkpoints.last()
+        if number is None:
+            return None
+        with self.ranks.together():
+            kept = self.checkpoints.state("step", number)
+            before = kept.pop("facts")
+            for name, value in facts.items():
+                if before.get(name) != value:
+                    raise ValueError(
+                        f"the checkpoint in {str(self.checkpoints.folder)!r} is of another run: {name} is "
+                        f"{before.get(name)} there and {value} here; use the settings of that run, or another folder"
+                    )
+        self.checkpoints.load("step", number, everything_of(self.model))
+        self.model.dense.number = kept.pop("dense_number")
+        return RunState.from_dict(kept)
