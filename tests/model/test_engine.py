@@ -8,6 +8,7 @@ import pytest
 from battery import (
     GRADIENT,
     MODELS,
+    PARTS,
     EngineBattery,
     active_features,
     assert_same,
@@ -167,7 +168,7 @@ def test_a_spline_field_too_large_to_be_summed_near_by_has_the_same_gradient(mod
     assert_same(*gradients, rtol=1e-4, atol=1e-6)
 
 
-@each_model
+@pytest.mark.parametrize("model", [*MODELS, *PARTS[:2]], ids=str)
 @pytest.mark.parametrize("small", [False, True])
 def test_threads_do_not_change_a_single_bit(model, small, monkeypatch):
     monkeypatch.setattr(workspace, "LARGE", 0)
