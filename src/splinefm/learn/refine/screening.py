@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -63,14 +63,14 @@ def screen(
     """
     columns = [column for name, array in values.items() if (column := code_column(encoder, name, array)) is not None]
     columns = _strongest(columns, score, len(residual))
-    half = np.random.default_rng([0x637273, seed]).random(len(residual)) < 0.5
-    total = float(residual @ residual)
+    half = (np.random.default_rng([0x637273, seed]).random(len(residual)) < 0.5).astype(np.int64)
+    total = _squares(residual)
     if total <= 0.0 or len(columns) < 2:
         return []
-    alone = {column.name: max(0.0, _gain(list(column.levels), residual, half)) for column in columns}
+    alone = {column.name: max(0.0, _gain(column.levels, residual, half)) for column in columns}
     found = []
     for a, b in combinations(columns, 2):
-        gain = (_gain(list(_pair(a, b)), residual, half) - alone[a.name] - alone[b.name]) / total
+        gain = (_gain(_pair(a, b), residual, half) - alone[a.name] - alone[b.name]) / total
         if gain >= LEAST_GAIN:
             found.append(Candidate(_make_cross(encoder, a, b), gain))
     return sorted(found, key=lambda candidate: (-candidate.gain, candidate.cross.name))
@@ -127,18 +127,18 @@ def _pair(a: CodedColumn, b: CodedColumn) -> Iterator[tuple[IntArray, int]]:
             yield first * n_second + second, before
 
 
-def _gain(levels: Sequence[tuple[IntArray, int]], residual: FloatArray, half: npt.NDArray[np.bool_]) -> float:
-    """Return how much smaller the squared residuals of each half get by the cell means of the other."""
-    gain = 0.0
-    for learned in (half, ~half):
-        rest, left = residual[learned], residual[~learned]
-        before = float(left @ left)
-        for cell, n in levels:
-            here, there = cell[learned], cell[~learned]
-            mean = np.bincount(here, rest, n) / (np.bincount(here, minlength=n) + SHRINKAGE)
-            rest, left = rest - mean[here], left - mean[there]
-        gain += before - float(left @ left)
-    return gain
+def _gain(levels: Iterable[tuple[IntArray, int]], residual: FloatArray, half: IntArray) -> float:
+    """Return how much smaller the squared residuals of each half (0 or 1) get by the cell means of the other."""
+    rest, left = residual, residual  # what the cells of a row's own half leave, and those of the other half
+    for cell, n in levels:
+        own = cell + n * half
+        mean = np.bincount(own, rest, 2 * n) / (np.bincount(own, minlength=2 * n) + SHRINKAGE)
+        rest, left = rest - mean[own], left - np.roll(mean, n)[own]
+    return _squares(residual) - _squares(left)
+
+
+def _squares(values: FloatArray) -> float:
+    return float(np.square(values).sum())  # BLAS would start threads for a product of two vectors
 
 
 def _make_cross(encoder: Encoder, a: CodedColumn, b: CodedColumn) -> Cross:
