@@ -30,8 +30,8 @@ TILES = {"fm": 256}
 TILE, SMALLEST_TILE = 64, 32
 # D of a block of rows should stay in the cache until it is scattered.
 BLOCK_BYTES = 6 << 20
-# With fewer numbers to work on in a block (unit vectors, and vectors of features that may be updated), threads cost more
-# than they save. The shards of an FFM take much more memory.
+# With fewer numbers to work on in a block (unit vectors, and vectors of features that may be updated), threads cost
+# more than they save. The shards of an FFM take much more memory.
 LARGE, FFM_LARGER = 1 << 15, 32
 LINE = 64  # bytes of a cache line
 LOSSES = ("logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax")
