@@ -159,3 +159,18 @@ def test_a_fall_that_may_be_chance_does_not_count():
     assert loss_fall(Loss("squared"), [chunk], [np.zeros(400)], [0.5 * y]) == pytest.approx(0.75)
     assert loss_fall(Loss("squared"), [chunk], [0.1 * noise], [0.1 * rng.normal(size=400)]) == 0.0
     assert loss_fall(Loss("squared"), [chunk], [0.5 * y], [np.zeros(400)]) == 0.0
+
+
+def test_a_large_fall_needs_fewer_standard_errors():
+    # Four rows have all of the loss, and three of them gain: 1.7 standard errors.
+    y = np.zeros(400)
+    y[:4] = 10.0
+    after = np.zeros(400)
+    after[:3] = 5.0
+    chunk = Chunk(None, y, np.ones(400))
+    gain = 0.5 * (y**2 - (y - after) ** 2)
+    assert 1.5 < gain.mean() / (gain.std() / 20.0) < 2.0
+    assert loss_fall(Loss("squared"), [chunk], [np.zeros(400)], [after]) == pytest.approx(gain.sum() / 200.0)
+    # The same is half a percent of the loss if other rows have some, too.
+    chunk = Chunk(None, np.concatenate([y, np.full(400, 10.6)]), np.ones(800))
+    assert loss_fall(Loss("squared"), [chunk], [np.zeros(800)], [np.concatenate([after, np.zeros(400)])]) == 0.0

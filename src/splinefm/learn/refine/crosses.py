@@ -33,8 +33,10 @@ HALF_PATIENCE = 3
 MOST_BYTES = 1 << 28
 # Classes whose residuals are screened.
 MOST_CLASSES = 3
-# A cross is kept if the mean loss of held-out rows falls by this share of it, and by as many standard errors.
+# A cross is kept if the mean loss of held-out rows falls by this share of it, and by as many standard errors. A large
+# fall needs fewer: where a few rows have most of the loss, such as days that hardly exist, standard errors are large.
 LEAST_FALL, STANDARD_ERRORS = 0.001, 2.0
+LARGE_FALL, STANDARD_ERRORS_OF_LARGE = 0.01, 1.5
 
 
 class Halves(NamedTuple):
@@ -121,7 +123,8 @@ def loss_fall(loss: Loss, judged: Sequence[Chunk], before: Sequence[FloatArray],
     mean = float(np.average(difference, weights=weight))
     error = math.sqrt(float(np.sum((weight * (difference - mean)) ** 2))) / float(weight.sum())
     share = mean * float(weight.sum()) / total if total > 0.0 else 0.0
-    return share if share >= LEAST_FALL and mean > STANDARD_ERRORS * error else 0.0
+    needed = STANDARD_ERRORS_OF_LARGE if share >= LARGE_FALL else STANDARD_ERRORS
+    return share if share >= LEAST_FALL and mean > needed * error else 0.0
 
 
 def with_cross(schema: Schema, candidate: Candidate, fall: float = 0.0) -> Schema:
