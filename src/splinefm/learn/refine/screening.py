@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -24,6 +24,8 @@ LEVELS, SHRINKAGE = (4, 8, 16, 32, 64), 60.0
 FEW_VALUES, MOST_CATEGORIES = 64, 256
 # A candidate explains at least this share of the squared residuals of other rows, beyond its two columns alone.
 LEAST_GAIN = 0.008
+# All pairs are compared on two halves of the rows; the best of them on more folds, whose cells learn from more rows.
+CONTENDERS, FOLDS = 8, 5
 # Rows times pairs of columns: a second or two. Tables with more columns screen the ones that move the score the most.
 MOST_WORK, MOST_COLUMNS, MOST_SCREENED = 20_000_000, 40, 100_000
 
@@ -45,6 +47,9 @@ class CodedColumn:
     levels: tuple[tuple[IntArray, int], ...]
 
 
+Pair = tuple[CodedColumn, CodedColumn]
+
+
 def screen(
     encoder: Encoder, values: Mapping[str, npt.NDArray[np.generic]], residual: FloatArray, score: FloatArray, seed: int
 ) -> list[Candidate]:
@@ -59,21 +64,17 @@ def screen(
     residual, score : array
         What the model leaves unexplained in these rows, which it was not trained on, and its scores.
     seed : int
-        Seed of the halves of rows: the cells of one explain the other.
+        Seed of the folds of rows: the cells of the others explain each of them.
     """
     columns = [column for name, array in values.items() if (column := code_column(encoder, name, array)) is not None]
     columns = _strongest(columns, score, len(residual))
-    half = (np.random.default_rng([0x637273, seed]).random(len(residual)) < 0.5).astype(np.int64)
-    total = _squares(residual)
-    if total <= 0.0 or len(columns) < 2:
+    position = np.random.default_rng([0x637273, seed]).random(len(residual))
+    if not residual.any() or len(columns) < 2:
         return []
-    alone = {column.name: max(0.0, _gain(column.levels, residual, half)) for column in columns}
-    found = []
-    for a, b in combinations(columns, 2):
-        gain = (_gain(_pair(a, b), residual, half) - alone[a.name] - alone[b.name]) / total
-        if gain >= LEAST_GAIN:
-            found.append(Candidate(_make_cross(encoder, a, b), gain))
-    return sorted(found, key=lambda candidate: (-candidate.gain, candidate.cross.name))
+    pairs = _best_pairs(list(combinations(columns, 2)), residual, (2.0 * position).astype(np.int64))
+    contenders = [pair for _, pair in pairs[:CONTENDERS]]
+    judged = _best_pairs(contenders, residual, (FOLDS * position).astype(np.int64))
+    return [Candidate(_make_cross(encoder, *pair), gain) for gain, pair in judged if gain >= LEAST_GAIN]
 
 
 def code_column(encoder: Encoder, name: str, values: npt.NDArray[np.generic]) -> CodedColumn | None:
@@ -127,18 +128,30 @@ def _pair(a: CodedColumn, b: CodedColumn) -> Iterator[tuple[IntArray, int]]:
             yield first * n_second + second, before
 
 
-def _gain(levels: Iterable[tuple[IntArray, int]], residual: FloatArray, half: IntArray) -> float:
-    """Return how much smaller the squared residuals of each half (0 or 1) get by the cell means of the other."""
-    rest, left = residual, residual  # what the cells of a row's own half leave, and those of the other half
-    for cell, n in levels:
-        own = cell + n * half
-        mean = np.bincount(own, rest, 2 * n) / (np.bincount(own, minlength=2 * n) + SHRINKAGE)
-        rest, left = rest - mean[own], left - np.roll(mean, n)[own]
-    return _squares(residual) - _squares(left)
+def _best_pairs(pairs: Sequence[Pair], residual: FloatArray, fold: IntArray) -> list[tuple[float, Pair]]:
+    """Return the share of the squared residuals that each pair explains beyond its two columns, the best first."""
+    columns = {column.name: column for pair in pairs for column in pair}
+    alone = {name: max(0.0, _gain(list(column.levels), residual, fold)) for name, column in columns.items()}
+    total = float(residual @ residual)
+    gains = [(_gain(list(_pair(a, b)), residual, fold) - alone[a.name] - alone[b.name]) / total for a, b in pairs]
+    order = sorted(range(len(pairs)), key=lambda i: (-gains[i], i))
+    return [(gains[i], pairs[i]) for i in order]
 
 
-def _squares(values: FloatArray) -> float:
-    return float(np.square(values).sum())  # BLAS would start threads for a product of two vectors
+def _gain(levels: Sequence[tuple[IntArray, int]], residual: FloatArray, fold: IntArray) -> float:
+    """Return how much smaller the squared residuals of each fold get by the cell means of the others."""
+    gain = 0.0
+    for own in range(int(fold.max()) + 1):
+        judged = fold == own
+        learned = ~judged
+        rest, left = residual[learned], residual[judged]
+        before = float(left @ left)
+        for cell, n in levels:
+            here, there = cell[learned], cell[judged]
+            mean = np.bincount(here, rest, n) / (np.bincount(here, minlength=n) + SHRINKAGE)
+            rest, left = rest - mean[here], left - mean[there]
+        gain += before - float(left @ left)
+    return gain
 
 
 def _make_cross(encoder: Encoder, a: CodedColumn, b: CodedColumn) -> Cross:
