@@ -7,7 +7,7 @@ import splinefm as sf
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine import crosses
 from splinefm.learn.refine.crosses import loss_fall
-from splinefm.learn.refine.screening import screen
+from splinefm.learn.refine.screening import SHRINKAGE, gain_of_folds, gain_of_halves, screen
 from splinefm.learn.training import Chunk
 
 TRAINING = {"epochs": 8, "threads": 1, "select_resolutions": False}
@@ -174,3 +174,35 @@ def test_a_large_fall_needs_fewer_standard_errors():
     # The same is half a percent of the loss if other rows have some, too.
     chunk = Chunk(None, np.concatenate([y, np.full(400, 10.6)]), np.ones(800))
     assert loss_fall(Loss("squared"), [chunk], [np.zeros(800)], [np.concatenate([after, np.zeros(400)])]) == 0.0
+
+
+@pytest.mark.parametrize("n_folds", [2, 5])
+def test_cells_of_other_folds_explain_each_fold(n_folds):
+    rng = np.random.default_rng(0)
+    fold, sizes = rng.integers(0, n_folds, 300), (3, 12)
+    levels = tuple((rng.integers(0, n, 300), n) for n in sizes)
+    residual = rng.normal(size=300) + (levels[1][0] % 4 == 0)
+    gain = 0.0
+    for own in range(n_folds):
+        left = residual.copy()
+        for cell, n in levels:
+            learned = [left[(cell == i) & (fold != own)] for i in range(n)]
+            left -= np.array([rows.sum() / (len(rows) + SHRINKAGE) for rows in learned])[cell]
+        gain += (residual[fold == own] ** 2).sum() - (left[fold == own] ** 2).sum()
+    assert gain > 1.0
+    assert gain_of_folds(levels, residual, fold) == pytest.approx(gain)
+    if n_folds == 2:
+        assert gain_of_halves(levels, residual, fold) == pytest.approx(gain)
+
+
+@pytest.mark.parametrize(("patience", "expected"), [(9, 3), (2, 2), (None, None)])
+def test_runs_on_half_of_the_rows_are_less_patient(table, patience, expected, monkeypatch):
+    seen, train = [], crosses.run_training
+
+    def spy(model, chunks, training, *rest, **options):
+        seen.append((options["run"], training.patience))
+        return train(model, chunks, training, *rest, **options)
+
+    monkeypatch.setattr(crosses, "run_training", spy)
+    fit({name: values[:2000] for name, values in table.items()}, patience=patience, epochs=2)
+    assert seen and set(seen) == {("half", expected)}
