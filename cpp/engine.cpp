@@ -207,7 +207,7 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
     need(s.model != Model::higher || s.order >= 2, "order must be at least 2");
     need(s.loss.kind == LossKind::softmax ? s.n_outputs >= 2 : s.n_outputs == 1,
          "softmax needs a bias for each of two or more classes, and other losses have one");
-    kernels = splinefm::kernels().engine->choose(s.model, s.k, s.third > 0);
+    kernels = splinefm::kernels().engine->choose(s.model, s.k, s.third, 1);
     const Shape shape = layout->view(s.model, s.k, s.third, s.order, s.tile);
     // A LowRankFwFM needs the gradient of every weight as well.
     between_gradient = Buffer<float>(s.n_outputs * (parameters.n_between + shape.n_fields * shape.n_fields));
@@ -401,27 +401,26 @@ void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, co
 double Engine::by_rows(const Data& data, std::int64_t begin, std::int64_t end, double total_weight, const Step& step) {
     const auto& shared = *splinefm::kernels().engine;
     const std::int64_t n_fields = layout->n_fields(), n_outputs = settings.n_outputs;
-    const bool has_between = kernels.between != nullptr;
+    const std::int64_t n_parts = n_outputs * n_fields, n_sums = kernels.between == nullptr ? 0 : n_outputs * SUMS;
+    const std::int64_t n_shards = (std::min(settings.block, end - begin) + settings.shard - 1) / settings.shard;
     double loss = 0.0;
     for (std::int64_t first = begin; first < end; first += settings.block) {
         const std::int64_t n = std::min(settings.block, end - first);
         const Block block{data, first, first - begin, n, first + n == end, total_weight, step};
         with_scratch((n + settings.shard - 1) / settings.shard,
                      [&](int part, const Scratch* scratch) { kernels.shard(outputs.data(), block, part, scratch); });
-        with_scratch(n_outputs * n_fields + block.last, [&](int part, const Scratch* scratch) {
-            if (part < n_outputs * n_fields) {
+        with_scratch(n_parts + (block.last ? n_sums + 1 : 0), [&](int part, const Scratch* scratch) {
+            if (part < n_parts) {
                 kernels.field(outputs[part / n_fields], block, part % n_fields, *scratch);
+            } else if (part < n_parts + n_sums) {
+                shared.sum_shards(outputs[(part - n_parts) / SUMS], n_shards, (part - n_parts) % SUMS);
             } else {
                 for (const Memory& memory : outputs) loss = shared.finish(memory, end - begin, total_weight, step);
             }
         });
     }
-    if (has_between) {
-        const std::int64_t n = std::min(settings.block, end - begin);
-        const std::int64_t n_shards = (n + settings.shard - 1) / settings.shard;
-        now->run(static_cast<int>(n_outputs * SUMS),
-                 [&](int part) noexcept { shared.sum_shards(outputs[part / SUMS], n_shards, part % SUMS); });
-        now->run(static_cast<int>(n_outputs * n_fields),
+    if (kernels.between != nullptr) {
+        now->run(static_cast<int>(n_parts),
                  [&](int part) noexcept { kernels.between(outputs[part / n_fields], step, part % n_fields); });
     }
     return loss;
@@ -459,7 +458,7 @@ void score(const ShapeData& layout, Model model, std::int64_t k, std::int64_t th
     need(model != Model::higher || order >= 2, "order must be at least 2");
     if (n == 0) return;
     tile = std::min(tile, up_to(n, 4));  // a small workspace for a single row
-    const ModelKernels kernels = splinefm::kernels().engine->choose(model, k, third > 0 || members > 1);
+    const ModelKernels kernels = splinefm::kernels().engine->choose(model, k, third, members);
     Shape shape = layout.view(model, k, third, order, tile);
     shape.members = members;
     const auto parts =

@@ -28,6 +28,8 @@ from splinefm.model.optimizers import Group, Optimizer
 from support import all_models, examples, random_params, shop_schema, shop_table
 
 MODELS = all_models(5)
+# Vectors of two parts that the kernels know in one piece each, and of parts that they take eight by eight.
+PARTS = [FwFM(k=8, third=8), FwFM(k=16, third=16), FwFM(k=16, third=8), FwFM(k=24, third=24)]
 LOSSES = ["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"]
 # Powers, levels and thresholds that are not the defaults.
 PARAMETERS = {"tweedie": 1.3, "quantile": 0.8, "huber": 0.7}
@@ -400,6 +402,19 @@ class EngineBattery:
         rng = np.random.default_rng(0)
         assert_gradient(lambda p: mean_loss(model, loss, p, slots, y, weight), exact, gradient, slots, rng)
 
+    @pytest.mark.parametrize("model", PARTS, ids=str)
+    @each_reduction
+    def test_gradients_of_pairs_and_triples_are_those_of_the_formula(self, model, reduction):
+        slots = make_slots(reduction)
+        params = random_params(model, slots.layout, scale=0.4)
+        y, weight = make_targets("logistic", len(slots))
+        exact = in_double(params)
+        gradient, value = self.one_step(model, "logistic", params, slots, y, weight)
+        assert value == pytest.approx(mean_loss(model, "logistic", exact, slots, y, weight), rel=1e-5)
+        rng = np.random.default_rng(0)
+        assert_gradient(lambda p: mean_loss(model, "logistic", p, slots, y, weight), exact, gradient, slots, rng)
+        self.assert_scores(model, params, slots)
+
     @each_model
     @each_reduction
     @each_loss
@@ -466,6 +481,7 @@ class EngineBattery:
         [
             *((MODELS[0], order, periodic) for order in (1, 2, 3) for periodic in (False, True)),
             *((model, 3, True) for model in (MODELS[1], MODELS[3], MODELS[4], MODELS[-1])),
+            *((model, 2, False) for model in (*PARTS, MODELS[4])),
         ],
         ids=str,
     )

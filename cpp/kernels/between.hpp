@@ -15,7 +15,7 @@ namespace splinefm::SPLINEFM_ISA {
 
 // The gradient of R_uv: the sum over the numbers that the shards have left, one for each that meets in pairs.
 template <int K, bool FIXED> inline float weight_gradient(const Memory& memory, Index u, Index v) {
-    const Index k = paired<K, FIXED>(memory.shape);
+    const Index k = FIXED ? K : memory.shape.paired;
     const float* d = memory.work.between + (u * padded(memory.shape.n_units) + v) * k;
     Vec<K> sum = load<K>(d);
     for (Index c = K; c < k; c += K) sum = sum + load<K>(d + c);

@@ -64,7 +64,7 @@ template <template <int, bool> class M, int K, bool FIXED> struct ByRows {
 
     static void field(const Memory& memory, const Block& block, Index field, const Scratch& scratch) {
         scatter<K, FIXED, Kernel::HAS_SUMS>(memory, block, field, scratch.sums);
-        if (block.last) update_field<K>(memory, length<K, FIXED>(memory.shape), field, block.step);
+        if (block.last) update_field<Kernel::PIECE>(memory, length<K, FIXED>(memory.shape), field, block.step);
     }
 };
 
@@ -89,8 +89,8 @@ ModelKernels by_rows(void (*between)(const Memory&, const Step&, Index)) {
 template <int K, bool FIXED> ModelKernels of_model(Model model) {
     switch (model) {
     case Model::fm: return by_rows<FM, K, FIXED>(nullptr);
-    case Model::fwfm: return by_rows<FwFM, K, FIXED>(update_r<K, FIXED>);
-    case Model::low_rank: return by_rows<FwFM, K, FIXED>(update_u<K, FIXED>);
+    case Model::fwfm: return by_rows<PairsFwFM, K, FIXED>(update_r<K, FIXED>);
+    case Model::low_rank: return by_rows<PairsFwFM, K, FIXED>(update_u<K, FIXED>);
     case Model::fmfm: return by_rows<FmFM, K, FIXED>(update_m<K, FIXED>);
     case Model::higher: return by_rows<HigherOrderFM, K, FIXED>(nullptr);
     case Model::ffm: break;
@@ -99,8 +99,12 @@ template <int K, bool FIXED> ModelKernels of_model(Model model) {
     return {Kernel::score, Kernel::transpose_shard, Kernel::positions, Kernel::shard, Kernel::field, nullptr};
 }
 
-ModelKernels choose(Model model, std::int64_t k, bool mixed) {
-    switch (mixed ? 0 : k) {  // a piece of eight numbers belongs to one part
+ModelKernels choose(Model model, std::int64_t k, std::int64_t third, std::int64_t members) {
+    if (model == Model::fwfm && third == k && members == 1) {  // as in the default model
+        if (k == 8) return by_rows<HalvesFwFM, 16, true>(update_r<8, true>);
+        if (k == 16) return by_rows<HalvesFwFM, 32, true>(update_r<16, true>);
+    }
+    switch (third > 0 || members > 1 ? 0 : k) {  // a piece of eight numbers belongs to one part
     case 4: return of_model<4, true>(model);
     case 8: return of_model<8, true>(model);
     case 16: return of_model<16, true>(model);

@@ -9,6 +9,7 @@ namespace splinefm::SPLINEFM_ISA {
 // `out` and fills D, and `pairs`, which does what is left for the gradient: the rest of D, and dR or dM of a shard.
 template <int K, bool FIXED> struct FM {
     static constexpr bool HAS_SUMS = true;  // D is s, not the derivative by every p_u
+    static constexpr int PIECE = K;
 
     // The squares are summed in P.
     static void scores(const Shape shape, const Weights weights, const Columns columns, Index at, Index n,

@@ -8,6 +8,7 @@ namespace splinefm::SPLINEFM_ISA {
 
 template <int K, bool FIXED> struct HigherOrderFM {
     static constexpr bool HAS_SUMS = false;
+    static constexpr int PIECE = K;
 
     static void scores(const Shape shape, const Weights weights, const Columns columns, Index at, Index n,
                        const Scratch& scratch, float*, float* out) {

@@ -37,15 +37,6 @@ template <int K, bool FIXED> [[gnu::always_inline]] inline Index length(const Sh
     }
 }
 
-// How many of the k numbers meet in pairs: all of them if the compiler knows k.
-template <int K, bool FIXED> [[gnu::always_inline]] inline Index paired(const Shape& shape) {
-    if constexpr (FIXED) {
-        return K;
-    } else {
-        return shape.paired;
-    }
-}
-
 // The number of weights of a unit with one window of one or four weights, which are quick to read; else 0.
 [[gnu::always_inline]] inline int kind_of(const Shape& shape, Index u) {
     const Index w = shape.unit_ptr[u];

@@ -99,6 +99,38 @@ inline void add_difference(const Memory& memory, Index width, const Line& line, 
     }
 }
 
+// The same for all second differences of a line that ends: each number is read once. `v` and `gradient` hold the
+// numbers of `width` per feature and position, `positions` those of the line's first feature and the ones behind it.
+template <int K> inline void add_second_differences(const float* v, float* gradient, const std::int32_t* positions,
+                                                    Index width, const Line line, float twice) {
+    const Index step = line.stride * width;
+    Vec<K> second = fill<K>(0.0f), first = second, a = load<K>(v), b = load<K>(v + step);  // of earlier features
+    for (Index j = 0; j < line.length; ++j) {
+        Vec<K> difference = fill<K>(0.0f);
+        if (j + 2 < line.length) {
+            const Vec<K> c = load<K>(v + (j + 2) * step);
+            difference = (a - b) - (b - c);
+            a = b;
+            b = c;
+        }
+        float* g = gradient + positions[j * line.stride] * width;
+        store<K>(g, twice * ((second - first) - (first - difference)) + load<K>(g));
+        second = first;
+        first = difference;
+    }
+}
+
+// All second differences of a line that ends, of vectors and linear weights, from feature `first` on.
+template <int K> inline void smooth_line(const Memory& memory, Index width, const Line line, Index first) {
+    const Active active = memory.active;
+    const float twice = 2.0f * memory.penalty.smoothness[line.group];
+    for (Index c = 0; c < width; c += K) {
+        const float* v = memory.weights.T + first * width + c;
+        add_second_differences<K>(v, active.gradient + c, active.index_of + first, width, line, twice);
+    }
+    add_second_differences<1>(memory.weights.L + first, active.linear, active.index_of + first, 1, line, twice);
+}
+
 // One block of a smoothed group: activate its features, and add the gradient of λ Σ |Δ^order v|² along every axis.
 template <int K>
 inline void smooth_block(const Memory& memory, Index width, Index field, Index group, Index begin, Index size) {
@@ -112,7 +144,11 @@ inline void smooth_block(const Memory& memory, Index width, Index field, Index g
         const bool periodic = (penalty.periodic[group] >> (2 - axis)) & 1;
         const Index last = periodic ? length : length - penalty.order[group];
         const Line line{group, length, stride};
-        if (length > 1) {
+        if (penalty.order[group] == 2 && !periodic && length > 2) {
+            for (Index outer = begin; outer < begin + size; outer += length * stride) {
+                for (Index first = outer; first < outer + stride; ++first) smooth_line<K>(memory, width, line, first);
+            }
+        } else if (length > 1) {
             for (Index outer = begin; outer < begin + size; outer += length * stride) {
                 for (Index position = 0; position < last; ++position) {
                     for (Index first = outer + position * stride; first < outer + (position + 1) * stride; ++first) {

@@ -8,6 +8,7 @@ import pytest
 from battery import (
     GRADIENT,
     MODELS,
+    PARTS,
     EngineBattery,
     assert_same,
     each_model,
@@ -19,7 +20,7 @@ from splinefm._core import MAX_SUMMED
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import workspace
 from splinefm.model.cpu import BatchScorer, CpuEngine, predict_scores
-from splinefm.model.family import FFM, FM, formula_scores
+from splinefm.model.family import FFM, FM, FwFM, formula_scores
 from splinefm.model.optimizers import Group, Optimizer
 from support import random_params
 
@@ -116,7 +117,7 @@ def test_a_spline_field_too_large_to_be_summed_near_by_has_the_same_gradient(mod
     assert_same(*gradients, rtol=1e-4, atol=1e-6)
 
 
-@each_model
+@pytest.mark.parametrize("model", [*MODELS, *PARTS[:2]], ids=str)
 @pytest.mark.parametrize("small", [False, True])
 def test_threads_do_not_change_a_single_bit(model, small, monkeypatch):
     monkeypatch.setattr(workspace, "LARGE", 0)
@@ -169,3 +170,13 @@ def test_a_scorer_scores_batch_after_batch(model, k):
     for batch in (slots[:1], slots[:50], slots[50:], slots[:0], slots[:1]):
         np.testing.assert_array_equal(scorer(batch), predict_scores(model, params, batch, 1))
         np.testing.assert_allclose(scorer(batch), formula_scores(model, params, batch), rtol=1e-4, atol=1e-4)
+
+
+def test_batches_with_much_work_are_divided_among_threads():
+    layout = make_slots("sum").layout
+    width = layout.n_units + layout.n_weights  # at most so many vectors per row
+    for batch_size in (20, 32, 64, 128, 1000):
+        small, large = (workspace.make_sizes(FwFM(k, third=k), layout, batch_size) for k in (8, 4096))
+        assert large.shard < batch_size and large.shard % large.tile == 0 and large.shard % 16 == 0
+        if 16 * batch_size * width < workspace.LARGE:
+            assert small.block == small.shard

@@ -26,6 +26,7 @@ KINDS = {
     "FFM": sf.FFM,
     "HigherOrderFM": lambda k: sf.HigherOrderFM(k, 3),
     "third": lambda k: sf.FwFM(k, 40 - k),
+    "as many": lambda k: sf.FwFM(k, k),
 }
 # A spline, a list of single units, two windows of one unit, a category, windows of other widths.
 LAYOUT = SlotLayout(

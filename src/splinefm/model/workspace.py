@@ -30,8 +30,9 @@ TILES = {"fm": 256}
 TILE, SMALLEST_TILE = 64, 32
 # D of a block of rows should stay in the cache until it is scattered.
 BLOCK_BYTES = 6 << 20
-# With fewer numbers in the unit vectors of a block, threads cost more than they save.
-LARGE = 1 << 20
+# With fewer numbers to work on in a block (unit vectors, and vectors of features that may be updated), threads cost
+# more than they save. The shards of an FFM take much more memory.
+LARGE, FFM_LARGER = 1 << 15, 32
 LINE = 64  # bytes of a cache line
 LOSSES = ("logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax")
 MAX_ORDER = 3
@@ -159,8 +160,12 @@ def make_sizes(model: AnyModel, layout: SlotLayout, batch_size: int, n_outputs: 
     stride = n_outputs * strides.get(kind.name, -(-n_units // 4) * 4 * width)  # of D, for a row
     block = max(tile, min(batch_size, BLOCK_BYTES // (4 * stride))) if stride else batch_size
     # Two shards must not write to the same cache line, so a shard has at least 16 rows.
+    vectors = block * n_units + min(layout.n_features, block * layout.n_weights)
+    is_large = n_outputs * vectors * model.width(len(layout.fields)) >= LARGE * (1 if stride else FFM_LARGER)
+    if is_large:
+        tile = min(tile, -(-min(block, batch_size) // 32) * 16)  # a batch of few rows still has two shards
     most, longest, least = (SHARDS, MAX_SHARD, max(tile, 16)) if stride else (FFM_SHARDS, block, 16)
-    n_shards = most if n_outputs * block * n_units * model.width(len(layout.fields)) >= LARGE else 1
+    n_shards = most if is_large else 1
     shard = -(-min(longest, -(-block // n_shards)) // least) * least
     return Sizes(tile, shard, -(-block // shard) * shard)
 

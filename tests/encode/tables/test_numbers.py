@@ -46,6 +46,21 @@ def test_what_is_no_number(text):
     assert np.isnan(values[0]) and stray[0]
 
 
+def test_each_row_gets_the_number_of_its_spelling():
+    cells = ["$5", None, "foo", " 7 ", "$5", "foo", None, "(2)"]
+    for decimal in (".", ","):
+        values, stray = parse_numbers(pa.array(cells, pa.large_string()), decimal)
+        np.testing.assert_array_equal(values, [5.0, np.nan, np.nan, 7.0, 5.0, np.nan, np.nan, -2.0])
+        assert stray.tolist() == [cell == "foo" for cell in cells]
+    values, stray = parse_numbers(pa.array([None, None], pa.large_string()), ",")
+    assert np.isnan(values).all() and stray is None
+
+
+def test_points_between_groups_tell_of_decimal_commas():
+    assert find_decimal(from_strings(["1.234.567", "12"])) == ","
+    assert find_decimal(from_strings(["1.234", "12", "foo"])) == "."
+
+
 def test_decimal_commas():
     assert parse_numbers(from_strings(["1.234,5", "3,14", "7"]), ",")[0].tolist() == [1234.5, 3.14, 7.0]
     assert find_decimal(from_strings(["1,234", "2,345"])) == "."  # both will do

@@ -18,6 +18,7 @@ DECIMALS: tuple[Decimal, ...] = (".", ",")
 
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _MONEY = "[$€£¥]"
+_WITH_COMMAS = r",|\..*\."  # other text is no number with decimal commas that is none with points
 _DIGITS = r"((?:[1-9]\d{0,2}(?:,\d{3})+|\d+)?(?:\.\d*)?)"  # in groups of three or not
 # Sign, currency, digits, exponent, currency or percent sign.
 _DECORATED = rf"^([+-]?)\s*{_MONEY}?\s*([+-]?){_DIGITS}((?:[eE][+-]?\d+)?)\s*(?:%|{_MONEY})?$"
@@ -50,6 +51,15 @@ def parse_numbers(text: pa.LargeStringArray, decimal: Decimal = ".") -> tuple[Fl
             return _floats(text.cast(pa.float64())), None
         except pa.ArrowInvalid:
             pass  # not all are plain numbers
+    encoded = text.dictionary_encode()  # each spelling is parsed once
+    values, stray = _parse_spellings(encoded.dictionary, decimal)
+    index = to_numpy(pc.fill_null(encoded.indices, len(values)))
+    values, stray = np.append(values, np.nan)[index], np.append(stray, False)[index]
+    return values, stray if stray.any() else None
+
+
+def _parse_spellings(text: pa.LargeStringArray, decimal: Decimal) -> tuple[FloatArray, BoolArray]:
+    """Numbers of text without nulls, NaN where there is none, and which rows are no number."""
     clean = pc.utf8_trim_whitespace(text)
     if decimal == ",":
         clean = _points_and_commas(clean)
@@ -58,8 +68,7 @@ def parse_numbers(text: pa.LargeStringArray, decimal: Decimal = ".") -> tuple[Fl
         clean = pc.if_else(plain, clean, _undecorated(clean))
         plain = matches(clean, _PLAIN)
     values = _floats(pc.if_else(plain, clean, pa.nulls(1, pa.large_string())[0]).cast(pa.float64()))
-    stray = to_numpy(pc.and_(pc.is_valid(text), pc.invert(plain)))
-    return values, stray if stray.any() else None
+    return values, np.asarray(to_numpy(pc.invert(plain)))
 
 
 def find_decimal(text: pa.LargeStringArray) -> Decimal:
@@ -71,6 +80,8 @@ def find_decimal(text: pa.LargeStringArray) -> Decimal:
     >>> find_decimal(from_strings(["3,14", "2,7"])), find_decimal(from_strings(["1,234", "5"]))
     (',', '.')
     """
+    if not pc.any(matches(text, _WITH_COMMAS), min_count=0).as_py():
+        return "."
     misses = {sign: _n_stray(text, sign) for sign in DECIMALS}
     return "," if misses[","] < misses["."] else "."
 

@@ -27,6 +27,8 @@ from splinefm.model.family import AnyModel, Params
 FloatArray = npt.NDArray[np.float64]
 # The most crosses that "auto" adds, and the fewest training rows: smaller halves do not tell crosses from noise.
 MOST_CROSSES, FEWEST_ROWS = 3, 1_000
+# Epochs without a better validation loss that end a run on half of the rows: it only has to tell crosses from noise.
+HALF_PATIENCE = 3
 # Encoded rows: a search has up to four times as much in memory.
 MOST_BYTES = 1 << 28
 # Classes whose residuals are screened.
@@ -242,6 +244,8 @@ def _scores(model: AnyModel, params: Params, judged: Sequence[Chunk]) -> list[Fl
 
 
 def _train_half(model: AnyModel, chunks: Chunks, half: Chunk, training: Training, progress: Progress) -> Params:
+    if training.patience is not None:
+        training = replace(training, patience=min(training.patience, HALF_PATIENCE))
     trained = run_training(
         model,
         chunks,
