@@ -92,7 +92,26 @@ def test_views_and_explanations_of_a_class(model, run, colors):
     np.testing.assert_allclose(curve(grid), one.scores({"x": grid, "city": ["Rome"] * 5}), atol=1e-4)
     facts = json.loads(run("explain", model, "colors.csv", "--class", "r", "--json", "-q").stdout)
     assert facts["model"]["prediction"] == "score of class 'r'" and len(facts["importance"]["fields"]) == 2
-    run("explain", model, "colors.csv", "--class", "r", "--out", "page", "-q")
+    assert facts["calibration"] is None and not facts["metrics"]
+
+
+@pytest.mark.usefixtures("empty_plots")
+def test_the_probability_of_the_explained_class_is_compared_with_targets(model, run, colors, tmp_path):
+    line = ("--class", "r", "--target", "color", "--out", "page", "--json", "-q")
+    facts = json.loads(run("explain", model, "colors.csv", *line).stdout)
+    y, p = (colors["code"].to_numpy() == 2).astype(float), sf.load(model).predict(colors)[:, 2]
+    for name in ("logloss", "auc", "calibration_error"):
+        assert facts["metrics"][name] == pytest.approx(getattr(metrics, name)(y, p), abs=1e-6)
+    bins = facts["calibration"]["bins"]  # ten of as many rows
+    assert np.mean(bins["predicted"]) == pytest.approx(p.mean(), abs=1e-6)
+    assert np.mean(bins["measured"]) == pytest.approx(y.mean(), abs=1e-6)
+    one = sf.load(model).for_class("r")
+    scores = one.scores(colors)
+    for example in facts["examples"]:
+        assert example["prediction"] == pytest.approx(scores[example["row"]], abs=1e-4)
+        assert example["target"] == colors["code"].to_numpy()[example["row"]]
+    text = (tmp_path / "page" / "index.html").read_text()
+    assert "logloss" in text and "measured r" in text
 
 
 @pytest.mark.parametrize(
@@ -101,7 +120,7 @@ def test_views_and_explanations_of_a_class(model, run, colors):
         (("view", "m.sfm", "--along", "x"), "choose a class, such as --class b"),
         (("view", "m.sfm", "--along", "x", "--class", "pink"), "classes of the model are 'b', 'g' or 'r'"),
         (("explain", "m.sfm", "colors.csv", "--json"), "choose a class, such as --class b"),
-        (("explain", "m.sfm", "colors.csv", "--json", "--class", "b", "--target", "color"), "use splinefm evaluate"),
+        (("explain", "m.sfm", "colors.csv", "--json", "--class", "b", "--target", "x"), "field of the model"),
         (("export", "m.sfm", "--to", "libffm", "--out", "m.ffm", "--raw"), "score for each of 3 classes"),
         (("discretize", "m.sfm", "--bins", "x=20", "--out", "b.sfm"), "score for each of 3 classes"),
     ],

@@ -156,7 +156,7 @@ def _parts(
         scores = score(batch)
         if output is not None:
             y = (y == output).astype(np.float64)
-            scores = _one_against_rest(scores.astype(np.float64), output).astype(np.float32)
+            scores = one_against_rest(scores.astype(np.float64), output).astype(np.float32)
         part = _Part(scores, y, w)
         if groups is not None:
             expected, measured = loss.compared(y, loss.predict(part.score.astype(np.float64)))
@@ -165,12 +165,12 @@ def _parts(
         yield part
 
 
-def _one_against_rest(score: FloatArray, output: int) -> FloatArray:
+def one_against_rest(score: FloatArray, output: int) -> FloatArray:
     """Return the log-odds of one class against all others, given the scores of all.
 
     Examples
     --------
-    >>> _one_against_rest(np.array([[0.0, 0.0, 0.0]]), 0).round(4)  # 1 to 2
+    >>> one_against_rest(np.array([[0.0, 0.0, 0.0]]), 0).round(4)  # 1 to 2
     array([-0.6931])
     """
     others = np.delete(score, output, axis=1)

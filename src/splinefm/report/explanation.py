@@ -116,10 +116,10 @@ class Explanation:
 
     def bins(self) -> Calibration | None:
         """Bins of predictions with what was measured in them: mean targets, or coverage for a quantile."""
-        y, loss = self.survey.y, self.fitted.loss
+        y, loss = self.survey.y, self.survey.loss
         if y is None:
             return None
-        p = loss.predict(self.survey.scores)
+        p = loss.predict(self.survey.judged)
         return calibration_bins(loss.compared(y, p)[1], p, self.survey.weight, CALIBRATION_BINS)
 
     def to_dict(self) -> dict[str, Any]:
@@ -180,15 +180,14 @@ def explain_file(request: ExplainRequest, verbose: bool = False) -> dict[str, An
 def make_explanation(request: ExplainRequest, progress: Progress) -> Explanation:
     """Compute everything that the page shows."""
     progress.begin("reading the model")
-    fitted = one_class(load(request.model), request.class_name)
-    if request.class_name is not None and request.target is not None:
-        raise ValueError(f"--target {request.target}: the score of one class has no metrics; use splinefm evaluate")
-    found = survey(
-        fitted, request.data, request.target, request.weight, request.sample, request.threads, progress, request.sep
-    )
+    whole = load(request.model)
+    fitted = one_class(whole, request.class_name)
+    output = None if fitted.loss.of_class is None else (whole.classes or ()).index(fitted.loss.of_class)
+    columns = (request.data, request.target, request.weight)
+    found = survey(whole, *columns, request.sample, request.threads, progress, request.sep, output)
     metrics, deviating, n_groups = [], [], 0
     if found.y is not None:
-        metrics = list(measure(fitted.loss, found.y, found.scores, found.weight))
+        metrics = list(measure(found.loss, found.y, found.judged, found.weight))
         groups = [group for tally in found.tallies for group in tally.groups() if group.rows >= FEWEST_ROWS]
         deviating = sorted(groups, key=lambda group: -abs(group.deviation))[:MOST_GROUPS]
         n_groups = len(groups)

@@ -51,7 +51,7 @@ def percent_text(share: float) -> str:
 
 def measured_text(value: float, loss: Loss) -> str:
     """A single target value, as its label if it has one."""
-    if loss.classes is not None and value in (0.0, 1.0):
+    if loss.classes is not None and value in range(len(loss.classes)):
         return short(loss.classes[int(value)])
     return f"{value:.4g}"
 

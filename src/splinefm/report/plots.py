@@ -77,7 +77,7 @@ class PagePlots:
         self.progress.begin("drawing calibration")
         if self.fitted.loss.quantile is not None:
             return self._coverage(self.fitted.loss.quantile)
-        p, weight = self.fitted.loss.predict(self.found.scores), self.found.weight
+        p, weight = self.found.loss.predict(self.found.judged), self.found.weight
         ax = self.plots.calibration(y, p, make_axes((4.8, 3.9)), sample_weight=weight)
         words = f"Mean target over mean prediction in ten groups; overall {number(np.average(y, weights=weight))} and "
         return self._inline(ax, words + number(float(np.average(p, weights=weight))))

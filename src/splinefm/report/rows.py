@@ -25,7 +25,7 @@ def calibration_section(explanation: Explanation, plots: PagePlots) -> Section:
     if plot is None:
         text = "Calibration compares predictions with a target. Add --target COLUMN to see it."
         return Section("calibration", "Calibration", tag("p", text, class_="note"))
-    loss = explanation.fitted.loss
+    loss = explanation.survey.loss
     is_quantile = loss.quantile is not None
     text = (
         "Rows in ten groups by prediction: share of targets at or below the prediction."

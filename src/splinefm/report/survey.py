@@ -14,7 +14,7 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import ORDINARY, Numerical
 from splinefm.encode.schema import Single
 from splinefm.encode.tables.sources import open_data, require_columns
-from splinefm.learn.evaluation import column_types
+from splinefm.learn.evaluation import column_types, one_against_rest
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets, as_weights
 from splinefm.learn.losses import Loss
@@ -197,7 +197,11 @@ class Survey:
     tallies : list of FieldTally
         Sums for each field of one column.
     scores, y, weight : arrays
-        Of all rows; y is None without a target.
+        Of all rows; y is None without a target, and whether it is the class for one of several classes.
+    judged : array
+        The scores that are compared with targets: `scores`, or the log-odds of one class against the others.
+    loss : Loss
+        What turns them into predictions.
     """
 
     n_rows: int
@@ -208,6 +212,8 @@ class Survey:
     scores: FloatArray
     y: FloatArray | None
     weight: FloatArray
+    judged: FloatArray
+    loss: Loss
 
 
 def survey(
@@ -219,8 +225,13 @@ def survey(
     threads: int | None,
     progress: Progress,
     sep: str | None = None,
+    output: int | None = None,
 ) -> Survey:
-    """Read the data once and collect everything that the page needs."""
+    """Read the data once and collect everything that the page needs.
+
+    With `output`, the score of one class of a model of several is explained, and its probability is compared with
+    whether a target is that class.
+    """
     schema = fitted.encoder.schema
     table = open_data(data, column_types(fitted, target, weight), sep)
     names = list(dict.fromkeys([*schema.columns, *(name for name in (target, weight) if name is not None)]))
@@ -229,7 +240,8 @@ def survey(
         raise ValueError(f"--target {target}: this column is a field of the model; give the column that it predicts")
     sample = RowSample(sample_rows)
     tallies = [FieldTally(item) for item in fitted.encoder.fields if not isinstance(item, Cross)]
-    parts: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+    parts: list[tuple[FloatArray, ...]] = []
+    loss = fitted.loss if output is None else Loss()
     watch = Watch(fitted.encoder)
     score = fitted.table_scorer(threads=threads, watch=watch)
     progress.begin("reading and predicting", table.n_rows)
@@ -240,23 +252,23 @@ def survey(
             y = as_targets(batch.column(target), target, fitted.classes)
             fitted.loss.check(y, target, sum(len(part[0]) for part in parts))
         w = np.ones(len(y)) if weight is None else as_weights(batch.column(weight), weight)
-        p = fitted.loss.predict(scores)
-        expected, measured = fitted.loss.compared(y, p)
+        judged = scores
+        if output is not None:
+            scores, judged = scores[:, output], one_against_rest(scores, output)
+            y = np.where(np.isnan(y), np.nan, y == output)
+        expected, measured = loss.compared(y, loss.predict(judged))
         for tally in tallies:
-            tally.add(
-                batch.column(tally.item.column), w, expected, measured, _variance(fitted.loss, expected, measured)
-            )
+            tally.add(batch.column(tally.item.column), w, expected, measured, _variance(loss, expected, measured))
         sample.add(batch)
-        parts.append((scores, y, w))
+        parts.append((scores, y, w, judged))
         progress.advance(batch.num_rows)
     watch.warn()
     if not any(part[2].any() for part in parts):
         raise ValueError(f"{data!r} has no rows to explain" + (f", or {weight!r} is 0 throughout" if weight else ""))
-    scores, y, w = map(np.concatenate, zip(*parts, strict=True))
+    scores, y, w, judged = map(np.concatenate, zip(*parts, strict=True))
     others = [name for name in table.names if name not in schema.columns]
-    return Survey(
-        len(scores), others, sample.table(), sample.numbers, tallies, scores, None if target is None else y, w
-    )
+    known = None if target is None else y
+    return Survey(len(scores), others, sample.table(), sample.numbers, tallies, scores, known, w, judged, loss)
 
 
 def _variance(loss: Loss, p: FloatArray, y: FloatArray) -> FloatArray:

@@ -52,10 +52,10 @@ def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None
     first, second = (_side(item, columns.get(item.name), counts) for item, counts in both)
     n, m = len(first.points), len(second.points)
     if isinstance(surface.fields[0], MultiValued):  # lists do not broadcast
-        pairs = [x for x in first.points for _ in range(m)], second.points * n
+        values = surface([x for x in first.points for _ in range(m)], second.points * n, link=link)
     else:
-        pairs = np.array(first.points)[:, None], second.points
-    values = surface(*pairs, link=link).reshape(n, m).T
+        values = surface(np.array(first.points)[:, None], second.points, link=link)
+    values = values.reshape(n, m).T
     shares = link and surface.loss.name == "logistic"
     mesh = ax.pcolormesh(first.edges, second.edges, values, cmap="viridis", rasterized=True)
     bar = ax.figure.colorbar(mesh, ax=ax, label=shown(surface.loss, link))
