@@ -169,10 +169,16 @@ class Slots:
         memory.
         """
         layout = self.layout
-        features = np.unique(expand_windows(self.start, np.diff(layout.weight_ptr)))
+        # Starts first, window by window: the same ones recur, and sorting all features takes four times as long.
+        distinct = [np.unique(column, return_inverse=True) for column in self.start.T]
+        widths = np.diff(layout.weight_ptr).tolist()
+        used = [starts[:, None] + np.arange(n) for (starts, _), n in zip(distinct, widths, strict=True)]
+        features = np.unique(np.concatenate([windows.ravel() for windows in used]))
         sizes = np.diff(np.searchsorted(features, layout.feature_ptr)).tolist()
         small = [replace(field, n_features=size) for field, size in zip(layout.fields, sizes, strict=True)]
-        start = np.searchsorted(features, self.start).astype(np.int32)
+        start = np.empty_like(self.start)
+        for w, (starts, inverse) in enumerate(distinct):
+            start[:, w] = np.searchsorted(features, starts)[inverse]
         return features.astype(np.int64), Slots(start, self.weight, SlotLayout(tuple(small)))
 
     def matrix(self) -> scipy.sparse.csr_array:

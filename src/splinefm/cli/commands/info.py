@@ -46,7 +46,8 @@ def print_info(about: dict[str, Any]) -> None:
 
 def _parts(parts: list[dict[str, Any]]) -> str:
     sizes = [sum(stop - first for first, stop in part["ranges"]) for part in parts]
-    return f"{len(parts)}, with {min(sizes):,} to {max(sizes):,} features each"
+    each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+    return f"{len(parts)}, with {each} features each"
 
 
 def _training(about: dict[str, Any]) -> str:

@@ -87,7 +87,8 @@ class Manifest:
             raise ModelFileError(f"it has no {MANIFEST}: it is not a sharded model, or writing it was interrupted")
         content = _parsed(path.read_bytes())
         number, digest = content["format"], content.pop("sha256", None)
-        if type(number) is int and number > FORMAT:
+        demand(type(number) is int and number > 0, f"its format is {str(number)[:20]!r}")
+        if number > FORMAT:
             raise ModelFileError(
                 f"it has format {number} and was written by splinefm {str(content.get('version'))[:40]}; "
                 f"this version reads formats up to {FORMAT}; upgrade splinefm"

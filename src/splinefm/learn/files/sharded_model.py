@@ -15,6 +15,7 @@ import numpy.typing as npt
 from splinefm.encode.drift import Watch, as_watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
+from splinefm.learn.files.container import Damaged
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.files.parts import Part, places
 from splinefm.learn.files.sharded import (
@@ -94,13 +95,14 @@ class ShardedModel:
             manifest = Manifest.read(path)
             head = read_head(path, manifest)
             parts = [Part.open(path, entry, manifest.width, manifest.n_outputs) for entry in manifest.parts]
-            for part in parts if verify else ():
-                part.verify()
         except (OSError, MemoryError):
             raise
         except Exception as error:  # an invalid description can raise anything
             raise explain(path, error) from error
-        return ShardedModel(path, head, tuple(parts))
+        model = ShardedModel(path, head, tuple(parts))
+        if verify:
+            model.verify()
+        return model
 
     @staticmethod
     def write(fitted: Fitted, folder: str | os.PathLike[str], *, parts: int = 2) -> ShardedModel:
@@ -127,6 +129,20 @@ class ShardedModel:
             entries.append(write_shard(folder, save, part, [(begin, end)], head, pieces))
         finish_shards(folder, save, head, entries)
         return ShardedModel.open(folder, verify=False)
+
+    def verify(self, rank: int = 0, ranks: int = 1) -> None:
+        """Read parts to verify their checksums: all of them, or those that fall to one of several processes.
+
+        Parameters
+        ----------
+        rank, ranks : int
+            Number of this process, and of all processes.
+        """
+        try:
+            for part in self.parts[rank::ranks]:
+                part.verify()
+        except Damaged as error:
+            raise explain(self.folder, error) from error
 
     @property
     def encoder(self) -> Encoder:

@@ -152,14 +152,17 @@ def _write_pieces(file: BinaryIO, tables: list[_Table], pieces: Iterable[Piece])
                 f"of features {at:,} to {first - 1:,} is missing" if first > at else f"from {first:,} is out of order"
             )
             raise ValueError(f"a piece {what}; pieces must follow each other in the order of the features")
-        for table, stream, given in zip(tables, streams, arrays, strict=True):
-            values = _checked(table, given, at)
+        checked = [_checked(table, given, at) for table, given in zip(tables, arrays, strict=True)]
+        if len({values.shape[1] for values in checked}) > 1:
+            sizes = " and ".join(f"{values.shape[1]:,}" for values in checked)
+            raise ValueError(f"a piece at feature {at:,} has vectors and linear weights of {sizes} features")
+        for table, stream, values in zip(tables, streams, checked, strict=True):
             for output in range(outputs):
                 rows = as_bytes(values[output])
                 file.seek(table.place(output, at))
                 file.write(rows)
                 stream.update(rows)
-        at += values.shape[1]
+        at += checked[0].shape[1]
     if at != n:
         raise ValueError(f"the pieces have {at:,} of {n:,} features")
     if outputs == 1:
