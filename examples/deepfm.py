@@ -36,7 +36,7 @@ def encoded(fitted: sf.Fitted, table: object) -> tuple[Tensor, Tensor]:
     return torch.tensor(slots.start), torch.tensor(slots.weight)
 
 
-def main(epochs: int = 30) -> dict[str, float]:
+def main(epochs: int = 5) -> dict[str, float]:
     """Fit the spline model, train both parts together, and return the log loss on test rows."""
     torch.manual_seed(0)
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
@@ -44,7 +44,7 @@ def main(epochs: int = 30) -> dict[str, float]:
     fitted = sf.SplineFMClassifier(sf.FwFM(k=4), epochs=5, crosses=None).fit(train, y_train).fitted_
 
     network, loss = DeepFM(fitted), nn.BCEWithLogitsLoss()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=1e-2)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=1e-2)
     rows, target = encoded(fitted, train), torch.tensor(y_train.to_numpy(), dtype=torch.float32)
     for _ in range(epochs):
         for batch in torch.randperm(len(target)).split(32):
@@ -56,7 +56,8 @@ def main(epochs: int = 30) -> dict[str, float]:
     with torch.no_grad():
         deep = torch.sigmoid(network(*encoded(fitted, test))).numpy()
     part = sf.from_torch(network.splines, fitted)  # its spline part alone: curves, explanations, exports
-    print(part.segment(test.iloc[0].to_dict(), along="mean radius"))
+    curve = part.segment(test.iloc[0].drop("mean area").to_dict(), along="mean area")
+    print("scores of a row with a mean area of 300, 600 and 900:", curve([300.0, 600.0, 900.0]).round(2))
     return {"splines": sf.logloss(y_test, fitted.predict(test)), "DeepFM": sf.logloss(y_test, deep)}
 
 

@@ -74,6 +74,7 @@ def test_steps_are_those_of_the_cpu_engine(model, name, n_outputs):
     grown = [[*own, Group(2)] for own in groups]
     for engine in engines:
         engine.grow(layout, grown, np.random.default_rng(1))
+    np.testing.assert_array_equal(engines[1].state["factors"].last, engines[0].state["factors"].last)
     after = slots.grown(layout)
     losses = [engine.step(after, y, weight, rows=np.arange(16)) for engine in engines]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)

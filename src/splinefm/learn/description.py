@@ -15,6 +15,7 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
+from splinefm.learn.files.kinds import setting_types
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.files.sharded import Manifest, count_parameters, is_sharded
 from splinefm.learn.files.sharded_model import ShardedModel
@@ -184,7 +185,7 @@ def _vocabulary_size(item: Categorical | MultiValued) -> int:
 
 
 def _describe_training(fitted: Fitted) -> dict[str, Any]:
-    settings = asdict(fitted.training)
+    settings = {name: getattr(fitted.training, name) for name in setting_types("Training")}
     return {name: dict(value) if isinstance(value, tuple) else value for name, value in settings.items()}
 
 

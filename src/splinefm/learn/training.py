@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +19,8 @@ from splinefm.model.family import Params, pace_of
 
 FloatArray = npt.NDArray[np.float64]
 _NUMBERS = int | float | np.integer | np.floating
+# A model file does not have settings of the machine, because it may be read on another one.
+OF_MACHINE = {"saved": False}
 # The default penalties: see docs/decisions.md.
 L2, SMOOTHNESS = 1e-4, 1e-2
 # Settings that exceed their defaults by this factor are the first suspects when a run diverges.
@@ -192,8 +194,8 @@ class Training:
     members: int = 1
     seed: int = 0
     threads: int | None = None
-    engine: EngineName = "cpu"
-    device: str | None = None
+    engine: EngineName = field(default="cpu", metadata=OF_MACHINE)
+    device: str | None = field(default=None, metadata=OF_MACHINE)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "patience", "members", "threads"):

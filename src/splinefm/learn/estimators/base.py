@@ -256,7 +256,8 @@ class SplineFMBase(SplineFMParameters):
             rows = attach_target(table, column, sample_weight, self.fitted_.encoder.schema)
         else:
             rows = name_target(table, target, sample_weight)
-        learner = getattr(self, "_learner", None) or self._new_learner()
+        training = replace(self.fitted_.training, engine=self.engine, device=self.device)
+        learner = getattr(self, "_learner", None) or Learner(self.fitted_, training)
         self._learner = None  # a failed update leaves the learner in an undefined state, but not `fitted_`
         before, began = learner.encoder.n_rows, time.perf_counter()
         loss = learner.update(rows.table, rows.target, sample_weight=rows.sample_weight)
@@ -268,10 +269,6 @@ class SplineFMBase(SplineFMParameters):
         learner.history = tuple(self.history_)
         self.fitted_, self._learner = learner.fitted(), learner
         return self
-
-    def _new_learner(self) -> Learner:
-        """Return a learner that continues with `fitted_`, on the engine of this estimator."""
-        return Learner(self.fitted_, replace(self.fitted_.training, engine=self.engine, device=self.device))
 
     def _open_validation(
         self, rows: LabeledTable, schema: Schema, target: str | None, eval_set: object, classes: Labels | None
