@@ -30,6 +30,9 @@ OPTIONAL = [
     "uvicorn",
     "faiss",
     "shap",
+    "msgspec",
+    "httptools",
+    "uvloop",
 ]
 # The imports against the order of the folders, `Fitted.segment`, `Fitted.scorer` and the `feature_importances_` of
 # estimators: doors for users, who look for such things on the model that they hold. They are taken when called, so that

@@ -22,6 +22,7 @@ from splinefm.cli.commands.info import info
 from splinefm.cli.commands.predict import predict
 from splinefm.cli.commands.rank import rank
 from splinefm.cli.commands.schema import schema
+from splinefm.cli.commands.serve import serve
 from splinefm.cli.commands.tune import tune
 from splinefm.cli.commands.view import view
 from splinefm.cli.failures import plain_warnings, report
@@ -30,7 +31,7 @@ from splinefm.cli.failures import plain_warnings, report
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 # In the order of the help.
-_COMMANDS = (schema, fit, tune, evaluate, predict, info, view, explain, discretize, export, rank, demo)
+_COMMANDS = (schema, fit, tune, evaluate, predict, info, view, explain, discretize, export, rank, serve, demo)
 
 
 class _Commands(TyperGroup):
