@@ -18,6 +18,7 @@ from splinefm.serve.api.score import score
 from splinefm.serve.api.state import State
 from splinefm.serve.arms.faults import FaultyRows
 from splinefm.serve.catalog import STATUSES
+from splinefm.serve.http.codec import UnreadableBody
 from splinefm.serve.http.messages import Answer, Later, Problem, Request, Response, problem
 from splinefm.serve.http.protocol import Connection
 from splinefm.serve.http.queue import Respond, WorkQueue
@@ -201,6 +202,8 @@ class App:
         except FaultyRows as error:
             faults = [fault._asdict() for fault in error.faults]
             return self._as_response(Problem(422, str(error), errors=faults), request)
+        except UnreadableBody as error:
+            return self._as_response(Problem(400, str(error)), request)
         except ValueError as error:  # of bodies and values: the endpoints check nothing twice
             return self._as_response(Problem(422, str(error)), request)
         except MemoryError:

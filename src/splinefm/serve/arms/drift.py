@@ -39,7 +39,7 @@ class DriftSample:
         self._waiting: list[tuple[Loaded, Any]] = []
         self._lock = Lock()
 
-    def take(self, serving: Serving, arms: Sequence[str], rows: Sequence[Row] | pa.Table) -> None:
+    def take(self, serving: Serving, arms: Sequence[str], rows: Any) -> None:
         """Keep the first rows of a request, if there is room."""
         if self._left <= 0:
             return

@@ -101,13 +101,19 @@ _ENCODER = msgspec.json.Encoder()
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+class UnreadableBody(ValueError):
+    """A body that is no JSON at all."""
+
+
 def from_json(body: bytes, kind: type | None = None) -> Any:
     """The content of a body.
 
     Raises
     ------
+    UnreadableBody
+        If it is no JSON.
     ValueError
-        If it is no JSON, or not what the endpoint takes; the message says where.
+        If it is not what the endpoint takes; the message says where.
     """
     try:
         return (_ANY if kind is None else _DECODERS[kind]).decode(body)
@@ -117,7 +123,7 @@ def from_json(body: bytes, kind: type | None = None) -> Any:
         hint = ""
         if any(word in body for word in (b"NaN", b"Infinity")):
             hint = " (JSON has no NaN or Infinity; a missing value is null)"
-        raise ValueError(f"the body is not valid JSON: {str(error) or type(error).__name__}{hint}") from None
+        raise UnreadableBody(f"the body is not valid JSON: {str(error) or type(error).__name__}{hint}") from None
 
 
 def to_json(value: object) -> bytes:
