@@ -24,6 +24,7 @@ from splinefm.serve.settings import ArmSetting, Settings
 from splinefm.serve.snapshots import Snapshots
 from support import random_fitted, visits_schema, visits_table
 
+TOKEN, ADMIN = "t" * 32, "a" * 32
 JSON = {"Content-Type": "application/json"}
 ARROW = "application/vnd.apache.arrow.stream"
 PATIENCE = 60.0  # seconds; machines of tests are busy
@@ -108,11 +109,11 @@ class LiveServer:
                 pass
             return b"".join(parts)
 
-    def metrics(self):
+    def metrics(self, headers=None):
         """All samples of the metrics, by name and labels."""
         from prometheus_client.parser import text_string_to_metric_families as parse
 
-        text = self.ask("GET", "/metrics").body.decode()
+        text = self.ask("GET", "/metrics", None, headers).body.decode()
         found = [sample for family in parse(text) for sample in family.samples]
         return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in found}
 

@@ -5,9 +5,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import splinefm as sf
-from live import LiveServer, as_columns, visits_model, visits_rows
 
-TOKEN, ADMIN = "t" * 32, "a" * 32
+__all__ = ["commands_made_once", "run"]
+from commands import commands_made_once, run
+from live import ADMIN, TOKEN, LiveServer, as_columns, visits_model, visits_rows
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from splinefm._wording import on_command_line
+from splinefm.cli.commands.ab import ab
 from splinefm.cli.commands.demo import demo
 from splinefm.cli.commands.discretize import discretize
 from splinefm.cli.commands.evaluate import evaluate
@@ -59,6 +60,7 @@ app = typer.Typer(
 )
 for _command in _COMMANDS:
     app.command()(_command)
+app.add_typer(ab, name="ab")
 
 
 def _print_version(wanted: bool) -> None:

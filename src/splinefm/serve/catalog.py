@@ -53,9 +53,9 @@ def make_catalog(arms: Sequence[ArmSetting], columns: Mapping[str, Sequence[str]
             Family("splinefm_arm_requests_total", count, "Scoring requests an arm had a part in.", ("arm",), every),
             Family("splinefm_arm_rows_total", count, "Rows scored.", ("arm",), every),
             Family("splinefm_arm_seconds", "histogram", "Time to score the rows of a request.", ("arm",), every),
-            Family("splinefm_arm_predictions_sum", count, "Sum of the predictions of all rows.", ("arm",), every),
+            Family("splinefm_arm_predictions_total", count, "Sum of the predictions of all rows.", ("arm",), every),
             Family("splinefm_arm_weight", gauge, "Share of the keys.", ("arm",), every, "max"),
-            Family("splinefm_shadow_difference_sum", count, "Sum of |shadow - shown|.", ("arm",), shadows),
+            Family("splinefm_shadow_difference_total", count, "Sum of |shadow - shown|.", ("arm",), shadows),
             Family("splinefm_shadow_dropped_total", count, "Rows not scored by a busy shadow.", ("arm",), shadows),
             Family("splinefm_shadow_errors_total", count, "Requests that a shadow arm refused.", ("arm",), shadows),
             Family(

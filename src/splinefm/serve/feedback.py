@@ -37,6 +37,7 @@ class FeedbackLog:
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     log = FeedbackLog(folder, 0)
     ...     log.scored("r1", ["a"], np.array([0.25]), None, None)

@@ -126,12 +126,13 @@ class Metrics:
         family = next(family for family in self.catalog.families if family.name == name)
         return self._combined(family, self._every[:, self.catalog.cells[name, labels]])
 
-    def forget_gauges(self) -> None:
-        """Set the gauges of the row to 0: they are those of a worker that died."""
+    def forget_gauges(self, row: int | None = None) -> None:
+        """Set the gauges of a row to 0, by default those of this process: a worker that ends or died has none."""
+        own = self._own if row is None else self._every[row]
         for family in self.catalog.families:
             if family.kind == "gauge":
                 for values in family.values:
-                    self._own[self.catalog.cells[family.name, values]] = 0.0
+                    own[self.catalog.cells[family.name, values]] = 0.0
 
     def text(self) -> str:
         """All metrics, as Prometheus reads them."""

@@ -168,6 +168,7 @@ class Supervisor:
         log_event("worker died", "error", worker=worker.number, code=code)
         assert self._metrics is not None
         self._metrics.add("splinefm_worker_restarts_total")
+        self._metrics.forget_gauges(worker.number)
         self._failures = self._failures + 1 if monotonic() - worker.began < _SHORT_LIFE or not worker.is_ready else 0
         if not self._was_ready and self._failures >= _MOST_FAILURES:
             log_event("stopped", "error", reason="workers die before they are ready; see the lines above")
@@ -313,6 +314,8 @@ class Supervisor:
 
     async def _end(self) -> None:
         self._is_stopping = True
+        if self._listener is not None:
+            self._listener.close()
         alive = [worker for worker in self._workers.values() if worker.process.returncode is None]
         for worker in alive:
             worker.tell({"drain": True})
@@ -325,8 +328,6 @@ class Supervisor:
                     log_event("killed", "warning", worker=worker.number, reason="it did not drain in time")
                     worker.process.kill()
             await asyncio.gather(*ends)
-        if self._listener is not None:
-            self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._was_ready:
             log_event("stopped")

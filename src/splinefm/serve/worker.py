@@ -198,6 +198,7 @@ class Worker:
         while self._is_listening and self._accept():
             pass  # clients that the system has connected already
         self._listen(False)
+        self._listener.close()  # once all processes have, the system refuses new connections
         self.app.is_draining = True
         for connection in tuple(self.app.connections):
             connection.drain()

@@ -154,7 +154,7 @@ class Serving:
             return None
         self._cells[name].count(len(rows), 0.0, predictions)
         if predictions.shape == shown.shape:
-            self.metrics.add("splinefm_shadow_difference_sum", name, amount=float(np.abs(predictions - shown).sum()))
+            self.metrics.add("splinefm_shadow_difference_total", name, amount=float(np.abs(predictions - shown).sum()))
         return predictions
 
 
@@ -210,7 +210,7 @@ class _Cells:
         self._requests = metrics.cell("splinefm_arm_requests_total", arm)
         self._rows = metrics.cell("splinefm_arm_rows_total", arm)
         self._seconds = metrics.cell("splinefm_arm_seconds", arm)
-        self._sum = metrics.cell("splinefm_arm_predictions_sum", arm)
+        self._sum = metrics.cell("splinefm_arm_predictions_total", arm)
 
     def count(self, rows: int, seconds: float, predictions: FloatArray) -> None:
         metrics = self._metrics

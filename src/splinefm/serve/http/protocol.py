@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refuse(400, "the server speaks HTTP/1.1 and does not change the protocol")
+            pass  # refused when its headers were complete
         except httptools.HttpParserError as error:
             self._refuse(400, f"the request is not valid HTTP/1.1: {error}")
         if self._is_reading and self._request is None and events == self._events:
@@ -182,6 +182,8 @@ class Connection(asyncio.Protocol):
         self._refusal = self._app.admit(request)
         if self._refusal is None and b"host" not in self._headers and self._parser.get_http_version() == "1.1":
             self._refuse(400, "a request of HTTP/1.1 has the header Host; add it")
+        if self._parser.should_upgrade():
+            self._refuse(400, "the server speaks HTTP/1.1 and does not change the protocol")
         if int(self._headers.get(b"content-length", b"0")) > self._app.limits.body:
             self._refuse_size()
         if self._refusal is None and self._headers.get(b"expect", b"").lower() == b"100-continue":
@@ -241,10 +243,10 @@ class Connection(asyncio.Protocol):
         self._write(request, response, keep_alive)
         if not keep_alive and self._linger_until == _NEVER:
             self._transport.close()
-        elif self._refusal is not None:
-            self._cut_off()
         elif self._pipeline:
             self._loop.call_soon(self._next)
+        elif self._refusal is not None:
+            self._cut_off()
         elif not self._is_reading:
             self._read_by = now + self._app.limits.idle
 
