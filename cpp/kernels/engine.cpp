@@ -21,7 +21,7 @@ template <template <int, bool> class M, int K, bool FIXED> struct ByRows {
         const Shape shape = scoring.shape;
         for (Index at = first; at < first + n; at += shape.tile) {
             const Index n_rows = least(shape.tile, first + n - at);
-            transpose(shape, scoring.data, at, n_rows, scoring.columns, 0);
+            transpose(shape, scoring.data, at, n_rows, scoring.columns, 0, true);
             for (Index output = 0; output < scoring.n_outputs; ++output) {
                 const Weights weights = scoring.weights[output];
                 float* scores = scoring.scores + output * scoring.n_scores + at;
@@ -44,8 +44,8 @@ template <template <int, bool> class M, int K, bool FIXED> struct ByRows {
         }
         for (Index at = begin; at < end; at += shape.tile) {
             const Index n_rows = least(shape.tile, end - at), row = block.first + at;
+            transpose(shape, block.data, row, n_rows, columns, at, at > begin);
             fetch_tile(shape, block.data, row + shape.tile, block.first + least(at + 2 * shape.tile, end));
-            transpose(shape, block.data, row, n_rows, columns, at);
             for (Index output = 0; output < n_outputs; ++output) {
                 const Weights weights = outputs[output].weights;
                 const Work work = outputs[output].work;

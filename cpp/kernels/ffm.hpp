@@ -267,7 +267,7 @@ template <int K, bool FIXED> struct FFM {
         const Shape shape = scoring.shape;
         for (Index at = first; at < first + n; at += shape.tile) {
             const Index n_rows = least(shape.tile, first + n - at);
-            transpose(shape, scoring.data, at, n_rows, scoring.columns, 0);
+            transpose(shape, scoring.data, at, n_rows, scoring.columns, 0, true);
             for (Index output = 0; output < scoring.n_outputs; ++output) {
                 const Weights weights = scoring.weights[output];
                 float* scores = scoring.scores + output * scoring.n_scores + at;
@@ -281,7 +281,7 @@ template <int K, bool FIXED> struct FFM {
 
     static void transpose_shard(const Memory& memory, const Block& block, Index part) {
         const Index begin = part * memory.work.shard, n = least(memory.work.shard, block.n - begin);
-        transpose(memory.shape, block.data, block.first + begin, n, memory.columns, begin);
+        transpose(memory.shape, block.data, block.first + begin, n, memory.columns, begin, false);
     }
 
     static void positions(const Memory& memory, const Block& block, Index field) {

@@ -44,7 +44,7 @@ template <int K, bool FIXED> struct FmFM {
         const Index size = shape.n_units * length<K, FIXED>(shape), row = lines(size);
         const float* P = scratch.P;
         float* Z = scratch.Z;
-        scale_rows(P, n, slopes, row, Z);
+        scale_rows<4>(P, n, slopes, 1, row, row, Z);
         for (Index r = 0; r < size; r += 4) {
             for (Index c = r / 16 * 16; c < row; c += 16) {
                 float* d = dM + r * row + c;

@@ -7,11 +7,12 @@
 
 namespace splinefm::SPLINEFM_ISA {
 
-// Z = slope P of n rows.
-inline void scale_rows(const float* P, Index n, const float* slopes, Index row_length, float* Z) {
+// Z = slope P of n rows of `units` vectors of k numbers, of which `n_pairs` meet in pairs.
+template <int K>
+inline void scale_rows(const float* P, Index n, const float* slopes, Index units, Index k, Index n_pairs, float* Z) {
     for (Index i = 0; i < n; ++i) {
-        for (Index at = i * row_length; at < (i + 1) * row_length; at += 4) {
-            store<4>(Z + at, slopes[i] * load<4>(P + at));
+        for (Index at = i * units * k; at < (i + 1) * units * k; at += k) {
+            for (Index c = at; c < at + n_pairs; c += K) store<K>(Z + c, slopes[i] * load<K>(P + c));
         }
     }
 }
@@ -90,7 +91,7 @@ template <int K, bool FIXED, int PART> struct FwFM {
         const Index n_units = shape.n_units, units = padded(n_units), row = units * k, below = units * n_pairs;
         const float* P = scratch.P;
         float* Z = scratch.Z;
-        scale_rows(P, n, slopes, row, Z);
+        scale_rows<PIECE>(P, n, slopes, units, k, n_pairs, Z);
         for (Index first = 0; first < n; first += ROWS) {
             const Index last = least(first + ROWS, n);
             for (Index u = 0; u < n_units; u += 2) {
