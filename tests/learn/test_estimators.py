@@ -63,7 +63,6 @@ OF_LOSSES = (
     "check_regressors_train",
     "check_regressors_int",
     "check_regressor_multioutput",
-    "check_regressor_data_not_an_array",
     "check_regressors_no_decision_function",
     "check_sample_weights_invariance",
     "check_sample_weight_equivalence_on_dense_data",
