@@ -26,9 +26,9 @@ demo: native  ## set up, then compare bins and splines on built-in data: a table
 	$(BIN)/splinefm demo --out build/demo
 
 # Keep bytecode whatever the environment says: otherwise each process that a test starts compiles the package.
-# Each of the two processes has one core: BLAS threads would wait for each other.
+# Each of the two processes has one core: threads of BLAS, torch or faiss would wait for each other.
 test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch) $(if $(DISTRIBUTED),$(VENV)/.distributed)  ## set up, then run all tests of the package (TORCH=1: also against torch; DISTRIBUTED=1: also on several processes; THOROUGH=1: more examples)
-	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
 
 distributed: native $(VENV)/.distributed  ## set up what several processes need: torch, TorchRec and FBGEMM for CPUs
 
@@ -53,7 +53,7 @@ docs: $(VENV)/.docs  ## build the documentation into build/docs; open build/docs
 	@echo build/docs/index.html
 
 coverage: native $(VENV)/.test  ## run the tests and report the coverage of the Python code
-	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal --ignore tests/paper \
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal --ignore tests/paper \
 	  --cov --cov-report=term --cov-report=html:build/coverage
 
 format: $(VENV)/.test  ## let ruff and clang-format rewrite the files

@@ -37,7 +37,7 @@ def test_explanations_of_any_small_model_equal_brute_force(data):
     names = data.draw(st.permutations(NAMES))[: data.draw(st.integers(1, 4))]
     k, third = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 4))
     model = data.draw(st.sampled_from([sf.HigherOrderFM(k, 2), sf.HigherOrderFM(k, 3), sf.FwFM(k, third)]))
-    table = mixed_table(12, data.draw(st.integers(0, 99)), names=names)
+    table = mixed_table(12, data.draw(st.integers(0, 99)), names=tuple(names))
     fitted = random_fitted(model, mixed_schema(names), table, seed=data.draw(st.integers(0, 99)))
     background = take_rows(table, range(data.draw(st.integers(1, 6))))
     rows = take_rows(table, [8, 9])
