@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from battery import EngineBattery, assert_same, each_model, make_groups, make_slots, make_targets
-from splinefm.encode.slots import SlotLayout, Slots
+from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model.cpu import CpuEngine
-from splinefm.model.family import FM, FwFM
+from splinefm.model.family import FM, FmFM, FwFM
 from splinefm.model.optimizers import Group, Optimizer
 from support import random_params
 
@@ -175,3 +175,11 @@ def test_the_threads_of_the_process_stay_as_they_are():
         assert torch.get_num_threads() == before + 1
         raise RuntimeError("stop")
     assert torch.get_num_threads() == before
+
+
+def test_matrices_between_too_many_units_are_refused_before_they_are_made():
+    fields = tuple(FieldLayout(f"f{i}", 1, (1,) * 1000, tuple(range(1000))) for i in range(3))
+    layout = SlotLayout(fields)
+    params = random_params(FmFM(400), layout)
+    with pytest.raises(ValueError, match=r"training FmFM\(k=400\) with 3,000 units of its fields takes about"):
+        TorchEngine(FmFM(400), layout, params, device="cpu")

@@ -15,7 +15,7 @@ from splinefm.model.workspace import LOSSES, Float64, Int64
 _RANGES = {"tweedie": (1.0, 2.0), "quantile": (0.0, 1.0), "huber": (0.0, math.inf)}
 
 
-class NamedLoss(NamedTuple):
+class ChosenLoss(NamedTuple):
     """A loss as an engine knows it."""
 
     name: str
@@ -53,7 +53,7 @@ def on_device(array: npt.NDArray[Any], dtype: torch.dtype, device: torch.device)
     return torch.tensor(array, dtype=dtype, device=device)
 
 
-def check_loss(name: str, parameter: float, n_outputs: int) -> NamedLoss:
+def check_loss(name: str, parameter: float, n_outputs: int) -> ChosenLoss:
     """Return a loss; raise if it does not exist, or does not fit its parameter or the number of scores per row."""
     if name not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {name!r}")
@@ -62,7 +62,7 @@ def check_loss(name: str, parameter: float, n_outputs: int) -> NamedLoss:
         raise ValueError(f"the parameter of the {name} loss is out of range: {parameter}")
     if (name == "softmax") != (n_outputs > 1):
         raise ValueError(f"softmax needs a bias for each of two or more classes, other losses one; got {n_outputs}")
-    return NamedLoss(name, parameter)
+    return ChosenLoss(name, parameter)
 
 
 def check_slots(layout: SlotLayout, slots: Slots, rows: Int64 | slice) -> None:

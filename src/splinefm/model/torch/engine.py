@@ -41,11 +41,23 @@ from splinefm.model.torch.losses import row_losses
 from splinefm.model.torch.penalties import Penalties
 from splinefm.model.torch.updates import Moments, update
 from splinefm.model.torch.windows import Windows, bag_sums
-from splinefm.model.workspace import LARGE, Float32, Float64, Int64, Penalty, State, make_penalty
+from splinefm.model.workspace import (
+    LARGE,
+    Float32,
+    Float64,
+    Int64,
+    Penalty,
+    Sizes,
+    State,
+    check_between_memory,
+    make_penalty,
+)
 
 # Numbers in the unit vectors of a block of rows, which are scored at once, and of the rows of one call of `steps`.
 BLOCK_NUMBERS, NUMBERS_AT_ONCE, MOST_AT_ONCE = 1 << 23, 1 << 23, 1 << 15
 NONE = np.zeros(1, np.float32)
+# Weights or matrices between all units, their gradient, and two copies on the way.
+FOUR_COPIES = Sizes(tile=1, shard=1, block=4)
 
 
 class TorchEngine(Engine):
@@ -106,6 +118,7 @@ class TorchEngine(Engine):
         check_trainable(model)
         self.n_outputs = count_outputs(params)
         check_model_memory(model, layout, self.n_outputs)
+        check_between_memory(model, layout, FOUR_COPIES, self.n_outputs)
         _check_params(model, layout, params, self.n_outputs)
         self.model, self.batch_size = model, batch_size
         self.loss = check_loss(loss, loss_parameter, self.n_outputs)
