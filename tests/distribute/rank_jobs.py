@@ -1,8 +1,8 @@
 """What the processes of tests/distribute/test_ranks.py run: `python rank_jobs.py FOLDER NAME [RANKS NAME RANKS ...]`.
 
 Results go to NAME.json in the folder, as {check: value}. Importing TorchRec takes seconds. So one process imports it
-and forks the ranks of several jobs, one job after the other; and each job does several checks. Under torchrun, there is one
-job, without a number of ranks.
+and forks the ranks of several jobs, one job after the other; and each job does several checks. Under torchrun,
+there is one job, without a number of ranks.
 """
 
 import json

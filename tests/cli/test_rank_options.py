@@ -1,0 +1,56 @@
+"""Options for several processes: what reaches the processes, and what is refused."""
+
+import pytest
+from typer.testing import CliRunner
+
+from splinefm.cli.actions import ranks
+from splinefm.cli.main import app
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Collect what would be started."""
+    calls = []
+    monkeypatch.setattr(ranks, "start_ranks", lambda *arguments: calls.append(arguments))
+    return calls
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["fit", "logs/*.parquet", "--target", "click", "--out", "m.sfm", *arguments])
+
+
+def test_the_processes_get_what_the_user_typed(started):
+    options = ["--ignore", "id", "--ignore", "-x", "--model", "ffm", "--no-select-resolutions", "--sharded-out"]
+    result = run("--ranks", "3", "--max-restarts", "2", *options, "--learning-rate", "1e-3")
+    assert result.exit_code == 0, result.output
+    ((arguments, n_ranks, restarts),) = started
+    assert (n_ranks, restarts) == (3, 2)
+    assert arguments[0] == "fit"
+    assert sorted(arguments[1:]) == sorted(
+        [
+            "logs/*.parquet",
+            "--target=click",
+            "--out=m.sfm",
+            "--ignore=id",
+            "--ignore=-x",
+            "--model=ffm",
+            "--no-select-resolutions",
+            "--sharded-out",
+            "--learning-rate=0.001",
+        ]
+    )
+
+
+@pytest.mark.parametrize("option", ["--resume", "--sharded-out", "--max-restarts=1", "--checkpoints=here"])
+def test_options_for_several_processes_need_ranks(started, option):
+    result = run(option)
+    assert result.exit_code == 2
+    assert "add --ranks" in result.output
+    assert not started
+
+
+def test_missing_packages_are_named(monkeypatch):
+    monkeypatch.setattr(ranks, "find_spec", lambda name: None if name == "torchrec" else True)
+    result = run("--ranks", "2")
+    assert result.exit_code == 1
+    assert "needs torchrec, which is not installed" in result.output and "splinefm[distributed]" in result.output
