@@ -17,7 +17,7 @@ CONFIGURE = $(BIN)/cmake -G Ninja -S . --log-level=WARNING $(TOOLCHAIN) \
   -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-isa test-paper check coverage docs format stub native wheel sanitize clean paper-quick
+.PHONY: help demo test distributed test-isa test-paper check coverage docs format stub native wheel sanitize clean paper-quick
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,8 +27,10 @@ demo: native  ## set up, then compare bins and splines on built-in data: a table
 
 # Keep bytecode whatever the environment says: otherwise each process that a test starts compiles the package.
 # Each of the two processes has one core: BLAS threads would wait for each other.
-test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch)  ## set up, then run all tests of the package (TORCH=1: also against torch; THOROUGH=1: more examples)
+test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch) $(if $(DISTRIBUTED),$(VENV)/.distributed)  ## set up, then run all tests of the package (TORCH=1: also against torch; DISTRIBUTED=1: also on several processes; THOROUGH=1: more examples)
 	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/paper
+
+distributed: native $(VENV)/.distributed  ## set up what several processes need: torch, TorchRec and FBGEMM for CPUs
 
 test-paper: native $(VENV)/.test  ## test the experiments in paper/
 	$(BIN)/python -m pytest --numprocesses 2 tests/paper
@@ -150,6 +152,12 @@ $(VENV)/.docs: $(VENV)/.ready
 
 $(VENV)/.torch: $(VENV)/.test
 	$(PIP) torch==2.13.0
+	touch $@
+
+# TorchRec asks for the CUDA package of FBGEMM; here is that for CPUs.
+$(VENV)/.distributed: $(VENV)/.torch
+	SPLINEFM_FROM_SRC=1 SPLINEFM_ZIG= $(PIP) '.[distributed]'
+	$(PIP) --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0
 	touch $@
 
 build/native/build.ninja: $(VENV)/.ready $(ZIG)

@@ -33,7 +33,7 @@ LINK = re.compile(r"(\[(?P<text>[^\]\[]*)\])\((?P<target>[^)\s#:]+)(?P<anchor>#[
 
 # One page of the reference per group. A test compares the names with those of the package.
 REFERENCE = {
-    "Estimators": "SplineFMClassifier SplineFMRegressor fit_model Fitted load ModelFileError",
+    "Estimators": "SplineFMClassifier SplineFMRegressor fit_model Fitted load ModelFileError ShardedModel",
     "Fields": "Schema infer_schema Numerical Categorical MultiValued Timestamp Cross open_table fit_encoder Encoder"
     " EncoderStatistics Slots SlotLayout DriftWarning",
     "Transforms and bases": "MinMax Quantile BestFitCDF ArcsinhSquare Log CustomTransform choose_transform"
@@ -45,7 +45,7 @@ REFERENCE = {
     " decompose Decomposition",
     "Ranking and serving": "ItemIndex ApproximateIndex ScoreError Scorer",
     "Exports": "discretize discretization_error DiscretizationReport export_tables export_onnx onnx_inputs"
-    " export_libffm export_libffm_rows",
+    " export_libffm export_libffm_rows to_torch from_torch",
     "Metrics": "auc logloss normalized_entropy class_logloss class_auc accuracy calibration_error calibration_by"
     " GroupCalibration rmse mae r2 gamma_deviance tweedie_deviance pinball_loss coverage huber_loss",
     "Plots": "plots.curve plots.steps plots.bars plots.surface plots.importance plots.pairs plots.history"

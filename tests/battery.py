@@ -260,6 +260,15 @@ def plain_gradient(params, X, y, weight):
     return {"bias": slope.sum(keepdims=True), "linear": slope @ X.sum(axis=1), "factors": factors}
 
 
+def snapshot(engine):
+    """Table and memory of the optimizer, by features; Adagrad has no first moment."""
+    arrays = {name: engine.values[name] for name in ("factors", "linear")}
+    for name in tuple(arrays):
+        arrays |= {f"{name} {what}": array for what, array in engine.state[name]._asdict().items()}
+    rows = len(engine.values["linear"])
+    return {name: array.reshape(rows, -1).copy() for name, array in arrays.items() if array.size > 1}
+
+
 class PlainOptimizer:
     """AdamW or Adagrad as in the textbook, for one array; `rows` says which of its rows take part."""
 
@@ -282,6 +291,13 @@ class PlainOptimizer:
 
 class EngineBattery:
     """Tests of an engine; a subclass says how it is made and where its gradient is."""
+
+    sampled = False
+    """Whether a quick run takes one of seven products of model and loss, because every step takes long."""
+
+    def assert_equal(self, actual, expected):
+        """Compare scores that are equal to the last bit; the sums of another engine may depend on how rows come."""
+        np.testing.assert_array_equal(actual, expected)
 
     def engine(
         self,
@@ -332,9 +348,9 @@ class EngineBattery:
         engine = self.engine(model, slots.layout, params, threads=2)
         whole = engine.scores(slots)
         for i in range(5):
-            np.testing.assert_array_equal(engine.scores(slots[i : i + 1]), whole[i : i + 1])
+            self.assert_equal(engine.scores(slots[i : i + 1]), whole[i : i + 1])
         assert engine.scores(slots[:0]).shape == (0,)
-        np.testing.assert_array_equal(engine.scores(slots[np.array([7, 3, 3])]), whole[[7, 3, 3]])
+        self.assert_equal(engine.scores(slots[np.array([7, 3, 3])]), whole[[7, 3, 3]])
 
     @each_model
     def test_threads_do_not_change_scores(self, model):
@@ -342,7 +358,7 @@ class EngineBattery:
         engine = self.engine(model, slots.layout, random_params(model, slots.layout), threads=1)
         one = engine.scores(slots)
         for threads in (2, 3):
-            np.testing.assert_array_equal(engine.scores(slots, threads=threads), one)
+            self.assert_equal(engine.scores(slots, threads=threads), one)
 
     @examples(60)
     @given(problems())
@@ -734,3 +750,68 @@ class EngineBattery:
         with np.errstate(invalid="ignore"):
             assert not np.isfinite(engine.scores(slots)).any()
             assert not np.isfinite(engine.step(slots, *make_targets("logistic", len(slots))))
+
+    @each_model
+    @each_reduction
+    @pytest.mark.parametrize("name", ["adamw", "adagrad"])
+    def test_rows_that_are_not_touched_do_not_change(self, model, reduction, name):
+        slots = make_slots(reduction)[:6]
+        params = random_params(model, slots.layout)
+        optimizer = Optimizer(name, weight_decay=0.1, ema=0.9)
+        groups = [[Group(field.n_features, l2=0.1, l2_linear=0.1)] for field in slots.layout.fields]
+        engine = self.engine(model, slots.layout, params, "logistic", optimizer, groups, threads=1)
+        every = make_slots(reduction)
+        engine.step(every, *make_targets("logistic", len(every)))  # so that states are not all zero
+        before = snapshot(engine)
+        for seed in range(3):
+            engine.step(slots, *make_targets("logistic", len(slots), seed))
+        touched = active_features(slots)
+        assert touched.any() and not touched.all()
+        for key, array in snapshot(engine).items():
+            np.testing.assert_array_equal(array[~touched], before[key][~touched], err_msg=key)
+            assert (array[touched] != before[key][touched]).any(axis=1).all(), key
+
+    def test_no_rows_or_no_weight_make_no_step(self):
+        slots = make_slots("sum")
+        params = random_params(FM(4), slots.layout)
+        engine = self.engine(FM(4), slots.layout, params, optimizer=Optimizer(weight_decay=0.1), threads=1)
+        y, weight = make_targets("logistic", len(slots))
+        assert engine.step(slots[:0], y[:0], weight[:0]) == 0.0
+        assert engine.step(slots, y, weight, rows=np.empty(0, np.int64)) == 0.0
+        assert engine.step(slots, y, np.zeros(len(slots))) == 0.0
+        assert engine.number == 0
+        assert_same(engine.params(), params)
+
+    def test_a_batch_beyond_the_batch_size_is_refused(self):
+        slots = make_slots("sum")
+        engine = self.engine(FM(4), slots.layout, random_params(FM(4), slots.layout), batch_size=10, threads=1)
+        with pytest.raises(ValueError, match=r"a batch has at most 10 rows \(batch_size\), got 40"):
+            engine.step(slots, *make_targets("logistic", 40))
+
+    @each_model
+    def test_several_steps_in_one_call_are_steps_one_by_one(self, model):
+        slots = make_slots("sum", 100)
+        y, weight = make_targets("logistic", len(slots))
+        weight[16:32] = 0.0  # a batch without weight makes no step
+        rates = np.array([0.1, 0.5, 0.02, 0.3, 0.2, 0.1, 0.01])
+        order = np.random.default_rng(3).permutation(len(slots))
+        order = np.concatenate([np.setdiff1d(order, np.arange(16, 32))[:16], np.arange(16, 32), order[:68]])
+        params = random_params(model, slots.layout)
+        at_once, one_by_one = (self.engine(model, slots.layout, params, batch_size=16, threads=1) for _ in range(2))
+        losses = at_once.steps(slots, y, weight, order, rates)
+        expected = [
+            one_by_one.step(slots, y, weight, order[16 * b : 16 * (b + 1)], learning_rate=rate)
+            for b, rate in enumerate(rates)
+        ]
+        assert losses.tolist() == expected and losses[1] == 0.0 and (losses[[0, *range(2, 7)]] > 0.0).all()
+        for name, values in at_once.params().items():
+            np.testing.assert_array_equal(values, one_by_one.params()[name], err_msg=name)
+        assert at_once.number == 6
+
+    def test_the_size_of_a_batch_is_checked(self):
+        slots = make_slots("sum", 20)
+        y, weight = make_targets("logistic", len(slots))
+        engine = self.engine(FM(4), slots.layout, random_params(FM(4), slots.layout), batch_size=16, threads=1)
+        for size in (0, 17):
+            with pytest.raises(ValueError, match="from 1 to 16 rows"):
+                engine.steps(slots, y, weight, np.arange(20), np.full(20, 0.1), batch_size=size)

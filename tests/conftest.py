@@ -41,9 +41,19 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def is_sampled(item: pytest.Item) -> bool:
+    """Return whether a test of a battery runs in a quick run: see `EngineBattery.sampled`."""
+    indices = getattr(getattr(item, "callspec", None), "indices", {})
+    product = getattr(getattr(item, "cls", None), "sampled", False) and {"model", "loss"} <= indices.keys()
+    return not product or sum(indices.values()) % 7 == 0
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if THOROUGH:
         return
+    left_out = [item for item in items if not is_sampled(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if is_sampled(item)]
     skip = pytest.mark.skip(reason="runs with make test THOROUGH=1 (SPLINEFM_THOROUGH=1)")
     for item in items:
         if item.get_closest_marker("thorough"):

@@ -21,6 +21,7 @@ SHARED = {"_checks", "_core", "_memory", "_parallel", "_wording"}
 MOST_MODULES, MOST_LINES = 15, 400
 OPTIONAL = [
     "torch",
+    "torchrec",
     "optuna",
     "matplotlib",
     "onnx",
@@ -31,7 +32,7 @@ OPTIONAL = [
     "faiss",
     "shap",
 ]
-FOLDERS_OF = {"torch": ("model/torch/",)}
+FOLDERS_OF = {"torch": ("model/torch/", "distribute/"), "torchrec": ("distribute/",)}
 # The imports against the order of the folders, `Fitted.segment`, `Fitted.scorer` and the `feature_importances_` of
 # estimators: doors for users, who look for such things on the model that they hold. They are taken when called, so that
 # modules need each other in one direction only.
@@ -45,6 +46,7 @@ DOORS = [
     ("learn/fitted.py", "splinefm.export.tables"),
     ("learn/estimators/importances.py", "splinefm.explain.inputs"),
     ("learn/estimators/importances.py", "splinefm.explain.shapley"),
+    ("distribute/__main__.py", "splinefm.cli.ranks"),
 ]
 
 

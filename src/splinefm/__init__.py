@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from splinefm.export.discretize import discretize as discretize
     from splinefm.export.libffm import export_libffm as export_libffm
     from splinefm.export.libffm import export_libffm_rows as export_libffm_rows
+    from splinefm.export.modules import from_torch as from_torch
+    from splinefm.export.modules import to_torch as to_torch
     from splinefm.export.onnx.inputs import onnx_inputs as onnx_inputs
     from splinefm.export.onnx.model import export_onnx as export_onnx
     from splinefm.export.tables import export_tables as export_tables
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from splinefm.learn.estimators.regressor import SplineFMRegressor as SplineFMRegressor
     from splinefm.learn.files.container import ModelFileError as ModelFileError
     from splinefm.learn.files.modelfile import load as load
+    from splinefm.learn.files.sharded_model import ShardedModel as ShardedModel
     from splinefm.learn.fitted import Fitted as Fitted
     from splinefm.learn.fitting import fit_model as fit_model
     from splinefm.learn.incremental import Learner as Learner
@@ -138,6 +141,7 @@ _HOME = {
     "learn.metrics": "GroupCalibration accuracy auc calibration_by calibration_error class_auc class_logloss coverage "
     "gamma_deviance huber_loss logloss mae normalized_entropy pinball_loss r2 rmse tweedie_deviance",
     "learn.files.modelfile": "load",
+    "learn.files.sharded_model": "ShardedModel",
     "learn.tuning.study": "StudySummary TrialSummary",
     "learn.training": "Diverged Epoch Training",
     "learn.tuning.search": "Tuned tune",
@@ -149,6 +153,7 @@ _HOME = {
     "explain.dependence": "ice_curves partial_dependence",
     "export.discretize": "DiscretizationReport discretization_error discretize",
     "export.libffm": "export_libffm export_libffm_rows",
+    "export.modules": "from_torch to_torch",
     "export.onnx.model": "export_onnx",
     "export.onnx.inputs": "onnx_inputs",
     "export.tables": "export_tables",

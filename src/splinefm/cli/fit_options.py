@@ -33,6 +33,13 @@ class ScheduleName(StrEnum):
     CONSTANT = "constant"
 
 
+class EngineName(StrEnum):
+    """What computes the steps of training."""
+
+    CPU = "cpu"
+    TORCH = "torch"
+
+
 class LossName(StrEnum):
     """The losses, and the choice by the target."""
 
@@ -130,6 +137,23 @@ Schedule = Annotated[
 L2 = Annotated[float | None, amount_option("L2 penalty on weights and vectors.", _TRAINING, "--l2")]
 Smoothness = Annotated[float | None, amount_option("Penalty on the roughness of curves.", _TRAINING)]
 Members = Annotated[int | None, count_option("Train so many models and average their scores.", _TRAINING)]
+Engine = Annotated[
+    EngineName | None,
+    typer.Option(
+        help="What computes the steps of training: the compiled loops, or PyTorch. Default: cpu.",
+        show_default=False,
+        rich_help_panel=_TRAINING,
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Device of --engine torch, such as cuda, cuda:1 or cpu. Default: cuda if there is one.",
+        show_default=False,
+        rich_help_panel=_TRAINING,
+    ),
+]
 Seed = Annotated[int | None, count_option("Random seed. The same seed gives the same model.", _TRAINING, least=0)]
 
 

@@ -33,7 +33,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 _COMMANDS = (schema, fit, tune, evaluate, predict, info, view, explain, discretize, export, rank, demo)
 
 
-class _Commands(TyperGroup):
+class Commands(TyperGroup):
     """Errors that the user can fix become a message and exit code 1, not a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -49,7 +49,7 @@ class _Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     help="Factorization machines for tables with numerical columns: splines instead of bins.",
     epilog="Start with: splinefm demo. With your own data: splinefm fit my.csv --target COLUMN --out model.sfm",
     no_args_is_help=True,

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch.distributed.checkpoint as dcp
 
-from splinefm.distribute.model import ShardedModel
 from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.tables import quiet
+from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.learn.files.container import sync_folder
 
 KEPT = 2
@@ -54,7 +53,7 @@ class Checkpoints:
         numbers = self.ranks.largest([-1.0 if not found else max(found)])
         return None if numbers[0] < 0 else int(numbers[0])
 
-    def save(self, kind: str, number: int, tensors: dict[str, Any], state: dict[str, Any], kept: int = KEPT) -> None:
+    def save(self, kind: str, number: int, tensors: dict[str, Any], state: dict[str, Any]) -> None:
         """Write a checkpoint; all ranks call it, with the state that rank 0 has."""
         part, path = self.folder / f".part-{kind}-{number:08}", self._path(kind, number)
         with self.ranks.together():
@@ -66,12 +65,11 @@ class Checkpoints:
         with self.ranks.together():
             if self.ranks.first:
                 self._publish(part, path, state)
-                self._forget(kind, kept)
+                self._forget()
 
     def _write(self, tensors: dict[str, Any], part: Path) -> None:
         try:
-            with quiet():
-                dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part), process_group=self.ranks.group)
+            dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part), process_group=self.ranks.group)
         except dcp.CheckpointException as error:
             own = error.failures.get(self.ranks.rank)
             rank, (cause, _) = (self.ranks.rank, own) if own else next(iter(error.failures.items()))
@@ -88,10 +86,16 @@ class Checkpoints:
         except OSError as error:
             raise OSError(_cannot_write(self.folder, 0, error)) from error
 
-    def _forget(self, kind: str, kept: int) -> None:
-        numbers = sorted(int(match[2]) for match in map(_match, self.folder.iterdir()) if match and match[1] == kind)
-        for number in numbers[:-kept]:
-            shutil.rmtree(self._path(kind, number), ignore_errors=True)
+    def _forget(self) -> None:
+        """Remove old checkpoints, and the parameters of best epochs that no checkpoint needs any more."""
+        found = [(match[1], int(match[2])) for match in map(_match, self.folder.iterdir()) if match]
+        steps = sorted(number for kind, number in found if kind == "step")
+        best = sorted(number for kind, number in found if kind == "best")
+        needed = {self.state("step", number).get("best") for number in steps[-KEPT:]} | set(best[-1:])
+        for number in steps[:-KEPT]:
+            shutil.rmtree(self._path("step", number), ignore_errors=True)
+        for number in set(best) - needed:
+            shutil.rmtree(self._path("best", number), ignore_errors=True)
 
     def state(self, kind: str, number: int) -> dict[str, Any]:
         """The state of a checkpoint."""
@@ -103,9 +107,8 @@ class Checkpoints:
 
     def load(self, kind: str, number: int, tensors: dict[str, Any]) -> None:
         """Read tensors in place, whatever number of ranks wrote them."""
-        with quiet():
-            reader = dcp.FileSystemReader(self._path(kind, number))
-            dcp.load(tensors, storage_reader=reader, process_group=self.ranks.group)
+        reader = dcp.FileSystemReader(self._path(kind, number))
+        dcp.load(tensors, storage_reader=reader, process_group=self.ranks.group)
 
     def remove(self) -> None:
         """Remove the folder, after the run is complete."""
@@ -129,12 +132,12 @@ def _cannot_write(folder: Path, rank: int, error: BaseException) -> str:
     )
 
 
-def tables_of(model: ShardedModel) -> dict[str, Any]:
+def tables_of(model: ParallelModel) -> dict[str, Any]:
     """The parameters of a model, as tensors that checkpoints read in place."""
     return {f"model.{name}": values for name, values in model.parallel.state_dict().items()}
 
 
-def everything_of(model: ShardedModel) -> dict[str, Any]:
+def everything_of(model: ParallelModel) -> dict[str, Any]:
     """Parameters and optimizer of a model."""
     state = model.parallel.fused_optimizer.state_dict()["state"]
     fused = {f"fused.{name}": values for own in state.values() for name, values in own.items()}

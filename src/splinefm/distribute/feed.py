@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
-from splinefm.distribute.batches import Batch, BatchMaker
 from splinefm.distribute.ranks import Ranks
+from splinefm.distribute.sharded.batches import Batch, BatchMaker
 from splinefm.distribute.shares import Buffer, Position, Share
 from splinefm.encode.slots import empty_slots
 from splinefm.encode.tables.arrow import to_arrow
@@ -121,7 +121,7 @@ class Feed:
         divided by, is summed over ranks while the step before is computed.
         """
         feeds = prefetch(self.batches(share), AHEAD)
-        end = replace_rest(share.position)
+        end = end_of(share.position)
         upcoming = self._announce(next(feeds, None), ranks, wants, end)
         try:
             while True:
@@ -148,12 +148,12 @@ class Feed:
         return fed, facts, work
 
 
-def replace_rest(position: Position) -> Position:
+def end_of(position: Position) -> Position:
     """The position at the end of a share."""
     return Position(position.fingerprint, position.seed, position.epoch)
 
 
-def prefetch(items: Iterable[_Item], depth: int) -> Iterator[_Item]:
+def prefetch(items: Iterable[_Item], depth: int) -> Generator[_Item, None, None]:
     """Yield the items, with the next ones prepared in a thread; closing it ends the thread."""
     ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
     stop = threading.Event()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -179,7 +181,9 @@ def join(timeout: float, device: str | None = None) -> Iterator[Ranks]:
     if chosen == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is cuda, but torch finds no GPU; use cpu")
     limit, alone = timedelta(seconds=timeout), "RANK" not in os.environ
-    local, local_size = (int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)))
+    local, local_size = (
+        int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
+    )
     where = torch.device("cuda", local) if chosen == "cuda" else torch.device("cpu")
     options: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if alone else {}
     if chosen == "cuda":
@@ -206,7 +210,7 @@ def run_together(job: Callable[[Ranks], None], timeout: float, device: str | Non
         Another rank is gone, or did not answer in time.
     """
     try:
-        with join(timeout, device) as ranks:
+        with quiet(), join(timeout, device) as ranks:
             job(ranks)
     except (PeerFailed, PeerLost):
         raise
@@ -218,6 +222,22 @@ def run_together(job: Callable[[Ranks], None], timeout: float, device: str | Non
         if _failure_is_told():
             raise PeerFailed(str(error)) from error
         raise PeerLost(_lost_message(error, timeout)) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out the remarks of torch and TorchRec on their own internals; errors stay."""
+    loggers = [logging.getLogger(name) for name in ("torchrec", "torch.fx._symbolic_trace", "root")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"(torch|torchrec|fbgemm_gpu)(\.|$)")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _store() -> Any:

@@ -54,7 +54,7 @@ class Rows:
 
         Processes compare it: another machine may see other files under the same name.
         """
-        content = [f"{group.path.name}/{group.number}/{group.n_rows}" for group in self.groups]
+        content = [f"{group.path.name}/{group.number}/{group.n_rows}/{group.n_bytes}" for group in self.groups]
         columns = [f"{column.name}: {column.type}" for column in self.schema]
         return hashlib.sha256("\n".join([*columns, *content]).encode()).hexdigest()
 
@@ -92,16 +92,15 @@ class Rows:
         low = int(np.searchsorted(self.first, begin, "right")) - 1
         high = int(np.searchsorted(self.first, stop, "left"))
         skip, left = begin - int(self.first[low]), stop - begin
-        for path, groups in groupby(self.groups[low:high], key=lambda group: group.path):
-            numbers = [group.number for group in groups if group.n_rows]
-            for batch in read_row_groups(path, numbers, names) if numbers else ():
+        groups = (group for group in self.groups[low:high] if group.n_rows)
+        for _, of_file in groupby(groups, key=lambda group: group.path):
+            for batch in read_row_groups(list(of_file), names):
                 part = batch.slice(min(skip, batch.num_rows), left)
                 skip, left = max(0, skip - batch.num_rows), left - part.num_rows
                 if part.num_rows:
                     yield part
                 if not left:
                     return
-        raise ValueError(f"{left:,} rows are missing: a file has changed since it was opened; start again")
 
 
 def open_rows(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Rows:

@@ -67,6 +67,10 @@ class Position:
         """Slices, then ranges."""
         return [*self.slices, *self.ranges]
 
+    def item(self, i: int) -> Slice | Range:
+        """Return one of `items`."""
+        return self.slices[i] if i < len(self.slices) else self.ranges[i - len(self.slices)]
+
     @staticmethod
     def merge(positions: Sequence[Position]) -> Position:
         """Return what is left on all ranks."""
@@ -248,8 +252,9 @@ def plan_shares(rows: Rows, ranks: int, *, seed: int, epoch: int, position: Posi
     whole = Position(rows.fingerprint, seed, epoch, ranges=rows.blocks) if position is None else position
     _check_position(rows, seed, epoch, whole)
     ordered = replace(whole, ranges=_shuffled(rows, seed, epoch, whole.ranges))
-    bounds = [ordered.n_rows * rank // ranks for rank in range(ranks + 1)]
-    return [Share(rows, _cut(ordered, begin, end)) for begin, end in pairwise(bounds)]
+    first = np.concatenate([[0], np.cumsum([_size(item) for item in ordered.items], dtype=np.int64)])
+    bounds = [int(first[-1]) * rank // ranks for rank in range(ranks + 1)]
+    return [Share(rows, _cut(ordered, first, begin, end)) for begin, end in pairwise(bounds)]
 
 
 def _check_position(rows: Rows, seed: int, epoch: int, position: Position) -> None:
@@ -267,7 +272,7 @@ def _check_position(rows: Rows, seed: int, epoch: int, position: Position) -> No
     ordered = sorted(position.ranges)
     apart = all(a[1] <= b[0] for a, b in pairwise(ordered))
     sizes = [sum(b - a for a, b in item.parts) for item in position.slices]
-    fits = all(0 <= s.begin <= s.end <= size for s, size in zip(position.slices, sizes, strict=True))
+    fits = all(0 <= s.begin < s.end <= size for s, size in zip(position.slices, sizes, strict=True))
     if not (inside and apart and fits):
         raise ValueError("the position in the data is damaged; use an earlier checkpoint")
 
@@ -282,16 +287,15 @@ def _shuffled(rows: Rows, seed: int, epoch: int, ranges: Iterable[Range]) -> tup
     return tuple(given[i] for i in np.argsort(place[block], kind="stable"))
 
 
-def _cut(position: Position, begin: int, end: int) -> Position:
-    """Return the rows of a position from `begin` to `end`."""
+def _cut(position: Position, first: npt.NDArray[np.int64], begin: int, end: int) -> Position:
+    """Return the rows of a position from `begin` to `end`; `first` has where its items begin."""
     slices: list[Slice] = []
     ranges: list[Range] = []
-    at = 0
-    for item in position.items:
+    if begin == end:
+        return replace(position, slices=(), ranges=())
+    some = range(int(np.searchsorted(first, begin, "right")) - 1, int(np.searchsorted(first, end)))
+    for item, at in ((position.item(i), int(first[i])) for i in some):
         low, high = max(begin - at, 0), min(end - at, _size(item))
-        at += _size(item)
-        if low >= high:
-            continue
         if isinstance(item, Slice):
             slices.append(item._replace(begin=item.begin + low, end=item.begin + high))
         else:

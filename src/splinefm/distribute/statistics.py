@@ -49,7 +49,7 @@ class Scan:
     seed : int
         Decides which rows are held out.
     block : int
-        Rows per block.
+        Rows per block, at most.
     """
 
     schema: Schema
@@ -113,12 +113,13 @@ class ShareStatistics:
         return self.counts.n_rows
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add the next block; all blocks but the last one of the table have the number of rows that the scan says."""
+        """Add the next block, which has at most as many rows as the scan says.
+
+        Row i of block b has the number b × `Scan.block` + i, which decides if it is held out.
+        """
         first = self.end * self.scan.block
         if not 0 < batch.num_rows <= self.scan.block:
             raise ValueError(f"a block must have from 1 to {self.scan.block:,} rows, got {batch.num_rows:,}")
-        if self.n_rows % self.scan.block:
-            raise ValueError(f"block {self.end - 1} is shorter than {self.scan.block:,} rows, so no block can follow")
         if self.scan.loss is not None:
             self._add_targets(first, batch, self.scan.loss)
         piece = EncoderStatistics(self.scan.schema, self.threads)
@@ -155,8 +156,6 @@ class ShareStatistics:
                 f"statistics of blocks {self.begin} to {self.end - 1} cannot be followed by those of blocks "
                 f"{other.begin} to {other.end - 1}; merge all ranks, in their order, each once"
             )
-        if self.n_rows % self.scan.block:
-            raise ValueError(f"block {self.end - 1} is shorter than {self.scan.block:,} rows, so no block can follow")
         self.counts.merge(other.counts)
         for mine, theirs in zip(self.sketches, other.sketches, strict=True):
             mine.merge(theirs)
@@ -168,13 +167,17 @@ class ShareStatistics:
 
     def encoder(self) -> Encoder:
         """Return the encoder that the statistics of the whole table determine."""
+        return self.whole().encoder()
+
+    def whole(self) -> EncoderStatistics:
+        """Return the statistics of the whole table; `Encoder.extended` takes them, too."""
         self._check_whole()
         whole = EncoderStatistics(self.scan.schema, self.threads)
         whole.merge(self.counts)
         for statistics, dyadic in zip(numerical_parts(whole.fields), self.sketches, strict=True):
             for sketch in dyadic.values():
                 statistics.sketch.merge(sketch)
-        return whole.encoder()
+        return whole
 
     def targets(self) -> TargetSummary:
         """Return what the loss is fitted to."""

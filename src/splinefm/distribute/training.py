@@ -14,16 +14,16 @@ import torch
 
 from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
 from splinefm.distribute.feed import Feed, Step
-from splinefm.distribute.model import ShardedModel
-from splinefm.distribute.penalties import adapt_penalties, first_penalties, set_penalties
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.rows import Rows
+from splinefm.distribute.sharded.model import ParallelModel
+from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
 from splinefm.distribute.shares import Position, plan_shares
 from splinefm.learn.progress import Progress
 from splinefm.learn.training import Chunk, Diverged, Epoch, Run, Training, divergence_message
 
-# Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning rate,
-# the two train alike. See docs/decisions.md.
+# Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning
+# rate, the two train alike. See docs/decisions.md.
 ADAGRAD_RATE = 10.0
 # Epoch sums: loss, its floor, weight.
 _NOTHING = (0.0, 0.0, 0.0)
@@ -68,7 +68,9 @@ class RunState:
         return {
             **vars(self),
             "position": None if self.position is None else self.position.to_dict(),
-            "history": [[repr(value) if isinstance(value, float) else value for value in item] for item in self.history],
+            "history": [
+                [repr(value) if isinstance(value, float) else value for value in item] for item in self.history
+            ],
         }
 
     @staticmethod
@@ -76,11 +78,9 @@ class RunState:
         """The state that `to_dict` described."""
         known = dict(given)
         position = known.pop("position")
-        history = [Epoch(int(item[0]), *map(float, item[1:-1]), item[-1]) for item in known.pop("history")]
+        history = [Epoch._make([int(number), *map(float, rest), run]) for number, *rest, run in known.pop("history")]
         known["sums"] = tuple(known["sums"])
-        return RunState(
-            position=None if position is None else Position.from_dict(position), history=history, **known
-        )
+        return RunState(position=None if position is None else Position.from_dict(position), history=history, **known)
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Job:
 
     Parameters
     ----------
-    model : ShardedModel
+    model : ParallelModel
         The model.
     rows : Rows
         The rows of all ranks.
@@ -113,7 +113,7 @@ class Job:
         Learning rate by epoch and rows seen; that of the schedule by default.
     """
 
-    model: ShardedModel
+    model: ParallelModel
     rows: Rows
     feed: Feed
     training: Training
@@ -125,6 +125,7 @@ class Job:
     run: Run = "first"
     constant: float | None = None
     after_step: Callable[[int], None] | None = None
+    facts: dict[str, str] = field(default_factory=dict)
 
     @property
     def ranks(self) -> Ranks:
@@ -135,15 +136,15 @@ class Job:
         """Train from a state to the end; the model then has the parameters of the best epoch."""
         begin = time.perf_counter() - state.seconds
         self._saved_at = time.perf_counter()
-        if state.penalties is None:
-            first_penalties(self.model)
-        else:
+        if state.penalties is not None:
             set_penalties(self.model, *np.array(state.penalties))
         n_epochs = self.training.epochs
         while state.epoch < n_epochs:
             self.progress.begin_epoch(state.epoch + 1, n_epochs, self.n_rows)
             started, before = time.perf_counter(), state.seen
             rate = self._pass(state, begin)
+            if state.seen != self.n_rows:
+                raise RuntimeError(f"epoch {state.epoch + 1} had {state.seen:,} of {self.n_rows:,} rows")
             loss, floor, weight = state.sums
             train_loss, floor = loss / max(weight, 1e-300), floor / max(weight, 1e-300)
             if not math.isfinite(train_loss):
@@ -164,9 +165,7 @@ class Job:
     def _pass(self, state: RunState, begin: float) -> float:
         """Train on the rest of an epoch; return the last learning rate."""
         seed = self.training.seed
-        shares = plan_shares(
-            self.rows, self.ranks.size, seed=seed, epoch=state.epoch, position=state.position
-        )
+        shares = plan_shares(self.rows, self.ranks.size, seed=seed, epoch=state.epoch, position=state.position)
         own = np.zeros(3)
         rates, rate = self.training.rates(state.epoch, self.n_rows), math.nan
         for step in self.feed.steps(shares[self.ranks.rank], self.ranks, self._wants_checkpoint):
@@ -202,8 +201,10 @@ class Job:
         sums = np.zeros(2)
         for i in range(n_batches):
             n_rows = 0 if chunk is None else max(0, min(size, len(chunk.y) - i * size))
-            batch = self.feed.empty() if chunk is None or not n_rows else self.feed.maker(
-                chunk, np.arange(i * size, i * size + n_rows), size
+            batch = (
+                self.feed.empty()
+                if chunk is None or not n_rows
+                else self.feed.maker(chunk, np.arange(i * size, i * size + n_rows), size)
             )
             batch.total[:] = 1.0
             batch = batch.to(self.ranks.device)
@@ -237,16 +238,24 @@ class Job:
         everyone = self.ranks.gather(json.dumps(position.to_dict()).encode())
         state.position = Position.merge([Position.from_dict(json.loads(data)) for data in everyone])
         state.seconds, state.penalties = time.perf_counter() - begin, self.model.penalties.tolist()
-        kept = {**state.to_dict(), "dense_number": self.model.dense.number}
+        kept = {**state.to_dict(), "dense_number": self.model.dense.number, "facts": self.facts}
         self.checkpoints.save("step", state.step, everything_of(self.model), kept)
         self._saved_at = time.perf_counter()
 
-    def resume(self) -> RunState | None:
-        """Read the last checkpoint, if there is one."""
+    def resume(self, facts: dict[str, str]) -> RunState | None:
+        """Read the last checkpoint, if there is one; a run with other settings cannot go on from it."""
         number = self.checkpoints.last()
         if number is None:
             return None
-        kept = self.checkpoints.state("step", number)
+        with self.ranks.together():
+            kept = self.checkpoints.state("step", number)
+            before = kept.pop("facts")
+            for name, value in facts.items():
+                if before.get(name) != value:
+                    raise ValueError(
+                        f"the checkpoint in {str(self.checkpoints.folder)!r} is of another run: {name} is "
+                        f"{before.get(name)} there and {value} here; use the settings of that run, or another folder"
+                    )
         self.checkpoints.load("step", number, everything_of(self.model))
         self.model.dense.number = kept.pop("dense_number")
         return RunState.from_dict(kept)

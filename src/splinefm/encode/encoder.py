@@ -240,6 +240,10 @@ class Encoder:
         """
         statistics = EncoderStatistics(self.schema, threads)
         statistics.update(table, target=target)
+        return self.extended(statistics, watch)
+
+    def extended(self, statistics: EncoderStatistics, watch: Watch | None = None) -> Encoder:
+        """Add frequent new categories as `extend` does, given statistics for `schema`, also of many machines."""
         fields, counts, weights = [], [], []
         for f, collected in enumerate(statistics.fields):
             if watch is not None:

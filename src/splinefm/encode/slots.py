@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +161,25 @@ class Slots:
         windows = np.diff(self.layout.window_ptr)
         moved = np.repeat(layout.feature_ptr[:-1] - self.layout.feature_ptr[:-1], windows)
         return Slots(self.start + moved, self.weight, layout)
+
+    def compact(self) -> tuple[npt.NDArray[np.int64], Slots]:
+        """The features that some rows use, sorted, and the rows on a table that has only these.
+
+        Neighbors stay neighbors, because all features of a window are used. For tables of parameters that are not in
+        memory.
+        """
+        layout = self.layout
+        # Starts first, window by window: the same ones recur, and sorting all features takes four times as long.
+        distinct = [np.unique(column, return_inverse=True) for column in self.start.T]
+        widths = np.diff(layout.weight_ptr).tolist()
+        used = [starts[:, None] + np.arange(n) for (starts, _), n in zip(distinct, widths, strict=True)]
+        features = np.unique(np.concatenate([windows.ravel() for windows in used]))
+        sizes = np.diff(np.searchsorted(features, layout.feature_ptr)).tolist()
+        small = [replace(field, n_features=size) for field, size in zip(layout.fields, sizes, strict=True)]
+        start = np.empty_like(self.start)
+        for w, (starts, inverse) in enumerate(distinct):
+            start[:, w] = np.searchsorted(features, starts)[inverse]
+        return features.astype(np.int64), Slots(start, self.weight, SlotLayout(tuple(small)))
 
     def matrix(self) -> scipy.sparse.csr_array:
         """The encoding as a sparse matrix, shape (n, features), for models from elsewhere."""

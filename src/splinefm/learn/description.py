@@ -15,7 +15,10 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
+from splinefm.learn.files.kinds import setting_types
 from splinefm.learn.files.modelfile import load
+from splinefm.learn.files.sharded import Manifest, count_parameters, is_sharded
+from splinefm.learn.files.sharded_model import ShardedModel
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import Label, listed
 from splinefm.learn.training import Epoch
@@ -24,16 +27,29 @@ from splinefm.learn.tuning.study import StudySummary
 
 def describe_file(path: Path) -> dict[str, Any]:
     """Return everything that `info` shows as lists, dicts, strings and numbers, without reading the vectors."""
+    if is_sharded(path):
+        sharded = ShardedModel.open(path, verify=False)
+        manifest = Manifest.read(path)
+        files = [entry.to_dict() for entry in manifest.parts]
+        size = sum(entry.bytes for entry in (manifest.head, *manifest.parts))
+        return _describe(path, sharded.head, size, manifest.format, manifest.version, files)
     fitted = load(path, mmap=True)
     number, version = _file_format(path)
+    return _describe(path, fitted, path.stat().st_size, number, version, [])
+
+
+def _describe(
+    path: Path, fitted: Fitted, size: int, number: int, version: str, parts: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "file": str(path),
-        "bytes": path.stat().st_size,
+        "bytes": size,
+        "parts": parts,
         "format": number,
         "version": version,
         "model": {"kind": type(fitted.model).__name__, **asdict(fitted.model)},
         "model_text": str(fitted.model),
-        "parameters": sum(values.size for values in fitted.params.values()),
+        "parameters": count_parameters(fitted),
         "loss": fitted.loss.name,
         "loss_parameters": fitted.loss.parameters,
         "classes": fitted.classes,
@@ -169,7 +185,7 @@ def _vocabulary_size(item: Categorical | MultiValued) -> int:
 
 
 def _describe_training(fitted: Fitted) -> dict[str, Any]:
-    settings = asdict(fitted.training)
+    settings = {name: getattr(fitted.training, name) for name in setting_types("Training")}
     return {name: dict(value) if isinstance(value, tuple) else value for name, value in settings.items()}
 
 

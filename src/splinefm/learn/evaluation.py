@@ -20,7 +20,7 @@ from splinefm.encode.tables.sources import STANDARD, open_data, require_columns
 from splinefm.encode.tables.table import Table
 from splinefm.learn import metrics
 from splinefm.learn.description import find_class
-from splinefm.learn.files.modelfile import load
+from splinefm.learn.files.sharded_model import TableScorer, open_model
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets, as_weights
 from splinefm.learn.losses import Loss
@@ -85,11 +85,11 @@ def evaluate_file(
     sep: str | None = None,
     class_name: str | None = None,
 ) -> Evaluation:
-    """Evaluate a model file; only scores and targets stay in memory.
+    """Evaluate a model file or a sharded model; only scores and targets stay in memory.
 
     With `class_name`, the probability of one of more than two classes is measured, against the rest.
     """
-    fitted = load(model)
+    fitted, table_scorer = open_model(model)
     table = open_data(data, column_types(fitted, target, weight), sep)
     target = target or _find_target(data, table, fitted, {by, weight})
     require_columns(table, [name for name in (*fitted.encoder.schema.columns, target, by, weight) if name is not None])
@@ -98,7 +98,10 @@ def evaluate_file(
         check_one_score(fitted)
     groups = _Groups(by) if by is not None else None
     with make_progress(verbose) as progress:
-        parts = list(_parts(fitted, table, target, weight, groups, threads, progress, output))
+        watch = Watch(fitted.encoder)
+        score = table_scorer(threads=threads, watch=watch)
+        parts = list(_parts(fitted, score, table, target, weight, groups, progress, output))
+        watch.warn()
     if not any(part.weight.any() for part in parts):
         raise ValueError(f"{data!r} has no rows to evaluate" + (f", or {weight!r} is always 0" if weight else ""))
     whole = _Part(*map(np.concatenate, zip(*parts, strict=True)))
@@ -133,19 +136,17 @@ def _find_target(data: str, table: Table, fitted: Fitted, not_it: set[str | None
 
 def _parts(
     fitted: Fitted,
+    score: TableScorer,
     table: Table,
     target: str,
     weight: str | None,
     groups: _Groups | None,
-    threads: int | None,
     progress: Progress,
     output: int | None = None,
 ) -> Iterator[_Part]:
     loss = fitted.loss if output is None else Loss()
     names = [*fitted.encoder.schema.columns, target, *([weight] if weight else []), *([groups.name] if groups else [])]
     progress.begin("evaluating", table.n_rows)
-    watch = Watch(fitted.encoder)
-    score = fitted.table_scorer(threads=threads, watch=watch)
     for batch in table.chunks(names, ROWS):
         y = as_targets(batch.column(target), target, fitted.classes)
         fitted.loss.check(y)
@@ -160,7 +161,6 @@ def _parts(
             groups.add(batch.column(groups.name), expected, measured, w)
         progress.advance(batch.num_rows)
         yield part
-    watch.warn()
 
 
 def _one_against_rest(score: FloatArray, output: int) -> FloatArray:

@@ -20,6 +20,7 @@ from splinefm.learn.refine.resolutions import select_resolutions
 from splinefm.learn.runs import best_epoch, filled_penalties, run_training, train_part
 from splinefm.learn.training import Callback, Trained, Training
 from splinefm.learn.tuning.study import StudySummary
+from splinefm.model.engine import EngineName, find_engine
 from splinefm.model.family import FM, AnyModel, FwFM, Params, check_members, check_trainable, mean_model
 
 # The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model.
@@ -81,6 +82,8 @@ def fit_model(
     sample_weight: str | None = None,
     validation: float | object = 0.1,
     training: Training | None = None,
+    engine: EngineName | None = None,
+    device: str | None = None,
     class_weight: ClassWeight = None,
     callbacks: Sequence[Callback] = (),
     verbose: bool = False,
@@ -110,6 +113,10 @@ def fit_model(
         rows or 128 MiB of encoded rows are used, spread over the whole table. Training uses all other rows.
     training : Training, optional
         How to train.
+    engine : {"cpu", "torch"}, optional
+        What computes the steps: the compiled loops, which are the default, or PyTorch.
+    device : str, optional
+        The device of the torch engine, such as "cuda"; see `Training`, which can have both settings, too.
     class_weight : "balanced" or mapping of labels to numbers, optional
         Weights of the classes under the logistic loss and softmax, in training and validation, multiplied by the
         sample weights. A class that is not named has weight 1. "balanced" gives all classes the same total weight. If
@@ -145,11 +152,24 @@ def fit_model(
             schema,
             given,
             open_validation(validation),
-            training or Training(),
+            _on_engine(training or Training(), engine, device),
             _class_weight(given, class_weight),
             classes=given.classes,
         )
         return fit_task(task, model, called, progress)[0]
+
+
+def _on_engine(training: Training, engine: EngineName | None, device: str | None) -> Training:
+    """Return the settings of training with the engine and the device that are given."""
+    named: dict[str, Any] = {"engine": engine, "device": device}
+    chosen = {name: value for name, value in named.items() if value is not None}
+    for name, value in chosen.items():
+        known = getattr(training, name)
+        if known not in (value, getattr(Training, name)):
+            raise ValueError(
+                f"{name}={value!r} is given beside a Training with {name}={known!r}; write it in one place"
+            )
+    return replace(training, **chosen)
 
 
 def _class_weight(loss: Loss, given: ClassWeight) -> ClassWeight:
@@ -179,6 +199,7 @@ def fit_task(
     chosen = model or default_model(n_fields)
     check_trainable(chosen)
     check_members(chosen, training.members)
+    find_engine(training.engine, training.device)
     chunks = make_chunks(task.source(), task.loss, task.validation, training, progress, task.class_weight)
     if model is None and n_fields > MOST_FIELDS_IN_PAIRS:
         progress.say(f"model: {describe_default(n_fields)}")
@@ -192,7 +213,7 @@ def fit_task(
     if not trained.interrupted:
         members += _more_members(chosen, chunks, training, callbacks, progress)
     chosen, params = mean_model(chosen, members, chunks.encoder.layout)
-    training = replace(training, members=len(members))  # fewer if the fit was stopped
+    training = replace(training, members=len(members)).on_any_machine()  # fewer members if the fit was stopped
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
     encoder = with_reasons(chunks.encoder, chunks.source.schema)
     return Fitted(encoder, chosen, params, loss, tuple(trained.history), training, study), chunks

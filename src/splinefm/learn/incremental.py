@@ -11,7 +11,7 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.loop import in_groups, train_on
 from splinefm.learn.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.training import Diverged, Training, divergence_advice, seeded
-from splinefm.model.cpu import CpuEngine
+from splinefm.model.engine import start_engine
 from splinefm.model.optimizers import Optimizer
 
 # New data refine a model that is already good, so updates take smaller steps than the fit.
@@ -29,8 +29,8 @@ class Learner:
     fitted : Fitted
         The model to start from; it is not modified.
     training : Training, optional
-        Penalties, optimizer, batch size and seed; those of the fit by default. Updates use a tenth of its
-        learning rate.
+        Penalties, optimizer, batch size, seed and engine; those of the fit by default, on the CPU engine. Updates use
+        a tenth of its learning rate.
 
     Examples
     --------
@@ -54,7 +54,9 @@ class Learner:
         self.loss.check(np.empty(0))  # the score of one class cannot learn from rows
         self.history, self.study = fitted.history, fitted.study
         self.rng = seeded(self.training.seed)
-        self.engine = CpuEngine(
+        self.engine = start_engine(
+            self.training.engine,
+            self.training.device,
             self.model,
             self.encoder.layout,
             fitted.params,
@@ -100,7 +102,8 @@ class Learner:
     def fitted(self) -> Fitted:
         """Return the current model."""
         params = self.engine.params()
-        return Fitted(self.encoder, self.model, params, self.loss, self.history, self.training, self.study)
+        training = self.training.on_any_machine()
+        return Fitted(self.encoder, self.model, params, self.loss, self.history, training, self.study)
 
     def _prepare(self, source: Source) -> None:
         """Check targets and weights, and add features for new categories, before training begins."""

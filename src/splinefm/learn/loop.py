@@ -26,7 +26,7 @@ from splinefm.learn.training import (
     divergence_message,
     seeded,
 )
-from splinefm.model.cpu import CpuEngine
+from splinefm.model.engine import Engine, start_engine
 from splinefm.model.family import AnyModel, Params, init_params
 from splinefm.model.optimizers import Group, Optimizer
 
@@ -115,7 +115,7 @@ def make_engine(
     n_rows: int,
     rng: np.random.Generator,
     start: float | FloatArray = 0.0,
-) -> CpuEngine:
+) -> Engine:
     """Return an engine with initial parameters."""
     batch_size = training.rows_per_step(n_rows)
     steps_per_epoch = max(1, n_rows // batch_size)
@@ -123,11 +123,23 @@ def make_engine(
     optimizer = Optimizer(training.optimizer, training.learning_rate, ema=min(ema, 0.9999))
     params = init_params(model, layout, rng, n_outputs=loss.n_outputs)
     params["bias"][:] = np.reshape(start, (-1, 1)) if loss.n_outputs > 1 else start
-    return CpuEngine(model, layout, params, loss.name, optimizer, groups, batch_size, training.threads, loss.parameter)
+    return start_engine(
+        training.engine,
+        training.device,
+        model,
+        layout,
+        params,
+        loss.name,
+        optimizer,
+        groups,
+        batch_size,
+        training.threads,
+        loss.parameter,
+    )
 
 
 def _pass(
-    engine: CpuEngine,
+    engine: Engine,
     batches: Iterable[tuple[Chunk, npt.NDArray[np.int64]]],
     loss: Loss,
     rates: Callable[[int], float],
@@ -151,7 +163,7 @@ def _pass(
 
 
 def train_on(
-    engine: CpuEngine,
+    engine: Engine,
     chunk: Chunk,
     rows: npt.NDArray[np.int64],
     rates: FloatArray,
@@ -166,7 +178,7 @@ def train_on(
 
 
 def _batches(
-    chunks: Iterable[Chunk], engine: CpuEngine, rng: np.random.Generator
+    chunks: Iterable[Chunk], engine: Engine, rng: np.random.Generator
 ) -> Iterator[tuple[Chunk, npt.NDArray[np.int64]]]:
     """Yield the rows of every chunk in random order, several batches at a time."""
     for chunk in chunks:
@@ -175,7 +187,7 @@ def _batches(
             yield chunk, rows
 
 
-def in_groups(order: npt.NDArray[np.int64], batch_size: int, engine: CpuEngine) -> Iterator[npt.NDArray[np.int64]]:
+def in_groups(order: npt.NDArray[np.int64], batch_size: int, engine: Engine) -> Iterator[npt.NDArray[np.int64]]:
     """Yield whole batches, as many as the engine takes per call.
 
     Between two calls, progress is reported and Ctrl-C is noticed.
@@ -185,7 +197,7 @@ def in_groups(order: npt.NDArray[np.int64], batch_size: int, engine: CpuEngine) 
         yield order[at : at + size]
 
 
-def _validation_loss(engine: CpuEngine, params: Params, validation: Chunk, loss: Loss) -> float:
+def _validation_loss(engine: Engine, params: Params, validation: Chunk, loss: Loss) -> float:
     score = engine.scores_of(params, validation.slots).astype(np.float64)
     value = loss.value(validation.y, score)
     return float(np.average(value, weights=validation.sample_weight))

@@ -15,7 +15,7 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
 from splinefm.learn.training import Training, penalty_by_field
-from splinefm.model.cpu import CpuEngine
+from splinefm.model.engine import Engine
 from splinefm.model.optimizers import Group
 
 # Lower bound of the vector length that a penalty is divided by: it bounds the penalty.
@@ -78,11 +78,11 @@ class AdaptivePenalties:
 
     Parameters
     ----------
-    engine : CpuEngine
+    engine : Engine
         The engine to set penalties of. Its current penalties are the base values.
     """
 
-    def __init__(self, engine: CpuEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine, self.base = engine, engine.penalty
 
     def adapt(self, factors: npt.NDArray[np.float32], dispersion: float) -> None:

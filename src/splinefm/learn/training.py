@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,10 +14,13 @@ from splinefm._checks import check_size, is_integer
 from splinefm._wording import setting
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import nearest_hint, quoted
+from splinefm.model.engine import EngineName, check_engine
 from splinefm.model.family import Params, pace_of
 
 FloatArray = npt.NDArray[np.float64]
 _NUMBERS = int | float | np.integer | np.floating
+# A model file does not have settings of the machine, because it may be read on another one.
+OF_MACHINE = {"saved": False}
 # The default penalties: see docs/decisions.md.
 L2, SMOOTHNESS = 1e-4, 1e-2
 # Settings that exceed their defaults by this factor are the first suspects when a run diverges.
@@ -158,6 +161,12 @@ class Training:
         Seed for the initial values and the order of the rows.
     threads : int, optional
         Number of threads; all cores by default. The result does not depend on it.
+    engine : {"cpu", "torch"}
+        What computes the steps: the compiled loops, or PyTorch, which takes the same steps on any device
+        (`pip install 'splinefm[torch]'`). A fitted model does not keep it, because it may go to another machine.
+    device : str, optional
+        The device of the torch engine, such as "cuda", "cuda:1" or "cpu". By default CUDA if there is one, else the
+        CPU.
 
     Examples
     --------
@@ -185,12 +194,15 @@ class Training:
     members: int = 1
     seed: int = 0
     threads: int | None = None
+    engine: EngineName = field(default="cpu", metadata=OF_MACHINE)
+    device: str | None = field(default=None, metadata=OF_MACHINE)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "patience", "members", "threads"):
             if getattr(self, name) is not None or name in ("epochs", "members"):
                 check_size(name, getattr(self, name))
         check_size("seed", self.seed, 0)
+        check_engine(self.engine, self.device)
         _check_crosses(self.crosses)
         _checked_number("learning_rate", self.learning_rate)
         for name in ("l2", "smoothness"):
@@ -233,6 +245,10 @@ class Training:
     def for_fields(self, n_fields: int) -> Training:
         """Return a copy with the learning rate for this number of fields."""
         return replace(self, learning_rate=self.learning_rate * pace_of(n_fields))
+
+    def on_any_machine(self) -> Training:
+        """Return a copy with the default engine: what a model keeps, which may be updated on another machine."""
+        return replace(self, engine=Training.engine, device=None)
 
     def rows_per_step(self, n_rows: int) -> int:
         """Return the batch size for a table: as given, or the power of two closest to 1/250 of its rows."""

@@ -9,9 +9,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._core import Engine, Parameter, Shape, score
+from splinefm._core import Engine as CompiledEngine
+from splinefm._core import Parameter, Shape, score
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
+from splinefm.model.engine import Engine
 from splinefm.model.family import (
     AnyModel,
     Params,
@@ -47,7 +49,7 @@ BETWEEN = ("field_weights", "field_matrices", "field_factors")
 NUMBERS_AT_ONCE, LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 25, 1 << 13, 1 << 16
 
 
-class CpuEngine:
+class CpuEngine(Engine):
     """Holds parameters and optimizer state, and trains on batches of slots.
 
     Parameters
@@ -112,7 +114,7 @@ class CpuEngine:
         self._shape = make_shape(layout)
         self._copies = make_copies(self.model, layout, padded)
         between = next((name for name in BETWEEN if name in padded), None)
-        self.core = Engine(
+        self.core = CompiledEngine(
             self._shape,
             self.kind.name,
             self.kind.padded,
@@ -181,11 +183,6 @@ class CpuEngine:
         return State(m, v, average, state.last)
 
     @property
-    def width(self) -> int:
-        """Length of a feature's vector."""
-        return self.model.width(len(self.layout.fields))
-
-    @property
     def rows_at_once(self) -> int:
         """Rows per call of `steps`: enough to make the overhead of calls negligible, done within tenths of a second.
 
@@ -199,22 +196,6 @@ class CpuEngine:
         states = {name: make_state(array, self.optimizer, n_features) for name, array in padded.items()}
         states["linear"] = states["linear"]._replace(last=states["factors"].last)
         return states
-
-    def step(
-        self,
-        slots: Slots,
-        y: npt.NDArray[np.float64],
-        sample_weight: npt.NDArray[np.float64],
-        rows: npt.NDArray[np.int64] | None = None,
-        learning_rate: float | None = None,
-    ) -> float:
-        """Take one optimizer step on a batch (`rows` of the slots); return its mean loss before the step."""
-        rows = np.arange(len(slots)) if rows is None else rows
-        if len(rows) > self.batch_size:
-            raise ValueError(f"a batch has at most {self.batch_size} rows (batch_size), got {len(rows)}")
-        rate = self.optimizer.learning_rate if learning_rate is None else learning_rate
-        losses = self.steps(slots, y, sample_weight, rows, np.array([rate]))
-        return float(losses[0]) if len(losses) else 0.0
 
     def steps(
         self,

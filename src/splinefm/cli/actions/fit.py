@@ -124,7 +124,7 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
         **given,
     )
     save_model(fitted, request.out)
-    return {**_summary(fitted, request, choice, time.perf_counter() - begin), "loss_suggestion": suggestion}
+    return {**summarize(fitted, request, choice, time.perf_counter() - begin), "loss_suggestion": suggestion}
 
 
 def choose_loss(table: Table, target: str, given: Loss | None = None) -> Choice:
@@ -222,11 +222,12 @@ def make_model(request: FitRequest, schema: Schema, say: Callable[[str], None]) 
     return model
 
 
-def _summary(fitted: Fitted, request: FitRequest, choice: Choice, seconds: float) -> dict[str, Any]:
+def summarize(fitted: Fitted, request: FitRequest, choice: Choice, seconds: float) -> dict[str, Any]:
+    """Facts about a fit that is written to its file, or to its folder."""
     validation = describe_validation(fitted)
     return {
         "file": str(request.out),
-        "bytes": request.out.stat().st_size,
+        "bytes": sum(path.stat().st_size for path in [request.out, *request.out.glob("*")] if path.is_file()),
         "model": str(fitted.model),
         "target": request.target,
         "loss": fitted.loss.name,

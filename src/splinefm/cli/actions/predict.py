@@ -17,7 +17,7 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.tables.sources import STANDARD, open_data, refuse_overwriting, require_columns
 from splinefm.encode.tables.table import Table
 from splinefm.learn.files.container import check_destination, replacing
-from splinefm.learn.files.modelfile import load
+from splinefm.learn.files.sharded_model import TableScorer, open_model
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import make_progress
 
@@ -40,7 +40,7 @@ def predict_file(
     """Write the predictions of a model for a table; return the model and the number of rows."""
     format_name, ids = format_name or output_format(out), list(dict.fromkeys(ids))
     refuse_overwriting(out, data, model)
-    fitted = load(model)
+    fitted, table_scorer = open_model(model)
     schema = fitted.encoder.schema
     # Identifiers are copied as they are in a text file: "007" must not become 7.
     table = open_data(data, {**dict.fromkeys(ids, pa.large_string()), **schema.column_types()}, sep)
@@ -49,7 +49,9 @@ def predict_file(
     rows = 0
     with make_progress(verbose) as progress:
         progress.begin("predicting", table.n_rows)
-        batches = _predictions(fitted, table, ids, columns, threads)
+        watch = Watch(fitted.encoder)
+        score = table_scorer(threads=threads, watch=watch)
+        batches = _predictions(fitted, score, table, ids, columns)
         # Most errors in a table show in the first rows: then nothing is written, not even a header.
         first = list(islice(batches, 1))
         with _destination(out) as file, _writer(file, columns, format_name) as writer:
@@ -57,19 +59,17 @@ def predict_file(
                 writer.write_batch(batch)
                 rows += batch.num_rows
                 progress.advance(batch.num_rows)
+        watch.warn()
     return fitted, rows
 
 
 def _predictions(
-    fitted: Fitted, table: Table, ids: Sequence[str], columns: pa.Schema, threads: int | None
+    fitted: Fitted, score: TableScorer, table: Table, ids: Sequence[str], columns: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    watch = Watch(fitted.encoder)
-    score = fitted.table_scorer(threads=threads, watch=watch)
     for batch in table.chunks([*fitted.encoder.schema.columns, *ids], ROWS):
         predictions = fitted.loss.predict(score(batch).astype(float)).reshape(batch.num_rows, -1)
         kept = [_decoded(batch.column(name)) for name in ids]
         yield pa.RecordBatch.from_arrays([*kept, *map(pa.array, predictions.T)], schema=columns)
-    watch.warn()
 
 
 def prediction_names(fitted: Fitted) -> list[str]:

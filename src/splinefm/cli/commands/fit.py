@@ -11,6 +11,7 @@ import typer
 from splinefm._wording import in_bytes
 from splinefm.cli import fit_options as fit_opt
 from splinefm.cli import options as opt
+from splinefm.cli import rank_options as rank_opt
 from splinefm.cli.output import loss_text, print_facts, print_json, print_lines
 
 SelectResolutions = Annotated[
@@ -25,6 +26,7 @@ SelectResolutions = Annotated[
 
 
 def fit(
+    ctx: typer.Context,
     data: opt.Data,
     target: fit_opt.Target,
     out: fit_opt.Out,
@@ -55,6 +57,17 @@ def fit(
     members: fit_opt.Members = None,
     seed: fit_opt.Seed = None,
     threads: opt.Threads = None,
+    engine: fit_opt.Engine = None,
+    device: fit_opt.Device = None,
+    ranks: rank_opt.Ranks = None,
+    max_restarts: rank_opt.MaxRestarts = 0,
+    checkpoints: rank_opt.Checkpoints = None,
+    checkpoint_minutes: rank_opt.Minutes = rank_opt.DEFAULT_MINUTES,
+    resume: rank_opt.Resume = False,
+    sharded_out: rank_opt.ShardedOut = False,
+    table_optimizer: rank_opt.Fused = rank_opt.FusedName.ADAGRAD,
+    timeout: rank_opt.Timeout = rank_opt.DEFAULT_TIMEOUT,
+    on_rank: rank_opt.OnRank = False,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -63,6 +76,7 @@ def fit(
     The defaults suit most data. Press Ctrl-C to stop training and keep the best epoch so far.
     """
     from splinefm.cli.actions.fit import fit_file
+    from splinefm.cli.actions.ranks import fit_on_rank, make_settings, start_ranks
 
     fit_opt.check_fit_options("fit", data, model, rank, order, third)
     training = fit_opt.given(
@@ -77,6 +91,8 @@ def fit(
         members=members,
         seed=seed,
         threads=threads,
+        engine=None if engine is None else engine.value,
+        device=device,
     ) | fit_opt.parse_crosses(crosses)
     sizes = fit_opt.given(k=k, rank=rank, order=order, third=third)
     chosen = fit_opt.given_loss(loss, quantile=quantile, power=power, delta=delta)
@@ -84,7 +100,17 @@ def fit(
         data, target, out, schema, ignore, weight, validation, model, sizes, chosen, training, sep
     )
     request = replace(request, crosses=cross or [])
-    summary = fit_file(request, opt.remarks(quiet), not quiet)
+    if ranks is not None and not on_rank:
+        return start_ranks(rank_opt.given_arguments(ctx, ("ranks", "max_restarts")), ranks, max_restarts)
+    if on_rank:
+        settings = make_settings(out, sharded_out, table_optimizer.value, checkpoints, checkpoint_minutes, resume)
+        found = fit_on_rank(request, settings, timeout, quiet)
+        if found is None:
+            return None
+        summary = found
+    else:
+        rank_opt.refuse_without_ranks(ctx)
+        summary = fit_file(request, opt.remarks(quiet), not quiet)
     return print_json(summary) if as_json else print_fit(summary)
 
 

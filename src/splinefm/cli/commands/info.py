@@ -24,6 +24,7 @@ def print_info(about: dict[str, Any]) -> None:
     print_facts(
         [
             ("file", f"{about['file']}, {in_bytes(about['bytes'])}"),
+            *([("parts", _parts(about["parts"]))] if about["parts"] else []),
             ("format", f"{about['format']}, written by splinefm {about['version']}"),
             ("model", f"{about['model_text']}, {about['parameters']:,} parameters"),
             ("predicts", f"{about['prediction']} ({loss_text(about)})"),
@@ -41,6 +42,12 @@ def print_info(about: dict[str, Any]) -> None:
     if about["history"]:
         print()
         _print_history(about["history"][-LAST_EPOCHS:])
+
+
+def _parts(parts: list[dict[str, Any]]) -> str:
+    sizes = [sum(stop - first for first, stop in part["ranges"]) for part in parts]
+    each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+    return f"{len(parts)}, with {each} features each"
 
 
 def _training(about: dict[str, Any]) -> str:

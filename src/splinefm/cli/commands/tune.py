@@ -103,6 +103,8 @@ def tune(
     members: fit_opt.Members = None,
     seed: fit_opt.Seed = None,
     threads: opt.Threads = None,
+    engine: fit_opt.Engine = None,
+    device: fit_opt.Device = None,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -125,6 +127,8 @@ def tune(
         members=members,
         seed=seed,
         threads=threads,
+        engine=None if engine is None else engine.value,
+        device=device,
     )
     sizes = fit_opt.given(k=k, rank=rank, order=order, third=third)
     chosen = fit_opt.given_loss(loss, quantile=quantile, power=power, delta=delta)

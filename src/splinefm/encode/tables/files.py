@@ -30,11 +30,12 @@ _PIECE_ROWS = 65_536
 
 
 class RowGroup(NamedTuple):
-    """A row group of a Parquet file: its number there and its rows."""
+    """A row group of a Parquet file: its number there, its rows, and its size before compression."""
 
     path: Path
     number: int
     n_rows: int
+    n_bytes: int
 
 
 def open_files(
@@ -62,15 +63,26 @@ def find_row_groups(sources: Sequence[str | os.PathLike[str]]) -> tuple[pa.Schem
     for path in paths:
         with naming(repr(str(path))), _open_parquet(path) as file:
             schemas.append(file.schema_arrow)
-            sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
-            groups += [RowGroup(path, i, n_rows) for i, n_rows in enumerate(sizes)]
+            groups += [_row_group(path, file.metadata, i) for i in range(file.metadata.num_row_groups)]
     schema = _common_schema(paths, schemas)
     return make_table(schema, None, lambda names: [], unnamed_index(schema)).schema, groups
 
 
-def read_row_groups(path: Path, numbers: Sequence[int], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups of a file, in batches."""
-    return _read_groups(path, list(numbers), list(names))
+def read_row_groups(groups: Sequence[RowGroup], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of some row groups of one file, in batches; raise if the file is no longer what it was."""
+    path = groups[0].path
+    with naming(repr(str(path))), _open_parquet(path, _PARQUET_SMALL_BUFFER) as file:
+        about = file.metadata
+        same = all(g.number < about.num_row_groups and _row_group(path, about, g.number) == g for g in groups)
+        if not same or not set(names) <= set(file.schema_arrow.names):
+            raise ValueError(f"{str(path)!r} has changed since it was opened; start again")
+        numbers = [group.number for group in groups]
+        yield from file.iter_batches(16_384, row_groups=numbers, columns=list(names))
+
+
+def _row_group(path: Path, about: pa.parquet.FileMetaData, number: int) -> RowGroup:
+    group = about.row_group(number)
+    return RowGroup(path, number, group.num_rows, group.total_byte_size)
 
 
 def _expand(source: str | os.PathLike[str]) -> list[Path]:

@@ -7,6 +7,7 @@ import os
 import re
 import time
 import warnings
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
@@ -255,7 +256,8 @@ class SplineFMBase(SplineFMParameters):
             rows = attach_target(table, column, sample_weight, self.fitted_.encoder.schema)
         else:
             rows = name_target(table, target, sample_weight)
-        learner = getattr(self, "_learner", None) or Learner(self.fitted_)
+        training = replace(self.fitted_.training, engine=self.engine, device=self.device)
+        learner = getattr(self, "_learner", None) or Learner(self.fitted_, training)
         self._learner = None  # a failed update leaves the learner in an undefined state, but not `fitted_`
         before, began = learner.encoder.n_rows, time.perf_counter()
         loss = learner.update(rows.table, rows.target, sample_weight=rows.sample_weight)

@@ -20,6 +20,7 @@ from splinefm.encode.schema import Schema
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, fit_model
 from splinefm.learn.training import Crosses, Penalty, Training
+from splinefm.model.engine import EngineName
 from splinefm.model.family import AnyModel
 
 RandomState = int | np.random.RandomState | np.random.Generator | None
@@ -48,6 +49,8 @@ class EstimatorSettings(TypedDict, total=False):
     crosses: Crosses
     members: int
     validation: float
+    engine: EngineName
+    device: str | None
     n_jobs: int | None
     random_state: RandomState
     verbose: bool
@@ -76,6 +79,8 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         crosses: Crosses = Training.crosses,
         members: int = Training.members,
         validation: float = _VALIDATION,
+        engine: EngineName = Training.engine,
+        device: str | None = Training.device,
         n_jobs: int | None = -1,
         random_state: RandomState = Training.seed,
         verbose: bool = False,
@@ -97,6 +102,8 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.crosses = crosses
         self.members = members
         self.validation = validation
+        self.engine = engine
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -204,6 +211,10 @@ _SETTINGS = """\
         Train so many models with different seeds and average their scores: one model with longer vectors.
     validation : float
         The share of rows that chooses the best epoch (0 for none), unless `fit` gets an `eval_set`.
+    engine : {"cpu", "torch"}
+        What computes the steps of `fit` and `partial_fit`: the compiled loops, or PyTorch.
+    device : str, optional
+        The device of the torch engine, such as "cuda"; by default CUDA if there is one, else the CPU.
     n_jobs : int, optional
         Number of threads: -1 for all cores, -2 for all but one. None means 1 unless a `joblib.parallel_config` says
         otherwise. The result does not depend on it.

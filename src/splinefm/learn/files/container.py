@@ -35,6 +35,7 @@ _START = b'{"__metadata__":{"splinefm":'
 NO_DIGEST = "0" * 64
 _MOST_HEADER = 16 << 20
 _MOST_DIMENSIONS = 5
+_READ = 1 << 24
 
 
 class ModelFileError(ValueError):
@@ -120,6 +121,50 @@ def read_container(
 
     The checksums of mapped arrays are not verified.
     """
+    description, checksums, entries = _open_container(file, newest)
+    # Private pages: writes stay in memory, and kernels see ordinary writable arrays.
+    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if mapped else None
+    tensors = {}
+    for name, entry in entries.items():
+        if whole is not None and name in mapped and entry.begin % entry.dtype.itemsize == 0:
+            tensors[name] = np.frombuffer(whole, entry.dtype, math.prod(entry.shape), entry.begin).reshape(entry.shape)
+            continue
+        values = np.empty(entry.shape, entry.dtype)
+        file.seek(entry.begin)
+        file.readinto(as_bytes(values))  # type: ignore[attr-defined]  # BinaryIO lacks what every such file has
+        demand(_digest(values) == checksums[name], f"the array {name!r} is damaged")
+        tensors[name] = values
+    return description, tensors
+
+
+def verify_container(file: BinaryIO, newest: int) -> None:
+    """Raise an error unless all arrays have their checksums; little of them is in memory at a time."""
+    _, checksums, entries = _open_container(file, newest)
+    for name, entry in entries.items():
+        digest = stream_digest(file, entry.begin, entry.begin + entry.size)
+        demand(digest == checksums[name], f"the array {name!r} is damaged")
+
+
+def stream_digest(file: BinaryIO, begin: int, end: int) -> str:
+    """Return the checksum of a part of a file."""
+    file.seek(begin)
+    stream, left = hashlib.sha256(), end - begin
+    while left:
+        data = file.read(min(left, _READ))
+        demand(len(data) > 0, "it is truncated")
+        stream.update(data)
+        left -= len(data)
+    return stream.hexdigest()
+
+
+def header_digest(file: BinaryIO) -> str:
+    """Return the checksum of everything before the arrays, the checksums of which it includes."""
+    file.seek(0)
+    return stream_digest(file, 0, 8 + int.from_bytes(file.read(8), "little"))
+
+
+def _open_container(file: BinaryIO, newest: int) -> tuple[dict[str, Any], dict[str, str], dict[str, _Entry]]:
+    """Return the description, the checksums and the places of the arrays in the file."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     header = _read_header(file, size)
@@ -128,20 +173,8 @@ def read_container(
     entries = _entries(content, size - len(header))
     checksums = description.pop("checksums", None)
     demand(isinstance(checksums, dict) and checksums.keys() == entries.keys(), "checksums and arrays do not match")
-    # Private pages: writes stay in memory, and kernels see ordinary writable arrays.
-    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if mapped else None
-    tensors = {}
-    for name, entry in entries.items():
-        at = len(header) + entry.begin
-        if whole is not None and name in mapped and at % entry.dtype.itemsize == 0:
-            tensors[name] = np.frombuffer(whole, entry.dtype, math.prod(entry.shape), at).reshape(entry.shape)
-            continue
-        values = np.empty(entry.shape, entry.dtype)
-        file.seek(at)
-        file.readinto(as_bytes(values))  # type: ignore[attr-defined]  # BinaryIO lacks what every such file has
-        demand(_digest(values) == checksums[name], f"the array {name!r} is damaged")
-        tensors[name] = values
-    return description, tensors
+    placed = {name: entry._replace(begin=len(header) + entry.begin) for name, entry in entries.items()}
+    return description, checksums, placed
 
 
 class _Entry(NamedTuple):

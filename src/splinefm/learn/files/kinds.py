@@ -32,6 +32,6 @@ RUN_NAMES: tuple[Run, ...] = tuple(RUNS)
 
 @cache
 def setting_types(name: str) -> dict[str, Any]:
-    """Return the settings of a class with their types."""
+    """Return the settings of a class with their types; those of a machine are left out."""
     hints = get_type_hints(KINDS[name])
-    return {item.name: hints[item.name] for item in fields(KINDS[name])}
+    return {item.name: hints[item.name] for item in fields(KINDS[name]) if item.metadata.get("saved", True)}

@@ -23,6 +23,8 @@ from splinefm.learn.fitted import Fitted
 
 FORMAT = 3
 """Raised when older releases would misread a file; files of all lower numbers stay readable."""
+MANIFEST = "manifest.json"
+"""The file that makes a folder a sharded model."""
 
 
 def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
@@ -89,6 +91,8 @@ def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Fitted:
     FwFM(k=16, third=16)
     """
     path = Path(path)
+    if (path / MANIFEST).is_file():
+        raise IsADirectoryError(f"{str(path)!r} is a sharded model; use sf.ShardedModel.open, whose save writes a file")
     if path.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder; pass a model file in it")
     if not path.exists():

@@ -15,7 +15,6 @@ import numpy as np
 from splinefm.learn.files.container import (
     NO_DIGEST,
     Array,
-    Damaged,
     ModelFileError,
     as_bytes,
     check_destination,
@@ -23,6 +22,7 @@ from splinefm.learn.files.container import (
     make_header,
     parse_json,
     replacing,
+    stream_digest,
     to_json,
 )
 from splinefm.learn.files.describe import describe_fitted
@@ -35,7 +35,6 @@ TABLES = ("factors", "linear")
 """The parameters with a row per feature: all others are small."""
 Piece = tuple[int, Array, Array]
 """The first feature of some neighboring ones, their vectors and their linear weights."""
-_READ = 1 << 24
 
 
 def write_model(path: str | os.PathLike[str], head: Fitted, pieces: Iterable[Piece]) -> None:
@@ -153,19 +152,22 @@ def _write_pieces(file: BinaryIO, tables: list[_Table], pieces: Iterable[Piece])
                 f"of features {at:,} to {first - 1:,} is missing" if first > at else f"from {first:,} is out of order"
             )
             raise ValueError(f"a piece {what}; pieces must follow each other in the order of the features")
-        for table, stream, given in zip(tables, streams, arrays, strict=True):
-            values = _checked(table, given, at)
+        checked = [_checked(table, given, at) for table, given in zip(tables, arrays, strict=True)]
+        if len({values.shape[1] for values in checked}) > 1:
+            sizes = " and ".join(f"{values.shape[1]:,}" for values in checked)
+            raise ValueError(f"a piece at feature {at:,} has vectors and linear weights of {sizes} features")
+        for table, stream, values in zip(tables, streams, checked, strict=True):
             for output in range(outputs):
                 rows = as_bytes(values[output])
                 file.seek(table.place(output, at))
                 file.write(rows)
                 stream.update(rows)
-        at += values.shape[1]
+        at += checked[0].shape[1]
     if at != n:
         raise ValueError(f"the pieces have {at:,} of {n:,} features")
     if outputs == 1:
         return {table.name: stream.hexdigest() for table, stream in zip(tables, streams, strict=True)}
-    return {table.name: _read_checksum(file, table.at, table.place(outputs, 0)) for table in tables}
+    return {table.name: stream_digest(file, table.at, table.place(outputs, 0)) for table in tables}
 
 
 def _checked(table: _Table, given: Array, first: int) -> Array:
@@ -187,17 +189,3 @@ def _checked(table: _Table, given: Array, first: int) -> Array:
 
 def _checksum(values: Array) -> str:
     return hashlib.sha256(as_bytes(np.ascontiguousarray(values))).hexdigest()
-
-
-def _read_checksum(file: BinaryIO, begin: int, end: int) -> str:
-    """Return the checksum of a part of a file: the rows of several outputs do not come in its order."""
-    file.flush()
-    file.seek(begin)
-    stream, left = hashlib.sha256(), end - begin
-    while left:
-        data = file.read(min(left, _READ))
-        if not data:
-            raise Damaged("it is truncated")
-        stream.update(data)
-        left -= len(data)
-    return stream.hexdigest()

@@ -59,7 +59,8 @@ OF_FIELDS = ("segments", "degree", "transform")
 _OF_TRAINING = tuple(
     item.name
     for item in fields(Training)
-    if item.name not in ("warmup", "refit_on_all", "select_resolutions", "crosses", "members", "seed", "threads")
+    if item.name
+    not in ("warmup", "refit_on_all", "select_resolutions", "crosses", "members", "seed", "threads", "engine", "device")
 )
 
 

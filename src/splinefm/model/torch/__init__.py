@@ -11,5 +11,7 @@ except ModuleNotFoundError as error:
         "the torch engine needs PyTorch, which is not installed: pip install 'splinefm[torch]'", name=error.name
     ) from None
 
+from splinefm.model.torch.engine import TorchEngine as TorchEngine
 from splinefm.model.torch.interactions import unit_scores as unit_scores
 from splinefm.model.torch.losses import row_losses as row_losses
+from splinefm.model.torch.module import TorchModel as TorchModel

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torchrec import KeyedTensor
 
-from splinefm.distribute.batches import Batch, BatchMaker
-from splinefm.distribute.dense import DenseOptimizer
 from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.tables import (
+from splinefm.distribute.sharded.batches import Batch, BatchMaker
+from splinefm.distribute.sharded.dense import DenseOptimizer
+from splinefm.distribute.sharded.tables import (
     Table,
     VectorShape,
     check_optimizer,
@@ -24,7 +24,6 @@ from splinefm.distribute.tables import (
     make_bags,
     make_plan,
     make_tables,
-    quiet,
     shard,
 )
 from splinefm.encode.slots import SlotLayout, Slots
@@ -67,7 +66,7 @@ class RankModel(nn.Module):
 @torch.fx.wrap
 def finish(formula: Formula, pooled: KeyedTensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """What follows the tables, as one step: pipelines look for tables in what is before it."""
-    return formula(pooled, batch)  # type: ignore[no-any-return]
+    return formula(pooled, batch)
 
 
 class Formula(nn.Module):
@@ -137,7 +136,7 @@ class Formula(nn.Module):
         return 0.5 * (shares * each).sum()
 
 
-class ShardedModel:
+class ParallelModel:
     """A model whose tables are divided among ranks.
 
     Parameters
@@ -172,9 +171,11 @@ class ShardedModel:
         self.rows_per_rank = -(-batch_size // ranks.size)
         module = RankModel(model, layout, loss, self.tables, self.shape, ranks.size)
         fuse_optimizer(module.bags, self.tables, optimizer, 0.0)
-        self.plan = make_plan(module, "bags", self.tables, self.rows_per_rank, ranks)
-        self.parallel = shard(module, module.bags, self.tables, self.plan, ranks)
+        self.plan = make_plan(module, "bags", self.tables, layout.names, self.rows_per_rank, ranks)
+        self.parallel = shard(module, self.plan, ranks)
         self.formula: Formula = self.parallel.module.formula
+        self.penalties = np.zeros((4, sum(map(len, groups))))
+        """Those of all groups: L2 of vectors, of coordinates for products of three, of linear weights; smoothness."""
         self.formula.l2 = self.formula.l2.to(ranks.device)
         weights = {name.split(".")[-2]: p for name, p in self.parallel.named_parameters() if name.startswith("bags.")}
         self.small = {table.name: weights[table.name] for table in self.tables if table.small}
@@ -182,7 +183,7 @@ class ShardedModel:
 
     def describe(self) -> str:
         """The plan as text."""
-        return describe_plan(self.plan, self.tables, self.layout.names, 2.0)
+        return describe_plan(self.plan, self.tables, self.layout.names)
 
     def batch_maker(self, counts: tuple[npt.NDArray[np.float64], ...], n_rows: int) -> BatchMaker:
         """Return what turns encoded rows into batches of this model."""
@@ -198,16 +199,15 @@ class ShardedModel:
     def step(self, batch: Batch) -> torch.Tensor:
         """Take a step; return losses and scores of the rows of this rank before it."""
         self.dense.zero_grad()
-        with quiet():
-            objective, measured = self.parallel(batch)
-            objective.backward()
+        objective, measured = self.parallel(batch)
+        objective.backward()
         self.dense.step()
-        return measured  # type: ignore[no-any-return]
+        return measured
 
     def evaluate(self, batch: Batch) -> torch.Tensor:
         """Losses and scores of the rows of this rank; all ranks must call it."""
-        with torch.no_grad(), quiet():
-            return self.parallel(batch)[1]  # type: ignore[no-any-return]
+        with torch.no_grad():
+            return self.parallel(batch)[1]
 
     def scores(self, slots: Slots) -> npt.NDArray[np.float32]:
         """Scores of the rows of this rank; all ranks must call it, with the same number of rows."""

@@ -12,7 +12,7 @@ import torch
 from torchrec import KeyedJaggedTensor
 from torchrec.streamable import Pipelineable
 
-from splinefm.distribute.tables import Table, key_of
+from splinefm.distribute.sharded.tables import Table, key_of
 from splinefm.encode.slots import SlotLayout, Slots, offsets
 from splinefm.learn.training import Chunk
 
@@ -145,9 +145,7 @@ class BatchMaker:
         )
         return features, shares
 
-    def _shares(
-        self, features: npt.NDArray[np.int32], counts: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float32]:
+    def _shares(self, features: npt.NDArray[np.int32], counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
         """1 / E[occurrences in a batch | at least one], for the first feature of a unit in each row."""
         rate = np.clip(counts[features] / self.n_rows, 1e-12, 0.999999)
         active = -np.expm1(self.batch_size * np.log1p(-rate))

@@ -8,11 +8,12 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from splinefm.distribute.tables import Table, VectorShape
+from splinefm.distribute.sharded.tables import Table, VectorShape
 from splinefm.model.family import AnyModel
 from splinefm.model.optimizers import Group
 
 BETA1, BETA2, EPS = 0.9, 0.99, 1e-8
+_EMPTY = scipy.sparse.csr_array((0, 0), dtype=np.float32)
 
 
 class DenseOptimizer:
@@ -61,9 +62,9 @@ class DenseOptimizer:
         }
 
     def _set_groups(self, groups: list[Group]) -> None:
-        """Lay out the groups of all small tables end to end: what is smoothed, and which features are active with it."""
+        """Lay out the groups of all small tables: what is smoothed, and which features are active with it."""
         sizes = [group.size for group in groups]
-        self.group_of = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(self.device)
+        self.group_of = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(self.device)
         # A group of one block is always active, one of several where a feature of the block is.
         block, always, n_blocks = [], [], 0
         for group in groups:
@@ -75,7 +76,7 @@ class DenseOptimizer:
         self.block_of = torch.from_numpy(np.concatenate([np.zeros(0, int), *block])).to(self.device)
         self.always = torch.from_numpy(np.concatenate([np.zeros(0, bool), *always])).to(self.device)
         self.n_blocks = n_blocks
-        matrix = scipy.sparse.block_diag([_roughness(group) for group in groups], format="csr", dtype=np.float32)
+        matrix = scipy.sparse.block_diag([_EMPTY, *map(_roughness, groups)], format="csr", dtype=np.float32)
         self.is_smoothed = bool(matrix.nnz)
         entries = matrix.tocoo()
         place = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from splinefm.distribute.model import PIECE_ROWS, ShardedModel
+from splinefm.distribute.sharded.model import PIECE_ROWS, ParallelModel
 from splinefm.learn.penalties import MIN_LENGTH
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def adapt_penalties(model: ShardedModel, dispersion: float) -> None:
+def adapt_penalties(model: ParallelModel, dispersion: float) -> None:
     """Set the penalties of the next epoch as `AdaptivePenalties` does: larger for groups of short vectors."""
     flat = [group for parts in model.groups for group in parts]
     sizes = np.array([max(1, group.size) for group in flat], np.float64) * model.shape.outputs
@@ -32,7 +32,7 @@ def adapt_penalties(model: ShardedModel, dispersion: float) -> None:
     )
 
 
-def first_penalties(model: ShardedModel) -> None:
+def first_penalties(model: ParallelModel) -> None:
     """Set the penalties of the first epoch: those of the groups."""
     flat = [group for parts in model.groups for group in parts]
     third = np.array([group.l2 if group.l2_third is None else group.l2_third for group in flat])
@@ -41,7 +41,7 @@ def first_penalties(model: ShardedModel) -> None:
 
 
 def set_penalties(
-    model: ShardedModel, l2: FloatArray, l2_third: FloatArray, l2_linear: FloatArray, smoothness: FloatArray
+    model: ParallelModel, l2: FloatArray, l2_third: FloatArray, l2_linear: FloatArray, smoothness: FloatArray
 ) -> None:
     """Set the penalties of all groups. Those of a large table have one: the mean by number of features."""
     model.penalties = np.stack([l2, l2_third, l2_linear, smoothness])
@@ -61,7 +61,7 @@ def set_penalties(
         model.formula.l2[:] = torch.from_numpy(np.stack(large, 1)).to(model.formula.l2)
 
 
-def _squares(model: ShardedModel) -> FloatArray:
+def _squares(model: ParallelModel) -> FloatArray:
     """Sums of squares of the vectors of every group, for pairs and for products of three, in this process."""
     ends = [list(accumulate(group.size for group in parts)) for parts in model.groups]
     first = [0, *accumulate(len(parts) for parts in model.groups)]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,7 +21,6 @@ from splinefm._memory import free_memory
 from splinefm._wording import in_bytes
 from splinefm.distribute.ranks import Ranks
 from splinefm.encode.slots import SlotLayout
-from splinefm.model.family import AnyModel
 from splinefm.model.optimizers import Group
 
 # Tables up to this size are on all ranks: their gradients are then smaller than the vectors of a batch would be.
@@ -141,7 +137,9 @@ class Plan(NamedTuple):
     places: dict[str, list[Place]]
 
 
-def make_plan(module: nn.Module, path: str, tables: list[Table], batch_size: int, ranks: Ranks) -> Plan:
+def make_plan(
+    module: nn.Module, path: str, tables: list[Table], names: tuple[str, ...], batch_size: int, ranks: Ranks
+) -> Plan:
     """Let TorchRec's planner place the tables, by the free memory of the poorest rank.
 
     Raises
@@ -153,14 +151,13 @@ def make_plan(module: nn.Module, path: str, tables: list[Table], batch_size: int
     least = int(-ranks.largest([-float(free)])[0])
     planner = _planner(tables, batch_size, ranks, least)
     plan = None
-    with ranks.together(), quiet():
+    with ranks.together():
         if ranks.first:
             try:
                 plan = planner.plan(module, [_Sharder()])
             except PlannerError as error:
-                raise ValueError(_too_large(tables, ranks, least, str(error))) from error
-    with quiet():
-        plan = _shared_plan(plan, ranks)
+                raise ValueError(_too_large(tables, names, ranks, least)) from error
+    plan = _shared_plan(plan, ranks)
     return Plan(plan, {table.name: list(_places(plan.plan[path][table.name])) for table in tables if not table.small})
 
 
@@ -169,7 +166,8 @@ def _planner(tables: list[Table], batch_size: int, ranks: Ranks, memory: int) ->
     for table in tables:
         kinds = ["row_wise"] if table.bytes > LARGE_BYTES and ranks.size > 1 else ["table_wise", "row_wise"]
         constraints[table.name] = ParameterConstraints(
-            sharding_types=["data_parallel"] if table.small else kinds, compute_kernels=["dense"] if table.small else ["fused"]
+            sharding_types=["data_parallel"] if table.small else kinds,
+            compute_kernels=["dense"] if table.small else ["fused"],
         )
     on_gpu = ranks.device.type == "cuda"
     trainer = TrainerConfig(
@@ -178,24 +176,23 @@ def _planner(tables: list[Table], batch_size: int, ranks: Ranks, memory: int) ->
         hbm_cap_bytes=memory if on_gpu else 0,
         ddr_cap_bytes=None if on_gpu else memory,
     )
-    with quiet():
-        topology = TopologyFactory.create_topology(trainer, kernel_config=KernelConfig(compute_device=ranks.device.type))
-        return EmbeddingShardingPlanner(
-            topology=topology,
-            batch_size=batch_size,
-            constraints=constraints,
-            storage_reservation=FixedPercentageStorageReservation(RESERVED),
-            debug=False,
-        )
+    kernel = KernelConfig(compute_device=ranks.device.type)
+    return EmbeddingShardingPlanner(
+        topology=TopologyFactory.create_topology(trainer, kernel_config=kernel),
+        batch_size=batch_size,
+        constraints=constraints,
+        storage_reservation=FixedPercentageStorageReservation(RESERVED),
+        debug=False,
+    )
 
 
-def _too_large(tables: list[Table], ranks: Ranks, memory: int, reason: str) -> str:
-    largest = max(tables, key=lambda table: table.bytes)
-    total = sum(table.bytes for table in tables)
+def _too_large(tables: list[Table], names: tuple[str, ...], ranks: Ranks, memory: int) -> str:
+    largest, name = max(zip(tables, names, strict=True), key=lambda pair: pair[0].bytes)
+    total, own = in_bytes(sum(table.bytes for table in tables)), in_bytes(largest.bytes)
     return (
-        f"the tables take {in_bytes(total)} without their optimizer ({largest.name} alone {in_bytes(largest.bytes)}) and "
-        f"do not fit on {ranks.size} ranks with {in_bytes(memory)} of free memory each; use more machines, lower k, or "
-        "use the optimizer rowwise-adagrad"
+        f"the tables take {total} without their optimizer, that of {name!r} alone {own}, and do not fit on "
+        f"{ranks.size} ranks with {in_bytes(memory)} of free memory each; use more machines, lower k, or use "
+        "--table-optimizer rowwise-adagrad"
     )
 
 
@@ -215,21 +212,22 @@ def _places(sharding: Any) -> Iterator[Place]:
             yield Place(first, first + rows, shard.placement.rank())
 
 
-def describe_plan(plan: Plan, tables: list[Table], names: tuple[str, ...], copies: float) -> str:
+def describe_plan(plan: Plan, tables: list[Table], names: tuple[str, ...]) -> str:
     """Return the plan as text: table, rows, bytes, and where."""
     lines = [f"{'table':24} {'rows':>14} {'bytes':>10}  where"]
     for table, name in zip(tables, names, strict=True):
         places = plan.places.get(table.name, [])
         on = sorted({place.rank for place in places})
-        where = "all ranks" if table.small else f"rank {on[0]}" if len(on) == 1 else f"by rows on ranks {on[0]}-{on[-1]}"
+        where = (
+            "all ranks" if table.small else f"rank {on[0]}" if len(on) == 1 else f"by rows on ranks {on[0]}-{on[-1]}"
+        )
         lines.append(f"{name[:24]:24} {table.rows:14,} {in_bytes(table.bytes):>10}  {where}")
     return "\n".join(lines)
 
 
-def shard(module: nn.Module, bags: EmbeddingBagCollection, tables: list[Table], plan: Plan, ranks: Ranks) -> Any:
+def shard(module: nn.Module, plan: Plan, ranks: Ranks) -> Any:
     """Return the module with its tables allocated where the plan says."""
-    with quiet():
-        return DistributedModelParallel(module, device=ranks.device, plan=plan.plan, sharders=[_Sharder()])
+    return DistributedModelParallel(module, device=ranks.device, plan=plan.plan, sharders=[_Sharder()])
 
 
 def fuse_optimizer(bags: EmbeddingBagCollection, tables: list[Table], optimizer: str, learning_rate: float) -> None:
@@ -246,24 +244,3 @@ def check_optimizer(optimizer: str, device: str) -> None:
         raise ValueError(f"the optimizer of large tables must be one of {', '.join(FUSED)}, got {optimizer!r}")
     if optimizer == "adam" and device == "cpu":
         raise ValueError("FBGEMM has no Adam for CPUs; use adagrad or rowwise-adagrad")
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Leave out the remarks of TorchRec on its own internals."""
-    loggers = [logging.getLogger(name) for name in ("torchrec", "root", "torch.fx")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-def width_of(model: AnyModel, layout: SlotLayout) -> int:
-    """The width of a feature's vector."""
-    return model.width(len(layout.fields))

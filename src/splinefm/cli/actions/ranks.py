@@ -1,0 +1,137 @@
+"""Fit and update on several processes: start them, or be one of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from splinefm.cli.actions.fit import FitRequest, choose_loss, find_schema, make_model, say_loss, summarize
+from splinefm.cli.failures import USER_ERROR, user_message
+from splinefm.cli.output import say
+from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.learn.files.container import check_writable
+from splinefm.learn.progress import make_progress
+from splinefm.learn.training import Training
+
+if TYPE_CHECKING:
+    from splinefm.distribute.fit import Settings
+    from splinefm.distribute.ranks import Ranks
+
+_PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "tensordict")
+
+
+def require_torchrec() -> None:
+    """Raise if the packages for several processes are missing."""
+    for name in _PACKAGES:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(
+                f"training on several processes needs {name}, which is not installed: pip install "
+                "'splinefm[distributed]', then pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0",
+                name=name,
+            )
+
+
+def start_ranks(arguments: list[str], ranks: int, max_restarts: int) -> None:
+    """Start the processes, and exit with their code if they fail."""
+    require_torchrec()
+    from splinefm.distribute.launch import launch
+
+    code = launch(arguments, ranks, max_restarts)
+    if code:
+        raise typer.Exit(code if code > 0 else 1)
+
+
+def make_settings(
+    out: Path, sharded: bool, optimizer: str, checkpoints: Path | None, minutes: float, resume: bool
+) -> Settings:
+    """The settings of a rank; one that is started again continues by itself."""
+    require_torchrec()
+    from splinefm.distribute.fit import Settings
+
+    again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return Settings(out, sharded, optimizer, checkpoints, minutes, resume or again)
+
+
+def fit_on_rank(request: FitRequest, settings: Settings, timeout: float, quiet: bool) -> dict[str, Any] | None:
+    """Fit on this rank together with the others; rank 0 returns a summary."""
+    from splinefm.distribute.fit import RankFit, fit_on_ranks
+
+    begin, options = time.perf_counter(), dict(request.training)
+    result: list[dict[str, Any]] = []
+    device, engine = options.pop("device", None), options.pop("engine", "torch")
+    if engine != "torch":
+        raise ValueError(f"several processes train on torch; leave out --engine {engine}")
+
+    def job(ranks: Ranks) -> None:
+        with ranks.together():
+            told = _remarks(ranks, quiet)
+            if ranks.first and not settings.sharded:
+                check_writable(request.out)
+            refuse_overwriting(request.out, request.data, *(path for path in (request.schema,) if path is not None))
+            if isinstance(request.validation, str):
+                raise ValueError(
+                    "--validation with --ranks is a share of the rows, such as 0.1; a file is not possible"
+                )
+            table = request.open()
+            choice = choose_loss(table, request.target, request.loss)
+            suggestion = say_loss(choice, table, request.target, told)
+            schema = find_schema(request, table, told, ranks.first and not quiet)
+            model = make_model(request, schema, told)
+        share = 0.1 if request.validation is None else float(request.validation)
+        training = replace(Training(), **options)
+        fit = RankFit(request.data, request.target, schema, model, choice.loss, request.weight, share, training)
+        with make_progress(ranks.first and not quiet) as progress:
+            fitted = fit_on_ranks(fit, settings, ranks, progress)
+        if ranks.first:
+            seconds = time.perf_counter() - begin
+            result.append({**summarize(fitted, request, choice, seconds), "loss_suggestion": suggestion})
+
+    _run(job, timeout, device)
+    return result[0] if result else None
+
+
+def update_on_rank(
+    model: Path, data: str, target: str, weight: str | None, settings: Settings, timeout: float, quiet: bool
+) -> None:
+    """Update on this rank together with the others."""
+    from splinefm.distribute.fit import update_on_ranks
+
+    def job(ranks: Ranks) -> None:
+        with make_progress(ranks.first and not quiet) as progress:
+            fitted, epoch = update_on_ranks(
+                model, data, target, settings, ranks, sample_weight=weight, progress=progress
+            )
+        if ranks.first:
+            n = fitted.encoder.layout.n_features
+            print(
+                f"{fitted.loss.metric_name} {fitted.loss.metric(epoch.train_loss):.5g} before learning; {n:,} features"
+            )
+
+    _run(job, timeout)
+
+
+def _remarks(ranks: Ranks, quiet: bool) -> Callable[[str], None]:
+    return say if ranks.first and not quiet else lambda text: None
+
+
+def _run(job: Callable[[Ranks], None], timeout: float, device: str | None = None) -> None:
+    """Run a job; a rank whose peers say what is wrong is silent."""
+    from splinefm.distribute.ranks import PeerFailed, PeerLost, run_together
+
+    try:
+        run_together(job, timeout, device)
+    except PeerFailed:
+        raise typer.Exit(USER_ERROR) from None
+    except Exception as error:
+        message = str(error) if isinstance(error, PeerLost) else user_message(error)
+        if message is None:
+            raise
+        say(f"splinefm: rank {os.environ.get('RANK', '0')}: {message}")
+        raise typer.Exit(USER_ERROR) from error

@@ -1,0 +1,6 @@
+"""`python -m splinefm.distribute`: one rank of a fit or an update, started by torchrun."""
+
+from splinefm.cli.ranks import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""Fit and update a model on several ranks: what `fit_model` and `Learner` do on one machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from splinefm._parallel import count_threads
+from splinefm.distribute.checkpoints import Checkpoints
+from splinefm.distribute.feed import Feed
+from splinefm.distribute.prepared import Prepared, prepare
+from splinefm.distribute.ranks import Ranks
+from splinefm.distribute.results import OldModel, open_old, set_tables, write_result
+from splinefm.distribute.rows import Rows, open_rows
+from splinefm.distribute.sharded.model import ParallelModel
+from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
+from splinefm.distribute.statistics import Scan, collect_labels, merge_labels
+from splinefm.distribute.training import Job, RunState
+from splinefm.encode.drift import Watch
+from splinefm.encode.encoder import Encoder
+from splinefm.encode.schema import Schema
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.incremental import UPDATE_RATE
+from splinefm.learn.losses import Loss
+from splinefm.learn.penalties import make_groups
+from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.runs import filled_penalties
+from splinefm.learn.training import Chunk, Epoch, Training
+from splinefm.model.family import AnyModel, check_trainable
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run on several ranks.
+
+    Parameters
+    ----------
+    out : Path
+        The model file to write; with `sharded`, a folder of parts.
+    sharded : bool
+        Write a folder of parts.
+    optimizer : {"adagrad", "rowwise-adagrad", "adam"}
+        The optimizer of large tables, fused into the backward pass.
+    checkpoints : Path, optional
+        A folder that all ranks see; it is kept. By default, the name of the model with ".checkpoints", which is removed
+        at the end.
+    minutes : float
+        Time between two checkpoints.
+    resume : bool
+        Continue from the last checkpoint, if there is one.
+    """
+
+    out: Path
+    sharded: bool = False
+    optimizer: str = "adagrad"
+    checkpoints: Path | None = None
+    minutes: float = 10.0
+    resume: bool = False
+    after_step: Callable[[int], None] | None = field(default=None, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """Where checkpoints are."""
+        return self.checkpoints or self.out.with_name(self.out.name + ".checkpoints")
+
+
+@dataclass(frozen=True)
+class RankFit:
+    """What to fit on several ranks.
+
+    Parameters
+    ----------
+    data : str or list of str
+        Parquet files, folders or globs, which all ranks see.
+    target : str
+        The column to predict.
+    schema, model, loss, sample_weight
+        As in `fit_model`.
+    validation : float
+        The share of rows that choose the best epoch.
+    training : Training
+        How to train. Averages, refits, crosses, resolutions by column and members are for one machine.
+    """
+
+    data: str | Sequence[str]
+    target: str
+    schema: Schema
+    model: AnyModel
+    loss: Loss
+    sample_weight: str | None = None
+    validation: float = 0.1
+    training: Training = field(default_factory=Training)
+
+
+def fit_on_ranks(request: RankFit, settings: Settings, ranks: Ranks, progress: Progress = SILENT) -> Fitted:
+    """Fit a model on all ranks and write it; return it without its tables."""
+    with ranks.together():
+        check_trainable(request.model)
+    rows = _open(request.data, ranks)
+    training = filled_penalties(_for_ranks(request.training, ranks), request.schema)
+    loss = _with_classes(request.loss, request.target, rows, ranks)
+    scan = Scan(request.schema, loss, request.target, request.sample_weight, request.validation, training.seed)
+    checkpoints = _open_checkpoints(settings, ranks)
+    progress.begin("reading the table", rows.n_rows)
+    prepared = prepare(rows, scan, ranks, settings.folder, training.threads or 1, settings.resume)
+    with ranks.together():
+        encoder = prepared.statistics.encoder()
+        loss, start = prepared.statistics.targets().fitted()
+        groups = make_groups(encoder, training)
+    size = training.rows_per_step(prepared.n_rows)
+    model = ParallelModel(request.model, encoder.layout, loss, groups, ranks, size, settings.optimizer)
+    model.initialize(training.seed, start)
+    progress.say(model.describe())
+    job = _job(model, rows, scan, prepared, encoder, training, checkpoints, settings, progress)
+    first_penalties(model)
+    state = _train(job, _facts(request.model, training, settings), settings)
+    kept = replace(training, threads=request.training.threads)
+    fitted = Fitted(encoder, request.model, model.between(), loss, tuple(state.history), kept)
+    return _finish(fitted, model, job, settings)
+
+
+def update_on_ranks(
+    path: str | Path,
+    data: str | Sequence[str],
+    target: str,
+    settings: Settings,
+    ranks: Ranks,
+    *,
+    sample_weight: str | None = None,
+    training: Training | None = None,
+    progress: Progress = SILENT,
+) -> tuple[Fitted, Epoch]:
+    """Train a model for one pass over new rows, with features for new categories, and write it.
+
+    Returns the model without its tables, and the measurements of the pass.
+    """
+    with ranks.together():
+        old = open_old(path)
+    head = old.head
+    rows, settled = _open(data, ranks), _for_ranks(training or head.training, ranks)
+    scan = Scan(head.encoder.schema, head.loss, target, sample_weight, 0.0, settled.seed)
+    checkpoints = _open_checkpoints(settings, ranks)
+    progress.begin("reading the table", rows.n_rows)
+    prepared = prepare(rows, scan, ranks, settings.folder, settled.threads or 1, settings.resume)
+    with ranks.together():
+        watch = Watch(head.encoder)
+        encoder = head.encoder.extended(prepared.statistics.whole(), watch)
+        groups = make_groups(encoder, settled)
+    if ranks.first:
+        watch.warn()
+    size = settled.rows_per_step(rows.n_rows)
+    model = ParallelModel(head.model, encoder.layout, head.loss, groups, ranks, size, settings.optimizer)
+    _take_over(model, old, settled.seed)
+    progress.say(model.describe())
+    once = replace(settled, epochs=1, patience=None)
+    job = _job(model, rows, scan, prepared, encoder, once, checkpoints, settings, progress)
+    job.run, job.constant = "update", UPDATE_RATE * job.training.learning_rate
+    _first_penalties_of_update(model, head)
+    state = _train(job, _facts(head.model, once, settings), settings)
+    kept = replace(settled, threads=head.training.threads)
+    fitted = replace(head, encoder=encoder, params=model.between(), training=kept)
+    return _finish(fitted, model, job, settings), state.history[-1]
+
+
+def _take_over(model: ParallelModel, old: OldModel, seed: int) -> None:
+    """Initial values for new features, and the values of the old model for all others."""
+    outputs = model.shape.outputs
+    model.initialize(seed, np.zeros(outputs))
+    set_tables(model, old.read)
+    model.set_between({n: v if outputs > 1 else v[None] for n, v in old.head.params.items()})
+
+
+def _first_penalties_of_update(model: ParallelModel, head: Fitted) -> None:
+    """As those of a `Learner`."""
+    if not head.history:
+        first_penalties(model)
+        return
+    noise = 1.0 if head.loss.has_floor else head.loss.dispersion(head.history[-1].train_loss)
+    adapt_penalties(model, noise)
+
+
+def _open(data: str | Sequence[str], ranks: Ranks) -> Rows:
+    """Open the files, which must be the same on all ranks."""
+    with ranks.together():
+        rows = open_rows(data)
+        rows.check_ranks(ranks.size)
+    found = f"{rows.n_rows:,} rows in {len(rows.groups):,} row groups, fingerprint {rows.fingerprint[:8]},"
+    ranks.check_same({"what the files hold": found}, "the data")
+    return rows
+
+
+def _for_ranks(training: Training, ranks: Ranks) -> Training:
+    """The settings with threads for one of the ranks of this machine, and without what only one machine does."""
+    threads = max(1, count_threads(training.threads) // ranks.local_size)
+    torch.set_num_threads(threads)
+    return replace(
+        training, threads=threads, average=False, refit_on_all=False, select_resolutions=False, crosses=None, members=1
+    )
+
+
+def _with_classes(loss: Loss, target: str, rows: Rows, ranks: Ranks) -> Loss:
+    """The loss with the labels of the target, which all ranks look for."""
+    most = loss.most_classes
+    if not most or loss.classes is not None:
+        return loss
+    with ranks.together():
+        own = collect_labels(rows, target, ranks.rank, ranks.size, most=most, shares=loss.name == "logistic")
+    message = json.dumps(None if own is None else sorted(own, key=str)).encode()
+    found = [None if labels is None else set(labels) for labels in map(json.loads, ranks.gather(message))]
+    with ranks.together():
+        return replace(loss, classes=merge_labels(found, target, most))
+
+
+def _open_checkpoints(settings: Settings, ranks: Ranks) -> Checkpoints:
+    """The folder of checkpoints; those of another run are not overwritten."""
+    checkpoints = Checkpoints(settings.folder, ranks)
+    last = checkpoints.last()
+    with ranks.together():
+        if ranks.first and last is not None and not settings.resume:
+            raise ValueError(
+                f"{str(settings.folder)!r} has checkpoints of another run; add --resume to continue it, or remove them"
+            )
+    return checkpoints
+
+
+def _facts(model: AnyModel, training: Training, settings: Settings) -> dict[str, str]:
+    """What must not change between a run and its continuation."""
+    return {
+        "model": str(model),
+        "training": str(replace(training, threads=None)),
+        "optimizer of large tables": settings.optimizer,
+    }
+
+
+def _train(job: Job, facts: dict[str, str], settings: Settings) -> RunState:
+    state = job.resume(facts) if settings.resume else None
+    if state is not None:
+        job.progress.say(f"continuing in epoch {state.epoch + 1}, after {state.seen:,} rows of it")
+    job.facts = facts
+    return job.train(state or RunState())
+
+
+def _job(
+    model: ParallelModel,
+    rows: Rows,
+    scan: Scan,
+    prepared: Prepared,
+    encoder: Encoder,
+    training: Training,
+    checkpoints: Checkpoints,
+    settings: Settings,
+    progress: Progress,
+) -> Job:
+    source, loss = scan.source(None), model.loss
+
+    def encode(batch: Any) -> Chunk:
+        return source.encode(batch, encoder, loss, training.threads)
+
+    with model.ranks.together():
+        validation = prepared.sample.encode(source, encoder, loss, training.threads)
+    maker = model.batch_maker(encoder.feature_counts, encoder.n_rows)
+    feed = Feed(scan.columns, encode, prepared.sample.has, maker, model.rows_per_rank, loss.floor)
+    paced = training.for_fields(len(encoder.fields))
+    return Job(
+        model,
+        rows,
+        feed,
+        paced,
+        prepared.n_rows,
+        validation,
+        checkpoints,
+        settings.minutes,
+        progress,
+        after_step=settings.after_step,
+    )
+
+
+def _finish(fitted: Fitted, model: ParallelModel, job: Job, settings: Settings) -> Fitted:
+    write_result(settings.out, settings.sharded, fitted, model)
+    if settings.checkpoints is None:
+        job.checkpoints.remove()
+    return fitted

@@ -1,0 +1,40 @@
+"""Launch: start the ranks of one machine under torchrun, and start them again if one dies."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Sequence
+
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from splinefm._parallel import count_threads
+
+
+def launch(arguments: Sequence[str], ranks: int, max_restarts: int = 0) -> int:
+    """Run `python -m splinefm.distribute` with some arguments on every rank; return the exit code.
+
+    It is what `torchrun --standalone --nproc-per-node RANKS --max-restarts N -m splinefm.distribute` does, without the
+    report that torchrun adds to the message of a rank that failed.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, count_threads(None) // ranks)))
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=ranks,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=max_restarts,
+        monitor_interval=0.2,
+    )
+    command = [sys.executable, "-m", "splinefm.distribute", *arguments]
+    try:
+        elastic_launch(config, command[0])(*command[1:])
+    except ChildFailedError as error:
+        return max((failure.exitcode for failure in error.failures.values()), default=1) if error.failures else 1
+    return 0

@@ -1,0 +1,108 @@
+"""Prepared: what the first pass over the data finds, kept for restarts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from splinefm.distribute.ranks import Ranks
+from splinefm.distribute.rows import Rows
+from splinefm.distribute.statistics import Scan, ShareStatistics, collect_statistics, merge_statistics
+from splinefm.distribute.wire import from_bytes, to_bytes
+from splinefm.learn.chunks import ValidationSample
+
+# The most validation rows of all ranks.
+VALIDATION_ROWS = 1_000_000
+STATISTICS = "statistics.bin"
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The statistics of all rows, and the validation rows of this rank."""
+
+    statistics: ShareStatistics
+    sample: ValidationSample
+
+    @property
+    def n_rows(self) -> int:
+        """Training rows of all ranks."""
+        return self.statistics.n_rows - self.statistics.validation_rows(VALIDATION_ROWS)
+
+
+def prepare(rows: Rows, scan: Scan, ranks: Ranks, folder: Path, threads: int, again: bool) -> Prepared:
+    """Read all rows once, or use what an interrupted run has read `again`."""
+    if again and ranks.largest([float((folder / STATISTICS).is_file())])[0]:
+        with ranks.together():
+            return _restored(scan, ranks, folder, threads)
+    sample = ValidationSample(scan.validation, scan.seed, VALIDATION_ROWS)
+    with ranks.together():
+        own = collect_statistics(rows, scan, ranks.rank, ranks.size, threads=threads, keep=sample)
+    whole = _merged(own, ranks, rows.n_rows, threads)
+    sample.share = whole.validation_share(VALIDATION_ROWS)
+    sample.parts = [
+        (randoms[kept := randoms < sample.share], batch.filter(pa.array(kept))) for randoms, batch in sample.parts
+    ]
+    sample.n_rows = sum(len(randoms) for randoms, _ in sample.parts)
+    _keep(whole, sample, ranks, folder)
+    return Prepared(whole, sample)
+
+
+def _merged(own: ShareStatistics, ranks: Ranks, n_rows: int, threads: int) -> ShareStatistics:
+    """Merge the statistics of neighbors, in a tree, and hand out those of all."""
+    distance = 1
+    while distance < ranks.size:
+        if ranks.rank % (2 * distance) == distance:
+            ranks.send(to_bytes(own), ranks.rank - distance)
+        elif ranks.rank % (2 * distance) == 0 and ranks.rank + distance < ranks.size:
+            other = from_bytes(ranks.receive(ranks.rank + distance), own.scan, threads)
+            own = merge_statistics([own, other])
+        distance *= 2
+    with ranks.together():
+        if ranks.first:
+            merge_statistics([own], n_rows)
+    data = ranks.broadcast(to_bytes(own) if ranks.first else None)
+    return own if ranks.first else from_bytes(data, own.scan, threads)
+
+
+def _keep(whole: ShareStatistics, sample: ValidationSample, ranks: Ranks, folder: Path) -> None:
+    """Write validation rows, then the statistics, whose file says that everything is there."""
+    with ranks.together():
+        _write_rows(folder / f"validation-{ranks.rank:05}.arrow", sample)
+    with ranks.together():
+        if ranks.first:
+            for path in folder.glob("validation-*.arrow"):
+                if int(path.stem.split("-")[1]) >= ranks.size:
+                    path.unlink()
+            part = folder / f".part-{STATISTICS}"
+            part.write_bytes(to_bytes(whole))
+            part.replace(folder / STATISTICS)
+
+
+def _write_rows(path: Path, sample: ValidationSample) -> None:
+    batches = [batch.append_column("", pa.array(randoms)) for randoms, batch in sample.parts if len(randoms)]
+    if not batches:
+        path.write_bytes(b"")
+        return
+    with path.open("wb") as file, pa.ipc.new_stream(file, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _restored(scan: Scan, ranks: Ranks, folder: Path, threads: int) -> Prepared:
+    whole = from_bytes((folder / STATISTICS).read_bytes(), scan, threads)
+    sample = ValidationSample(whole.validation_share(VALIDATION_ROWS), scan.seed, VALIDATION_ROWS)
+    for path in sorted(folder.glob("validation-*.arrow"))[ranks.rank :: ranks.size]:
+        if path.stat().st_size:
+            with pa.ipc.open_stream(path.read_bytes()) as reader:
+                sample.parts += [_without_randoms(batch) for batch in reader]
+    sample.n_rows = sum(len(randoms) for randoms, _ in sample.parts)
+    return Prepared(whole, sample)
+
+
+def _without_randoms(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], pa.RecordBatch]:
+    last = batch.num_columns - 1
+    return batch.column(last).to_numpy(), batch.select(list(range(last)))

@@ -1,0 +1,151 @@
+"""Results: the tables of all ranks as an ordinary model file, piece by piece, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+
+from splinefm.distribute.sharded.model import PIECE_ROWS, ParallelModel
+from splinefm.learn.files.modelfile import load
+from splinefm.learn.files.parts import Entry
+from splinefm.learn.files.sharded import begin_shards, finish_shards, is_sharded, write_shard
+from splinefm.learn.files.sharded_model import ShardedModel, head_of, pieces_of
+from splinefm.learn.files.streaming import write_model
+from splinefm.learn.fitted import Fitted
+
+Float32 = npt.NDArray[np.float32]
+Piece = tuple[int, Float32, Float32]
+
+
+def write_result(out: Path, sharded: bool, head: Fitted, model: ParallelModel) -> None:
+    """Write the model of all ranks: to a file, by rank 0, or to a folder, where every rank writes what it has."""
+    ranks = model.ranks
+    if not sharded:
+        pieces = pieces_for_first(model)
+        if ranks.first:  # if it fails, so do the others, which cannot send any more
+            write_model(out, head, pieces)
+        else:
+            for _ in pieces:
+                pass
+        ranks.barrier()
+        return
+    with ranks.together():
+        save = begin_shards(out) if ranks.first else ""
+    save = ranks.broadcast(save.encode()).decode()
+    with ranks.together():
+        ranges = sorted(_range(model, f, begin, end) for f, begin, end, _ in model.local_rows())
+        entry = write_shard(out, save, ranks.rank, ranges, head, own_pieces(model)).to_dict() if ranges else None
+    entries = [json.loads(data) for data in ranks.gather(json.dumps(entry).encode())]
+    with ranks.together():
+        if ranks.first:
+            finish_shards(out, save, head, [Entry.from_dict(entry) for entry in entries if entry is not None])
+
+
+def _range(model: ParallelModel, f: int, begin: int, end: int) -> tuple[int, int]:
+    first = int(model.layout.feature_ptr[f])
+    return first + begin, first + end
+
+
+@dataclass(frozen=True)
+class OldModel:
+    """A model to continue from: everything but its tables, and what reads those.
+
+    Parameters
+    ----------
+    head : Fitted
+        The model without its tables.
+    pieces : callable
+        From the first feature and the one after the last to pieces.
+    """
+
+    head: Fitted
+    pieces: Callable[[int, int], Iterator[Any]]
+
+    def read(self, f: int, begin: int, end: int) -> tuple[Float32, Float32]:
+        """Return vectors and linear weights of the rows of a field, as many as it has, with an axis for outputs."""
+        layout = self.head.encoder.layout
+        first, rows = int(layout.feature_ptr[f]), layout.fields[f].n_features
+        found = [piece[1:] for piece in self.pieces(first + min(begin, rows), first + min(end, rows))]
+        width = self.head.model.width(len(layout.fields))
+        empty = (np.zeros((self.head.n_outputs, 0, width), np.float32), np.zeros((self.head.n_outputs, 0), np.float32))
+        if not found:
+            return empty
+        if self.head.n_outputs == 1:
+            found = [(factors[None], linear[None]) for factors, linear in found]
+        factors, linear = zip(*found, strict=True)
+        return np.concatenate(factors, axis=1), np.concatenate(linear, axis=1)
+
+
+def open_old(path: str | Path) -> OldModel:
+    """Open a model file or a sharded model; its tables are mapped, not read."""
+    if is_sharded(path):
+        sharded = ShardedModel.open(path, verify=False)
+        old = OldModel(sharded.head, sharded.pieces)
+    else:
+        fitted = load(path, mmap=True)
+        old = OldModel(head_of(fitted), lambda begin, end: pieces_of(fitted, begin, end))
+    members = old.head.training.members
+    if members > 1:
+        raise ValueError(f"a model with members={members} is the mean of several fits and has no updates; fit it again")
+    return old
+
+
+def pieces_for_first(model: ParallelModel) -> Iterator[Piece]:
+    """Yield the features of all tables in order on rank 0; other ranks send theirs, and get nothing.
+
+    No rank holds more than a piece of what others have.
+    """
+    ranks = model.ranks
+    own = {(f, begin): (begin, vectors) for f, begin, _, vectors in model.local_rows()}
+    for f, table in enumerate(model.tables):
+        places = [(0, table.rows, 0)] if table.small else sorted(model.plan.places[table.name])
+        for first, last, owner in places:
+            for at in range(first, last, PIECE_ROWS):
+                stop = min(at + PIECE_ROWS, last)
+                rows = torch.empty(stop - at, table.dim)
+                if owner == ranks.rank:
+                    begin, vectors = own[f, first]
+                    rows = vectors[at - begin : stop - begin].cpu()
+                if owner and ranks.rank == owner:
+                    dist.send(rows.contiguous(), 0, group=ranks.group)
+                if ranks.first:
+                    if owner:
+                        dist.recv(rows, owner, group=ranks.group)
+                    yield as_piece(model, f, at, rows)
+
+
+def own_pieces(model: ParallelModel) -> Iterator[Piece]:
+    """Yield the features that this rank keeps, in order."""
+    for f, begin, end, vectors in sorted(model.local_rows(), key=lambda part: part[:2]):
+        for at in range(begin, end, PIECE_ROWS):
+            yield as_piece(model, f, at, vectors[at - begin : min(at + PIECE_ROWS, end) - begin].cpu())
+
+
+def as_piece(model: ParallelModel, f: int, row: int, vectors: torch.Tensor) -> Piece:
+    """The vectors of a field from a row on, as a piece of a model file."""
+    factors, linear = (part.contiguous().numpy() for part in model.shape.split(vectors))
+    first = int(model.layout.feature_ptr[f]) + row
+    return (first, factors, linear) if model.shape.outputs > 1 else (first, factors[0], linear[0])
+
+
+def set_tables(model: ParallelModel, read: Callable[[int, int, int], tuple[Float32, Float32]]) -> None:
+    """Set the rows of all tables that are in this process.
+
+    `read(field, begin, end)` returns vectors and linear weights of the rows of a field from `begin` on, as many as it
+    has, with a first axis for outputs; further rows keep their values.
+    """
+    for f, begin, end, vectors in model.own_parts():
+        for at in range(begin, end, PIECE_ROWS):
+            stop = min(at + PIECE_ROWS, end)
+            factors, linear = (torch.from_numpy(np.array(part, np.float32)) for part in read(f, at, stop))
+            if linear.shape[-1]:
+                joined = model.shape.join(factors, linear).to(vectors.device)
+                vectors[at - begin : at - begin + len(joined)] = joined

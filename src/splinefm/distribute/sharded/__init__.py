@@ -1,0 +1,1 @@
+"""The model of many ranks: TorchRec tables, batches for them, optimizers and penalties."""

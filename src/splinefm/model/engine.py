@@ -1,0 +1,146 @@
+"""What training asks of an engine, and the choice of one: the compiled loops, or torch on any device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._wording import setting
+from splinefm.encode.slots import SlotLayout, Slots
+from splinefm.model.family import AnyModel, Params
+from splinefm.model.optimizers import Group, Optimizer
+from splinefm.model.workspace import Float64, Int64, Penalty
+
+EngineName = Literal["cpu", "torch"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+
+
+class Engine(ABC):
+    """Holds parameters and optimizer state, and trains on batches of slots."""
+
+    model: AnyModel
+    layout: SlotLayout
+    optimizer: Optimizer
+    batch_size: int
+    penalty: Penalty
+
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """Steps so far."""
+
+    @property
+    @abstractmethod
+    def rows_at_once(self) -> int:
+        """Rows per call of `steps`: done within tenths of a second, so that progress is shown and Ctrl-C noticed."""
+
+    @property
+    @abstractmethod
+    def values(self) -> Params:
+        """The current parameters."""
+
+    @abstractmethod
+    def set_penalty(self, penalty: Penalty) -> None:
+        """Change the penalties; the groups of features stay."""
+
+    @abstractmethod
+    def steps(
+        self,
+        slots: Slots,
+        y: Float64,
+        sample_weight: Float64,
+        rows: Int64,
+        learning_rates: Float64,
+        batch_size: int | None = None,
+    ) -> Float64:
+        """Take a step on every batch of `batch_size` rows, in order, with one learning rate per batch.
+
+        Returns the mean loss of every batch before its step. A batch without weight has loss 0 and takes no step.
+        """
+
+    @abstractmethod
+    def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
+        """Scores of all rows with the current parameters."""
+
+    @abstractmethod
+    def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
+        """Scores of all rows with other parameters of the same model."""
+
+    @abstractmethod
+    def params(self, averaged: bool = False) -> Params:
+        """Copies of the parameters; with `averaged`, the moving average of features instead of their last values."""
+
+    @abstractmethod
+    def grow(self, layout: SlotLayout, groups: list[list[Group]], rng: np.random.Generator) -> None:
+        """Continue with a layout that adds features at the ends of fields; existing features keep values and state."""
+
+    @property
+    def width(self) -> int:
+        """Length of a feature's vector."""
+        return self.model.width(len(self.layout.fields))
+
+    def step(
+        self,
+        slots: Slots,
+        y: Float64,
+        sample_weight: Float64,
+        rows: Int64 | None = None,
+        learning_rate: float | None = None,
+    ) -> float:
+        """Take one optimizer step on a batch (`rows` of the slots); return its mean loss before the step."""
+        rows = np.arange(len(slots)) if rows is None else rows
+        if len(rows) > self.batch_size:
+            raise ValueError(f"a batch has at most {self.batch_size} rows (batch_size), got {len(rows)}")
+        rate = self.optimizer.learning_rate if learning_rate is None else learning_rate
+        losses = self.steps(slots, y, sample_weight, rows, np.array([rate]))
+        return float(losses[0]) if len(losses) else 0.0
+
+
+def check_engine(engine: object, device: object) -> None:
+    """Raise if an engine does not exist, or if a device is given for one that has none."""
+    if engine not in ENGINES:
+        raise ValueError(f"{setting('engine')} must be one of {', '.join(ENGINES)}, got {engine!r}")
+    if device is not None and not isinstance(device, str):
+        raise ValueError(f'{setting("device")} must be a string such as "cuda" or "cuda:1", got {device!r}')
+    if device is not None and engine != "torch":
+        raise ValueError(
+            f"{setting('device')} is for the torch engine, got {device!r} with the {engine} engine; "
+            f"set {setting('engine')} to torch, or leave the device out"
+        )
+
+
+def find_engine(engine: EngineName, device: str | None) -> None:
+    """Raise if an engine cannot run on this machine: before the data are read, not after it."""
+    check_engine(engine, device)
+    if engine == "torch":
+        from splinefm.model.torch.devices import find_device
+
+        find_device(device)
+
+
+def start_engine(
+    engine: EngineName,
+    device: str | None,
+    model: AnyModel,
+    layout: SlotLayout,
+    params: Params,
+    loss: str,
+    optimizer: Optimizer,
+    groups: list[list[Group]],
+    batch_size: int,
+    threads: int | None,
+    loss_parameter: float,
+) -> Engine:
+    """Return an engine that starts from some parameters; see `CpuEngine` for the arguments."""
+    check_engine(engine, device)
+    arguments = (model, layout, params, loss, optimizer, groups, batch_size, threads, loss_parameter)
+    if engine == "torch":
+        from splinefm.model.torch.engine import TorchEngine  # torch is optional, and takes seconds to load
+
+        return TorchEngine(*arguments, device=device)
+    from splinefm.model.cpu import CpuEngine  # which has the class above as its base
+
+    return CpuEngine(*arguments)

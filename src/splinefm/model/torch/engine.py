@@ -1,0 +1,336 @@
+"""The torch engine: step, scores, params, on any device. It takes the same steps as the CPU engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from splinefm._parallel import count_threads
+from splinefm.encode.slots import SlotLayout, Slots
+from splinefm.model.cpu import TABLES, predict_scores
+from splinefm.model.engine import Engine
+from splinefm.model.family import (
+    AnyModel,
+    Params,
+    by_output,
+    check_model_memory,
+    check_trainable,
+    count_outputs,
+    init_params,
+    param_shapes,
+)
+from splinefm.model.optimizers import Group, Optimizer
+from splinefm.model.torch.batches import (
+    Batch,
+    check_labels,
+    check_loss,
+    check_rows,
+    check_slots,
+    make_batch,
+    on_device,
+    total_weights,
+)
+from splinefm.model.torch.devices import find_device, with_threads
+from splinefm.model.torch.interactions import unit_scores
+from splinefm.model.torch.losses import row_losses
+from splinefm.model.torch.penalties import Penalties
+from splinefm.model.torch.updates import Moments, update
+from splinefm.model.torch.windows import Windows, bag_sums
+from splinefm.model.workspace import LARGE, Float32, Float64, Int64, Penalty, State, make_penalty
+
+# Numbers in the unit vectors of a block of rows, which are scored at once, and of the rows of one call of `steps`.
+BLOCK_NUMBERS, NUMBERS_AT_ONCE, MOST_AT_ONCE = 1 << 23, 1 << 23, 1 << 15
+NONE = np.zeros(1, np.float32)
+
+
+class TorchEngine(Engine):
+    """Holds parameters and optimizer state on a device, and trains on batches of slots.
+
+    The vectors and linear weights of all features are one table, so that a step is one weighted sum of its rows for
+    the unit vectors, and another one for the gradient of the features that are active in the batch. Only those change.
+
+    Parameters
+    ----------
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
+        The model.
+    layout : SlotLayout
+        Layout of the slots to train on.
+    params : dict of arrays
+        Initial parameters; the engine copies them.
+    loss : {"logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"}
+        Loss to minimize.
+    optimizer : Optimizer
+        Optimizer and its settings.
+    groups : list of lists of Group, optional
+        Penalties: for each field, groups that cover its features in order. No penalty by default.
+    batch_size : int
+        Largest number of rows per step.
+    threads : int, optional
+        Number of threads on the CPU; all cores by default.
+    loss_parameter : float
+        The power of the Tweedie loss, the level of the quantile loss, or the threshold of the Huber loss.
+    device : str, optional
+        A device of torch, such as "cpu" or "cuda:1". By default CUDA if there is one, else the CPU.
+
+    Examples
+    --------
+    >>> from splinefm.encode.slots import FieldLayout
+    >>> from splinefm.model.family import FM
+    >>> layout = SlotLayout((FieldLayout("c", 3, (1,), (0,)), FieldLayout("d", 2, (1,), (0,))))
+    >>> params = init_params(FM(k=2), layout, np.random.default_rng(0))
+    >>> engine = TorchEngine(FM(k=2), layout, params, device="cpu")
+    >>> slots = Slots(np.array([[0, 3], [2, 4]], np.int32), np.ones((2, 2), np.float32), layout)
+    >>> engine.step(slots, np.array([0.0, 1.0]), np.ones(2)) > engine.step(slots, np.array([0.0, 1.0]), np.ones(2))
+    True
+    """
+
+    def __init__(
+        self,
+        model: AnyModel,
+        layout: SlotLayout,
+        params: Params,
+        loss: str = "logistic",
+        optimizer: Optimizer | None = None,
+        groups: list[list[Group]] | None = None,
+        batch_size: int = 256,
+        threads: int | None = None,
+        loss_parameter: float = 0.0,
+        *,
+        device: str | None = None,
+    ) -> None:
+        check_trainable(model)
+        self.n_outputs = count_outputs(params)
+        check_model_memory(model, layout, self.n_outputs)
+        _check_params(model, layout, params, self.n_outputs)
+        self.model, self.batch_size = model, batch_size
+        self.loss = check_loss(loss, loss_parameter, self.n_outputs)
+        self.optimizer = optimizer or Optimizer()
+        self.threads, self.device = count_threads(threads), find_device(device)
+        self._exact = torch.float32 if self.device.type == "mps" else torch.float64  # which mps does not have
+        self._number = 0
+        self._set(layout, groups or [[Group(field.n_features)] for field in layout.fields], params)
+
+    def _set(self, layout: SlotLayout, groups: list[list[Group]], params: Params) -> None:
+        """Set parameters and the initial state of the optimizer."""
+        self.layout = layout
+        self._windows = Windows(layout).to(self.device)
+        each = by_output(params)
+        table = np.concatenate([each["factors"], each["linear"][..., None]], axis=2)  # [output, feature, coordinate]
+        self._table = on_device(table.transpose(1, 0, 2), torch.float32, self.device)
+        self._moments = Moments.of(self._table, self.optimizer, averaged=True)
+        self._last = torch.zeros(len(self._table), dtype=torch.int64, device=self.device)
+        dense = {name: values for name, values in each.items() if name not in TABLES}
+        self._dense = {name: on_device(values, torch.float32, self.device) for name, values in dense.items()}
+        self._dense_moments = {name: Moments.of(values, self.optimizer) for name, values in self._dense.items()}
+        self.set_penalty(make_penalty(layout, groups))
+
+    def set_penalty(self, penalty: Penalty) -> None:
+        """Change the penalties; the groups of features stay."""
+        self.penalty = penalty
+        self._penalties = Penalties(penalty, self.width + 1, self.model.third, self.device)
+
+    @property
+    def number(self) -> int:
+        """Steps so far."""
+        return self._number
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows per call of `steps`."""
+        return max(1, min(NUMBERS_AT_ONCE // self._numbers, MOST_AT_ONCE))
+
+    @property
+    def _numbers(self) -> int:
+        """Numbers in the unit vectors of a row."""
+        return self.n_outputs * self.layout.n_units * (self.width + 1)
+
+    @property
+    def values(self) -> Params:
+        """Copies of the current parameters."""
+        return self._arrays(self._table, self._dense)
+
+    @property
+    def state(self) -> dict[str, State]:
+        """Copies of the optimizer state, flat, as that of the CPU engine."""
+        last = np.tile(self._last.cpu().numpy(), self.n_outputs)
+        parts = {name: self._moments_as_arrays(name) for name in ("m", "v", "average")}
+        each = {name: [parts[part].get(name, NONE).reshape(-1) for part in parts] for name in (*TABLES, *self._dense)}
+        return {name: State(m, v, average, last) for name, (m, v, average) in each.items()}
+
+    def _moments_as_arrays(self, part: str) -> Params:
+        """Return a part of the optimizer state by the names of parameters, without those that do not have it."""
+        table = getattr(self._moments, part)
+        dense = {name: getattr(moments, part) for name, moments in self._dense_moments.items()}
+        known = {name: tensor for name, tensor in dense.items() if tensor is not None}
+        return {} if table is None else self._arrays(table, known)
+
+    def _arrays(self, table: Tensor, dense: dict[str, Tensor]) -> Params:
+        """Return a table and parameters between fields as arrays, by the names of parameters."""
+        by_output = table.permute(1, 0, 2).cpu()
+        tensors = {"linear": by_output[..., -1], "factors": by_output[..., :-1], **dense}
+        arrays = {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in tensors.items()}
+        ordered = {name: arrays[name] for name in ("bias", *TABLES[::-1], *dense) if name in arrays}
+        return ordered if self.n_outputs > 1 else {name: values[0] for name, values in ordered.items()}
+
+    def steps(
+        self,
+        slots: Slots,
+        y: Float64,
+        sample_weight: Float64,
+        rows: Int64,
+        learning_rates: Float64,
+        batch_size: int | None = None,
+    ) -> Float64:
+        """Take a step on every batch of `batch_size` rows, in order, with one learning rate per batch.
+
+        Returns the mean loss of every batch before its step. A batch without weight has loss 0 and takes no step.
+        """
+        size = self.batch_size if batch_size is None else batch_size
+        if not 1 <= size <= self.batch_size:
+            raise ValueError(
+                f"a batch has from 1 to {self.batch_size} rows (batch_size of the engine), got {batch_size}"
+            )
+        check_rows(len(slots), y, sample_weight, rows)
+        check_slots(self.layout, slots, rows)
+        totals = total_weights(sample_weight[rows], size)
+        if self.n_outputs > 1:
+            check_labels(y[rows], self.n_outputs)
+        if len(learning_rates) < len(totals):
+            raise ValueError("every batch needs a learning rate")
+        losses = torch.zeros(len(totals), dtype=self._exact, device=self.device)
+        # On small batches, threads take longer than they save.
+        with self._threads(self.threads if size * self._numbers >= LARGE else 1):
+            for i in np.flatnonzero(totals):
+                batch = make_batch(slots, y, sample_weight, rows[i * size : (i + 1) * size], self.device, self._exact)
+                losses[i] = self._step(batch, float(learning_rates[i]))
+        return np.asarray(losses.cpu().numpy(), np.float64)
+
+    def _step(self, batch: Batch, rate: float) -> Tensor:
+        """Take a step on a batch; return its loss."""
+        self._number += 1
+        dense = {name: values.detach().requires_grad_() for name, values in self._dense.items()}
+        parts = [self._gradient(block, dense) for block in self._blocks(batch)]
+        features = torch.cat([part[0] for part in parts])
+        smoothed = list(self._penalties.blocks(features))
+        active = self._distinct(torch.cat([features, *(blocks.features for blocks in smoothed)]))
+        values = self._table[active]
+        gradient = self._penalties.l2(active)[:, None] * values
+        for own, added, _ in parts:
+            gradient[torch.searchsorted(active, own)] += added
+        for blocks in smoothed:
+            at = torch.searchsorted(active, blocks.features)
+            gradient[at] += blocks.gradient(values[at])
+        missed = self._number - 1 - self._last[active]
+        step = (self.optimizer, self._number, rate)
+        update(self._table, self._moments, gradient, *step, active, missed)
+        self._last[active] = self._number
+        for name, tensor in dense.items():
+            found = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+            update(self._dense[name], self._dense_moments[name], found, *step)
+        return torch.stack([loss for _, _, loss in parts]).sum()
+
+    def _gradient(self, block: Batch, dense: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the active features of some rows, the gradient of their loss by those, and the loss.
+
+        The gradient by the parameters between fields is added to their own.
+        """
+        used, shape = self._windows.used(block.start, block.weight), (len(block.start), self._windows.n_units)
+        table = self._table.flatten(1)
+        sums = bag_sums(table, used.features, used.begin, used.weights).requires_grad_()
+        scores = self._scores_of_units(sums.reshape(*shape, *self._table.shape[1:]), dense)
+        loss = (block.share * row_losses(self.loss, scores.to(self._exact), block.y)).sum()
+        loss.backward()
+        # Weights in the order of their features: the sums are then those of the gradients of each feature.
+        by_feature, order = torch.sort(used.features, stable=True)
+        features, counts = torch.unique_consecutive(by_feature, return_counts=True)
+        begin = (counts.cumsum(0) - counts).int()
+        gradient = bag_sums(sums.grad, used.units[order], begin, used.weights[order])
+        return features.long(), gradient.reshape(-1, *self._table.shape[1:]), loss.detach()
+
+    def _scores_of_units(self, sums: Tensor, dense: dict[str, Tensor]) -> Tensor:
+        """Return scores, for sums of shape (n, units, outputs, width + 1)."""
+        linear = sums[..., -1].sum(1) + dense["bias"][:, 0]
+        scores = [
+            unit_scores(
+                self.model,
+                sums[:, :, i, :-1],
+                linear[:, i],
+                {name: values[i] for name, values in dense.items()},
+                self.layout,
+            )
+            for i in range(self.n_outputs)
+        ]
+        return scores[0] if self.n_outputs == 1 else torch.stack(scores, 1)
+
+    def _distinct(self, features: Tensor) -> Tensor:
+        """Return features in ascending order, each once."""
+        if 4 * len(features) < len(self._table):
+            return torch.unique(features)
+        is_active = torch.zeros(len(self._table), dtype=torch.bool, device=self.device)
+        is_active[features] = True
+        return is_active.nonzero()[:, 0]
+
+    def _blocks(self, batch: Batch) -> Iterator[Batch]:
+        """Yield parts of a batch, so that the memory for unit vectors is bounded."""
+        n = max(1, BLOCK_NUMBERS // self._numbers)
+        for first in range(0, len(batch.start), n):
+            yield batch.part(first, n)
+
+    def _threads(self, threads: int) -> AbstractContextManager[None]:
+        return with_threads(threads) if self.device.type == "cpu" else nullcontext()
+
+    def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
+        """Scores of all rows with the current parameters."""
+        check_slots(self.layout, slots, slice(None))
+        n, parts = max(1, BLOCK_NUMBERS // self._numbers), []
+        with torch.no_grad(), self._threads(threads or self.threads):
+            for first in range(0, max(1, len(slots)), n):
+                rows = slots[first : first + n]
+                start = on_device(rows.start, torch.int32, self.device)
+                weight = on_device(rows.weight, torch.float32, self.device)
+                sums = self._windows.sums(self._table.flatten(1), start, weight)
+                parts.append(self._scores_of_units(sums.unflatten(2, self._table.shape[1:]), self._dense).cpu())
+        return np.ascontiguousarray(torch.cat(parts).numpy())
+
+    def scores_of(self, params: Params, slots: Slots) -> Float32:
+        """Scores of all rows with other parameters of the same model, by the compiled loops, as a `Fitted` has them."""
+        return predict_scores(self.model, params, slots, self.threads)
+
+    def params(self, averaged: bool = False) -> Params:
+        """Copies of the parameters; with `averaged`, the moving average of features instead of their last values."""
+        table, average = self._table, self._moments.average
+        if averaged and average is not None and self._number:
+            # A feature does not change while it is inactive, and its average approaches it.
+            missed = (self._number - self._last).to(self._exact)
+            keep = torch.pow(self.optimizer.ema, missed).float()[:, None, None]
+            table = table + keep * (average - table)
+        return self._arrays(table, self._dense)
+
+    def grow(self, layout: SlotLayout, groups: list[list[Group]], rng: np.random.Generator) -> None:
+        """Continue with a layout that adds features at the ends of fields; existing features keep values and state."""
+        pairs = zip(layout.feature_ptr[:-1], self.layout.fields, strict=True)
+        kept = np.concatenate([first + np.arange(field.n_features) for first, field in pairs])
+        at = on_device(kept, torch.int64, self.device)
+        table, moments, last = self._table, self._moments, self._last
+        dense, dense_moments = self._dense, self._dense_moments
+        self._set(layout, groups, init_params(self.model, layout, rng, n_outputs=self.n_outputs))
+        self._table[at] = table
+        for name in ("v", "m", "average"):
+            new, old = getattr(self._moments, name), getattr(moments, name)
+            if old is not None:
+                new[at] = old
+        self._last.fill_(self._number)
+        self._last[at] = last
+        self._dense, self._dense_moments = dense, dense_moments
+
+
+def _check_params(model: AnyModel, layout: SlotLayout, params: Params, n_outputs: int) -> None:
+    for name, shape in param_shapes(model, layout, n_outputs).items():
+        if name not in params or params[name].shape != shape:
+            found = params[name].shape if name in params else "none"
+            raise ValueError(f"{name} of {model} must have the shape {shape} for this layout, got {found}")

@@ -1,0 +1,347 @@
+"""What the processes of tests/distribute/test_ranks.py run: `python rank_jobs.py FOLDER NAME [RANKS NAME RANKS ...]`.
+
+Results go to NAME.json in the folder, as {check: value}. Importing TorchRec takes seconds. So one process imports it
+and forks the ranks of several jobs, one job after the other; and each job does several checks. Under torchrun, there is one
+job, without a number of ranks.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+import splinefm as sf
+from splinefm.distribute import checkpoints as checkpoints_module
+from splinefm.distribute.fit import RankFit, Settings, fit_on_ranks, update_on_ranks
+from splinefm.distribute.ranks import PeerFailed, PeerLost, run_together
+from splinefm.distribute.results import set_tables
+from splinefm.distribute.sharded import tables
+from splinefm.distribute.sharded.model import ParallelModel
+from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
+from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
+from splinefm.learn.losses import Loss
+from splinefm.learn.penalties import AdaptivePenalties
+from splinefm.learn.training import Chunk
+from splinefm.model.cpu import CpuEngine, predict_scores
+from splinefm.model.family import formula_scores
+from splinefm.model.optimizers import Group, Optimizer
+from support import one_of_each, random_params
+
+FOLDER = Path(sys.argv[1])
+RESULTS = {}
+# A spline, long and short categories, lists of both reductions: small tables and large ones.
+LAYOUT = SlotLayout(
+    (
+        FieldLayout("spline", 12, (4,), (0,)),
+        FieldLayout("category", 1300, (1,), (0,)),
+        FieldLayout("list", 1200, (1, 1, 1), (0, 1, 2)),
+        FieldLayout("short", 5, (1,), (0,)),
+        FieldLayout("sum", 1100, (1, 1), (0, 0)),
+    )
+)
+SMOOTH = [
+    [Group(2, 1e-3, 1e-4), Group(10, 2e-3, 1e-4, 0.01)],
+    *([Group(field.n_features, 1e-3, 1e-4)] for field in LAYOUT.fields[1:]),
+]
+TRAINING = sf.Training(epochs=3, batch_size=128, learning_rate=0.03, seed=3)
+
+
+def draw_slots(n, rng):
+    sizes = [9, 1300, 1200, 1200, 1200, 5, 1100, 1100]
+    field = [0, 1, 2, 2, 2, 3, 4, 4]
+    start = np.stack(
+        [LAYOUT.feature_ptr[f] + rng.integers(0, size, n) for f, size in zip(field, sizes, strict=True)], 1
+    )
+    weight = np.ones((n, LAYOUT.n_weights), np.float32)
+    weight[:, :4] = rng.dirichlet(np.ones(4), n)
+    weight[rng.random(n) < 0.3, -1] = 0.0
+    return Slots(start.astype(np.int32), weight, LAYOUT)
+
+
+def draw_chunk(n, rng):
+    return Chunk(draw_slots(n, rng), rng.integers(0, 2, n).astype(float), rng.uniform(0.5, 2.0, n))
+
+
+def parallel_model(ranks, model, params, groups, loss=None, **options):
+    made = ParallelModel(model, LAYOUT, loss or Loss(), groups, ranks, 16, **options)
+    params = params if params["bias"].ndim == 2 else {name: values[None] for name, values in params.items()}
+
+    def read(f, begin, end):
+        rows = slice(LAYOUT.feature_ptr[f] + begin, LAYOUT.feature_ptr[f] + end)
+        return params["factors"][:, rows], params["linear"][:, rows]
+
+    set_tables(made, read)
+    made.set_between({name: values for name, values in params.items() if name not in ("factors", "linear")})
+    first_penalties(made)
+    return made
+
+
+def gathered(model):
+    """All parameters, as in `Params`."""
+    outputs, width = model.shape.outputs, model.shape.width
+    factors, linear = np.zeros((outputs, LAYOUT.n_features, width)), np.zeros((outputs, LAYOUT.n_features))
+    for f, begin, end, vectors in model.local_rows():
+        rows = slice(LAYOUT.feature_ptr[f] + begin, LAYOUT.feature_ptr[f] + end)
+        factors[:, rows], linear[:, rows] = (part.numpy() for part in model.shape.split(vectors))
+    factors, linear = model.ranks.sums(factors), model.ranks.sums(linear)
+    found = {"factors": factors.astype(np.float32), "linear": linear.astype(np.float32)}
+    return {**model.between(), **(found if outputs > 1 else {name: values[0] for name, values in found.items()})}
+
+
+def batch_of(model, chunk, rate=1e-9):
+    """The rows of this rank; every feature is as rare as if it were in one row of a batch."""
+    maker = model.batch_maker(tuple(np.full(field.n_features, rate) for field in LAYOUT.fields), 1)
+    own = np.array_split(np.arange(len(chunk.y)), model.ranks.size)[model.ranks.rank]
+    batch = maker(chunk, own, model.rows_per_rank)
+    batch.total[:] = chunk.sample_weight.sum()
+    return batch
+
+
+def check_scores(ranks):
+    """Sharded scores against the formula and the CPU engine."""
+    worst = {}
+    softmax = Loss("softmax", classes=("a", "b", "c"))
+    for i, model in enumerate([*one_of_each(5), sf.FwFM(k=4)]):
+        loss = softmax if i == 7 else Loss()
+        parts = [random_params(model, LAYOUT, seed) for seed in range(loss.n_outputs)]
+        params = parts[0] if i < 7 else {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+        made = parallel_model(ranks, model, params, SMOOTH, loss)
+        slots = draw_slots(40, np.random.default_rng(ranks.rank))
+        found = made.scores(slots)
+        formula = np.abs(found - formula_scores(model, params, slots)).max()
+        engine = np.abs(found - predict_scores(model, params, slots, 1)).max()
+        size = np.abs(found).max()
+        worst[f"{loss.name} {model}"] = ranks.largest([formula / size, engine / size]).tolist()
+    RESULTS["scores"] = worst
+    RESULTS["plan"] = made.describe()
+
+
+def steps_on_both(ranks, groups, name, rate, n_steps, adapt=False):
+    """The largest difference to the CPU engine after some steps, and how far the engine came."""
+    model = sf.FwFM(k=3, third=2)
+    params, rng = random_params(model, LAYOUT), np.random.default_rng(1)
+    made = parallel_model(ranks, model, params, groups)
+    engine = CpuEngine(model, LAYOUT, params, "logistic", Optimizer(name, rate), groups, 16, 1)
+    for step in range(n_steps):
+        chunk = draw_chunk(13, rng)
+        engine.step(*chunk)
+        made.set_rate(rate, rate)
+        made.step(batch_of(made, chunk))
+        if adapt and step == 1:
+            AdaptivePenalties(engine).adapt(engine.values["factors"], 0.7)
+            adapt_penalties(made, 0.7)
+    found, wanted = gathered(made), engine.params()
+    differences = {name: np.abs(found[name] - wanted[name]) for name in wanted}
+    if not adapt:  # the first step of Adagrad has the sign of the gradient, which rounding decides where it is zero
+        differences = {name: np.quantile(values, 0.9999) for name, values in differences.items()}
+    return {n: [float(np.max(differences[n])), float(np.abs(wanted[n] - params[n]).max())] for n in wanted}
+
+
+def check_steps(ranks):
+    """Small tables as in the CPU engine with all penalties; large ones with L2 on vectors that are features."""
+    tables.SMALL_ROWS, before = 10**6, tables.SMALL_ROWS
+    RESULTS["small"] = steps_on_both(ranks, SMOOTH, "adamw", 0.01, 4, adapt=True)
+    tables.SMALL_ROWS = tables.SMOOTH_BYTES = 0
+    factor = [0.0, 1.0, 1.0, 1.0, 0.0]  # sums of several features have a penalty of their own
+    plain = [[Group(field.n_features, 0.3 * on, 0.1 * on)] for on, field in zip(factor, LAYOUT.fields, strict=True)]
+    large = steps_on_both(ranks, plain, "adagrad", 0.1, 1)
+    RESULTS["large"] = {name: large[name] for name in ("factors", "linear")}
+    tables.SMALL_ROWS, tables.SMOOTH_BYTES = before, 1 << 24
+
+
+def outcome(ranks, job):
+    """What a rank reports about a job that fails: its message, or that it leaves it to others."""
+    try:
+        job()
+        mine = "done"
+    except PeerFailed:
+        mine = "silent"
+    except (ValueError, OSError) as error:
+        mine = f"{type(error).__name__}: {error}"
+    return [json.loads(data) for data in ranks.gather(json.dumps(mine).encode())]
+
+
+def check_faults(ranks):
+    """Faults after which the ranks can still talk: the one that knows raises, the others are silent."""
+    found = RESULTS["faults"] = {}
+    second = ranks.rank == 1
+    found["versions"] = outcome(ranks, lambda: ranks.check_same({"torch": "2.0" if second else "2.13"}, "versions"))
+    data = str(FOLDER / ("nowhere" if second else "rows"))
+    out = Settings(FOLDER / "fault.sfm", checkpoints=FOLDER / "faults")
+    found["missing file"] = outcome(ranks, lambda: fit_on_ranks(replace(request(), data=data), out, ranks))
+    data = str(FOLDER / ("other" if second else "rows"))
+    found["other file"] = outcome(ranks, lambda: fit_on_ranks(replace(request(), data=data), out, ranks))
+    found["target"] = outcome(ranks, lambda: fit_on_ranks(replace(request(), target="clik"), out, ranks))
+    few = replace(request(), data=str(FOLDER / "one"))
+    found["too few rows"] = outcome(ranks, lambda: fit_on_ranks(few, out, ranks))
+    free = tables.free_memory
+    tables.free_memory = lambda: 1000
+    found["memory"] = outcome(ranks, lambda: fit_on_ranks(request(), out, ranks))
+    tables.free_memory = free
+    writer = checkpoints_module.dcp.FileSystemWriter.write_data
+
+    def full(self, *arguments):
+        if second:
+            raise OSError(28, "No space left on device")
+        return writer(self, *arguments)
+
+    checkpoints_module.dcp.FileSystemWriter.write_data = full
+    settings = replace(out, minutes=0.0)
+    found["full disk"] = outcome(ranks, lambda: fit_on_ranks(request(), settings, ranks))
+    checkpoints_module.dcp.FileSystemWriter.write_data = writer
+    found["left"] = sorted(path.name for path in (FOLDER / "faults").iterdir() if path.name.startswith("step"))
+
+
+def request(**options):
+    schema = sf.Schema(
+        [sf.Numerical("x"), sf.Categorical("c"), sf.Categorical("d", min_count=1), sf.MultiValued("tags")]
+    )
+    return RankFit(str(FOLDER / "rows"), "click", schema, sf.FwFM(k=4), Loss(), training=TRAINING, **options)
+
+
+class Interrupted(ValueError):
+    """Stands for anything that ends a run."""
+
+
+def interrupted_after(step):
+    def after(number):
+        if number == step:
+            raise Interrupted(f"step {step}")
+
+    return after
+
+
+def fit(ranks, name, **options):
+    fitted = fit_on_ranks(request(), Settings(FOLDER / name, **options), ranks)
+    RESULTS[name] = [epoch._asdict() for epoch in fitted.history]
+
+
+def interrupt(ranks, step, **options):
+    """Begin or continue the run whose checkpoints are in "moves", and stop it after a step."""
+    settings = Settings(FOLDER / "moved.sfm", checkpoints=FOLDER / "moves", minutes=0.0, resume=True, **options)
+    settings = replace(settings, after_step=interrupted_after(step))
+    RESULTS[f"stopped {ranks.size}"] = outcome(ranks, lambda: fit_on_ranks(request(), settings, ranks))
+
+
+def two(ranks):
+    tables.SMALL_ROWS = 1024
+    check_scores(ranks)
+    check_steps(ranks)
+    tables.SMALL_ROWS = 20
+    fit(ranks, "two.sfm")
+    fit(ranks, "row-wise.sfm", optimizer="rowwise-adagrad")
+    interrupt(ranks, 20)
+    check_faults(ranks)
+
+
+def four(ranks):
+    tables.SMALL_ROWS = 20
+    interrupt(ranks, 30)
+
+
+def three(ranks):
+    tables.SMALL_ROWS = 20
+    fit(ranks, "three", sharded=True)
+    _, epoch = update_on_ranks(FOLDER / "three", str(FOLDER / "new"), "click", Settings(FOLDER / "updated.sfm"), ranks)
+    RESULTS["update"] = epoch.train_loss
+
+
+def one(ranks):
+    tables.SMALL_ROWS = 20
+    fit(ranks, "one.sfm")
+    fit(ranks, "moved.sfm", checkpoints=FOLDER / "moves", resume=True)
+    other = replace(request(), training=replace(TRAINING, learning_rate=0.1))
+    settings = Settings(FOLDER / "other.sfm", checkpoints=FOLDER / "moves", resume=True)
+    RESULTS["other settings"] = outcome(ranks, lambda: fit_on_ranks(other, settings, ranks))
+    settings = replace(settings, resume=False)
+    RESULTS["not resumed"] = outcome(ranks, lambda: fit_on_ranks(request(), settings, ranks))
+
+
+def killed(ranks):
+    """Rank 1 is killed in the middle of the second epoch, once."""
+    tables.SMALL_ROWS = 20
+    again = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+    def after(step):
+        if ranks.rank == 1 and step == 35 and not again:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    settings = Settings(FOLDER / "killed.sfm", minutes=0.002, resume=again > 0, after_step=after)
+    fitted = fit_on_ranks(request(), settings, ranks)
+    RESULTS["history"], RESULTS["restarts"] = [epoch._asdict() for epoch in fitted.history], again
+
+
+def hanging(ranks):
+    """Rank 1 does not answer."""
+    if ranks.rank == 1:
+        signal.pause()
+    ranks.barrier()
+
+
+JOBS = {job.__name__: job for job in (two, four, three, one, killed, hanging)}
+
+
+def be_a_rank(name):
+    torch.set_num_threads(1)
+    seen = SimpleNamespace(first=False)
+
+    def job(ranks):
+        seen.first = ranks.first
+        JOBS[name](ranks)
+
+    try:
+        run_together(job, 5.0 if name == "hanging" else 120.0)
+    except PeerLost as error:
+        print(f"lost: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
+    if seen.first:
+        (FOLDER / f"{name}.json").write_text(json.dumps(RESULTS))
+
+
+def fork(name, n):
+    """Run a job on n ranks, and return their exit codes; a rank that hangs is killed when another one has failed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    children = []
+    for rank in range(n):
+        child = os.fork()
+        if not child:
+            world = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n, "MASTER_PORT": port}
+            os.environ.update({key: str(value) for key, value in world.items()}, MASTER_ADDR="127.0.0.1")
+            code = 1
+            try:
+                be_a_rank(name)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        children.append(child)
+    codes = []
+    for child in children:
+        if any(codes):
+            os.kill(child, signal.SIGKILL)
+        codes.append(os.waitpid(child, 0)[1])
+    return codes
+
+
+def main():
+    arguments = sys.argv[2:]
+    if len(arguments) == 1:
+        be_a_rank(arguments[0])
+        return
+    for name, n in zip(arguments[::2], arguments[1::2], strict=True):
+        (FOLDER / f"{name}.codes").write_text(json.dumps(fork(name, int(n))))
+
+
+if __name__ == "__main__":
+    main()
