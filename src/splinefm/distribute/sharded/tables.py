@@ -27,8 +27,6 @@ from splinefm.model.optimizers import Group
 SMALL_ROWS = 1024
 # Smoothed tables can be larger, because smoothness needs neighbors.
 SMOOTH_BYTES = 1 << 24
-# Larger tables are divided by rows, so that the memory of a rank falls with the number of ranks.
-LARGE_BYTES = 1 << 24
 # The share of free memory that the planner leaves for batches, the encoder and checkpoints.
 RESERVED = 0.2
 FUSED: dict[str, type[torch.optim.Optimizer]] = {
@@ -163,8 +161,11 @@ def make_plan(
 
 def _planner(tables: list[Table], batch_size: int, ranks: Ranks, memory: int) -> EmbeddingShardingPlanner:
     constraints = {}
+    # By rows, every rank sends a vector for each row of every other rank: more, the more ranks there are. So that is for
+    # tables that would leave the memory of ranks uneven, or fit on none: see docs/scale.md.
+    fair = sum(table.bytes for table in tables if not table.small) / ranks.size
     for table in tables:
-        kinds = ["row_wise"] if table.bytes > LARGE_BYTES and ranks.size > 1 else ["table_wise", "row_wise"]
+        kinds = ["row_wise"] if table.bytes > fair and ranks.size > 1 else ["table_wise"]
         constraints[table.name] = ParameterConstraints(
             sharding_types=["data_parallel"] if table.small else kinds,
             compute_kernels=["dense"] if table.small else ["fused"],
