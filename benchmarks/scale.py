@@ -136,7 +136,9 @@ def step_seconds(
     rng = np.random.default_rng([ranks, rows])
     alone = rows / host.rows_per_second
     slowest = (alone * rng.lognormal(0.0, host.spread, (steps, ranks))).max(1)
-    sent = traffic(tables, ranks, rows, sharding, number).total * rows
+    # With fewer tables than ranks, some ranks answer for all, and the others wait for them.
+    busiest = max(1.0, ranks / tables.units) if sharding == "by table" else 1.0
+    sent = busiest * traffic(tables, ranks, rows, sharding, number).total * rows
     wire = sent / host.bytes_per_second + (MESSAGES * host.latency * math.ceil(math.log2(ranks)) if ranks > 1 else 0.0)
     hidden = np.minimum(slowest, overlap * wire)
     return float((slowest + wire - hidden).mean())
