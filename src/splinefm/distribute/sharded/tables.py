@@ -27,8 +27,8 @@ from splinefm.model.optimizers import Group
 SMALL_ROWS = 1024
 # Smoothed tables can be larger, because smoothness needs neighbors.
 SMOOTH_BYTES = 1 << 24
-# Larger tables are divided by rows, so that the memory of a rank falls with the number of ranks.
-LARGE_BYTES = 1 << 24
+# The most ranks on which a large table is divided by rows, whether it fits on one rank or not.
+MOST_BY_ROWS = 8
 # The share of free memory that the planner leaves for batches, the encoder and checkpoints.
 RESERVED = 0.2
 FUSED: dict[str, type[torch.optim.Optimizer]] = {
@@ -161,10 +161,22 @@ def make_plan(
     return Plan(plan, {table.name: list(_places(plan.plan[path][table.name])) for table in tables if not table.small})
 
 
+def _kinds(large: bool, ranks: int) -> list[str]:
+    """How a table may be divided; `large` if it would leave the memory of ranks uneven.
+
+    By rows, every rank sends a vector for each row of every other rank: more, the more ranks there are. On few ranks, even
+    memory is worth it; on many, the planner decides: see docs/scale.md.
+    """
+    if not large or ranks == 1:
+        return ["table_wise"]
+    return ["row_wise"] if ranks <= MOST_BY_ROWS else ["table_wise", "row_wise"]
+
+
 def _planner(tables: list[Table], batch_size: int, ranks: Ranks, memory: int) -> EmbeddingShardingPlanner:
     constraints = {}
+    fair = sum(table.bytes for table in tables if not table.small) / ranks.size
     for table in tables:
-        kinds = ["row_wise"] if table.bytes > LARGE_BYTES and ranks.size > 1 else ["table_wise", "row_wise"]
+        kinds = _kinds(table.bytes > fair, ranks.size)
         constraints[table.name] = ParameterConstraints(
             sharding_types=["data_parallel"] if table.small else kinds,
             compute_kernels=["dense"] if table.small else ["fused"],

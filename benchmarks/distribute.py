@@ -1,0 +1,201 @@
+"""What do sharded tables cost on one machine, and what do they save?
+
+Rows have the shape of the Criteo data: 26 categorical fields (Zipf, exponent 1.2) and 13 numerical ones (cubic splines
+on 20 segments). An FwFM (k = 16) takes the same steps of 4096 rows on 1, 2 and 4 processes that speak gloo over the
+loopback interface, and in the CPU engine with as many threads. Encoding is not timed.
+
+On a machine with two cores, more processes cannot be faster: `ranks2_vs_ranks1` is what they cost. What they save is
+memory: the second part has 10,000,000 features, and reports the peak memory of a rank. Bytes on the wire are those of
+the loopback interface, so nothing else should use it meanwhile; `scale.py` predicts them.
+
+    python benchmarks/distribute.py [--quick] [--json] [--save]
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scale
+from _shared import N_CATEGORICAL, N_NUMERICAL, Result, finish, make_parser, peak_bytes, say
+from train import BATCH, LEARNING_RATE, make_data
+
+from splinefm.model.family import FwFM, init_params
+
+MODEL = FwFM(16)
+RANKS = (1, 2, 4)
+CORES = 2
+
+
+class Size(NamedTuple):
+    """How much is measured."""
+
+    features: int
+    many_features: int
+    steps: int
+    rounds: int
+
+
+QUICK, FULL = Size(100_000, 1_000_000, 6, 2), Size(1_000_000, 10_000_000, 20, 4)
+
+
+class Measured(NamedTuple):
+    """A run on some ranks: of the best round the rows per second, and bytes per row on the wire and peak memory."""
+
+    rows_per_second: float
+    bytes_per_row: float
+    peak: float
+    plan: str
+
+
+def loopback_bytes() -> int:
+    """Return the bytes that were sent over the loopback interface (Linux)."""
+    lines = Path("/proc/net/dev").read_text().splitlines()
+    return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith("lo:"))
+
+
+def run_rank(rank: int, ranks: int, port: int, features: int, steps: int, rounds: int, results: Any) -> None:
+    """Train on one rank."""
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    import torch
+
+    from splinefm.distribute.ranks import run_together
+
+    torch.set_num_threads(max(1, CORES // ranks))
+
+    def job(own: Any) -> None:
+        measured = _train(own, features, steps, rounds)
+        if own.first:
+            results.put(measured)
+
+    run_together(job, 120.0, "cpu")
+
+
+def _train(ranks: Any, features: int, steps: int, rounds: int) -> Measured:
+    from splinefm.distribute.sharded.model import ParallelModel
+    from splinefm.distribute.sharded.penalties import first_penalties
+    from splinefm.learn.losses import Loss
+    from splinefm.learn.training import Chunk
+    from splinefm.model.optimizers import Group
+
+    slots, y = make_data(steps * BATCH, features)
+    layout = slots.layout
+    groups = [[Group(field.n_features)] for field in layout.fields]
+    model = ParallelModel(MODEL, layout, Loss(), groups, ranks, BATCH)
+    model.initialize(0, 0.0)
+    first_penalties(model)
+    maker = model.batch_maker(tuple(np.ones(field.n_features) for field in layout.fields), steps * BATCH)
+    chunk = Chunk(slots, y, np.ones(len(y)))
+    size = BATCH // ranks.size
+    batches = [maker(chunk, np.arange(at, at + size), size) for at in range(ranks.rank * size, len(y), BATCH)]
+    for batch in batches:
+        batch.total[:] = BATCH
+    model.set_rate(LEARNING_RATE, LEARNING_RATE)
+    model.step(batches[0])
+    best, sent = np.inf, 0.0
+    for _ in range(rounds):
+        ranks.barrier()
+        begin, before = time.perf_counter(), loopback_bytes()
+        for batch in batches:
+            model.step(batch)
+        ranks.barrier()
+        best = min(best, time.perf_counter() - begin)
+        sent = (loopback_bytes() - before) / len(y)
+    peak = float(ranks.largest([float(peak_bytes())])[0])
+    return Measured(len(y) / best, sent, peak, model.describe())
+
+
+def measure_ranks(ranks: int, features: int, steps: int, rounds: int) -> Measured:
+    """Start the processes, and return what the first one measured."""
+    context = multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = (ranks, port, features, steps, rounds, results)
+    processes = [context.Process(target=run_rank, args=(rank, *arguments)) for rank in range(ranks)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    if any(process.exitcode for process in processes):
+        raise SystemExit(f"a run on {ranks} ranks failed")
+    return results.get()  # type: ignore[no-any-return]
+
+
+def measure_engine(features: int, steps: int, rounds: int) -> float:
+    """Return the rows per second of the CPU engine."""
+    from train import our_steps
+
+    slots, y = make_data(steps * BATCH, features)
+    params = init_params(MODEL, slots.layout, np.random.default_rng(0))
+    calls = our_steps(MODEL, params, slots, y, "adagrad", CORES)
+    best = np.inf
+    for _ in range(rounds + 1):
+        begin = time.perf_counter()
+        for _, call in calls:
+            call()
+        best = min(best, time.perf_counter() - begin)
+    return len(y) / best
+
+
+def predicted_bytes(ranks: int, features: int) -> float:
+    """Return the bytes per row that `scale.py` predicts."""
+    n_spline = 24 * N_NUMERICAL
+    n_fields = N_CATEGORICAL + N_NUMERICAL
+    tables = scale.Tables(features, 20, N_CATEGORICAL, replicated=20 * n_spline + n_fields**2 + 1)
+    return scale.traffic(tables, ranks, BATCH // ranks).total
+
+
+def measure(size: Size) -> Result:
+    """Return figures and ratios."""
+    figures: dict[str, Any] = {}
+    speed: dict[int, float] = {}
+    say("CPU engine")
+    figures["CPU engine, rows/s"] = engine = measure_engine(size.features, size.steps, size.rounds)
+    for ranks in RANKS:
+        say(f"{ranks} ranks")
+        run = measure_ranks(ranks, size.features, size.steps, size.rounds)
+        many = measure_ranks(ranks, size.many_features, 2, 1)
+        speed[ranks] = run.rows_per_second
+        figures[f"{ranks} ranks"] = {
+            "rows/s": run.rows_per_second,
+            "bytes per row": run.bytes_per_row,
+            "bytes per row, predicted": predicted_bytes(ranks, size.features),
+            "peak MB per rank": run.peak / 1e6,
+            f"peak MB per rank, {size.many_features:,} features": many.peak / 1e6,
+        }
+    predicted = predicted_bytes(2, size.features)
+    return {
+        "figures": figures,
+        "ratios": {
+            "ranks2_vs_ranks1": speed[2] / speed[1],
+            "ranks4_vs_ranks1": speed[4] / speed[1],
+            "ranks1_vs_engine": speed[1] / engine,
+            "predicted_vs_measured_bytes": predicted / figures["2 ranks"]["bytes per row"],
+        },
+    }
+
+
+def main() -> None:
+    """Measure, print and save."""
+    parser = make_parser(__doc__, f"{QUICK.features:,} and {QUICK.many_features:,} features, fewer steps")
+    options = parser.parse_args()
+    finish(__file__, measure(QUICK if options.quick else FULL), options)
+
+
+if __name__ == "__main__":
+    main()
