@@ -120,14 +120,15 @@ class App:
 
     def admit(self, request: Request) -> Response | None:
         """Decide by the line and the headers of a request: None, or why not."""
-        given = request.headers.get(b"x-request-id", b"")
-        request.id = given.decode() if _ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers):x}"
+        given = request.headers.get(b"x-request-id")
+        is_plain = given is not None and _ID.fullmatch(given)
+        request.id = given.decode() if given and is_plain else f"{self._prefix}-{next(self._numbers):x}"
         try:
             request.deadline = request.received + self._deadline(request.headers.get(b"x-deadline-ms"))
             endpoint = find(request.method, request.path)
             if endpoint is None:
                 raise Problem(404, f"no path {request.path[:200]!r}; /openapi.json lists all")
-            request.endpoint = endpoint.name
+            request.endpoint, request.handler = endpoint.name, endpoint.answer
             self._check_role(request, endpoint)
         except Problem as error:
             return self._as_response(error, request)
@@ -190,9 +191,7 @@ class App:
         return answer
 
     def _now(self, request: Request) -> Any:
-        endpoint = find(request.method, request.path)
-        assert endpoint is not None  # `admit` let it in
-        return self._safe(request, partial(endpoint.answer, self.state, request))
+        return self._safe(request, partial(request.handler, self.state, request))
 
     def _safe(self, request: Request, compute: Callable[[], Any]) -> Any:
         try:

@@ -20,6 +20,7 @@ class Request:
         "body",
         "deadline",
         "endpoint",
+        "handler",
         "headers",
         "id",
         "method",
@@ -38,6 +39,7 @@ class Request:
         self.role: str | None = None
         self.deadline = received
         self.endpoint = "other"
+        self.handler: Any = None
         self.n_rows = 0
 
     def query(self) -> dict[str, str]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from http import HTTPStatus
 from time import perf_counter
 from typing import Any, Protocol
 from urllib.parse import unquote
 
 import httptools
 
-from splinefm.serve.http.messages import Request, Response, problem, title_of
+from splinefm.serve.http.messages import Request, Response, problem
 from splinefm.serve.settings import Limits
 
 _MOST_PIPELINED = 16
@@ -24,6 +25,16 @@ _LINGER = 1.0  # seconds in which a client can read why it is cut off
 _FIXED = b"x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NEVER = math.inf
+_TITLES = {status.value: status.phrase.encode() for status in HTTPStatus}
+
+
+def _parse_url(url: bytes) -> tuple[str, str]:
+    """The path, with escapes resolved, and the query as it is."""
+    if url.startswith(b"/") and b"%" not in url and b"#" not in url:  # the usual case, in a tenth of the time
+        path, _, query = url.partition(b"?")
+        return path.decode("ascii"), query.decode("ascii")
+    parsed = httptools.parse_url(url)
+    return unquote((parsed.path or b"/").decode("ascii"), errors="strict"), (parsed.query or b"").decode("ascii")
 
 
 class Application(Protocol):
@@ -170,9 +181,7 @@ class Connection(asyncio.Protocol):
         if self._refusal is not None:
             return
         try:
-            url = httptools.parse_url(self._url)
-            path = unquote((url.path or b"/").decode("ascii"), errors="strict")
-            query = (url.query or b"").decode("ascii")
+            path, query = _parse_url(self._url)
         except (httptools.HttpParserInvalidURLError, ValueError):
             self._refuse(400, "the path is not valid; write it in ASCII, and other characters as %XX of UTF-8")
             return
@@ -268,7 +277,7 @@ class Connection(asyncio.Protocol):
             b"HTTP/1.1 %d %b\r\ndate: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b\r\n%b"
             % (
                 status,
-                title_of(status).encode(),
+                _TITLES[status],
                 self._app.date,
                 kind,
                 len(body),
