@@ -82,9 +82,7 @@ class Traffic(NamedTuple):
         return sum(self)
 
 
-def traffic(
-    tables: Tables, ranks: int, rows: int, sharding: Sharding = "by table", number: int = NUMBER
-) -> Traffic:
+def traffic(tables: Tables, ranks: int, rows: int, sharding: Sharding = "by table", number: int = NUMBER) -> Traffic:
     """Predict the bytes that a rank sends for each of its rows.
 
     Parameters

@@ -164,8 +164,8 @@ def make_plan(
 def _kinds(large: bool, ranks: int) -> list[str]:
     """How a table may be divided; `large` if it would leave the memory of ranks uneven.
 
-    By rows, every rank sends a vector for each row of every other rank: more, the more ranks there are. On few ranks, even
-    memory is worth it; on many, the planner decides: see docs/scale.md.
+    By rows, every rank sends a vector for each row of every other rank: more, the more ranks there are. On few ranks,
+    even memory is worth it; on many, the planner decides: see docs/scale.md.
     """
     if not large or ranks == 1:
         return ["table_wise"]
