@@ -11,6 +11,7 @@
 
 #include "bindings/row_reader.hpp"
 #include "model_names.hpp"
+#include "scorer/checks.hpp"
 
 namespace splinefm::bindings {
 namespace {
@@ -64,7 +65,7 @@ public:
                 .scale = scale,
             });
         }
-        check(n_between);
+        check_params(scorers.front().params, n_between, encoder->encoder.end_feature());
         encoder->finished = true;
     }
 
@@ -149,23 +150,6 @@ private:
     void read(const Source& source, Workspace& workspace, std::size_t i) {
         const RowScorer& scorer = scorers.front();  // the features are those of every class
         read_row(*encoder, source, &scorer, scorer.params.n_features, workspace.found, workspace.terms[i]);
-    }
-
-    void check(std::int64_t n_between) const {
-        const RowParams& p = scorers.front().params;
-        const auto fail = [](const std::string& message) { throw nb::value_error(message.c_str()); };
-        const bool is_ffm = p.model == Model::ffm;
-        if (p.k < 4 || p.k > 1 << 16 || (p.k != 4 && p.k % 8)) fail("k must be 4 or a multiple of 8");
-        if (p.order < 2 || p.order > 1 << 16) fail("order must be at least 2");
-        const std::int64_t pairs = is_ffm ? p.k * p.n_fields : p.k, third = p.width - pairs;
-        if (third != 0 && (p.model != Model::fwfm || third < 0 || third % 8 || p.k % 8))
-            fail("factors must have k numbers per feature (FFM: per field), and multiples of 8 for triples");
-        if (encoder->encoder.end_feature() > p.n_features) fail("factors must have all features of the fields");
-        if (p.members != 1 && (p.model != Model::fwfm || p.members < 1 || p.members > p.k || p.k % (8 * p.members)))
-            fail("members must be 1, or of an fwfm with a multiple of 8 numbers for each");
-        const std::int64_t n = p.n_fields * p.n_fields;
-        const std::int64_t asked = p.model == Model::fwfm ? n * p.members : p.model == Model::fmfm ? n * p.k * p.k : 0;
-        if (n_between < asked) fail("between must have a number (FmFM: a matrix) for every pair of fields");
     }
 
     const std::shared_ptr<EncoderOwner> encoder;

@@ -32,7 +32,7 @@ struct Pieces {
 };
 
 // Neighboring functions of a basis that are not zero in a segment.
-struct Window {
+struct BasisWindow {
     std::int64_t segments;
     std::vector<double> edges;         // segments + 1, where segments are not of equal length; or none
     std::vector<double> coefficients;  // (segments or 1, functions, degree + 1), highest power first
@@ -52,7 +52,7 @@ struct NumberField {
     bool has_missing;  // a feature for missing values
     bool apart;        // a unit per term
     Pieces pieces;     // no knots: windows take x
-    std::vector<Window> windows;
+    std::vector<BasisWindow> windows;
 
     std::int64_t most_terms() const;
     std::int64_t end_feature() const;

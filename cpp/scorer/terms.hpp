@@ -29,6 +29,20 @@ struct Terms {
         }
     }
 
+    // Terms and units of another row.
+    void append(const Terms& from, std::int64_t begin, std::int64_t end, std::int64_t first_unit,
+                std::int64_t end_unit) {
+        const std::int64_t shift = n_terms - begin;
+        for (std::int64_t t = begin; t < end; ++t) {
+            features[n_terms] = from.features[t];
+            weights[n_terms++] = from.weights[t];
+        }
+        for (std::int64_t u = first_unit; u < end_unit; ++u) {
+            unit_fields[n_units++] = from.unit_fields[u];
+            ends[n_units] = static_cast<std::int32_t>(from.ends[u + 1] + shift);
+        }
+    }
+
     std::int64_t n_terms = 0, n_units = 0;
     std::vector<std::int32_t> features, unit_fields, ends;  // ends[0] is 0
     std::vector<float> weights;

@@ -27,6 +27,11 @@ class StringTable:
         Write `first` + the position of each string, or `unknown`; returns how many are not known.
         """
 
+    def slots(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]:
+        """
+        The hash table: positions of strings, or -1, for files that are used in place.
+        """
+
 def count_strings(offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]]:
     """
     Position of the first of each kind of string, in the order of occurrence, and how many are equal to it.
@@ -186,6 +191,11 @@ class TopK:
         """out[row, q] = queries[q] · the numbers of a feature."""
 
 TOGETHER: int = 8
+
+def cell_places(cells: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]:
+    """
+    The hash table of combinations of features: positions, or -1, for files that are used in place.
+    """
 
 class RowEncoder:
     """

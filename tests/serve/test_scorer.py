@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.rows.fields import compile_number
+from splinefm.encode.rows.plans import compile_number
 from splinefm.encode.rows.readers import name_of
 from splinefm.encode.tables.columns import as_categories
 from splinefm.encode.transforms.families import FAMILIES
