@@ -20,3 +20,10 @@ set(PACKAGE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/splinefm)
 install(EXPORT splinefm NAMESPACE splinefm:: FILE splinefm-config.cmake DESTINATION ${PACKAGE_FOLDER} COMPONENT library)
 write_basic_package_version_file(splinefm-config-version.cmake VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/splinefm-config-version.cmake DESTINATION ${PACKAGE_FOLDER} COMPONENT library)
+
+# For `make fuzz`: changed scorer files, with sanitizers.
+if(SPLINEFM_SANITIZE)
+  add_executable(fuzz_scorer_file cpp/fuzz/scorer_file.cpp cpp/c/image.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
+  target_include_directories(fuzz_scorer_file PRIVATE cpp/include)
+  target_link_libraries(fuzz_scorer_file PRIVATE ours once ${KERNEL_LIBRARIES})
+endif()

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
+#include <stdexcept>
 #include <tuple>
 
 #include "bindings/row_reader.hpp"
 #include "scorer/checks.hpp"
+#include "scorer/columns.hpp"
 
 namespace splinefm::bindings {
 namespace {
@@ -143,6 +146,62 @@ Array<std::int32_t> cell_places(In2<std::int32_t> cells) {
     return give(std::vector(table.table().begin(), table.table().end()));
 }
 
+// The slots of the only field of an encoder, for arrays with a number per row.
+FieldSlots slots_of(EncoderOwner& self, std::int64_t n, const In<std::int64_t>& widths,
+                    const OutRows<std::int32_t>& start, const OutRows<float>& weight) {
+    check(self.encoder.n_fields() == 1, "columns are encoded by an encoder of one field");
+    self.finished = true;
+    const std::int64_t* const width = numbers(widths, "widths");
+    FieldSlots slots{.n = n,
+                     .start = rows(start, n, static_cast<std::int64_t>(widths.size()), "start"),
+                     .start_stride = start.stride(0),
+                     .weight = nullptr,
+                     .weight_stride = weight.stride(0),
+                     .widths = {width, width + widths.size()}};
+    std::int64_t total = 0;
+    for (const std::int64_t each : slots.widths) {
+        check(each >= 1 && each <= 1 << 20, "widths must be at least 1");
+        total += each;
+    }
+    slots.weight = rows(weight, n, total, "weight");
+    return slots;
+}
+
+std::int64_t total(const std::vector<std::int64_t>& widths) {
+    return std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
+}
+
+std::int64_t encode_column(EncoderOwner& self, const In<double>& x, const In<std::int64_t>& widths,
+                           const OutRows<std::int32_t>& start, const OutRows<float>& weight) {
+    const FieldSlots slots = slots_of(self, static_cast<std::int64_t>(x.size()), widths, start, weight);
+    const NumberField* const field = std::get_if<NumberField>(&self.encoder.field(0));
+    check(field && !field->windows.empty() && total(slots.widths) == field->most_terms(),
+          "widths must be those of a field of numbers");
+    const double* const values = numbers(x, "x");
+    const nb::gil_scoped_release released;
+    return encode_numbers(*field, values, slots);
+}
+
+std::int64_t encode_columns(EncoderOwner& self, const In<std::int32_t>& cells, const In2<double>& x,
+                            const In<std::int64_t>& widths, const OutRows<std::int32_t>& start,
+                            const OutRows<float>& weight) {
+    const auto n = static_cast<std::int64_t>(cells.size());
+    const FieldSlots slots = slots_of(self, n, widths, start, weight);
+    const CrossField* const field = std::get_if<CrossField>(&self.encoder.field(0));
+    check(field && total(slots.widths) == field->n_terms(), "widths must be those of a cross");
+    check(static_cast<std::int64_t>(x.shape(0)) == field->n_numbers() && (static_cast<std::int64_t>(x.shape(1)) == n),
+          "x must have a row for every number, with a number per row of the table");
+    const std::int32_t* const cell = numbers(cells, "cells");
+    const double* const values = numbers(x, "x");
+    std::vector<const double*> columns;
+    for (std::int64_t p = 0; p < field->n_numbers(); ++p) columns.push_back(values + p * n);
+    const nb::gil_scoped_release released;
+    for (std::int64_t i = 0; i < n; ++i)
+        if (cell[i] < -1 || cell[i] >= std::max<std::int64_t>(1, field->n_cells))
+            throw std::invalid_argument("cells must be those of the cross, or -1");
+    return encode_products(*field, cell, columns.data(), slots);
+}
+
 using Encoded = std::tuple<Array<std::int32_t>, Array<float>, Array<std::int32_t>, Array<std::int32_t>>;
 
 Encoded encode(EncoderOwner& self, nb::handle row, const Items& columns, const Items& readers) {
@@ -150,6 +209,7 @@ Encoded encode(EncoderOwner& self, nb::handle row, const Items& columns, const I
     check_source(self, source);
     self.finished = true;
     Terms terms(self.encoder.most_terms());
+    terms.keep_zeros = true;
     std::vector<std::int64_t> found(self.encoder.n_fields());
     read_row(self, source, nullptr, MOST_FEATURES, found, terms);
     terms.features.resize(terms.n_terms);
@@ -192,6 +252,13 @@ void bind_row_encoder(nb::module_& module) {
              nb::arg("multipliers").noconvert(), nb::arg("prime"),
              "The products of the fields of an encoder: numbers, with a window for every row of `sizes`, which are the "
              "functions of each number, and names, whose combinations are rows of `cells` or hashed to `buckets`.")
+        .def("encode_column", &encode_column, nb::arg("x").noconvert(), nb::arg("widths").noconvert(),
+             nb::arg("start").noconvert(), nb::arg("weight").noconvert(),
+             "Write the slots of a column of numbers, for an encoder of one field; returns the first row with a number "
+             "that it does not take, or -1.")
+        .def("encode_columns", &encode_columns, nb::arg("cells").noconvert(), nb::arg("x").noconvert(),
+             nb::arg("widths").noconvert(), nb::arg("start").noconvert(), nb::arg("weight").noconvert(),
+             "The same for an encoder of one cross: the cell of the names of every row, or -1, and the numbers.")
         .def("encode", &encode, nb::arg("row"), nb::arg("columns"), nb::arg("readers"),
              "Features and weights of terms; where the terms of units end, after a zero; fields of units.");
 }

@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "encode/splines.hpp"
+
 namespace splinefm {
 namespace {
 
@@ -59,7 +61,10 @@ void check_window(const BasisWindow& window) {
           "coefficients must be of shape (segments or 1, functions, degree + 1)");
     const auto n = static_cast<std::int64_t>(window.coefficients.size());
     const std::int64_t each = static_cast<std::int64_t>(window.functions) * (window.degree + 1);
-    check(n == each || n == window.segments * each, "coefficients must be those of all segments, or of one");
+    const bool is_spline = n == 0 && window.edges.empty() && window.functions == window.degree + 1 &&
+                           window.degree >= 1 && window.degree <= MAX_DEGREE;
+    check(is_spline || n == each || n == window.segments * each,
+          "coefficients must be those of all segments, or of one, or none of a B-spline");
     check(window.start >= 0 && window.start <= MOST_FEATURES && window.moves >= 0 && window.moves <= MOST_FEATURES &&
               window.around >= 1,
           "start, moves and around must not be negative");
@@ -72,7 +77,7 @@ void check_window(const BasisWindow& window) {
 }
 
 void check_names(const Names& names) {
-    check(names.first >= 0 && names.first + names.size <= MOST_FEATURES, "first must be a feature");
+    check(names.first >= 0 && names.first <= MOST_FEATURES - names.size, "first must be a feature");
     check(names.unseen >= ASK && names.unseen <= MOST_FEATURES && names.missing >= ASK &&
               names.missing <= MOST_FEATURES && names.missing != NO_FEATURE,
           "unseen and missing must be features, or negative numbers that stand for none");

@@ -69,18 +69,24 @@ std::int64_t CrossField::block() const {
     return total;
 }
 
-std::int64_t CrossField::most_terms() const {
-    std::int64_t total = 0, widest = 0;
+std::int64_t CrossField::n_terms() const {
+    std::int64_t total = 0;
     for (std::int64_t level = 0; level < n_levels(); ++level) {
         std::int64_t product = 1;
         for (const CrossPart& part : parts)
-            if (const NumberField* const number = std::get_if<NumberField>(&part)) {
-                if (product < TOO_MANY) product *= number->windows[level].functions;
-                widest = std::max<std::int64_t>(widest, number->windows[level].functions);
-            }
+            if (const NumberField* const number = std::get_if<NumberField>(&part); number && product < TOO_MANY)
+                product *= number->windows[level].functions;
         total += product;
     }
-    return total + widest;  // those that a product is made of, until it is done
+    return total;
+}
+
+std::int64_t CrossField::most_terms() const {
+    std::int64_t widest = 0;
+    for (const CrossPart& part : parts)
+        if (const NumberField* const number = std::get_if<NumberField>(&part))
+            for (const BasisWindow& window : number->windows) widest = std::max<std::int64_t>(widest, window.functions);
+    return n_terms() + widest;
 }
 
 std::int64_t CrossField::find(const std::int64_t* combination) const {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "encode/splines.hpp"
+
 namespace splinefm {
 namespace {
 
@@ -45,14 +47,24 @@ std::int64_t BasisWindow::n_features() const { return std::min(around, start + (
 
 void BasisWindow::add_terms(double u, std::int64_t first, Terms& terms) const {
     std::int64_t segment;
-    double inside = 0.0;
+    double inside = 0.0, scaled = 0.0;
     if (edges.empty()) {
-        const double scaled = u > 0.0 ? u * static_cast<double>(segments) : 0.0;
+        scaled = u > 0.0 ? u * static_cast<double>(segments) : 0.0;
         segment = scaled < static_cast<double>(segments) ? static_cast<std::int64_t>(scaled) : segments - 1;
         inside = 2.0 * (scaled - static_cast<double>(segment)) - 1.0;
     } else {
         segment = count_at_most(u, edges.data() + 1, segments - 1);
         if (degree) inside = 2.0 * (u - edges[segment]) / (edges[segment + 1] - edges[segment]) - 1.0;
+    }
+    if (coefficients.empty()) {
+        double weight[MAX_DEGREE + 1];
+        spline_weights(degree, scaled - static_cast<double>(segment), weight);
+        std::int64_t row = start + segment * moves;
+        for (int i = 0; i < functions; ++i, ++row) {
+            if (row >= around) row -= around;
+            terms.add(first + row, static_cast<float>(weight[i]));
+        }
+        return;
     }
     const std::int64_t each = static_cast<std::int64_t>(functions) * (degree + 1);
     const bool alike = static_cast<std::int64_t>(coefficients.size()) == each;

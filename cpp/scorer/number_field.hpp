@@ -35,7 +35,8 @@ struct Pieces {
 struct BasisWindow {
     std::int64_t segments;
     std::vector<double> edges;         // segments + 1, where segments are not of equal length; or none
-    std::vector<double> coefficients;  // (segments or 1, functions, degree + 1), highest power first
+    std::vector<double> coefficients;  // (segments or 1, functions, degree + 1), highest power first; none: the
+                                       // degree + 1 functions of a B-spline whose segments are of equal length
     int functions, degree;
     std::int64_t start, moves;  // the first function in the first segment, and its change from segment to segment
     std::int64_t around;        // function `around` is function 0 again

@@ -178,10 +178,10 @@ class TestEveryModel:
         table = table_of(fitted.encoder.schema, 100, seed=5)
         rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
         expected = fitted.scores(table)
-        np.testing.assert_allclose([scorer(row) for row in rows], expected, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose([scorer.predict(row) for row in rows], fitted.predict(table), rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(scorer.many(rows), expected, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(scorer.many(rows, link=True), fitted.predict(table), rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal([scorer(row) for row in rows], expected)  # to the bit
+        np.testing.assert_array_equal(scorer.many(rows), expected)
+        np.testing.assert_allclose([scorer.predict(row) for row in rows], fitted.predict(table), rtol=1e-12)
+        np.testing.assert_allclose(scorer.many(rows, link=True), fitted.predict(table), rtol=1e-12)
 
     def test_only_what_is_custom_is_slow(self, scorer):
         assert scorer.slow_fields == ("own",)

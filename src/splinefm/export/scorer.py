@@ -29,13 +29,14 @@ from splinefm.encode.rows.plans import (
     Plan,
     SlowPlan,
     plan_field,
+    window_coefficients,
 )
 from splinefm.encode.tables.dates import PARTS
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.spelling import VALUES
 from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
-from splinefm.model.rows import row_params
+from splinefm.model.rows import row_between, row_tables
 
 MAGIC = b"\x89SFS\r\n\x1a\n"
 VERSION = 1
@@ -167,17 +168,17 @@ def _sections(fitted: Fitted) -> dict[str, Array]:
         writer.text(plan.item.name)
         writer.integers(_KINDS[type(plan)])
         _write_plan(writer, plan, columns)
-    params = row_params(model, fitted.params, len(fields))
-    n_features = len(params.linear) // fitted.n_outputs
-    writer.integers(fitted.n_outputs, params.k, params.factors.shape[1], model.members, model.order, n_features)
+    tables = row_tables(model, fitted.params, len(fields))
+    n_features = len(tables.linear) // fitted.n_outputs
+    writer.integers(fitted.n_outputs, tables.k, tables.factors.shape[1], model.members, model.order, n_features)
     writer.numbers(loss.center, loss.scale)
     return {
         "meta": np.frombuffer(b"".join(writer.meta), np.uint8),
         "tables": np.frombuffer(b"".join(writer.tables), np.uint8),
-        "factors": params.factors,
-        "linear": params.linear,
-        "between": params.between,
-        "bias": params.bias,
+        "factors": tables.factors,
+        "linear": tables.linear,
+        "between": row_between(model, fitted.params, len(fields)),
+        "bias": np.ascontiguousarray(fitted.params["bias"], np.float32),
     }
 
 
@@ -219,7 +220,7 @@ def _write_number(writer: _Writer, plan: NumberPlan, columns: list[str]) -> None
         _, functions, powers = window.coefficients.shape
         writer.integers(window.segments)
         writer.array(np.zeros(0) if window.edges is None else window.edges, np.float64)
-        writer.array(window.coefficients, np.float64)
+        writer.array(window_coefficients(window), np.float64)
         writer.integers(functions, powers - 1, window.start, window.moves, window.around)
 
 

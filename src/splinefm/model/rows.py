@@ -12,38 +12,50 @@ from splinefm.model.family import AnyModel, Params, each_output
 Float32 = npt.NDArray[np.float32]
 
 
-class RowParams(NamedTuple):
-    """Parameters of a model, of all outputs one after the other, padded to whole registers."""
+class RowTables(NamedTuple):
+    """Parameters of features, of all outputs one after the other, padded to whole registers."""
 
     k: int
     """Numbers of a vector that meet in pairs (FFM: for each field): 4, or a multiple of 8."""
     factors: Float32
     """Shape (outputs * features, width)."""
     linear: Float32
-    between: Float32
-    """Weights or matrices between fields, flat."""
-    bias: Float32
 
 
-def row_params(model: AnyModel, params: Params, n_fields: int) -> RowParams:
-    """Return the parameters for single rows; they are shared with the model if vectors need no padding.
+def row_tables(model: AnyModel, params: Params, n_fields: int) -> RowTables:
+    """Return the parameters of features; they are shared with the model if vectors need no padding.
 
     Examples
     --------
     >>> from splinefm.model.family import FM
     >>> params = {"factors": np.ones((2, 3), np.float32), "linear": np.zeros(2), "bias": np.zeros(1)}
-    >>> row_params(FM(k=3), params, 2).factors.tolist()
+    >>> row_tables(FM(k=3), params, 2).factors.tolist()
     [[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0]]
     """
-    k = model.part_size(n_fields) // model.members
-    padded = 4 if k <= 4 and not model.third and model.members == 1 else -(-k // 8) * 8
-    return RowParams(
+    k, padded = _sizes(model, n_fields)
+    return RowTables(
         k=model.members * padded,
         factors=_padded(params["factors"].reshape(-1, params["factors"].shape[-1]), k, padded, model.third),
         linear=np.ascontiguousarray(params["linear"], np.float32).reshape(-1),
-        between=np.concatenate([_between_fields(model, own, n_fields, padded) for own in each_output(params)]),
-        bias=np.ascontiguousarray(params["bias"], np.float32).reshape(-1),
     )
+
+
+def row_between(model: AnyModel, params: Params, n_fields: int) -> Float32:
+    """Return the weights or matrices between fields, of all outputs, flat."""
+    padded = _sizes(model, n_fields)[1]
+    return np.concatenate([_between_fields(model, own, n_fields, padded) for own in each_output(params)])
+
+
+def is_padded(model: AnyModel, n_fields: int) -> bool:
+    """Whether vectors are copied because they do not fill whole registers."""
+    k, padded = _sizes(model, n_fields)
+    return k != padded or model.third % 8 != 0
+
+
+def _sizes(model: AnyModel, n_fields: int) -> tuple[int, int]:
+    """Numbers of a part of a vector, and with padding."""
+    k = model.part_size(n_fields) // model.members
+    return k, 4 if k <= 4 and not model.third and model.members == 1 else -(-k // 8) * 8
 
 
 def _padded(factors: npt.NDArray[Any], k: int, padded: int, third: int) -> Float32:

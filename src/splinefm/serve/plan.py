@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from splinefm._core import RowScorer
 from splinefm.encode.rows.fields import RowFields
 from splinefm.learn.fitted import Fitted
-from splinefm.model.rows import row_params
+from splinefm.model.rows import row_between, row_tables
 
 
 def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
     """The compiled scorer; it shares the parameters with the model if vectors need no padding."""
     model = fitted.model
-    params = row_params(model, fitted.params, len(fitted.encoder.fields))
+    n_fields = len(fitted.encoder.fields)
     return RowScorer(
         encoder=fields.encoder,
         model=model.kind,
         members=model.members,
         order=model.order,
-        **params._asdict(),
+        **row_tables(model, fitted.params, n_fields)._asdict(),
+        between=row_between(model, fitted.params, n_fields),
+        bias=np.ascontiguousarray(fitted.params["bias"], np.float32).reshape(-1),
         link=fitted.loss.link,
         center=fitted.loss.center,
         scale=fitted.loss.scale,

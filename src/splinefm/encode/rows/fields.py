@@ -74,7 +74,7 @@ class RowFields:
                 self.slow = (*self.slow, item.name)
                 self.readers += self._add_slow(plan)
             elif isinstance(plan, CrossPlan):
-                self.readers += self._add_cross(plan)
+                self.readers += add_cross(self.encoder, plan)
             else:
                 self.readers += (self._add(plan),)
 
@@ -102,27 +102,28 @@ class RowFields:
         self.encoder.add_given(length, item.reduction == "identity")
         return (slow_reader(item, first),)
 
-    def _add_cross(self, plan: CrossPlan) -> tuple[Reader, ...]:
-        """Add a cross, whose parts are the fields of an encoder of their own; a reader for each."""
-        parts = RowEncoder()
-        readers: list[Reader] = []
-        for part in plan.parts:
-            if isinstance(part, NamesPlan):
-                parts.add_names(*_names(part, ASK if part.unseen == "error" else NO_FEATURE))
-                readers.append(part_reader(part.item))
-            else:
-                add_number(parts, part)
-                readers.append(number_reader(part.item))
-        self.encoder.add_cross(
-            first=plan.first,
-            parts=parts,
-            sizes=plan.sizes,
-            cells=plan.cells,
-            buckets=plan.item.buckets or 0,
-            multipliers=np.array(MULTIPLIERS[: len(plan.item.categories)], np.int64),
-            prime=PRIME,
-        )
-        return tuple(readers)
+
+def add_cross(encoder: RowEncoder, plan: CrossPlan) -> tuple[Reader, ...]:
+    """Add a cross, whose parts are the fields of an encoder of their own; a reader for each."""
+    parts = RowEncoder()
+    readers: list[Reader] = []
+    for part in plan.parts:
+        if isinstance(part, NamesPlan):
+            parts.add_names(*_names(part, ASK if part.unseen == "error" else NO_FEATURE))
+            readers.append(part_reader(part.item))
+        else:
+            add_number(parts, part)
+            readers.append(number_reader(part.item))
+    encoder.add_cross(
+        first=plan.first,
+        parts=parts,
+        sizes=plan.sizes,
+        cells=plan.cells,
+        buckets=plan.item.buckets or 0,
+        multipliers=np.array(MULTIPLIERS[: len(plan.item.categories)], np.int64),
+        prime=PRIME,
+    )
+    return tuple(readers)
 
 
 def _names(plan: NamesPlan, unseen: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], int, int, int]:

@@ -229,11 +229,16 @@ def add_number(encoder: RowEncoder, plan: NumberPlan) -> None:
         encoder.add_window(
             segments=window.segments,
             edges=_NO_NUMBERS if window.edges is None else np.ascontiguousarray(window.edges, np.float64),
-            coefficients=np.ascontiguousarray(window.coefficients, np.float64),
+            coefficients=window_coefficients(window),
             start=window.start,
             moves=window.moves,
             around=window.around,
         )
+
+
+def window_coefficients(window: PolynomialWindow) -> FloatArray:
+    """The coefficients that compiled code takes: none of a uniform B-spline, which it knows."""
+    return np.ascontiguousarray(window.coefficients[: 0 if window.is_uniform else None], np.float64)
 
 
 def compile_number(item: Numerical) -> NumericalDescription | None:
