@@ -79,6 +79,8 @@ const Kernels& choose_kernels() {
     return *chosen;
 }
 
+bool has_kernels() { return chosen; }
+
 const Kernels& kernels() { return *chosen; }
 
 }  // namespace splinefm

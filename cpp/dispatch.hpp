@@ -19,7 +19,8 @@ std::vector<std::string> available_isas();
 // Throws std::runtime_error for a name that is unknown or not available here.
 const Kernels& choose_kernels();
 
-// The table in use.
+// Whether one was chosen, and the table in use.
+bool has_kernels();
 const Kernels& kernels();
 
 }  // namespace splinefm

@@ -11,6 +11,14 @@
 
 namespace splinefm {
 
+// The slot of the entry that `is` accepts, or the free slot, -1, where the search ends. There must be a free one.
+template <class Index, class Is>
+std::uint64_t search_slots(const Index* slots, std::uint64_t mask, std::uint64_t hash, Is is) {
+    std::uint64_t slot = hash & mask;
+    while (slots[slot] != Index{-1} && !is(slots[slot])) slot = (slot + 1) & mask;
+    return slot;
+}
+
 template <class Index> class HashSlots {
 public:
     static constexpr Index FREE = -1;
@@ -23,6 +31,7 @@ public:
     explicit HashSlots(std::uint64_t size) : slots(size, FREE), mask(size - 1) {}
 
     std::uint64_t size() const { return slots.size(); }
+    const Index* data() const { return slots.data(); }
     auto begin() const { return slots.begin(); }
     auto end() const { return slots.end(); }
 
@@ -37,9 +46,7 @@ public:
 
 private:
     template <class Is> std::uint64_t search(std::uint64_t hash, Is is) const {
-        std::uint64_t slot = hash & mask;
-        while (slots[slot] != FREE && !is(slots[slot])) slot = (slot + 1) & mask;
-        return slot;
+        return search_slots(slots.data(), mask, hash, is);
     }
 
     std::vector<Index> slots;

@@ -45,7 +45,7 @@ REFERENCE = {
     " decompose Decomposition",
     "Ranking and serving": "ItemIndex ApproximateIndex ScoreError Scorer",
     "Exports": "discretize discretization_error DiscretizationReport export_tables export_onnx onnx_inputs"
-    " export_libffm export_libffm_rows to_torch from_torch",
+    " export_scorer export_libffm export_libffm_rows to_torch from_torch",
     "Metrics": "auc logloss normalized_entropy class_logloss class_auc accuracy calibration_error calibration_by"
     " GroupCalibration rmse mae r2 gamma_deviance tweedie_deviance pinball_loss coverage huber_loss",
     "Plots": "plots.curve plots.steps plots.bars plots.surface plots.importance plots.pairs plots.history"

@@ -47,6 +47,7 @@ DOORS = [
     ("learn/fitted.py", "splinefm.serve.scorer"),
     ("learn/fitted.py", "splinefm.export.libffm"),
     ("learn/fitted.py", "splinefm.export.onnx.model"),
+    ("learn/fitted.py", "splinefm.export.scorer"),
     ("learn/fitted.py", "splinefm.export.tables"),
     ("learn/estimators/importances.py", "splinefm.explain.inputs"),
     ("learn/estimators/importances.py", "splinefm.explain.shapley"),

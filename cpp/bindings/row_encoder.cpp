@@ -4,30 +4,22 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
+#include <numeric>
+#include <stdexcept>
 #include <tuple>
 
 #include "bindings/row_reader.hpp"
+#include "scorer/checks.hpp"
+#include "scorer/columns.hpp"
 
 namespace splinefm::bindings {
 namespace {
 
 using Numbers = In<double>;
-constexpr std::int64_t MOST = std::numeric_limits<std::int32_t>::max();
-
-void check(bool sound, const char* message) {
-    if (!sound) throw nb::value_error(message);
-}
 
 std::vector<double> copy(const Numbers& array, const char* name) {
     const double* const data = numbers(array, name);
     return {data, data + array.size()};
-}
-
-bool increases(const std::vector<double>& x) {
-    for (std::size_t i = 1; i < x.size(); ++i)
-        if (!(x[i - 1] <= x[i])) return false;
-    return true;
 }
 
 void add(EncoderOwner& self, RowField field, bool plain = true) {
@@ -38,7 +30,6 @@ void add(EncoderOwner& self, RowField field, bool plain = true) {
 
 void add_number(EncoderOwner& self, std::int64_t first, Numbers signs, Numbers bounds, bool missing, bool apart,
                 bool plain, Numbers knots, Numbers values, int powers) {
-    check(first >= 0 && first <= MOST, "first must be a feature");
     check(signs.size() == bounds.size(), "signs and bounds must have the same length");
     NumberField field{.first = first, .rules = {}, .has_missing = missing, .apart = apart, .pieces = {}, .windows = {}};
     const std::vector<double> kinds = copy(signs, "signs"), limits = copy(bounds, "bounds");
@@ -47,10 +38,7 @@ void add_number(EncoderOwner& self, std::int64_t first, Numbers signs, Numbers b
         field.rules.push_back({static_cast<Rule::Sign>(static_cast<int>(kinds[i])), limits[i]});
     }
     field.pieces = {copy(knots, "knots"), copy(values, "values"), powers};
-    const std::size_t n = knots.size();
-    check(n != 1 && increases(field.pieces.knots), "knots must be none, or two and more that increase");
-    check(powers == 1 || powers == 4, "powers must be 1 or 4");
-    check(values.size() == (powers == 1 || !n ? n : 4 * (n - 1)), "values must be one per knot, or four per piece");
+    check_number(field);
     add(self, std::move(field), plain);
 }
 
@@ -58,27 +46,20 @@ void add_number(EncoderOwner& self, std::int64_t first, Numbers signs, Numbers b
 void add_window(EncoderOwner& self, std::int64_t segments, Numbers edges,
                 nb::ndarray<const double, nb::ndim<3>, nb::c_contig, nb::device::cpu> coefficients, std::int64_t start,
                 std::int64_t moves, std::int64_t around) {
-    const auto n = static_cast<std::int64_t>(coefficients.shape(0));
     const std::size_t functions = coefficients.shape(1), powers = coefficients.shape(2);
-    check(segments >= 1 && segments <= MOST && (n == segments || n == 1),
-          "coefficients must be those of all segments, or of one");
-    check(functions >= 1 && functions <= 1 << 20 && powers >= 1 && powers <= 1 << 10,
+    check(functions <= 1 << 20 && powers >= 1 && powers <= 1 << 10,
           "coefficients must be of shape (segments or 1, functions, degree + 1)");
-    check(start >= 0 && start <= MOST && moves >= 0 && moves <= MOST && around >= 1,
-          "start, moves and around must not be negative");
-    Window window{.segments = segments,
-                  .edges = copy(edges, "edges"),
-                  .coefficients = {},
-                  .functions = static_cast<int>(functions),
-                  .degree = static_cast<int>(powers) - 1,
-                  .start = start,
-                  .moves = moves,
-                  .around = around};
-    check(window.edges.empty() || static_cast<std::int64_t>(window.edges.size()) == segments + 1,
-          "edges must be one more than segments, or none");
-    check(increases(window.edges), "edges must increase");
+    BasisWindow window{.segments = segments,
+                       .edges = copy(edges, "edges"),
+                       .coefficients = {},
+                       .functions = static_cast<int>(functions),
+                       .degree = static_cast<int>(powers) - 1,
+                       .start = start,
+                       .moves = moves,
+                       .around = around};
     const double* const data = numbers(coefficients, "coefficients");
     window.coefficients.assign(data, data + coefficients.size());
+    check_window(window);
     check(!self.finished, "an encoder that has encoded rows takes no more fields");
     check(self.encoder.add(std::move(window)), "a window belongs to a field of numbers");
 }
@@ -87,18 +68,17 @@ void add_window(EncoderOwner& self, std::int64_t segments, Numbers edges,
 Names make_names(EncoderOwner& self, In<std::int64_t> offsets, In<std::uint8_t> text, std::int64_t first,
                  std::int64_t unseen, std::int64_t missing) {
     const std::int64_t* const at = numbers(offsets, "offsets");
-    check(offsets.size() >= 1 && offsets.size() <= (1 << 30), "offsets must be one more than there are names");
+    check(offsets.size() >= 1 && offsets.size() <= MOST_NAMES, "offsets must be one more than there are names");
     const auto n = static_cast<std::int64_t>(offsets.size()) - 1;
     const char* const bytes = reinterpret_cast<const char*>(text.data());
     const Strings names{at, bytes, bytes + text.size(), n};
     check(names.are_inside(static_cast<std::int64_t>(text.size())),
           "offsets must not decrease, and lie between 0 and the length of text");
-    check(first >= 0 && first + n <= MOST, "first must be a feature");
-    check(unseen >= ASK && unseen <= MOST && missing >= ASK && missing <= MOST && missing != NO_FEATURE,
-          "unseen and missing must be features, or negative numbers that stand for none");
     self.offsets.push_back(offsets);
     self.texts.push_back(text);
-    return {StringTable(names), n, first, unseen, missing};
+    Names made{StringTable(names), n, first, unseen, missing};
+    check_names(made);
+    return made;
 }
 
 void add_names(EncoderOwner& self, In<std::int64_t> offsets, In<std::uint8_t> text, std::int64_t first,
@@ -108,85 +88,118 @@ void add_names(EncoderOwner& self, In<std::int64_t> offsets, In<std::uint8_t> te
 
 void add_lists(EncoderOwner& self, In<std::int64_t> offsets, In<std::uint8_t> text, std::int64_t first,
                std::int64_t unseen, std::int64_t missing, std::int64_t length, bool averages, bool apart) {
-    check(length >= 1 && length <= 1 << 20, "length must be at least 1");
+    check_length(length);
     add(self, ListField{make_names(self, offsets, text, first, unseen, missing), length, averages, apart});
 }
 
 void add_given(EncoderOwner& self, std::int64_t length, bool apart, std::int64_t n_values) {
-    check(length >= 1 && length <= 1 << 20, "length must be at least 1");
+    check_length(length);
     check(n_values >= 1 && n_values <= 1 << 10, "values must be at least 1");
     add(self, GivenField{length, n_values, apart});
 }
 
-// A product of sizes, or more than any number of features.
-std::int64_t product(const std::int64_t* sizes, std::size_t n) {
-    std::int64_t total = 1;
-    for (std::size_t i = 0; i < n && total <= MOST; ++i) total *= sizes[i];
-    return total;
-}
-
 // The parts of a cross, from the fields of an encoder of their own.
-std::vector<CrossPart> parts_of(const EncoderOwner& owner, In2<std::int64_t> sizes) {
-    const int n = owner.encoder.n_fields();
-    check(n >= 1 && n <= CrossField::MOST_PARTS, "parts must be an encoder of one to eight fields");
-    const std::size_t levels = sizes.shape(0);
-    const std::int64_t* const size = numbers(sizes, "sizes");
+std::vector<CrossPart> parts_of(const EncoderOwner& owner) {
     std::vector<CrossPart> parts;
-    std::size_t i = 0;
-    for (int f = 0; f < n; ++f) {
+    for (int f = 0; f < owner.encoder.n_fields(); ++f) {
         const RowField& field = owner.encoder.field(f);
         const NumberField* const number = std::get_if<NumberField>(&field);
         const CategoryField* const category = std::get_if<CategoryField>(&field);
         check(number || category, "parts must be fields of numbers and of one name");
-        if (category) {
+        if (number)
+            parts.push_back(*number);
+        else
             parts.push_back(*category);
-            continue;
-        }
-        check(i < sizes.shape(1) && number->windows.size() == levels,
-              "sizes must have a row for every window of numbers, and a column for every number");
-        for (std::size_t level = 0; level < levels; ++level) {
-            const std::int64_t functions = size[level * sizes.shape(1) + i];
-            check(functions <= MOST && number->windows[level].n_features() <= functions,
-                  "sizes must be those of windows, or more");
-        }
-        ++i;
-        parts.push_back(*number);
     }
-    check(i == sizes.shape(1) && (i || levels == 1), "sizes must have a column for every number");
     return parts;
 }
 
 void add_cross(EncoderOwner& self, std::int64_t first, const EncoderOwner& owner, In2<std::int64_t> sizes,
                In2<std::int32_t> cells, std::int64_t buckets, In<std::int64_t> multipliers, std::int64_t prime) {
-    CrossField field{.first = first, .n_cells = 1, .parts = parts_of(owner, sizes), .sizes = {}, .cells = {}};
+    CrossField field{.first = first, .n_cells = 1, .parts = parts_of(owner), .sizes = {}, .cells = {}};
     const std::int64_t* const size = numbers(sizes, "sizes");
     field.sizes.assign(size, size + sizes.size());
-    const std::size_t n_names = field.parts.size() - sizes.shape(1);
-    std::int64_t block = 0;
-    for (std::size_t level = 0; level < sizes.shape(0) && block <= MOST; ++level)
-        block += product(size + level * sizes.shape(1), sizes.shape(1));
-    check(buckets >= 0 && buckets <= MOST, "buckets must not be negative");
+    const auto n_names = static_cast<std::size_t>(static_cast<std::int64_t>(field.parts.size()) - field.n_numbers());
+    check(buckets >= 0 && buckets <= MOST_FEATURES, "buckets must not be negative");
     if (n_names && buckets) {
         const std::int64_t* const m = numbers(multipliers, "multipliers");
-        check(multipliers.size() == n_names && prime >= 1 && prime <= MOST,
-              "there must be a multiplier for every name");
-        for (std::size_t i = 0; i < n_names; ++i) check(m[i] >= 1 && m[i] <= MOST, "multipliers must be positive");
-        field.cells = Buckets{buckets, {m, m + n_names}, prime};
+        field.cells = Buckets{buckets, {m, m + multipliers.size()}, prime};
         field.n_cells = buckets;
     } else if (n_names) {
         const std::int32_t* const features = numbers(cells, "cells");
-        check(cells.shape(1) == n_names && cells.shape(0) <= MOST, "cells must have a column for every name");
+        check(cells.shape(1) == n_names && cells.shape(0) <= MOST_FEATURES, "cells must have a column for every name");
         field.cells = Cells({features, features + cells.size()}, static_cast<std::int64_t>(n_names));
         field.n_cells = static_cast<std::int64_t>(cells.shape(0));
     }
-    check(first >= 0 && first <= MOST && block <= MOST && first + field.n_cells * block <= MOST,
-          "first must be a feature, and there may be 2^31 - 1 features");
-    check(field.most_terms() <= 1 << 20, "a row has too many products");
+    check_cross(field, static_cast<std::int64_t>(sizes.shape(0)), static_cast<std::int64_t>(sizes.shape(1)));
     self.offsets.insert(self.offsets.end(), owner.offsets.begin(), owner.offsets.end());
     self.texts.insert(self.texts.end(), owner.texts.begin(), owner.texts.end());
     add(self, std::move(field));
     std::copy(owner.plain.begin(), owner.plain.end(),
               self.plain.end() - static_cast<std::ptrdiff_t>(owner.plain.size()));
+}
+
+Array<std::int32_t> cell_places(In2<std::int32_t> cells) {
+    const std::int32_t* const features = numbers(cells, "cells");
+    check(cells.shape(0) <= MOST_FEATURES, "cells must be fewer than 2^31");
+    const Cells table({features, features + cells.size()}, std::max<std::int64_t>(1, cells.shape(1)));
+    return give(std::vector(table.table().begin(), table.table().end()));
+}
+
+// The slots of the only field of an encoder, for arrays with a number per row.
+FieldSlots slots_of(EncoderOwner& self, std::int64_t n, const In<std::int64_t>& widths,
+                    const OutRows<std::int32_t>& start, const OutRows<float>& weight) {
+    check(self.encoder.n_fields() == 1, "columns are encoded by an encoder of one field");
+    self.finished = true;
+    const std::int64_t* const width = numbers(widths, "widths");
+    FieldSlots slots{.n = n,
+                     .start = rows(start, n, static_cast<std::int64_t>(widths.size()), "start"),
+                     .start_stride = start.stride(0),
+                     .weight = nullptr,
+                     .weight_stride = weight.stride(0),
+                     .widths = {width, width + widths.size()}};
+    std::int64_t total = 0;
+    for (const std::int64_t each : slots.widths) {
+        check(each >= 1 && each <= 1 << 20, "widths must be at least 1");
+        total += each;
+    }
+    slots.weight = rows(weight, n, total, "weight");
+    return slots;
+}
+
+std::int64_t total(const std::vector<std::int64_t>& widths) {
+    return std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
+}
+
+std::int64_t encode_column(EncoderOwner& self, const In<double>& x, const In<std::int64_t>& widths,
+                           const OutRows<std::int32_t>& start, const OutRows<float>& weight) {
+    const FieldSlots slots = slots_of(self, static_cast<std::int64_t>(x.size()), widths, start, weight);
+    const NumberField* const field = std::get_if<NumberField>(&self.encoder.field(0));
+    check(field && !field->windows.empty() && total(slots.widths) == field->most_terms(),
+          "widths must be those of a field of numbers");
+    const double* const values = numbers(x, "x");
+    const nb::gil_scoped_release released;
+    return encode_numbers(*field, values, slots);
+}
+
+std::int64_t encode_columns(EncoderOwner& self, const In<std::int32_t>& cells, const In2<double>& x,
+                            const In<std::int64_t>& widths, const OutRows<std::int32_t>& start,
+                            const OutRows<float>& weight) {
+    const auto n = static_cast<std::int64_t>(cells.size());
+    const FieldSlots slots = slots_of(self, n, widths, start, weight);
+    const CrossField* const field = std::get_if<CrossField>(&self.encoder.field(0));
+    check(field && total(slots.widths) == field->n_terms(), "widths must be those of a cross");
+    check(static_cast<std::int64_t>(x.shape(0)) == field->n_numbers() && (static_cast<std::int64_t>(x.shape(1)) == n),
+          "x must have a row for every number, with a number per row of the table");
+    const std::int32_t* const cell = numbers(cells, "cells");
+    const double* const values = numbers(x, "x");
+    std::vector<const double*> columns;
+    for (std::int64_t p = 0; p < field->n_numbers(); ++p) columns.push_back(values + p * n);
+    const nb::gil_scoped_release released;
+    for (std::int64_t i = 0; i < n; ++i)
+        if (cell[i] < -1 || cell[i] >= std::max<std::int64_t>(1, field->n_cells))
+            throw std::invalid_argument("cells must be those of the cross, or -1");
+    return encode_products(*field, cell, columns.data(), slots);
 }
 
 using Encoded = std::tuple<Array<std::int32_t>, Array<float>, Array<std::int32_t>, Array<std::int32_t>>;
@@ -196,8 +209,9 @@ Encoded encode(EncoderOwner& self, nb::handle row, const Items& columns, const I
     check_source(self, source);
     self.finished = true;
     Terms terms(self.encoder.most_terms());
+    terms.keep_zeros = true;
     std::vector<std::int64_t> found(self.encoder.n_fields());
-    read_row(self, source, nullptr, MOST, found, terms);
+    read_row(self, source, nullptr, MOST_FEATURES, found, terms);
     terms.features.resize(terms.n_terms);
     terms.weights.resize(terms.n_terms);
     terms.ends.resize(terms.n_units + 1);
@@ -209,6 +223,8 @@ Encoded encode(EncoderOwner& self, nb::handle row, const Items& columns, const I
 }  // namespace
 
 void bind_row_encoder(nb::module_& module) {
+    module.def("cell_places", &cell_places, nb::arg("cells").noconvert(),
+               "The hash table of combinations of features: positions, or -1, for files that are used in place.");
     const auto offsets = nb::arg("offsets").noconvert(), text = nb::arg("text").noconvert();
     const auto knots = nb::arg("knots").noconvert(), values = nb::arg("values").noconvert();
     const auto signs = nb::arg("signs").noconvert(), bounds = nb::arg("bounds").noconvert();
@@ -236,6 +252,13 @@ void bind_row_encoder(nb::module_& module) {
              nb::arg("multipliers").noconvert(), nb::arg("prime"),
              "The products of the fields of an encoder: numbers, with a window for every row of `sizes`, which are the "
              "functions of each number, and names, whose combinations are rows of `cells` or hashed to `buckets`.")
+        .def("encode_column", &encode_column, nb::arg("x").noconvert(), nb::arg("widths").noconvert(),
+             nb::arg("start").noconvert(), nb::arg("weight").noconvert(),
+             "Write the slots of a column of numbers, for an encoder of one field; returns the first row with a number "
+             "that it does not take, or -1.")
+        .def("encode_columns", &encode_columns, nb::arg("cells").noconvert(), nb::arg("x").noconvert(),
+             nb::arg("widths").noconvert(), nb::arg("start").noconvert(), nb::arg("weight").noconvert(),
+             "The same for an encoder of one cross: the cell of the names of every row, or -1, and the numbers.")
         .def("encode", &encode, nb::arg("row"), nb::arg("columns"), nb::arg("readers"),
              "Features and weights of terms; where the terms of units end, after a zero; fields of units.");
 }

@@ -3,11 +3,12 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
+
+#include "scorer/read_row.hpp"
 
 namespace splinefm::bindings {
 namespace {
@@ -19,7 +20,7 @@ constexpr double EXACT = 9007199254740992.0;  // 2^53: floats below it that are 
 class Reader {
 public:
     Reader(const EncoderOwner& owner, const Source& source, std::int64_t n_features)
-        : owner(owner), source(source), n_features(n_features) {}
+        : owner(owner), source(source), most_features(n_features) {}
 
     // The values of a row are numbered through: v is the first of a field, or one of a cross.
     nb::object value(int v) const {
@@ -34,44 +35,22 @@ public:
         return row != ASK ? row : checked(v, nb::cast<std::int64_t>(ask(v, given)), end);
     }
 
-    std::int64_t category(int v, const Names& names) const { return category(v, names, n_features); }
-
-    void number(int v, const NumberField& field, Terms& terms) const {
-        const double x = number(v);
-        if (!field.add_terms(x, terms)) refuse(v, x);
+    // A plain number, or what the reader makes of a value.
+    double number(int v) const {
+        const nb::object given = value(v);
+        double x;
+        if (!(owner.plain[v] || given.is_none()) || !is_number(given.ptr(), x)) x = nb::cast<double>(ask(v, given));
+        return x;
     }
 
-    // The cell of the names of a cross, or -1.
-    std::int64_t cell(int v, const CrossField& field) const {
-        std::array<std::int64_t, CrossField::MOST_PARTS> features;
-        std::size_t count = 0;
-        bool known = true;
-        for (const CrossPart& part : field.parts) {
-            if (const CategoryField* const category_part = std::get_if<CategoryField>(&part)) {
-                features[count] = category(v, category_part->names, std::numeric_limits<std::int32_t>::max());
-                known &= features[count++] >= 0;
-            }
-            ++v;
-        }
-        return known ? field.find(features.data()) : NO_FEATURE;
+    [[noreturn]] void refuse(int v, double x) const {
+        const nb::object text = nb::repr(source.columns[v]);
+        throw nb::value_error(("column " + std::string(nb::borrow<nb::str>(text).c_str()) +
+                               " does not take the number " + std::to_string(x))
+                                  .c_str());
     }
 
-    void cross(int v, const CrossField& field, std::int64_t cell, Terms& terms) const {
-        std::array<double, CrossField::MOST_PARTS> u;
-        std::size_t count = 0;
-        bool ordinary = true;
-        for (const CrossPart& part : field.parts) {
-            if (const NumberField* const number_part = std::get_if<NumberField>(&part)) {
-                const double x = number(v);
-                const std::int64_t token = number_part->token(x);
-                if (token == NumberField::REFUSED) refuse(v, x);
-                ordinary &= token == NumberField::ORDINARY;
-                u[count++] = ordinary ? number_part->position(x) : 0.0;
-            }
-            ++v;
-        }
-        if (ordinary && cell >= 0) field.add_terms(cell, u.data(), terms);
-    }
+    std::int64_t n_features() const { return most_features; }
 
     void list(int v, const ListField& field, Terms& terms) const {
         const nb::object given = value(v);
@@ -94,27 +73,12 @@ public:
 private:
     nb::object ask(int v, const nb::object& given) const { return source.readers[v](given); }
 
-    // A plain number, or what the reader makes of a value.
-    double number(int v) const {
-        const nb::object given = value(v);
-        double x;
-        if (!(owner.plain[v] || given.is_none()) || !is_number(given.ptr(), x)) x = nb::cast<double>(ask(v, given));
-        return x;
-    }
-
     static std::int64_t checked(int v, std::int64_t row, std::int64_t end) {
         if (row < NO_FEATURE || row >= end)
             throw nb::index_error(("reader " + std::to_string(v) + " gave feature " + std::to_string(row) +
                                    ", there are " + std::to_string(end))
                                       .c_str());
         return row;
-    }
-
-    [[noreturn]] void refuse(int v, double x) const {
-        const nb::object text = nb::repr(source.columns[v]);
-        throw nb::value_error(("column " + std::string(nb::borrow<nb::str>(text).c_str()) +
-                               " does not take the number " + std::to_string(x))
-                                  .c_str());
     }
 
     // Whether a value is a plain number; NaN if it is missing.
@@ -197,41 +161,12 @@ private:
                                    std::to_string(most) + " rows")
                                       .c_str());
         for (std::size_t i = 0; i < rows.size(); ++i)
-            if (checked(v, rows[i], n_features) >= 0) terms.add(rows[i], static_cast<float>(weights[i]));
+            if (checked(v, rows[i], most_features) >= 0) terms.add(rows[i], static_cast<float>(weights[i]));
     }
 
     const EncoderOwner& owner;
     const Source& source;
-    const std::int64_t n_features;
-};
-
-// Adds the terms of a field, and closes its units.
-struct AddTerms {
-    const Reader& reader;
-    int v;
-    std::int64_t found;
-    Terms& terms;
-
-    bool operator()(const NumberField& field) const {
-        reader.number(v, field, terms);
-        return field.apart;
-    }
-    bool operator()(const CategoryField&) const {
-        if (found >= 0) terms.add(found, 1.0f);
-        return false;
-    }
-    bool operator()(const ListField& field) const {
-        reader.list(v, field, terms);
-        return field.apart;
-    }
-    bool operator()(const GivenField& field) const {
-        reader.given(v, field, terms);
-        return field.apart;
-    }
-    bool operator()(const CrossField& field) const {
-        reader.cross(v, field, found, terms);
-        return false;
-    }
+    const std::int64_t most_features;
 };
 
 }  // namespace
@@ -244,24 +179,7 @@ void check_source(const EncoderOwner& owner, const Source& source) {
 
 void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_features,
               std::vector<std::int64_t>& found, Terms& terms) {
-    const Reader reader(owner, source, n_features);
-    const RowEncoder& encoder = owner.encoder;
-    for (const int f : encoder.categories()) {
-        const int v = encoder.first_value(f);
-        std::int64_t feature;
-        if (const CrossField* const cross = std::get_if<CrossField>(&encoder.field(f))) {
-            found[f] = reader.cell(v, *cross);
-            feature = found[f] < 0 || cross->n_numbers() ? NO_FEATURE : cross->first + found[f];
-        } else {
-            feature = found[f] = reader.category(v, std::get<CategoryField>(encoder.field(f)).names);
-        }
-        if (scorer && feature >= 0) scorer->fetch(feature);
-    }
-    terms.clear();
-    for (int f = 0; f < encoder.n_fields(); ++f) {
-        const std::int64_t begin = terms.n_terms;
-        terms.close(f, begin, std::visit(AddTerms{reader, encoder.first_value(f), found[f], terms}, encoder.field(f)));
-    }
+    splinefm::read_row(Reader(owner, source, n_features), owner.encoder, scorer, found.data(), terms);
 }
 
 }  // namespace splinefm::bindings

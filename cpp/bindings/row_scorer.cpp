@@ -10,7 +10,10 @@
 #include <string>
 
 #include "bindings/row_reader.hpp"
+#include "engine.hpp"
 #include "model_names.hpp"
+#include "scorer/checks.hpp"
+#include "scorer/slot_scores.hpp"
 
 namespace splinefm::bindings {
 namespace {
@@ -31,40 +34,75 @@ Link link_of(const std::string& name) {
     return static_cast<Link>(found - names.begin());
 }
 
+// A scorer for each bias; the other parameters come one class after the other.
+std::vector<RowScorer> make_outputs(const std::string& model, std::int64_t k, std::int64_t members, std::int64_t order,
+                                    const In2<float>& factors, const In<float>& linear, const In<float>& between,
+                                    const In<float>& bias, std::int64_t n_fields, std::int64_t end_feature,
+                                    const std::string& link = "score", double center = 0.0, double scale = 1.0) {
+    const std::size_t n_outputs = bias.size();
+    if (n_outputs == 0 || factors.shape(0) % n_outputs || between.size() % n_outputs)
+        throw nb::value_error("factors, linear and between must have the same size for every bias");
+    const auto n_features = static_cast<std::int64_t>(factors.shape(0) / n_outputs);
+    const auto n_between = static_cast<std::int64_t>(between.size() / n_outputs);
+    const auto width = static_cast<std::int64_t>(factors.shape(1));
+    if (static_cast<std::int64_t>(linear.size()) != static_cast<std::int64_t>(n_outputs) * n_features)
+        throw nb::value_error("linear must have a number per feature");
+    std::vector<RowScorer> scorers;
+    for (std::size_t c = 0; c < n_outputs; ++c) {
+        const auto output = static_cast<std::int64_t>(c);
+        scorers.emplace_back(RowParams{
+            .model = scored_as(model_of(model)),
+            .k = k,
+            .width = width,
+            .order = order,
+            .members = members,
+            .n_fields = n_fields,
+            .n_features = n_features,
+            .factors = numbers(factors, "factors") + output * n_features * width,
+            .linear = numbers(linear, "linear") + output * n_features,
+            .between = numbers(between, "between") + output * n_between,
+            .bias = static_cast<double>(numbers(bias, "bias")[c]),
+            .link = link_of(link),
+            .center = center,
+            .scale = scale,
+        });
+    }
+    check_params(scorers.front().params, n_between, end_feature);
+    return scorers;
+}
+
+Array<float> slot_scores(const ShapeData& shape, const std::string& model, std::int64_t k, std::int64_t members,
+                         std::int64_t order, In2<float> factors, In<float> linear, In<float> between, In<float> bias,
+                         In2<std::int32_t> start, In2<float> weight, int threads) {
+    const std::vector<RowScorer> scorers =
+        make_outputs(model, k, members, order, factors, linear, between, bias, shape.n_fields(), shape.n_features());
+    const auto n = static_cast<std::int64_t>(start.shape(0));
+    check(static_cast<std::int64_t>(start.shape(1)) == shape.n_windows() &&
+              static_cast<std::int64_t>(weight.shape(0)) == n &&
+              static_cast<std::int64_t>(weight.shape(1)) == shape.n_weights(),
+          "start and weight do not have the shape of the layout");
+    check(threads >= 1, "threads must be at least 1");
+    const Shape view = shape.view(scorers.front().params.model, k, 0, order, 4);
+    const Slots slots{n, numbers(start, "start"), numbers(weight, "weight")};
+    std::vector<float> out(scorers.size() * static_cast<std::size_t>(n));
+    bool inside;
+    {
+        const nb::gil_scoped_release released;
+        inside = score_slots(scorers, view, slots, threads, out.data());
+    }
+    check(inside, "start has a number that is no feature of its field");
+    return give(std::move(out));
+}
+
 class ScorerOwner {
 public:
     ScorerOwner(std::shared_ptr<EncoderOwner> encoder, const std::string& model, std::int64_t k, std::int64_t members,
                 std::int64_t order, In2<float> factors, In<float> linear, In<float> between, In<float> bias,
                 const std::string& link, double center, double scale)
-        : encoder(encoder), factors(factors), linear(linear), between(between), n_outputs(bias.size()) {
-        if (n_outputs == 0 || factors.shape(0) % n_outputs || between.size() % n_outputs)
-            throw nb::value_error("factors, linear and between must have the same size for every bias");
+        : encoder(encoder), factors(factors), linear(linear), between(between), n_outputs(bias.size()),
+          scorers(make_outputs(model, k, members, order, factors, linear, between, bias, encoder->encoder.n_fields(),
+                               encoder->encoder.end_feature(), link, center, scale)) {
         if ((n_outputs > 1) != (link == "softmax")) throw nb::value_error("a softmax has a bias for every class");
-        const auto n_features = static_cast<std::int64_t>(factors.shape(0) / n_outputs);
-        const auto n_between = static_cast<std::int64_t>(between.size() / n_outputs);
-        const auto width = static_cast<std::int64_t>(factors.shape(1));
-        if (static_cast<std::int64_t>(linear.size()) != static_cast<std::int64_t>(n_outputs) * n_features)
-            throw nb::value_error("linear must have a number per feature");
-        for (std::size_t c = 0; c < n_outputs; ++c) {
-            const auto output = static_cast<std::int64_t>(c);
-            scorers.emplace_back(RowParams{
-                .model = scored_as(model_of(model)),
-                .k = k,
-                .width = width,
-                .order = order,
-                .members = members,
-                .n_fields = encoder->encoder.n_fields(),
-                .n_features = n_features,
-                .factors = numbers(factors, "factors") + output * n_features * width,
-                .linear = numbers(linear, "linear") + output * n_features,
-                .between = numbers(between, "between") + output * n_between,
-                .bias = static_cast<double>(numbers(bias, "bias")[c]),
-                .link = link_of(link),
-                .center = center,
-                .scale = scale,
-            });
-        }
-        check(n_between);
         encoder->finished = true;
     }
 
@@ -151,34 +189,23 @@ private:
         read_row(*encoder, source, &scorer, scorer.params.n_features, workspace.found, workspace.terms[i]);
     }
 
-    void check(std::int64_t n_between) const {
-        const RowParams& p = scorers.front().params;
-        const auto fail = [](const std::string& message) { throw nb::value_error(message.c_str()); };
-        const bool is_ffm = p.model == Model::ffm;
-        if (p.k < 4 || p.k > 1 << 16 || (p.k != 4 && p.k % 8)) fail("k must be 4 or a multiple of 8");
-        if (p.order < 2 || p.order > 1 << 16) fail("order must be at least 2");
-        const std::int64_t pairs = is_ffm ? p.k * p.n_fields : p.k, third = p.width - pairs;
-        if (third != 0 && (p.model != Model::fwfm || third < 0 || third % 8 || p.k % 8))
-            fail("factors must have k numbers per feature (FFM: per field), and multiples of 8 for triples");
-        if (encoder->encoder.end_feature() > p.n_features) fail("factors must have all features of the fields");
-        if (p.members != 1 && (p.model != Model::fwfm || p.members < 1 || p.members > p.k || p.k % (8 * p.members)))
-            fail("members must be 1, or of an fwfm with a multiple of 8 numbers for each");
-        const std::int64_t n = p.n_fields * p.n_fields;
-        const std::int64_t asked = p.model == Model::fwfm ? n * p.members : p.model == Model::fmfm ? n * p.k * p.k : 0;
-        if (n_between < asked) fail("between must have a number (FmFM: a matrix) for every pair of fields");
-    }
-
     const std::shared_ptr<EncoderOwner> encoder;
     const In2<float> factors;
     const In<float> linear, between;
     const std::size_t n_outputs;  // classes of a softmax
-    std::vector<RowScorer> scorers;
+    const std::vector<RowScorer> scorers;
     std::atomic<Workspace*> spare = nullptr;
 };
 
 }  // namespace
 
 void bind_row_scorer(nb::module_& module) {
+    module.def("score_slots", &slot_scores, nb::arg("shape"), nb::arg("model"), nb::arg("k"), nb::arg("members"),
+               nb::arg("order"), nb::arg("factors").noconvert(), nb::arg("linear").noconvert(),
+               nb::arg("between").noconvert(), nb::arg("bias").noconvert(), nb::arg("start").noconvert(),
+               nb::arg("weight").noconvert(), nb::arg("threads"),
+               "Scores of encoded rows, those of several classes one class after the other; parameters as for "
+               "RowScorer.");
     nb::class_<ScorerOwner>(module, "RowScorer",
                             "Raw values of one row -> its score. The arrays are kept, not copied. k is 4 or a multiple "
                             "of 8; `columns` and `readers` are those of RowEncoder. With several biases, the other "

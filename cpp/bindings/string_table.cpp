@@ -70,6 +70,8 @@ std::pair<Array<std::int32_t>, Array<std::int64_t>> count(const Offsets& offsets
     return {give(std::move(found.first)), give(std::move(found.count))};
 }
 
+Array<std::int32_t> slots(const Owner& self) { return give(std::vector(self.table.begin(), self.table.end())); }
+
 Array<std::uint64_t> probe_hash(const Offsets& offsets, const Text& text) {
     const Strings all = check(unchecked(offsets, text));
     auto [out, array] = new_array<std::uint64_t>(all.n);
@@ -87,7 +89,8 @@ void bind_string_table(nb::module_& module) {
         .def(nb::init<Offsets, Text>(), offsets, text)
         .def("find", &find, offsets, text, "Position of each string among the known ones, -1 where it is not known.")
         .def("find_into", &find_into, offsets, text, nb::arg("first"), nb::arg("unknown"), nb::arg("out").noconvert(),
-             "Write `first` + the position of each string, or `unknown`; returns how many are not known.");
+             "Write `first` + the position of each string, or `unknown`; returns how many are not known.")
+        .def("slots", &slots, "The hash table: positions of strings, or -1, for files that are used in place.");
     module.def(
         "count_strings", &count, offsets, text,
         "Position of the first of each kind of string, in the order of occurrence, and how many are equal to it.");

@@ -11,14 +11,14 @@ constexpr int LANES = 8;
 // With t the position inside the segment, the weights of degree d follow from those of degree d - 1: of the weight of
 // function j, the part (t + d - 1 - j) / d moves on to function j + 1. The degree is known to the compiler, so that
 // divisions by 2 and 4 are products.
-template <int Degree> void weights_at(const double* t, double (*weight)[LANES]) {
+template <int Degree, int N> void weights_at(const double* t, double (*weight)[N]) {
     if constexpr (Degree == 0) {
-        for (int lane = 0; lane < LANES; ++lane) weight[0][lane] = 1.0;
+        for (int lane = 0; lane < N; ++lane) weight[0][lane] = 1.0;
     } else {
         weights_at<Degree - 1>(t, weight);
-        for (int lane = 0; lane < LANES; ++lane) weight[Degree][lane] = 0.0;
+        for (int lane = 0; lane < N; ++lane) weight[Degree][lane] = 0.0;
         for (int j = Degree - 1; j >= 0; --j)
-            for (int lane = 0; lane < LANES; ++lane) {
+            for (int lane = 0; lane < N; ++lane) {
                 const double rising = (t[lane] + (Degree - 1 - j)) * (weight[j][lane] / Degree);
                 weight[j + 1][lane] += rising;
                 weight[j][lane] -= rising;
@@ -64,6 +64,17 @@ void splines(const double* u, std::int64_t n, std::int32_t segments, std::int32_
 }
 
 }  // namespace
+
+void spline_weights(int degree, double t, double* weight) {
+    auto* const one = reinterpret_cast<double (*)[1]>(weight);
+    switch (degree) {
+    case 1: return weights_at<1>(&t, one);
+    case 2: return weights_at<2>(&t, one);
+    case 3: return weights_at<3>(&t, one);
+    case 4: return weights_at<4>(&t, one);
+    case 5: return weights_at<5>(&t, one);
+    }
+}
 
 template <class Weight> void uniform_splines(const double* u, std::int64_t n, std::int32_t segments, int degree,
                                              std::int32_t first, SplineSlots<Weight> out) {

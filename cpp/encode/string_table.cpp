@@ -48,9 +48,13 @@ bool Strings::are_inside(std::int64_t size) const {
     return sound;
 }
 
-StringTable::StringTable(Strings known)
-    : slots(HashSlots<std::int32_t>::size_for(static_cast<std::uint64_t>(known.n), 2, 8)), known(known) {
-    for (std::int64_t i = 0; i < known.n; ++i) slots.free_slot(hash(known[i])) = static_cast<std::int32_t>(i);
+StringTable::StringTable(Strings known) : known(known) {
+    const auto own = std::make_shared<HashSlots<std::int32_t>>(
+        HashSlots<std::int32_t>::size_for(static_cast<std::uint64_t>(known.n), 2, 8));
+    for (std::int64_t i = 0; i < known.n; ++i) own->free_slot(hash(known[i])) = static_cast<std::int32_t>(i);
+    built = own;
+    slots = own->data();
+    n_slots = own->size();
 }
 
 std::int64_t StringTable::find(Strings asked, std::int32_t first, std::int32_t unknown, std::int32_t* out,

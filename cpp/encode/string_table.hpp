@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "encode/strings.hpp"
@@ -13,18 +14,28 @@ class StringTable {
 public:
     // The strings must live as long as the table; of equal ones the first is found. At most 2³⁰.
     explicit StringTable(Strings known);
+    // A table that was built before, such as that of a file, which must live as long as this one: a power of two of
+    // positions of strings, -1 in one of them at least.
+    StringTable(Strings known, const std::int32_t* slots, std::uint64_t n_slots)
+        : slots(slots), n_slots(n_slots), known(known) {}
 
     // The position of a string, or -1.
     std::int32_t find(String asked) const {
-        return slots.find(hash(asked), [&](std::int32_t at) { return same(asked, known[at]); });
+        return slots[search_slots(slots, n_slots - 1, hash(asked),
+                                  [&](std::int32_t at) { return same(asked, known[at]); })];
     }
 
     // out[i * stride] = first + position of string i, or `unknown`; how many are not known.
     std::int64_t find(Strings asked, std::int32_t first, std::int32_t unknown, std::int32_t* out,
                       std::int64_t stride) const;
 
+    const std::int32_t* begin() const { return slots; }
+    const std::int32_t* end() const { return slots + n_slots; }
+
 private:
-    HashSlots<std::int32_t> slots;
+    std::shared_ptr<const HashSlots<std::int32_t>> built;  // copies of a table share what was built
+    const std::int32_t* slots;
+    std::uint64_t n_slots;
     Strings known;
 };
 

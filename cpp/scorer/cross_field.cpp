@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "hash_slots.hpp"
+
 namespace splinefm {
 namespace {
 
@@ -18,21 +20,25 @@ template <class Feature> std::uint64_t mixed(const Feature* combination, std::in
 
 }  // namespace
 
-Cells::Cells(std::vector<std::int32_t> given, std::int64_t parts) : features(std::move(given)), parts(parts) {
+Cells::Cells(std::vector<std::int32_t> given, std::int64_t parts) : parts(parts) {
+    const auto own = std::make_shared<Built>(Built{std::move(given), {}});
+    features = own->features;
     const std::size_t n = features.size() / static_cast<std::size_t>(parts);
-    places.assign(std::bit_ceil(2 * n + 1), -1);
+    own->places.assign(std::bit_ceil(2 * n + 1), -1);
+    const std::size_t mask = own->places.size() - 1;
     for (std::size_t i = 0; i < n; ++i) {
-        std::uint64_t at = mixed(features.data() + i * static_cast<std::size_t>(parts), parts) & (places.size() - 1);
-        while (places[at] >= 0) at = (at + 1) & (places.size() - 1);
-        places[at] = static_cast<std::int32_t>(i);
+        const std::uint64_t first = mixed(features.data() + i * static_cast<std::size_t>(parts), parts);
+        own->places[search_slots(own->places.data(), mask, first, [](std::int32_t) { return false; })] =
+            static_cast<std::int32_t>(i);
     }
+    places = own->places;
+    built = own;
 }
 
 std::int64_t Cells::find(const std::int64_t* combination) const {
-    std::uint64_t at = mixed(combination, parts) & (places.size() - 1);
-    for (; places[at] >= 0; at = (at + 1) & (places.size() - 1))
-        if (std::equal(combination, combination + parts, features.data() + places[at] * parts)) return places[at];
-    return -1;
+    return places[search_slots(places.data(), places.size() - 1, mixed(combination, parts), [&](std::int32_t at) {
+        return std::equal(combination, combination + parts, features.data() + at * parts);
+    })];
 }
 
 std::int64_t Buckets::find(const std::int64_t* combination) const {
@@ -63,18 +69,24 @@ std::int64_t CrossField::block() const {
     return total;
 }
 
-std::int64_t CrossField::most_terms() const {
-    std::int64_t total = 0, widest = 0;
+std::int64_t CrossField::n_terms() const {
+    std::int64_t total = 0;
     for (std::int64_t level = 0; level < n_levels(); ++level) {
         std::int64_t product = 1;
         for (const CrossPart& part : parts)
-            if (const NumberField* const number = std::get_if<NumberField>(&part)) {
-                if (product < TOO_MANY) product *= number->windows[level].functions;
-                widest = std::max<std::int64_t>(widest, number->windows[level].functions);
-            }
+            if (const NumberField* const number = std::get_if<NumberField>(&part); number && product < TOO_MANY)
+                product *= number->windows[level].functions;
         total += product;
     }
-    return total + widest;  // those that a product is made of, until it is done
+    return total;
+}
+
+std::int64_t CrossField::most_terms() const {
+    std::int64_t widest = 0;
+    for (const CrossPart& part : parts)
+        if (const NumberField* const number = std::get_if<NumberField>(&part))
+            for (const BasisWindow& window : number->windows) widest = std::max<std::int64_t>(widest, window.functions);
+    return n_terms() + widest;
 }
 
 std::int64_t CrossField::find(const std::int64_t* combination) const {
@@ -94,7 +106,7 @@ void CrossField::add_terms(std::int64_t cell, const double* u, Terms& terms) con
         for (const CrossPart& part : parts) {
             const NumberField* const number = std::get_if<NumberField>(&part);
             if (!number) continue;
-            const Window& window = number->windows[level];
+            const BasisWindow& window = number->windows[level];
             const std::int64_t count = terms.n_terms - begin, functions = window.functions;
             // The functions go behind the products, which are then made from the last to the first.
             const std::int64_t behind = terms.n_terms = begin + count * functions;

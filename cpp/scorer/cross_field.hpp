@@ -5,8 +5,9 @@
 // to each other. A row without a cell, and one with a special or missing number, has no terms.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -21,16 +22,24 @@ class Cells {
 public:
     // `features` has `parts` features for each of n combinations.
     Cells(std::vector<std::int32_t> features, std::int64_t parts);
+    // Combinations and a table that live elsewhere, such as in a file.
+    Cells(std::span<const std::int32_t> features, std::int64_t parts, std::span<const std::int32_t> places)
+        : features(features), parts(parts), places(places) {}
 
     // The position of a combination, or -1.
     std::int64_t find(const std::int64_t* combination) const;
 
-private:
-    std::uint64_t first_place(const std::int64_t* combination) const;
+    std::span<const std::int32_t> table() const { return places; }
 
-    std::vector<std::int32_t> features;
+private:
+    struct Built {
+        std::vector<std::int32_t> features, places;
+    };
+
+    std::shared_ptr<const Built> built;  // copies share it
+    std::span<const std::int32_t> features;
     std::int64_t parts;
-    std::vector<std::int32_t> places;  // a power of two of them, at least half of which are -1
+    std::span<const std::int32_t> places;  // a power of two of positions, -1 in one of them at least
 };
 
 // A bucket for every combination: ((f_0 + 1) m_0 + (f_1 + 1) m_1 + ..) modulo a prime, modulo the number of buckets.
@@ -56,7 +65,8 @@ struct CrossField {
     std::int64_t n_levels() const;
     // Features per cell.
     std::int64_t block() const;
-    std::int64_t most_terms() const;
+    std::int64_t n_terms() const;     // of a row with a cell
+    std::int64_t most_terms() const;  // those, and what they are made of until they are done
     std::int64_t end_feature() const { return first + n_cells * block(); }
 
     // The cell of the features of the names, or -1; 0 where there are no names.

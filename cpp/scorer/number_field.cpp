@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "encode/splines.hpp"
+
 namespace splinefm {
 namespace {
 
@@ -41,28 +43,28 @@ double Pieces::operator()(double x) const {
     return c[0] + t * (c[1] + t * (c[2] + t * c[3]));
 }
 
-std::int64_t Window::n_features() const {
-    std::int64_t end = 0;
-    for (std::int64_t segment = 0; segment < segments; ++segment) {
-        std::int64_t row = start + segment * moves;
-        for (int i = 0; i < functions; ++i, ++row) {
-            if (row >= around) row -= around;
-            end = std::max(end, row + 1);
-        }
-    }
-    return end;
-}
+std::int64_t BasisWindow::n_features() const { return std::min(around, start + (segments - 1) * moves + functions); }
 
-void Window::add_terms(double u, std::int64_t first, Terms& terms) const {
+void BasisWindow::add_terms(double u, std::int64_t first, Terms& terms) const {
     std::int64_t segment;
-    double inside = 0.0;
+    double inside = 0.0, scaled = 0.0;
     if (edges.empty()) {
-        const double scaled = u > 0.0 ? u * static_cast<double>(segments) : 0.0;
+        scaled = u > 0.0 ? u * static_cast<double>(segments) : 0.0;
         segment = scaled < static_cast<double>(segments) ? static_cast<std::int64_t>(scaled) : segments - 1;
         inside = 2.0 * (scaled - static_cast<double>(segment)) - 1.0;
     } else {
         segment = count_at_most(u, edges.data() + 1, segments - 1);
         if (degree) inside = 2.0 * (u - edges[segment]) / (edges[segment + 1] - edges[segment]) - 1.0;
+    }
+    if (coefficients.empty()) {
+        double weight[MAX_DEGREE + 1];
+        spline_weights(degree, scaled - static_cast<double>(segment), weight);
+        std::int64_t row = start + segment * moves;
+        for (int i = 0; i < functions; ++i, ++row) {
+            if (row >= around) row -= around;
+            terms.add(first + row, static_cast<float>(weight[i]));
+        }
+        return;
     }
     const std::int64_t each = static_cast<std::int64_t>(functions) * (degree + 1);
     const bool alike = static_cast<std::int64_t>(coefficients.size()) == each;
@@ -78,13 +80,13 @@ void Window::add_terms(double u, std::int64_t first, Terms& terms) const {
 
 std::int64_t NumberField::most_terms() const {
     std::int64_t most = 0;
-    for (const Window& window : windows) most += window.functions;
+    for (const BasisWindow& window : windows) most += window.functions;
     return std::max<std::int64_t>(most, 1);
 }
 
 std::int64_t NumberField::end_feature() const {
     std::int64_t end = 0;
-    for (const Window& window : windows) end = std::max(end, window.n_features());
+    for (const BasisWindow& window : windows) end = std::max(end, window.n_features());
     return first + static_cast<std::int64_t>(rules.size()) + has_missing + end;
 }
 
@@ -104,7 +106,7 @@ bool NumberField::add_terms(double x, Terms& terms) const {
     }
     const double u = position(x);
     const auto n_tokens = static_cast<std::int64_t>(rules.size()) + has_missing;
-    for (const Window& window : windows) window.add_terms(u, first + n_tokens, terms);
+    for (const BasisWindow& window : windows) window.add_terms(u, first + n_tokens, terms);
     return true;
 }
 

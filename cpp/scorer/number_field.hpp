@@ -32,10 +32,11 @@ struct Pieces {
 };
 
 // Neighboring functions of a basis that are not zero in a segment.
-struct Window {
+struct BasisWindow {
     std::int64_t segments;
     std::vector<double> edges;         // segments + 1, where segments are not of equal length; or none
-    std::vector<double> coefficients;  // (segments or 1, functions, degree + 1), highest power first
+    std::vector<double> coefficients;  // (segments or 1, functions, degree + 1), highest power first; none: the
+                                       // degree + 1 functions of a B-spline whose segments are of equal length
     int functions, degree;
     std::int64_t start, moves;  // the first function in the first segment, and its change from segment to segment
     std::int64_t around;        // function `around` is function 0 again
@@ -52,7 +53,7 @@ struct NumberField {
     bool has_missing;  // a feature for missing values
     bool apart;        // a unit per term
     Pieces pieces;     // no knots: windows take x
-    std::vector<Window> windows;
+    std::vector<BasisWindow> windows;
 
     std::int64_t most_terms() const;
     std::int64_t end_feature() const;

@@ -44,7 +44,7 @@ void RowEncoder::add(RowField field) {
     fields.push_back(std::move(field));
 }
 
-bool RowEncoder::add(Window window) {
+bool RowEncoder::add(BasisWindow window) {
     NumberField* const field = fields.empty() ? nullptr : std::get_if<NumberField>(&fields.back());
     if (!field) return false;
     n_terms -= field->most_terms();

@@ -36,7 +36,7 @@ class RowEncoder {
 public:
     void add(RowField field);
     // Add a window to the last field; false if that is not numerical.
-    bool add(Window window);
+    bool add(BasisWindow window);
 
     int n_fields() const { return static_cast<int>(fields.size()); }
     const RowField& field(int f) const { return fields[f]; }

@@ -34,10 +34,15 @@ public:
         for (std::int64_t c = 0; c < params.width; c += 16) __builtin_prefetch(params.factors + row * params.width + c);
     }
 
+    // The score, which is a float32 number, whichever way it is asked for.
     double score(const Terms& terms, float* workspace) const;
     double predict(double score) const;  // not for softmax, which needs the scores of all classes: see below
 
     const RowParams params;
+
+private:
+    double linear_part(const Terms& terms) const;
+    float rounded_score(const Terms& terms, float* workspace) const;
 };
 
 // The scores of n classes become their probabilities.

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from splinefm.export.modules import to_torch as to_torch
     from splinefm.export.onnx.inputs import onnx_inputs as onnx_inputs
     from splinefm.export.onnx.model import export_onnx as export_onnx
+    from splinefm.export.scorer import export_scorer as export_scorer
     from splinefm.export.tables import export_tables as export_tables
     from splinefm.learn.estimators.classifier import SplineFMClassifier as SplineFMClassifier
     from splinefm.learn.estimators.regressor import SplineFMRegressor as SplineFMRegressor
@@ -156,6 +157,7 @@ _HOME = {
     "export.modules": "from_torch to_torch",
     "export.onnx.model": "export_onnx",
     "export.onnx.inputs": "onnx_inputs",
+    "export.scorer": "export_scorer",
     "export.tables": "export_tables",
     "explain.importance": "Importance importance",
     "rank.index": "ItemIndex",

@@ -27,6 +27,11 @@ class StringTable:
         Write `first` + the position of each string, or `unknown`; returns how many are not known.
         """
 
+    def slots(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]:
+        """
+        The hash table: positions of strings, or -1, for files that are used in place.
+        """
+
 def count_strings(offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]]:
     """
     Position of the first of each kind of string, in the order of occurrence, and how many are equal to it.
@@ -187,6 +192,11 @@ class TopK:
 
 TOGETHER: int = 8
 
+def cell_places(cells: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]:
+    """
+    The hash table of combinations of features: positions, or -1, for files that are used in place.
+    """
+
 class RowEncoder:
     """
     Raw values of one row -> features and weights. Fields are added in the order of the model. Rows are mappings; `columns` and `readers` have an item per field, or per part of a cross: where its value is, and a function that is asked about values and names that are not known here.
@@ -220,10 +230,25 @@ class RowEncoder:
         The products of the fields of an encoder: numbers, with a window for every row of `sizes`, which are the functions of each number, and names, whose combinations are rows of `cells` or hashed to `buckets`.
         """
 
+    def encode_column(self, x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], widths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), device='cpu')], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu')]) -> int:
+        """
+        Write the slots of a column of numbers, for an encoder of one field; returns the first row with a number that it does not take, or -1.
+        """
+
+    def encode_columns(self, cells: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], x: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], widths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), device='cpu')], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu')]) -> int:
+        """
+        The same for an encoder of one cross: the cell of the names of every row, or -1, and the numbers.
+        """
+
     def encode(self, row: object, columns: tuple[Any, ...], readers: tuple[Any, ...]) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]]:
         """
         Features and weights of terms; where the terms of units end, after a zero; fields of units.
         """
+
+def score_slots(shape: Shape, model: str, k: int, members: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]:
+    """
+    Scores of encoded rows, those of several classes one class after the other; parameters as for RowScorer.
+    """
 
 class RowScorer:
     """

@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.encode.rows.fields import compile_number
+from splinefm.encode.rows.plans import compile_number
 from splinefm.encode.rows.readers import name_of
 from splinefm.encode.slots import concatenate_slots
 from splinefm.encode.tables.columns import as_categories
@@ -193,10 +193,10 @@ class TestEveryModel:
         table = table_of(fitted.encoder.schema, 100, seed=5)
         rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
         expected = fitted.scores(table)
-        np.testing.assert_allclose([scorer(row) for row in rows], expected, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose([scorer.predict(row) for row in rows], fitted.predict(table), rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(scorer.many(rows), expected, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(scorer.many(rows, link=True), fitted.predict(table), rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal([scorer(row) for row in rows], expected)  # to the bit
+        np.testing.assert_array_equal(scorer.many(rows), expected)
+        np.testing.assert_allclose([scorer.predict(row) for row in rows], fitted.predict(table), rtol=1e-12)
+        np.testing.assert_allclose(scorer.many(rows, link=True), fitted.predict(table), rtol=1e-12)
 
     def test_only_what_is_custom_is_slow(self, scorer):
         assert scorer.slow_fields == ("own",)

@@ -19,6 +19,7 @@ from splinefm.encode.fields.cells import CrossStatistics
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
+from splinefm.encode.rows.columns import CrossColumns, NumberColumn, compile_columns
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation
@@ -187,6 +188,15 @@ class Encoder:
         """Features, windows and units of all fields, laid end to end."""
         return SlotLayout(tuple(item.layout for item in self.fields))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but compiled code, which is made again on demand."""
+        return {name: value for name, value in vars(self).items() if name != "_compiled"}
+
+    @cached_property
+    def _compiled(self) -> list[NumberColumn | CrossColumns | None]:
+        firsts = self.layout.feature_ptr[:-1].tolist()
+        return [compile_columns(item, first) for item, first in zip(self.fields, firsts, strict=True)]
+
     @property
     def feature_means(self) -> tuple[FloatArray, ...]:
         """For each field, the mean weight of each feature over the training rows; NaN where it is not known.
@@ -296,8 +306,11 @@ class Encoder:
             windows = slice(layout.window_ptr[f], layout.window_ptr[f + 1])
             start = slots.start[rows, windows]
             weight = slots.weight[rows, layout.weight_ptr[windows.start] : layout.weight_ptr[windows.stop]]
-            first, values = int(layout.feature_ptr[f]), item.read(column)
-            item.encode_into(values, first, start, weight)
+            first, values, compiled = int(layout.feature_ptr[f]), item.read(column), self._compiled[f]
+            if compiled is None:
+                item.encode_into(values, first, start, weight)
+            else:
+                compiled.encode_into(values, start, weight)
             if watch is not None:
                 watch.see(f, column, values, start - np.int32(first), weight)
 

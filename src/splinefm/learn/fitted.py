@@ -316,6 +316,30 @@ class Fitted:
 
         export_libffm(self, path, format=format, raw=raw)
 
+    def export_scorer(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as a scorer file for the C library; see `sf.export_scorer`.
+
+        Parameters
+        ----------
+        path : path
+            The file, usually with the suffix ".sfs".
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import splinefm as sf
+        >>> table = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+        >>> fitted = sf.fit_model(table, "click", training=sf.Training(epochs=2, threads=1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fitted.export_scorer(f"{folder}/model.sfs")
+        ...     Path(f"{folder}/model.sfs").exists()
+        True
+        """
+        from splinefm.export.scorer import export_scorer
+
+        export_scorer(self, path)
+
     def export_tables(self, folder: str | os.PathLike[str], *, format: Literal["parquet", "csv"] = "parquet") -> Path:
         """Write the model as plain tables and a manifest, and return the folder; see `sf.export_tables`.
 

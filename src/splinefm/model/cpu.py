@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._core import Engine as CompiledEngine
-from splinefm._core import Parameter, Shape, score
+from splinefm._core import Parameter, Shape, score, score_slots
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.engine import Engine
@@ -24,6 +24,7 @@ from splinefm.model.family import (
     init_params,
 )
 from splinefm.model.optimizers import Group, Optimizer
+from splinefm.model.rows import RowTables, is_padded, row_between, row_tables
 from splinefm.model.workspace import (
     LOSSES,
     Float32,
@@ -263,6 +264,8 @@ class CpuEngine(Engine):
 class BatchScorer:
     """Scores slots of one layout, batch after batch; what does not depend on the rows is prepared once.
 
+    The loops are those for single rows: a row has the same score, to the bit, in any batch and alone.
+
     Parameters
     ----------
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
@@ -288,33 +291,42 @@ class BatchScorer:
 
     def __init__(self, model: AnyModel, params: Params, layout: SlotLayout, threads: int | None = None) -> None:
         self._model, self._layout, self._threads = model, layout, count_threads(threads)
-        self._kind, self._shape = kind_of(model, len(layout.fields)), make_shape(layout)
+        self._shape, self._given = make_shape(layout), params
         self._params = {name: np.ascontiguousarray(array, np.float32) for name, array in by_output(params).items()}
 
     @cached_property
-    def _padded(self) -> Params:
-        return self._pad(self._params)
+    def _tables(self) -> RowTables:
+        return row_tables(self._model, self._params, len(self._layout.fields))
 
     @cached_property
-    def _copies(self) -> tuple[Float32, Float32]:
-        small = {name: self._kind.pad(name, array) for name, array in self._params.items() if name not in TABLES}
-        return make_copies(self._model, self._layout, small)
-
-    def _pad(self, params: Params) -> Params:
-        return {name: self._kind.pad(name, array) for name, array in params.items()}
+    def _between(self) -> Float32:
+        return row_between(self._model, self._given, len(self._layout.fields))
 
     def __call__(self, slots: Slots) -> npt.NDArray[np.float32]:
         """Scores of all rows."""
-        layout, shape = self._layout, self._shape
+        layout = self._layout
         few = 0 < 4 * len(slots) * layout.n_weights < layout.n_features
-        if not self._kind.is_padded or not few or "_padded" in vars(self):
-            return self._score(shape, self._padded, slots)
+        if "_tables" in vars(self) or not few or not is_padded(self._model, len(layout.fields)):
+            return self._score(self._shape, self._tables, slots)
         # Copying the features of a few rows is faster than padding a large table.
         slots, params = _gathered(self._params, slots)
-        return self._score(make_shape(slots.layout), self._pad(params), slots)
+        return self._score(make_shape(slots.layout), row_tables(self._model, params, len(layout.fields)), slots)
 
-    def _score(self, shape: Shape, padded: Params, slots: Slots) -> npt.NDArray[np.float32]:
-        return _score(self._model, self._kind, shape, padded, self._copies, slots, self._threads)
+    def _score(self, shape: Shape, tables: RowTables, slots: Slots) -> npt.NDArray[np.float32]:
+        bias = self._params["bias"].reshape(-1)
+        scores = score_slots(
+            shape=shape,
+            model=self._model.kind,
+            members=self._model.members,
+            order=self._model.order,
+            **tables._asdict(),
+            between=self._between,
+            bias=bias,
+            start=np.ascontiguousarray(slots.start, np.int32),
+            weight=np.ascontiguousarray(slots.weight, np.float32),
+            threads=self._threads,
+        )
+        return scores if len(bias) == 1 else np.ascontiguousarray(scores.reshape(len(bias), -1).T)
 
 
 def predict_scores(

@@ -2,63 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from splinefm._core import RowScorer
 from splinefm.encode.rows.fields import RowFields
 from splinefm.learn.fitted import Fitted
-from splinefm.model.family import AnyModel, Params, each_output
-
-Float32 = npt.NDArray[np.float32]
+from splinefm.model.rows import row_between, row_tables
 
 
 def make_scorer(fitted: Fitted, fields: RowFields) -> RowScorer:
     """The compiled scorer; it shares the parameters with the model if vectors need no padding."""
-    model, params = fitted.model, fitted.params
+    model = fitted.model
     n_fields = len(fitted.encoder.fields)
-    k = model.part_size(n_fields) // model.members
-    padded = 4 if k <= 4 and not model.third and model.members == 1 else -(-k // 8) * 8
     return RowScorer(
         encoder=fields.encoder,
         model=model.kind,
-        k=model.members * padded,
         members=model.members,
         order=model.order,
-        factors=_padded(params["factors"].reshape(-1, params["factors"].shape[-1]), k, padded, model.third),
-        linear=np.ascontiguousarray(params["linear"], np.float32).reshape(-1),
-        between=np.concatenate([_between_fields(model, own, n_fields, padded) for own in each_output(params)]),
-        bias=np.ascontiguousarray(params["bias"], np.float32).reshape(-1),
+        **row_tables(model, fitted.params, n_fields)._asdict(),
+        between=row_between(model, fitted.params, n_fields),
+        bias=np.ascontiguousarray(fitted.params["bias"], np.float32).reshape(-1),
         link=fitted.loss.link,
         center=fitted.loss.center,
         scale=fitted.loss.scale,
     )
-
-
-def _padded(factors: npt.NDArray[Any], k: int, padded: int, third: int) -> Float32:
-    """The vectors, with zeros appended to every k numbers, and to the `third` numbers at the end."""
-    padded_third = -(-third // 8) * 8
-    if (k, third) == (padded, padded_third):
-        return np.ascontiguousarray(factors, np.float32)
-    n, end = len(factors), factors.shape[1] - third
-    wide = np.zeros((n, end // k * padded + padded_third), np.float32)
-    pairs = wide[:, : end // k * padded].reshape(n, -1, padded)
-    pairs[:, :, :k] = factors[:, :end].reshape(n, -1, k)
-    wide[:, : end // k * padded] = pairs.reshape(n, -1)
-    wide[:, wide.shape[1] - padded_third :][:, :third] = factors[:, end:]
-    return wide
-
-
-def _between_fields(model: AnyModel, params: Params, n_fields: int, padded: int) -> Float32:
-    """Weights or matrices between fields, flat; matrices by their second field."""
-    if not model.field_shapes(n_fields):
-        return np.zeros(1, np.float32)
-    between = model.between_all(params, n_fields)
-    if between.ndim == 3:  # a weight for each member
-        between = between[:, :, :: between.shape[2] // model.members].transpose(2, 0, 1)
-    if between.ndim == 4:
-        more = (0, padded - between.shape[2])
-        between = np.pad(between.transpose(1, 0, 2, 3), ((0, 0), (0, 0), more, more))
-    return np.ascontiguousarray(between, np.float32).ravel()

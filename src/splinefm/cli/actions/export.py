@@ -15,7 +15,7 @@ class ExportRequest(NamedTuple):
 
     model: Path
     out: Path
-    to: Literal["libffm", "onnx", "tables"]
+    to: Literal["libffm", "onnx", "scorer", "tables"]
     csv: bool = False
     raw: bool = False
     rows: str | None = None
@@ -33,6 +33,11 @@ def export_file(request: ExportRequest) -> dict[str, Any]:
 
         export_onnx(fitted, request.out)
         return {"onnx": str(request.out)}
+    if request.to == "scorer":
+        from splinefm.export.scorer import export_scorer
+
+        export_scorer(fitted, request.out)
+        return {"scorer": str(request.out)}
     if request.to == "tables":
         from splinefm.export.tables import export_tables
 

@@ -17,6 +17,7 @@ class ExportName(StrEnum):
 
     LIBFFM = "libffm"
     ONNX = "onnx"
+    SCORER = "scorer"
     TABLES = "tables"
 
 
@@ -46,7 +47,8 @@ def export(
     sep: opt.Sep = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Write a model in a format that other systems read: a libffm model, an ONNX graph, or plain tables."""
+    """Write a model in a format that other systems read: a libffm model, an ONNX graph, a scorer file
+    for the C library, or plain tables."""
     from splinefm.cli.actions.export import ExportRequest, export_file
 
     for name, given, kind in (("--csv", csv, "tables"), ("--raw", raw, "libffm"), ("--rows", rows, "libffm")):

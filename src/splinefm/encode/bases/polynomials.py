@@ -31,6 +31,9 @@ class PolynomialWindow:
         Ends of the segments, where they are not of equal length.
     around : int
         Function `around` is function 0 again.
+    is_uniform : bool
+        Whether these are the functions of a B-spline with segments of equal length, which have a recurrence that is
+        exact at the knots.
     """
 
     segments: int
@@ -39,6 +42,7 @@ class PolynomialWindow:
     moves: int = 1
     edges: FloatArray | None = None
     around: int = _FAR
+    is_uniform: bool = False
 
 
 def polynomial_windows(basis: Basis) -> list[PolynomialWindow] | None:
@@ -70,7 +74,8 @@ def spline_window(basis: BSpline, start: int = 0) -> PolynomialWindow:
     n = basis.segments
     around = n if basis.periodic else _FAR
     if basis.knots is None:  # all segments are alike
-        return PolynomialWindow(n, _polynomials(basis, np.array([0.0, 1.0 / n]), basis.degree), start, around=around)
+        coefficients = _polynomials(basis, np.array([0.0, 1.0 / n]), basis.degree)
+        return PolynomialWindow(n, coefficients, start, around=around, is_uniform=basis.is_uniform)
     edges = np.array(basis.knots)
     return PolynomialWindow(n, _polynomials(basis, edges, basis.degree), start, edges=edges, around=around)
 

@@ -1,0 +1,29 @@
+# libsplinefm: the C interface of the scorer, without Python. `cmake --install` puts the library, its header and a CMake
+# package where others find them: find_package(splinefm), target_link_libraries(... splinefm::splinefm).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+add_library(splinefm_c SHARED cpp/c/image.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
+target_compile_definitions(splinefm_c PRIVATE SFM_BUILDING)
+target_compile_options(splinefm_c PRIVATE $<$<CONFIG:Release>:-O3> -ffp-contract=off -fno-math-errno -fno-trapping-math)
+target_link_libraries(splinefm_c PRIVATE ours once ${KERNEL_LIBRARIES})
+target_include_directories(
+  splinefm_c PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/cpp/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+set_target_properties(
+  splinefm_c PROPERTIES OUTPUT_NAME splinefm EXPORT_NAME splinefm VERSION ${PROJECT_VERSION} SOVERSION 1
+                        PUBLIC_HEADER cpp/include/splinefm.h)
+add_library(splinefm::splinefm ALIAS splinefm_c)
+
+install(TARGETS splinefm_c EXPORT splinefm COMPONENT library
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+set(PACKAGE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/splinefm)
+install(EXPORT splinefm NAMESPACE splinefm:: FILE splinefm-config.cmake DESTINATION ${PACKAGE_FOLDER} COMPONENT library)
+write_basic_package_version_file(splinefm-config-version.cmake VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/splinefm-config-version.cmake DESTINATION ${PACKAGE_FOLDER} COMPONENT library)
+
+# For `make fuzz`: changed scorer files, with sanitizers.
+if(SPLINEFM_SANITIZE)
+  add_executable(fuzz_scorer_file cpp/fuzz/scorer_file.cpp cpp/c/image.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
+  target_include_directories(fuzz_scorer_file PRIVATE cpp/include)
+  target_link_libraries(fuzz_scorer_file PRIVATE ours once ${KERNEL_LIBRARIES})
+endif()

@@ -1,0 +1,358 @@
+// The functions of splinefm.h: arguments are checked here, and nothing is thrown beyond.
+#include "splinefm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "c/image.hpp"
+#include "c/plan.hpp"
+#include "c/reader.hpp"
+#include "dispatch.hpp"
+#include "scorer/read_row.hpp"
+
+using namespace splinefm;
+using namespace splinefm::c;
+
+// The memory of one call.
+struct sfm_workspace {
+    explicit sfm_workspace(const Plan& plan)
+        : found(plan.fields.size()), terms(plan.encoder.most_terms()), context(plan.encoder.most_terms()),
+          vectors(static_cast<std::size_t>(plan.outputs.front().workspace_size(plan.encoder.most_terms()))),
+          row(plan.columns.size()), of_item(plan.columns.size()), field_of_item(plan.fields.size()),
+          term_ptr(plan.fields.size() + 1), unit_ptr(plan.fields.size() + 1) {
+        buffer.reserve(256);
+    }
+
+    std::vector<std::int64_t> found;
+    Terms terms, context;
+    std::vector<float> vectors;
+    std::string buffer;
+    std::vector<sfm_value> row;                    // a context with an item
+    std::vector<char> of_item, field_of_item;      // columns that items have, and fields that read one of them
+    std::vector<std::int64_t> term_ptr, unit_ptr;  // where the terms and units of a field of the context begin
+};
+
+struct sfm_scorer {
+    explicit sfm_scorer(const char* path) : mapping(std::in_place, path), image(mapping->bytes()), plan(image) {}
+    explicit sfm_scorer(std::span<const std::byte> bytes) : image(bytes), plan(image) {}
+
+    std::optional<Mapping> mapping;
+    Image image;
+    Plan plan;
+
+    // Workspaces that no call is using.
+    mutable std::mutex mutex;
+    mutable std::vector<std::unique_ptr<sfm_workspace>> spare;
+    mutable std::size_t n_lent_at_most = 0;
+};
+
+namespace {
+
+int report(sfm_error* error, int code, const char* message) {
+    if (error) {
+        error->code = code;
+        std::size_t n = std::min(std::strlen(message), sizeof error->message - 1);
+        // Not in the middle of a character.
+        while (n && (static_cast<unsigned char>(message[n]) & 0xc0) == 0x80) --n;
+        std::memcpy(error->message, message, n);
+        error->message[n] = '\0';
+    }
+    return code;
+}
+
+// Runs a call; what it throws becomes its result.
+template <class Call> int guarded(sfm_error* error, Call&& call) noexcept {
+    try {
+        call();
+        if (error) {
+            error->code = SFM_OK;
+            error->message[0] = '\0';
+        }
+        return SFM_OK;
+    } catch (const Problem& problem) {
+        return report(error, problem.code, problem.what());
+    } catch (const std::bad_alloc&) {
+        return report(error, SFM_ERROR_MEMORY, "out of memory");
+    } catch (const std::exception& problem) {
+        return report(error, SFM_ERROR_INTERNAL, problem.what());
+    } catch (...) {
+        return report(error, SFM_ERROR_INTERNAL, "unknown error");
+    }
+}
+
+void demand(bool holds, const char* message) {
+    if (!holds) throw Problem(SFM_ERROR_ARGUMENT, message);
+}
+
+// The kernels of the machine, chosen once per process.
+void choose_once() {
+    static std::mutex mutex;
+    static bool chosen = false;
+    const std::lock_guard lock(mutex);
+    if (chosen) return;
+    try {
+        choose_kernels();
+    } catch (const std::runtime_error& problem) {
+        throw Problem(SFM_ERROR_ARGUMENT, problem.what());
+    }
+    chosen = true;
+}
+
+template <class... Source> void open(sfm_scorer** scorer, const Source&... source) {
+    choose_once();
+    try {
+        *scorer = new sfm_scorer(source...);
+    } catch (const std::invalid_argument& problem) {  // fields or parameters that do not go together
+        damaged(problem.what());
+    } catch (const std::length_error&) {
+        damaged("a size is out of range");
+    }
+}
+
+// The workspace of the caller, or one that the scorer lends.
+class Lent {
+public:
+    Lent(const sfm_scorer& scorer, sfm_workspace* given) : scorer(scorer), workspace(given) {
+        if (workspace) return;
+        {
+            const std::lock_guard lock(scorer.mutex);
+            if (!scorer.spare.empty()) {
+                own = std::move(scorer.spare.back());
+                scorer.spare.pop_back();
+            }
+        }
+        if (!own) {
+            own = std::make_unique<sfm_workspace>(scorer.plan);
+            const std::lock_guard lock(scorer.mutex);
+            scorer.spare.reserve(++scorer.n_lent_at_most);  // so that giving it back allocates nothing
+        }
+        workspace = own.get();
+    }
+    ~Lent() {
+        if (!own) return;
+        const std::lock_guard lock(scorer.mutex);
+        scorer.spare.push_back(std::move(own));
+    }
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+
+    sfm_workspace& operator*() const { return *workspace; }
+
+private:
+    const sfm_scorer& scorer;
+    std::unique_ptr<sfm_workspace> own;
+    sfm_workspace* workspace;
+};
+
+void write_scores(const Plan& plan, sfm_workspace& work, bool predict, double* out) {
+    const std::size_t n = plan.outputs.size();
+    for (std::size_t c = 0; c < n; ++c) {
+        const RowScorer& scorer = plan.outputs[c];
+        out[c] = scorer.score(work.terms, work.vectors.data());
+        if (predict && n == 1) out[c] = scorer.predict(out[c]);
+    }
+    if (predict && n > 1) to_probabilities(out, n);
+}
+
+// `each(i)` for n rows; the message of an error tells the row, if there are several.
+template <class Each> void for_rows(std::size_t n, const char* what, Each&& each) {
+    for (std::size_t i = 0; i < n; ++i) {
+        try {
+            each(i);
+        } catch (const Problem& problem) {
+            if (n == 1) throw;
+            throw Problem(problem.code, std::string(what) + " " + std::to_string(i) + ": " + problem.what());
+        }
+    }
+}
+
+int score_rows(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_value* rows, std::size_t n, bool predict,
+               double* out, sfm_error* error) {
+    return guarded(error, [&] {
+        demand(scorer, "scorer is NULL");
+        demand(n == 0 || (rows && out), "rows or out is NULL");
+        const Plan& plan = scorer->plan;
+        const Lent lent(*scorer, workspace);
+        sfm_workspace& work = *lent;
+        for_rows(n, "row", [&](std::size_t i) {
+            const Reader reader(plan, rows + i * plan.columns.size(), work.buffer);
+            read_row(reader, plan.encoder, &plan.outputs.front(), work.found.data(), work.terms);
+            write_scores(plan, work, predict, out + i * plan.outputs.size());
+        });
+    });
+}
+
+// Terms of the fields that no item has, and which fields those are.
+void read_context(const Plan& plan, sfm_workspace& work) {
+    const Reader reader(plan, work.row.data(), work.buffer);
+    const RowEncoder& encoder = plan.encoder;
+    work.context.clear();
+    for (int f = 0; f < encoder.n_fields(); ++f) {
+        const auto at = static_cast<std::size_t>(f);
+        const std::vector<std::int64_t>& columns = plan.fields[at].columns;
+        work.field_of_item[at] = std::any_of(columns.begin(), columns.end(), [&](std::int64_t column) {
+            return work.of_item[static_cast<std::size_t>(column)] != 0;
+        });
+        work.term_ptr[at] = work.context.n_terms;
+        work.unit_ptr[at] = work.context.n_units;
+        if (work.field_of_item[at]) continue;
+        const bool named = std::holds_alternative<CategoryField>(encoder.field(f)) ||
+                           std::holds_alternative<CrossField>(encoder.field(f));
+        read_field(reader, encoder, f, named ? look_up(reader, encoder, f, nullptr) : 0, work.context);
+    }
+    work.term_ptr.back() = work.context.n_terms;
+    work.unit_ptr.back() = work.context.n_units;
+}
+
+// Terms of the context's fields and of an item's, in the order of the fields.
+void read_item(const Plan& plan, sfm_workspace& work) {
+    const Reader reader(plan, work.row.data(), work.buffer);
+    const RowEncoder& encoder = plan.encoder;
+    for (const int f : encoder.categories())
+        if (work.field_of_item[static_cast<std::size_t>(f)])
+            work.found[static_cast<std::size_t>(f)] = look_up(reader, encoder, f, &plan.outputs.front());
+    work.terms.clear();
+    for (int f = 0; f < encoder.n_fields(); ++f) {
+        const auto at = static_cast<std::size_t>(f);
+        if (work.field_of_item[at]) {
+            read_field(reader, encoder, f, work.found[at], work.terms);
+            continue;
+        }
+        work.terms.append(work.context, work.term_ptr[at], work.term_ptr[at + 1], work.unit_ptr[at],
+                          work.unit_ptr[at + 1]);
+    }
+}
+
+void check_item_columns(const Plan& plan, const std::int64_t* columns, std::size_t n, std::vector<char>& of_item) {
+    std::fill(of_item.begin(), of_item.end(), 0);
+    for (std::size_t i = 0; i < n; ++i) {
+        demand(columns[i] >= 0 && columns[i] < static_cast<std::int64_t>(plan.columns.size()),
+               "item_columns has a number that is none of a column");
+        char& own = of_item[static_cast<std::size_t>(columns[i])];
+        demand(!own, "item_columns names a column twice");
+        own = 1;
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t sfm_abi_version(void) { return SFM_ABI_VERSION; }
+
+const char* sfm_instruction_set(void) { return has_kernels() ? kernels().isa : nullptr; }
+
+int32_t sfm_open(const char* path, sfm_scorer** scorer, sfm_error* error) {
+    return guarded(error, [&] {
+        demand(path && scorer, "path or scorer is NULL");
+        *scorer = nullptr;
+        open(scorer, path);
+    });
+}
+
+int32_t sfm_open_memory(const void* bytes, size_t size, sfm_scorer** scorer, sfm_error* error) {
+    return guarded(error, [&] {
+        demand(bytes && scorer, "bytes or scorer is NULL");
+        *scorer = nullptr;
+        demand(reinterpret_cast<std::uintptr_t>(bytes) % 64 == 0, "bytes must begin at a multiple of 64");
+        open(scorer, std::span(static_cast<const std::byte*>(bytes), size));
+    });
+}
+
+void sfm_close(sfm_scorer* scorer) { delete scorer; }
+
+int32_t sfm_workspace_new(const sfm_scorer* scorer, sfm_workspace** workspace, sfm_error* error) {
+    return guarded(error, [&] {
+        demand(scorer && workspace, "scorer or workspace is NULL");
+        *workspace = nullptr;
+        *workspace = new sfm_workspace(scorer->plan);
+    });
+}
+
+void sfm_workspace_free(sfm_workspace* workspace) { delete workspace; }
+
+size_t sfm_n_columns(const sfm_scorer* scorer) { return scorer->plan.columns.size(); }
+
+const char* sfm_column_name(const sfm_scorer* scorer, size_t column) {
+    const std::vector<std::string>& columns = scorer->plan.columns;
+    return column < columns.size() ? columns[column].c_str() : nullptr;
+}
+
+int64_t sfm_find_column(const sfm_scorer* scorer, const char* name) {
+    const std::vector<std::string>& columns = scorer->plan.columns;
+    const auto found = name ? std::find(columns.begin(), columns.end(), name) : columns.end();
+    return found == columns.end() ? -1 : found - columns.begin();
+}
+
+size_t sfm_n_fields(const sfm_scorer* scorer) { return scorer->plan.fields.size(); }
+
+int32_t sfm_describe_field(const sfm_scorer* scorer, size_t field, sfm_field* described) {
+    if (!scorer || !described || field >= scorer->plan.fields.size()) return SFM_ERROR_ARGUMENT;
+    static constexpr const char* PARTS[] = {nullptr, "trend", "hour", "weekday", "yearday"};
+    const Plan& plan = scorer->plan;
+    const FieldInfo& info = plan.fields[field];
+    const auto v = static_cast<std::size_t>(plan.encoder.first_value(static_cast<int>(field)));
+    bool missing = true;
+    for (std::size_t i = 0; i < info.columns.size(); ++i) missing &= plan.values[v + i].missing;
+    *described = {.name = info.name.c_str(),
+                  .columns = info.columns.data(),
+                  .n_columns = info.columns.size(),
+                  .kind = info.kind,
+                  .missing = missing,
+                  .part = info.kind == SFM_NUMERICAL ? PARTS[static_cast<int>(plan.values[v].part)] : nullptr};
+    return SFM_OK;
+}
+
+size_t sfm_n_outputs(const sfm_scorer* scorer) { return scorer->plan.outputs.size(); }
+size_t sfm_n_classes(const sfm_scorer* scorer) { return scorer->plan.classes.size(); }
+
+const char* sfm_class_name(const sfm_scorer* scorer, size_t output) {
+    const std::vector<std::string>& classes = scorer->plan.classes;
+    return output < classes.size() ? classes[output].c_str() : nullptr;
+}
+
+const char* sfm_link(const sfm_scorer* scorer) { return scorer->plan.link.c_str(); }
+const char* sfm_model(const sfm_scorer* scorer) { return scorer->plan.model.c_str(); }
+const char* sfm_written_by(const sfm_scorer* scorer) { return scorer->plan.written_by.c_str(); }
+
+int32_t sfm_score(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_value* rows, size_t n, double* out,
+                  sfm_error* error) {
+    return score_rows(scorer, workspace, rows, n, false, out, error);
+}
+
+int32_t sfm_predict(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_value* rows, size_t n, double* out,
+                    sfm_error* error) {
+    return score_rows(scorer, workspace, rows, n, true, out, error);
+}
+
+int32_t sfm_score_items(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_value* context,
+                        const int64_t* item_columns, size_t n_item_columns, const sfm_value* items, size_t n,
+                        double* out, sfm_error* error) {
+    return guarded(error, [&] {
+        demand(scorer && context, "scorer or context is NULL");
+        demand(n_item_columns == 0 || item_columns, "item_columns is NULL");
+        demand(n == 0 || (out && (items || n_item_columns == 0)), "items or out is NULL");
+        const Plan& plan = scorer->plan;
+        const Lent lent(*scorer, workspace);
+        sfm_workspace& work = *lent;
+        check_item_columns(plan, item_columns, n_item_columns, work.of_item);
+        std::copy(context, context + plan.columns.size(), work.row.begin());
+        read_context(plan, work);
+        for_rows(n, "item", [&](std::size_t i) {
+            for (std::size_t c = 0; c < n_item_columns; ++c)
+                work.row[static_cast<std::size_t>(item_columns[c])] = items[i * n_item_columns + c];
+            read_item(plan, work);
+            write_scores(plan, work, false, out + i * plan.outputs.size());
+        });
+    });
+}
+
+}  // extern "C"

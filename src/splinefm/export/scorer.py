@@ -1,0 +1,252 @@
+"""The scorer file: a flat image of a model that the C library maps into memory and uses where it is.
+
+The layout is that of `cpp/c/image.hpp`: a header with a table of sections, each with a checksum. The section `meta`
+describes the model in words of eight bytes, texts, and references to arrays; `cpp/c/plan.cpp` reads it in the order in
+which it is written here.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm._checks import check_fitted
+from splinefm._core import StringTable, cell_places
+from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
+from splinefm.encode.rows.plans import (
+    CrossPlan,
+    ListPlan,
+    NamesPlan,
+    NumberPlan,
+    Plan,
+    SlowPlan,
+    plan_field,
+    window_coefficients,
+)
+from splinefm.encode.tables.dates import PARTS
+from splinefm.encode.tables.names import quoted
+from splinefm.encode.tables.spelling import VALUES
+from splinefm.learn.files.container import check_destination, replacing
+from splinefm.learn.fitted import Fitted
+from splinefm.model.rows import row_between, row_tables
+
+MAGIC = b"\x89SFS\r\n\x1a\n"
+VERSION = 1
+"""Incremented when libraries of an earlier version would misread a file."""
+
+SECTIONS = ("meta", "tables", "factors", "linear", "between", "bias")
+_LINE = 64  # sections begin at cache lines
+_UNSEEN = ("rare", "neutral", "error", "hash")
+_KINDS = {NumberPlan: 0, NamesPlan: 1, ListPlan: 2, CrossPlan: 3}
+
+Array = npt.NDArray[Any]
+
+
+def export_scorer(fitted: Fitted, path: str | os.PathLike[str]) -> None:
+    """Write a model as a scorer file, for the C library (`splinefm.h`).
+
+    The file holds everything that it takes to score rows of raw values: vocabularies as hash tables, transforms and
+    bases as pieces of polynomials, and the parameters. The library maps it into memory, so that opening takes
+    milliseconds and processes share one copy. Scores are those of `Fitted.scorer`, to the bit. An existing file is
+    replaced in one step, or not at all.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The model.
+    path : path
+        The file, usually with the suffix ".sfs".
+
+    Raises
+    ------
+    ValueError
+        If the model has a field that only Python can encode, such as one with a custom transform or basis.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import splinefm as sf
+    >>> table = {"c": ["a", "b"] * 50, "click": [0, 1] * 50}
+    >>> fitted = sf.fit_model(table, "click", training=sf.Training(epochs=2, threads=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sf.export_scorer(fitted, f"{folder}/model.sfs")
+    ...     Path(f"{folder}/model.sfs").read_bytes()[1:4]
+    b'SFS'
+    """
+    check_fitted(fitted)
+    target = check_destination(Path(path))
+    sections = _sections(fitted)
+    with replacing(target) as file:
+        for block in _layout(sections):
+            file.write(block)
+
+
+class _Entry(NamedTuple):
+    kind: int
+    checksum: int
+    offset: int
+    size: int
+
+
+def _layout(sections: dict[str, Array]) -> list[Any]:
+    """The blocks of a file, one after the other."""
+    blocks: list[Any] = []
+    entries: list[_Entry] = []
+    at = _padded(32 + struct.calcsize("<IIQQ") * len(sections))
+    for name, values in sections.items():
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        entries.append(_Entry(SECTIONS.index(name), zlib.crc32(data), at, len(data)))
+        blocks += [data, bytes(_padded(len(data)) - len(data))]
+        at += _padded(len(data))
+    table = b"".join(struct.pack("<IIQQ", *entry) for entry in entries)
+    header = struct.pack("<8sIIQII", MAGIC, VERSION, len(sections), at, 0, 0)
+    checksum = zlib.crc32(table, zlib.crc32(header))
+    header = struct.pack("<8sIIQII", MAGIC, VERSION, len(sections), at, checksum, 0)
+    head = header + table
+    return [head, bytes(_padded(len(head)) - len(head)), *blocks]
+
+
+def _padded(size: int) -> int:
+    return -(-size // _LINE) * _LINE
+
+
+class _Writer:
+    """Words, texts and references to arrays, and the arrays."""
+
+    def __init__(self) -> None:
+        self.meta: list[bytes] = []
+        self.tables: list[bytes] = []
+        self.size = 0
+
+    def integers(self, *values: int) -> None:
+        self.meta.append(struct.pack(f"<{len(values)}q", *values))
+
+    def numbers(self, *values: float) -> None:
+        self.meta.append(struct.pack(f"<{len(values)}d", *values))
+
+    def text(self, text: str) -> None:
+        data = text.encode()
+        if b"\0" in data:
+            raise ValueError(f"the name {text!r} has a zero byte, which C does not take; rename it")
+        self.integers(len(data))
+        self.meta.append(data + bytes(-len(data) % 8))
+
+    def texts(self, texts: Sequence[str]) -> None:
+        self.integers(len(texts))
+        for text in texts:
+            self.text(text)
+
+    def array(self, values: Array, dtype: npt.DTypeLike) -> None:
+        data = np.ascontiguousarray(values, dtype).tobytes()
+        self.integers(self.size, np.size(values))
+        self.tables.append(data + bytes(-len(data) % 8))
+        self.size += len(self.tables[-1])
+
+
+def _sections(fitted: Fitted) -> dict[str, Array]:
+    fields, model, loss = fitted.encoder.fields, fitted.model, fitted.loss
+    plans = [plan_field(*each) for each in zip(fields, fitted.encoder.layout.feature_ptr[:-1].tolist(), strict=True)]
+    _refuse_slow(plans)
+    writer = _Writer()
+    writer.text(str(sys.modules["splinefm"].__version__))  # not imported: modules must not import the package itself
+    writer.text(model.kind)
+    writer.text(loss.link)
+    columns = list(dict.fromkeys(name for item in fields for name in item.columns))
+    writer.texts(columns)
+    writer.texts([] if fitted.classes is None else list(map(str, fitted.classes)))
+    writer.integers(len(plans))
+    for plan in plans:
+        writer.text(plan.item.name)
+        writer.integers(_KINDS[type(plan)])
+        _write_plan(writer, plan, columns)
+    tables = row_tables(model, fitted.params, len(fields))
+    n_features = len(tables.linear) // fitted.n_outputs
+    writer.integers(fitted.n_outputs, tables.k, tables.factors.shape[1], model.members, model.order, n_features)
+    writer.numbers(loss.center, loss.scale)
+    return {
+        "meta": np.frombuffer(b"".join(writer.meta), np.uint8),
+        "tables": np.frombuffer(b"".join(writer.tables), np.uint8),
+        "factors": tables.factors,
+        "linear": tables.linear,
+        "between": row_between(model, fitted.params, len(fields)),
+        "bias": np.ascontiguousarray(fitted.params["bias"], np.float32),
+    }
+
+
+def _refuse_slow(plans: Sequence[Plan]) -> None:
+    slow = [plan.item.name for plan in plans if isinstance(plan, SlowPlan)]
+    if slow:
+        raise ValueError(
+            f"a scorer file cannot hold the fields {quoted(slow)}: their transform or basis runs in Python; use "
+            "transforms and bases of the package, such as sf.Quantile() and sf.BSpline(), or sf.discretize the model"
+        )
+
+
+def _write_plan(writer: _Writer, plan: Plan, columns: list[str]) -> None:
+    if isinstance(plan, NumberPlan):
+        _write_number(writer, plan, columns)
+    elif isinstance(plan, NamesPlan):
+        _write_names(writer, plan, columns)
+    elif isinstance(plan, ListPlan):
+        _write_names(writer, plan.elements, columns)
+        separator = plan.item.separator
+        writer.integers(plan.length, plan.item.reduction == "mean", plan.item.reduction == "identity")
+        writer.integers(separator is not None)
+        writer.text(separator or "")
+    elif isinstance(plan, CrossPlan):
+        _write_cross(writer, plan, columns)
+
+
+def _write_number(writer: _Writer, plan: NumberPlan, columns: list[str]) -> None:
+    part = plan.item.part
+    writer.integers(columns.index(plan.item.column), 0 if part is None else 1 + PARTS.index(part), plan.first)
+    writer.integers(plan.description.missing is not None, plan.item.reduction == "identity", len(plan.rules))
+    for sign, number in plan.rules.tolist():
+        writer.integers(int(sign))
+        writer.numbers(number)
+    writer.array(plan.knots, np.float64)
+    writer.array(plan.values, np.float64)
+    writer.integers(plan.powers, len(plan.windows))
+    for window in plan.windows:
+        _, functions, powers = window.coefficients.shape
+        writer.integers(window.segments)
+        writer.array(np.zeros(0) if window.edges is None else window.edges, np.float64)
+        writer.array(window_coefficients(window), np.float64)
+        writer.integers(functions, powers - 1, window.start, window.moves, window.around)
+
+
+def _write_names(writer: _Writer, plan: NamesPlan, columns: list[str]) -> None:
+    item = plan.item
+    writer.integers(columns.index(item.column), VALUES.index(item.spelling), _UNSEEN.index(plan.unseen))
+    writer.integers(plan.first + item.first_unseen, item.buckets, plan.first_name)
+    writer.integers(-2 if plan.missing is None else plan.missing)
+    offsets, text = plan.names
+    begin, end = int(offsets[0]), int(offsets[-1])
+    offsets, text = offsets - begin, text[begin:end]
+    text.flags.writeable = False
+    writer.array(offsets, np.int64)
+    writer.array(text, np.uint8)
+    writer.array(StringTable(offsets, text).slots(), np.int32)
+
+
+def _write_cross(writer: _Writer, plan: CrossPlan, columns: list[str]) -> None:
+    writer.integers(plan.first, len(plan.parts))
+    for part in plan.parts:
+        writer.integers(_KINDS[type(part)])
+        _write_plan(writer, part, columns)
+    writer.integers(len(plan.sizes))
+    writer.array(plan.sizes, np.int64)
+    writer.integers(plan.item.buckets or 0)
+    writer.array(np.array(MULTIPLIERS[: len(plan.item.categories)]), np.int64)
+    writer.integers(PRIME)
+    writer.array(plan.cells, np.int32)
+    writer.array(cell_places(plan.cells), np.int32)
