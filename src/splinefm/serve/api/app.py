@@ -96,6 +96,7 @@ class App:
         self.date = b""
         self.is_draining = self.is_ready = False
         self.connections: set[Connection] = set()
+        self.held = 0
         self.queue = WorkQueue(loop, self.limits, self._answer, self._refused)
         self._loop = loop
         self._prefix, self._numbers = secrets.token_hex(5), count(1)
@@ -136,7 +137,7 @@ class App:
 
     def take(self, request: Request, respond: Respond) -> None:
         """Answer a request now, or when it is its turn."""
-        if request.endpoint == "health":
+        if request.endpoint in ("health", "metrics"):  # even of a server that is too busy for others
             respond(self._now(request))
         else:
             self.queue.submit(request, partial(self._respond, respond))
@@ -148,7 +149,7 @@ class App:
         metrics.increase(self._counts[known if known in self._counts else (request.endpoint, "other")])
         metrics.observe(self._seconds[request.endpoint], seconds)
         if status == 408:
-            metrics.add("splinefm_slow_clients_total")
+            self.too_slow()
         if self.state.settings.log_requests or (status >= _CLIENT_ERRORS and status != 503):
             log_event(
                 "request",
@@ -162,6 +163,10 @@ class App:
                 worker=self.state.worker,
             )
 
+    def too_slow(self) -> None:
+        """Count a client that was cut off."""
+        self.state.metrics.add("splinefm_slow_clients_total")
+
     # Work
 
     def _respond(self, respond: Respond, response: Response) -> None:
@@ -174,11 +179,7 @@ class App:
         """Score shadow arms, one request at a time and only while nobody waits."""
         after = self.state.after
         if after and not len(self.queue):
-            after.pop(0)()
-        while len(after) > self.limits.queue:
-            after.pop(0)
-            for name in self.state.serving.shadows:
-                self.state.metrics.add("splinefm_shadow_dropped_total", name)
+            after.do_one()
         self._is_busy_after = bool(after)
         if after:
             self._loop.call_later(0.001 if len(self.queue) else 0.0, self._do_after)

@@ -57,7 +57,8 @@ class Serving:
         self.key = settings.key
         extra = [name for model in self.shadows.values() for name in model.columns]
         key = [] if self.key is None else [self.key]
-        self.names = Names([*needed, *key], extra, allow_extra=settings.allow_extra)
+        differ = {*needed, *key} != {*self.shown[0].columns}
+        self.names = Names([*needed, *key], extra, allow_extra=settings.allow_extra, each=differ)
         self.versions = {name: model.published.version for name, model in loaded.items()}
         self._cells = {name: _Cells(metrics, name) for name in loaded}
 
