@@ -158,6 +158,7 @@ class Job:
             if self._ends(state):
                 break
             state.epoch, state.seen, state.position, state.sums = state.epoch + 1, 0, None, _NOTHING
+        self.checkpoints.settle()
         if state.best is not None:
             self.checkpoints.load("best", state.best, tables_of(self.model))
         return state
@@ -231,8 +232,9 @@ class Job:
         return False
 
     def _wants_checkpoint(self) -> bool:
-        """Whether it is time; rank 0 decides for all."""
-        return self.ranks.first and time.perf_counter() - self._saved_at >= 60.0 * self.minutes
+        """Whether it is time, which rank 0 decides for all, or whether the last one has failed."""
+        due = self.ranks.first and time.perf_counter() - self._saved_at >= 60.0 * self.minutes
+        return due or self.checkpoints.has_failed
 
     def _save(self, state: RunState, position: Position, begin: float) -> None:
         everyone = self.ranks.gather(json.dumps(position.to_dict()).encode())
