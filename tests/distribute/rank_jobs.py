@@ -237,6 +237,7 @@ def two(ranks):
     check_steps(ranks)
     tables.SMALL_ROWS = 20
     fit(ranks, "two.sfm")
+    fit(ranks, "piped.sfm", pipelined=True)
     fit(ranks, "row-wise.sfm", optimizer="rowwise-adagrad")
     interrupt(ranks, 20)
     check_faults(ranks)

@@ -145,6 +145,13 @@ def test_the_file_is_an_ordinary_model(found, folder):
     assert [epoch.validation_loss for epoch in fitted.history] == history(found, "two.sfm")
 
 
+def test_the_pipeline_takes_the_same_steps(found, folder):
+    """TrainPipelineSparseDist is for GPUs, but works here as well."""
+    plain, piped = (sf.load(folder / name).params for name in ("two.sfm", "piped.sfm"))
+    for name, values in plain.items():
+        assert (values == piped[name]).all(), name
+
+
 def test_a_run_moves_from_two_ranks_to_four_to_one(found, folder):
     assert found["stopped 2"] == ["Interrupted: step 20"] * 2
     assert found["stopped 4"] == ["Interrupted: step 30"] * 4

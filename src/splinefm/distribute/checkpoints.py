@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
+from splinefm._memory import free_memory
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.learn.files.container import sync_folder
 
-KEPT = 2
+# How many are kept, and how much memory must be free for copies to write from, relative to their size.
+KEPT, ROOM = 2, 1.5
 STATE = "state.json"
 _NAME = re.compile(r"(step|best)-(\d+)")
 
@@ -22,7 +27,8 @@ _NAME = re.compile(r"(step|best)-(\d+)")
 class Checkpoints:
     """The checkpoints of a run in a folder that all ranks see.
 
-    A checkpoint is written under another name and renamed when it is complete. The last two are kept.
+    A checkpoint is written under another name and renamed when it is complete. The last two are kept. If there is
+    memory for a copy of what this process has, training goes on while the copy is written.
 
     Parameters
     ----------
@@ -34,9 +40,14 @@ class Checkpoints:
 
     def __init__(self, folder: Path, ranks: Ranks) -> None:
         self.folder, self.ranks = folder, ranks
+        self._group = dist.new_group(backend="gloo") if ranks.size > 1 else ranks.group
+        self._pending: Future[None] | None = None
+        self._published: Future[None] | None = None
         with ranks.together():
             if ranks.first:
                 folder.mkdir(parents=True, exist_ok=True)
+                for path in folder.glob(".part-*"):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
         with ranks.together():
             if not folder.is_dir():
                 raise ValueError(
@@ -54,37 +65,68 @@ class Checkpoints:
         return None if numbers[0] < 0 else int(numbers[0])
 
     def save(self, kind: str, number: int, tensors: dict[str, Any], state: dict[str, Any]) -> None:
-        """Write a checkpoint; all ranks call it, with the state that rank 0 has."""
+        """Write a checkpoint, in the background if there is memory for it; all ranks call it."""
+        self.settle()
         part, path = self.folder / f".part-{kind}-{number:08}", self._path(kind, number)
         with self.ranks.together():
             if self.ranks.first:
                 shutil.rmtree(part, ignore_errors=True)
                 part.mkdir()
+        writer = dcp.FileSystemWriter(part)
+        scarce = free_memory() < ROOM * self.ranks.local_size * _local_bytes(tensors.values())
+        if self.ranks.largest([float(scarce)])[0]:
+            self._pending = Future()
+            try:
+                self._pending.set_result(dcp.save(tensors, storage_writer=writer, process_group=self._group))
+            except (dcp.CheckpointException, OSError) as error:
+                self._pending.set_exception(error)
+        else:
+            self._pending = dcp.async_save(tensors, storage_writer=writer, process_group=self._group)
+        self._published = Future()
+        if self.ranks.first:  # its part ends last: it waits for those of all ranks
+            published = self._published
+            self._pending.add_done_callback(lambda done: self._publish(done, published, part, path, state))
+        else:
+            self._published.set_result(None)
+        if kind == "best":
+            self.settle()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether what is written in the background has failed; `settle` says why."""
+        done = [item for item in (self._pending, self._published) if item is not None and item.done()]
+        return any(item.exception() is not None for item in done)
+
+    def settle(self) -> None:
+        """Wait for what is written in the background; all ranks call it."""
+        pending, published, self._pending, self._published = self._pending, self._published, None, None
+        if pending is None or published is None:
+            return
         with self.ranks.together():
-            self._write(tensors, part)
-        with self.ranks.together():
-            if self.ranks.first:
-                self._publish(part, path, state)
+            try:
+                pending.result()
+                published.result()
+            except dcp.CheckpointException as error:
+                own = error.failures.get(self.ranks.rank)
+                rank, (cause, _) = (self.ranks.rank, own) if own else next(iter(error.failures.items()))
+                raise OSError(_cannot_write(self.folder, rank, cause)) from error
+            except OSError as error:
+                raise OSError(_cannot_write(self.folder, self.ranks.rank, error)) from error
+
+    def _publish(
+        self, done: Future[None], published: Future[None], part: Path, path: Path, state: dict[str, Any]
+    ) -> None:
+        """Give a complete checkpoint its name."""
+        try:
+            if done.exception() is None:
+                (part / STATE).write_text(json.dumps(state))
+                shutil.rmtree(path, ignore_errors=True)
+                part.replace(path)
+                sync_folder(self.folder)
                 self._forget()
-
-    def _write(self, tensors: dict[str, Any], part: Path) -> None:
-        try:
-            dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part), process_group=self.ranks.group)
-        except dcp.CheckpointException as error:
-            own = error.failures.get(self.ranks.rank)
-            rank, (cause, _) = (self.ranks.rank, own) if own else next(iter(error.failures.items()))
-            raise OSError(_cannot_write(part.parent, rank, cause)) from error
-        except OSError as error:
-            raise OSError(_cannot_write(part.parent, self.ranks.rank, error)) from error
-
-    def _publish(self, part: Path, path: Path, state: dict[str, Any]) -> None:
-        try:
-            (part / STATE).write_text(json.dumps(state))
-            shutil.rmtree(path, ignore_errors=True)
-            part.replace(path)
-            sync_folder(self.folder)
-        except OSError as error:
-            raise OSError(_cannot_write(self.folder, 0, error)) from error
+            published.set_result(None)
+        except Exception as error:
+            published.set_exception(error)
 
     def _forget(self) -> None:
         """Remove old checkpoints, and the parameters of best epochs that no checkpoint needs any more."""
@@ -112,6 +154,7 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Remove the folder, after the run is complete."""
+        self.settle()
         self.ranks.barrier()
         if self.ranks.first:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -130,6 +173,20 @@ def _cannot_write(folder: Path, rank: int, error: BaseException) -> str:
         f"rank {rank} cannot write a checkpoint to {str(folder)!r}: {reason}; make room or choose another folder, "
         "and continue from the checkpoint before it with --resume"
     )
+
+
+def _local_bytes(tensors: Iterable[Any]) -> int:
+    """Bytes of the parts of tensors that are in this process."""
+    parts = (
+        item
+        for values in tensors
+        for item in ([s.tensor for s in values.local_shards()] if _is_sharded(values) else [values])
+    )
+    return sum(part.nbytes for part in parts)
+
+
+def _is_sharded(values: Any) -> bool:
+    return hasattr(values, "local_shards")
 
 
 def tables_of(model: ParallelModel) -> dict[str, Any]:

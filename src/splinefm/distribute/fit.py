@@ -54,6 +54,10 @@ class Settings:
         Time between two checkpoints.
     resume : bool
         Continue from the last checkpoint, if there is one.
+    pipelined : bool, optional
+        Use TorchRec's TrainPipelineSparseDist; on GPUs by default.
+    after_step : callable, optional
+        Called with the number of steps after each of them.
     """
 
     out: Path
@@ -62,6 +66,7 @@ class Settings:
     checkpoints: Path | None = None
     minutes: float = 10.0
     resume: bool = False
+    pipelined: bool | None = None
     after_step: Callable[[int], None] | None = field(default=None, repr=False)
 
     @property
@@ -278,6 +283,7 @@ def _job(
         settings.minutes,
         progress,
         after_step=settings.after_step,
+        pipelined=model.ranks.device.type == "cuda" if settings.pipelined is None else settings.pipelined,
     )
 
 

@@ -180,23 +180,33 @@ def join(timeout: float, device: str | None = None) -> Iterator[Ranks]:
         raise ValueError(f"device must be cpu or cuda, got {chosen!r}")
     if chosen == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is cuda, but torch finds no GPU; use cpu")
-    limit, alone = timedelta(seconds=timeout), "RANK" not in os.environ
-    local, local_size = (
-        int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
-    )
+    limit, local = timedelta(seconds=timeout), int(os.environ.get("LOCAL_RANK", 0))
     where = torch.device("cuda", local) if chosen == "cuda" else torch.device("cpu")
-    options: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if alone else {}
     if chosen == "cuda":
         torch.cuda.set_device(where)
-    dist.init_process_group("nccl" if chosen == "cuda" else "gloo", timeout=limit, **options)
+    store, rank, size = _open_store(limit)
+    backend = "nccl" if chosen == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     try:
         group = dist.new_group(backend="gloo", timeout=limit) if chosen == "cuda" else dist.group.WORLD
-        ranks = Ranks(dist.get_rank(), dist.get_world_size(), local_size, where, group)
+        ranks = Ranks(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), where, group)
         ranks.check_same(versions(), "versions")
         yield ranks
     finally:
         if sys.exc_info()[0] is None:  # otherwise, the others may not answer
             dist.destroy_process_group()
+
+
+def _open_store(timeout: timedelta) -> tuple[Any, int, int]:
+    """Return the store of torchrun, the number of this rank and the number of all.
+
+    When torchrun starts its processes again, it may keep the store, with the addresses of those that are gone. So every
+    start has names of its own there.
+    """
+    if "RANK" not in os.environ:
+        return dist.HashStore(), 0, 1
+    store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+    return dist.PrefixStore(f"splinefm/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store), rank, size
 
 
 def run_together(job: Callable[[Ranks], None], timeout: float, device: str | None = None) -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torchrec.distributed.train_pipeline import TrainPipelineSparseDist
 
 from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
 from splinefm.distribute.feed import Feed, Step
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.rows import Rows
+from splinefm.distribute.sharded.batches import Batch
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
 from splinefm.distribute.shares import Position, plan_shares
@@ -83,6 +87,13 @@ class RunState:
         return RunState(position=None if position is None else Position.from_dict(position), history=history, **known)
 
 
+class Taken(NamedTuple):
+    """A step, and what takes it and returns losses and scores of the rows of this rank."""
+
+    given: Step
+    take: Callable[[], torch.Tensor]
+
+
 @dataclass
 class Job:
     """A run on several ranks.
@@ -109,8 +120,14 @@ class Job:
         Silent on all ranks but the first.
     run : str
         The name of the run in the history.
-    rates : callable, optional
-        Learning rate by epoch and rows seen; that of the schedule by default.
+    constant : float, optional
+        The learning rate; that of the schedule by default.
+    after_step : callable, optional
+        Called with the number of steps after each of them.
+    facts : dict
+        Settings that must be the same if a run continues.
+    pipelined : bool
+        Use TorchRec's pipeline: on GPUs, where it hides the time that features take between ranks.
     """
 
     model: ParallelModel
@@ -126,6 +143,7 @@ class Job:
     constant: float | None = None
     after_step: Callable[[int], None] | None = None
     facts: dict[str, str] = field(default_factory=dict)
+    pipelined: bool = False
 
     @property
     def ranks(self) -> Ranks:
@@ -158,6 +176,7 @@ class Job:
             if self._ends(state):
                 break
             state.epoch, state.seen, state.position, state.sums = state.epoch + 1, 0, None, _NOTHING
+        self.checkpoints.settle()
         if state.best is not None:
             self.checkpoints.load("best", state.best, tables_of(self.model))
         return state
@@ -168,10 +187,11 @@ class Job:
         shares = plan_shares(self.rows, self.ranks.size, seed=seed, epoch=state.epoch, position=state.position)
         own = np.zeros(3)
         rates, rate = self.training.rates(state.epoch, self.n_rows), math.nan
-        for step in self.feed.steps(shares[self.ranks.rank], self.ranks, self._wants_checkpoint):
+        steps = self.feed.steps(shares[self.ranks.rank], self.ranks, self._wants_checkpoint)
+        for step, take in (self._piped if self.pipelined else self._plain)(steps):
             rate = self.constant if self.constant is not None else rates(state.seen)
             self.model.set_rate(rate, ADAGRAD_RATE * rate)
-            own += self._measured(self.model.step(step.batch), step)
+            own += self._measured(take(), step)
             state.seen, state.step = state.seen + step.n_rows, state.step + 1
             self.progress.advance(step.n_rows, own[0] / max(own[2], 1e-300))
             if self.after_step is not None:
@@ -181,6 +201,31 @@ class Job:
                 self._save(state, step.position(), begin)
         state.sums = self._added(state.sums, own)
         return rate
+
+    def _plain(self, steps: Iterable[Step]) -> Iterator[Taken]:
+        """Take one step after the other."""
+        for step in steps:
+            yield Taken(step, partial(self.model.step, step.batch))
+
+    def _piped(self, steps: Iterable[Step]) -> Iterator[Taken]:
+        """Move the features of later steps between ranks while a step is computed; the steps are the same."""
+        waiting: deque[Step] = deque()
+
+        def batches() -> Iterator[Batch]:
+            for step in steps:
+                waiting.append(step)
+                yield step.batch
+
+        pipeline = TrainPipelineSparseDist(self.model.parallel, self.model.dense, self.ranks.device)
+        coming = batches()
+        try:
+            while True:
+                pipeline.fill_pipeline(coming)
+                if not waiting:
+                    return
+                yield Taken(waiting.popleft(), partial(pipeline.progress, coming))
+        finally:
+            pipeline.detach()
 
     def _added(self, sums: tuple[float, float, float], own: Any) -> tuple[float, float, float]:
         loss, floor, weight = (np.array(sums) + self.ranks.sums(own)).tolist()
@@ -231,8 +276,9 @@ class Job:
         return False
 
     def _wants_checkpoint(self) -> bool:
-        """Whether it is time; rank 0 decides for all."""
-        return self.ranks.first and time.perf_counter() - self._saved_at >= 60.0 * self.minutes
+        """Whether it is time, which rank 0 decides for all, or whether the last one has failed."""
+        due = self.ranks.first and time.perf_counter() - self._saved_at >= 60.0 * self.minutes
+        return due or self.checkpoints.has_failed
 
     def _save(self, state: RunState, position: Position, begin: float) -> None:
         everyone = self.ranks.gather(json.dumps(position.to_dict()).encode())
