@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-add_library(splinefm_c SHARED cpp/c/image.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
+add_library(splinefm_c SHARED cpp/c/image.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
 target_compile_definitions(splinefm_c PRIVATE SFM_BUILDING)
 target_compile_options(splinefm_c PRIVATE $<$<CONFIG:Release>:-O3> -ffp-contract=off -fno-math-errno -fno-trapping-math)
 target_link_libraries(splinefm_c PRIVATE ours once ${KERNEL_LIBRARIES})
@@ -23,7 +23,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/splinefm-config-version.cmake DESTINAT
 
 # For `make fuzz`: changed scorer files, with sanitizers.
 if(SPLINEFM_SANITIZE)
-  add_executable(fuzz_scorer_file cpp/fuzz/scorer_file.cpp cpp/c/image.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
+  add_executable(fuzz_scorer_file cpp/fuzz/scorer_file.cpp cpp/c/image.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
   target_include_directories(fuzz_scorer_file PRIVATE cpp/include)
   target_link_libraries(fuzz_scorer_file PRIVATE ours once ${KERNEL_LIBRARIES})
 endif()

@@ -2,7 +2,20 @@
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, Union, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    Union,
+    byref,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 from pathlib import Path
 
@@ -72,6 +85,19 @@ def library():
         "sfm_score_items": (
             c_int32,
             [c_void_p, c_void_p, POINTER(CValue), POINTER(c_int64), c_size_t, *rows[2:]],
+        ),
+    }
+    types |= {
+        "sfm_items_new": (
+            c_int32,
+            [c_void_p, POINTER(c_int64), c_size_t, POINTER(CValue), c_size_t, POINTER(c_void_p), POINTER(CError)],
+        ),
+        "sfm_items_free": (None, [c_void_p]),
+        "sfm_n_items": (c_size_t, [c_void_p]),
+        "sfm_items_score": (c_int32, [c_void_p, c_void_p, POINTER(CValue), POINTER(c_float), POINTER(CError)]),
+        "sfm_items_top_k": (
+            c_int32,
+            [*rows[:4], POINTER(c_int64), POINTER(c_float), POINTER(c_size_t), POINTER(CError)],
         ),
     }
     for name, (result, arguments) in types.items():
@@ -194,6 +220,45 @@ class CScorer:
         )
         check(code, error)
         return _shaped(out, len(items))
+
+
+class CItems:
+    """A catalog of items, which are dicts."""
+
+    def __init__(self, scorer, items, names):
+        self.scorer, self.lib, self.names, self.handle, error = scorer, scorer.lib, names, c_void_p(), CError()
+        columns = (c_int64 * len(names))(*(scorer.columns.index(name) for name in names))
+        values = Values([item[name] for item in items for name in names])
+        arguments = (scorer.handle, columns, len(names), values.array, len(items), byref(self.handle), byref(error))
+        check(self.lib.sfm_items_new(*arguments), error)
+        self.n = self.lib.sfm_n_items(self.handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.lib.sfm_items_free(self.handle)
+
+    def _context(self, context):
+        values = Values([context.get(name) for name in self.scorer.columns])
+        for i, name in enumerate(self.scorer.columns):
+            if name not in context:
+                values.array[i].kind = ABSENT
+        return values
+
+    def score(self, context):
+        out, error, given = np.empty(self.n, np.float32), CError(), self._context(context)
+        pointer = out.ctypes.data_as(POINTER(c_float))
+        check(self.lib.sfm_items_score(self.handle, None, given.array, pointer, byref(error)), error)
+        return out
+
+    def top_k(self, context, k):
+        rows, scores, n, error = np.empty(k, np.int64), np.empty(k, np.float32), c_size_t(), CError()
+        pointers = rows.ctypes.data_as(POINTER(c_int64)), scores.ctypes.data_as(POINTER(c_float))
+        given = self._context(context)
+        arguments = (self.handle, None, given.array, k, *pointers, byref(n), byref(error))
+        check(self.lib.sfm_items_top_k(*arguments), error)
+        return rows[: n.value], scores[: n.value]
 
 
 def _pointer(out):

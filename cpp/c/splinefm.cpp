@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "c/image.hpp"
+#include "c/items.hpp"
 #include "c/plan.hpp"
 #include "c/reader.hpp"
 #include "dispatch.hpp"
@@ -35,8 +36,9 @@ struct sfm_workspace {
     Terms terms, context;
     std::vector<float> vectors;
     std::string buffer;
-    std::vector<sfm_value> row;                    // a context with an item
-    std::vector<char> of_item, field_of_item;      // columns that items have, and fields that read one of them
+    std::vector<sfm_value> row;                // a context with an item
+    std::vector<char> of_item, field_of_item;  // columns that items have, and fields that read one of them
+    Search search;
     std::vector<std::int64_t> term_ptr, unit_ptr;  // where the terms and units of a field of the context begin
 };
 
@@ -52,6 +54,14 @@ struct sfm_scorer {
     mutable std::mutex mutex;
     mutable std::vector<std::unique_ptr<sfm_workspace>> spare;
     mutable std::size_t n_lent_at_most = 0;
+};
+
+struct sfm_items {
+    sfm_items(const sfm_scorer& scorer, const std::vector<char>& of_item, std::int64_t n)
+        : scorer(scorer), items(scorer.plan, of_item, n) {}
+
+    const sfm_scorer& scorer;
+    Items items;
 };
 
 namespace {
@@ -231,6 +241,27 @@ void read_item(const Plan& plan, sfm_workspace& work) {
     }
 }
 
+// Terms of the fields of one side of a catalog, and their score alone.
+double read_side(const Plan& plan, const Items& items, bool of_item, sfm_workspace& work) {
+    const Reader reader(plan, work.row.data(), work.buffer);
+    const RowEncoder& encoder = plan.encoder;
+    for (const int f : encoder.categories())
+        if (items.is_of_item(static_cast<std::size_t>(f)) == of_item)
+            work.found[static_cast<std::size_t>(f)] = look_up(reader, encoder, f, &plan.outputs.front());
+    work.terms.clear();
+    for (int f = 0; f < encoder.n_fields(); ++f)
+        if (items.is_of_item(static_cast<std::size_t>(f)) == of_item)
+            read_field(reader, encoder, f, work.found[static_cast<std::size_t>(f)], work.terms);
+    return plan.outputs.front().score(work.terms, work.vectors.data());
+}
+
+// The context of a call: its terms are in the workspace, the result is its score without an item.
+double read_catalog_context(const sfm_items& items, const sfm_value* context, sfm_workspace& work) {
+    const Plan& plan = items.scorer.plan;
+    std::copy(context, context + plan.columns.size(), work.row.begin());
+    return read_side(plan, items.items, false, work);
+}
+
 void check_item_columns(const Plan& plan, const std::int64_t* columns, std::size_t n, std::vector<char>& of_item) {
     std::fill(of_item.begin(), of_item.end(), 0);
     for (std::size_t i = 0; i < n; ++i) {
@@ -352,6 +383,54 @@ int32_t sfm_score_items(const sfm_scorer* scorer, sfm_workspace* workspace, cons
             read_item(plan, work);
             write_scores(plan, work, false, out + i * plan.outputs.size());
         });
+    });
+}
+
+int32_t sfm_items_new(const sfm_scorer* scorer, const int64_t* item_columns, size_t n_item_columns,
+                      const sfm_value* values, size_t n, sfm_items** items, sfm_error* error) {
+    return guarded(error, [&] {
+        demand(scorer && items, "scorer or items is NULL");
+        *items = nullptr;
+        demand(n_item_columns > 0 && item_columns, "items must have a column");
+        demand((n == 0 || values) && n <= std::numeric_limits<std::int32_t>::max(), "values is NULL, or n too large");
+        const Plan& plan = scorer->plan;
+        sfm_workspace work(plan);
+        check_item_columns(plan, item_columns, n_item_columns, work.of_item);
+        auto made = std::make_unique<sfm_items>(*scorer, work.of_item, static_cast<std::int64_t>(n));
+        for_rows(n, "item", [&](std::size_t i) {
+            for (std::size_t c = 0; c < n_item_columns; ++c)
+                work.row[static_cast<std::size_t>(item_columns[c])] = values[i * n_item_columns + c];
+            const double score = read_side(plan, made->items, true, work);
+            made->items.set(static_cast<std::int64_t>(i), work.terms, score, work.search);
+        });
+        *items = made.release();
+    });
+}
+
+void sfm_items_free(sfm_items* items) { delete items; }
+
+size_t sfm_n_items(const sfm_items* items) { return static_cast<std::size_t>(items->items.size()); }
+
+int32_t sfm_items_score(const sfm_items* items, sfm_workspace* workspace, const sfm_value* context, float* out,
+                        sfm_error* error) {
+    return guarded(error, [&] {
+        demand(items && context && (out || items->items.size() == 0), "items, context or out is NULL");
+        const Lent lent(items->scorer, workspace);
+        const double constant = read_catalog_context(*items, context, *lent);
+        items->items.score((*lent).terms, constant, (*lent).search, out);
+    });
+}
+
+int32_t sfm_items_top_k(const sfm_items* items, sfm_workspace* workspace, const sfm_value* context, size_t k,
+                        int64_t* found, float* scores, size_t* n_found, sfm_error* error) {
+    return guarded(error, [&] {
+        demand(items && context && n_found, "items, context or n_found is NULL");
+        demand(k == 0 || (found && scores), "found or scores is NULL");
+        const Lent lent(items->scorer, workspace);
+        const double constant = read_catalog_context(*items, context, *lent);
+        const auto most = static_cast<std::int64_t>(std::min(k, sfm_n_items(items)));
+        *n_found =
+            static_cast<std::size_t>(items->items.top_k((*lent).terms, constant, most, (*lent).search, found, scores));
     });
 }
 

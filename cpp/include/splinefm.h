@@ -186,6 +186,27 @@ SFM_API int32_t sfm_score_items(const sfm_scorer* scorer, sfm_workspace* workspa
                                 const int64_t* item_columns, size_t n_item_columns, const sfm_value* items, size_t n,
                                 double* out, sfm_error* error);
 
+/* A catalog of items, prepared so that a context takes nanoseconds per item: what depends on the item alone is computed
+ * once. Scores are those of whole rows up to rounding, about 1e-6. Models with products of three fields (HigherOrderFM,
+ * `third`), several classes, and crosses of items with contexts have no such form: use sfm_score_items.
+ *
+ * `values` has n_item_columns values for each of n items. The catalog belongs to its scorer, is never changed, and
+ * serves any number of threads. */
+typedef struct sfm_items sfm_items;
+SFM_API int32_t sfm_items_new(const sfm_scorer* scorer, const int64_t* item_columns, size_t n_item_columns,
+                              const sfm_value* values, size_t n, sfm_items** items, sfm_error* error);
+/* Free a catalog, before its scorer is closed. NULL is allowed. */
+SFM_API void sfm_items_free(sfm_items* items);
+SFM_API size_t sfm_n_items(const sfm_items* items);
+
+/* Raw scores of a context with all items. `context` has sfm_n_columns values; those of item columns are ignored. */
+SFM_API int32_t sfm_items_score(const sfm_items* items, sfm_workspace* workspace, const sfm_value* context, float* out,
+                                sfm_error* error);
+/* The k best items for a context, or all if there are fewer: their numbers and raw scores, best first, and of equal
+ * ones those with a lower number first. `n_found` tells how many. */
+SFM_API int32_t sfm_items_top_k(const sfm_items* items, sfm_workspace* workspace, const sfm_value* context, size_t k,
+                                int64_t* found, float* scores, size_t* n_found, sfm_error* error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -71,9 +71,8 @@ void check_window(const BasisWindow& window) {
     check(window.edges.empty() || static_cast<std::int64_t>(window.edges.size()) == window.segments + 1,
           "edges must be one more than segments, or none");
     check(increases(window.edges), "edges must increase");
-    const std::int64_t last = window.start + (window.segments - 1) * window.moves;
-    check(last + window.functions <= MOST_FEATURES && window.around > last / 2,
-          "start, moves and around must be those of functions that go around once at most");
+    check(window.start + (window.segments - 1) * window.moves + window.functions <= MOST_FEATURES,
+          "start and moves must be those of fewer than 2^31 functions");
 }
 
 void check_names(const Names& names) {

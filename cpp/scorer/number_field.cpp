@@ -43,7 +43,10 @@ double Pieces::operator()(double x) const {
     return c[0] + t * (c[1] + t * (c[2] + t * c[3]));
 }
 
-std::int64_t BasisWindow::n_features() const { return std::min(around, start + (segments - 1) * moves + functions); }
+std::int64_t BasisWindow::n_features() const {
+    const std::int64_t last = start + (segments - 1) * moves, most = std::min(around, last + functions);
+    return last < around ? most : std::max(most, last - around + 1);
+}
 
 void BasisWindow::add_terms(double u, std::int64_t first, Terms& terms) const {
     std::int64_t segment;

@@ -41,7 +41,7 @@ struct BasisWindow {
     std::int64_t start, moves;  // the first function in the first segment, and its change from segment to segment
     std::int64_t around;        // function `around` is function 0 again
 
-    // The largest number of a function, plus one.
+    // The largest number of a function, plus one, or a few more.
     std::int64_t n_features() const;
 
     void add_terms(double u, std::int64_t first, Terms& terms) const;

@@ -14,7 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from c_library import ERROR_ARGUMENT, ERROR_FILE, ERROR_VALUE, CallError, CError, CScorer, CValue, check, library
+from c_library import (
+    ERROR_ARGUMENT,
+    ERROR_FILE,
+    ERROR_VALUE,
+    CallError,
+    CError,
+    CItems,
+    CScorer,
+    CValue,
+    check,
+    library,
+)
 from support import CROSSES, averages, cross_schema, cross_table, examples, one_of_each, random_classes, random_fitted
 
 NAN = math.nan
@@ -186,6 +197,64 @@ def test_any_model_with_any_crosses(tmp_path_factory, kinds, model, seed):
         items = [{name: row[name] for name in ("user", "z", "code")} for row in rows[3:]]
         for context in contexts:
             same(c.score_items(context, items), fitted.scorer().many([{**context, **item} for item in items]))
+
+
+ITEM_COLUMNS = ["name", "levels", "tags", "apart", "bins", "whole"]
+
+
+@pytest.fixture(scope="module", params=[*range(5), 7], ids=lambda model: MODELS[model].kind)
+def catalog(request, tmp_path_factory):
+    fitted = random_fitted(MODELS[request.param], make_schema("identity"), make_table(), scale=0.3)
+    path = tmp_path_factory.mktemp("items") / "model.sfs"
+    fitted.export_scorer(path)
+    table = make_table(150, seed=3)
+    items = [{name: table[name][i] for name in ITEM_COLUMNS} for i in range(150)]
+    items[17]["tags"], items[100:130] = None, items[60:90]
+    with CScorer(path) as c, CItems(c, items, ITEM_COLUMNS) as catalog:
+        yield fitted.scorer(), c, items, catalog
+
+
+class TestItems:
+    @examples(24)
+    @given(context=st.fixed_dictionaries({name: VALUES[name] for name in VALUES if name not in ITEM_COLUMNS}))
+    def test_scores_are_those_of_whole_rows(self, catalog, context):
+        scorer, c, items, made = catalog
+        found = made.score(context)
+        np.testing.assert_allclose(found, scorer.many([{**context, **item} for item in items]), rtol=1e-5, atol=1e-4)
+        same(c.score_items(context, items[:5]), scorer.many([{**context, **item} for item in items[:5]]))
+        for k in (1, 10, 140, 160):
+            rows, scores = made.top_k(context, k)
+            np.testing.assert_array_equal(rows, np.lexsort((np.arange(len(items)), -found))[:k])
+            np.testing.assert_array_equal(scores, found[rows])
+
+    @pytest.mark.parametrize("catalog", [1], indirect=True, ids=["fwfm"])
+    def test_many_equal_items(self, catalog):
+        context = {name: None for name in VALUES if name not in ITEM_COLUMNS}
+        _, c, items, _ = catalog
+        with CItems(c, items[:1] * 4500 + items[1:2], ITEM_COLUMNS) as made:
+            assert made.n == 4501
+            scores = made.score(context)
+            rows, found = made.top_k(context, 20)
+            np.testing.assert_array_equal(rows, np.lexsort((np.arange(4501), -scores))[:20])
+            np.testing.assert_array_equal(found, scores[rows])
+        with CItems(c, [], ITEM_COLUMNS) as made:
+            assert made.n == 0
+            assert len(made.top_k(context, 3)[0]) == len(made.score(context)) == 0
+
+    @pytest.mark.parametrize("catalog", [1], indirect=True, ids=["fwfm"])
+    def test_what_is_refused(self, catalog, plain_c, tmp_path):
+        with pytest.raises(CallError, match="item 1: column 'name' takes one category, got a list") as caught:
+            CItems(catalog[1], [catalog[2][0], {**catalog[2][0], "name": []}], ITEM_COLUMNS)
+        assert caught.value.code == ERROR_VALUE
+        with pytest.raises(CallError, match="the cross 'known × x' joins columns of items with columns of the context"):
+            CItems(plain_c, [], ["x"])
+        for model in (sf.HigherOrderFM(k=3, order=3), sf.FwFM(k=3, third=2)):
+            random_fitted(model, make_schema(), make_table()).export_scorer(tmp_path / "m.sfs")
+            with CScorer(tmp_path / "m.sfs") as c, pytest.raises(CallError, match="products of three"):
+                CItems(c, [], ["name"])
+        random_classes(sf.FM(k=4), make_schema(), make_table()).export_scorer(tmp_path / "m.sfs")
+        with CScorer(tmp_path / "m.sfs") as c, pytest.raises(CallError, match="several classes"):
+            CItems(c, [], ["name"])
 
 
 GOOD = {"x": 0.5, "sure": 1.0, "c": "a", "known": "b", "tags": ["a"], "day": "2024-01-01"}

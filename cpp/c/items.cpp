@@ -1,0 +1,192 @@
+#include "c/items.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "denormals.hpp"
+#include "dispatch.hpp"
+#include "splinefm.h"
+
+namespace splinefm::c {
+namespace {
+
+constexpr std::int64_t WIDEST = 4096, TIES = 2048;
+
+std::int64_t up_to(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
+
+template <class T> T* room(std::vector<T>& memory, std::int64_t size) {
+    if (static_cast<std::int64_t>(memory.size()) < size) memory.resize(static_cast<std::size_t>(size));
+    return memory.data();
+}
+
+}  // namespace
+
+Items::Items(const Plan& plan, const std::vector<char>& of_item, std::int64_t n)
+    : params(plan.outputs.front().params), of_items(plan.fields.size()), n(n) {
+    const auto refuse = [](const std::string& message) { throw Problem(SFM_ERROR_ARGUMENT, message); };
+    if (plan.outputs.size() > 1) refuse("a model of several classes ranks no items; export the model of one class");
+    if (params.model == Model::higher ||
+        params.width != (params.model == Model::ffm ? params.k * params.n_fields : params.k))
+        refuse("products of three and more fields have no vectors of items; use sfm_score_items");
+    for (std::size_t f = 0; f < plan.fields.size(); ++f) {
+        const std::vector<std::int64_t>& columns = plan.fields[f].columns;
+        const auto count = std::count_if(columns.begin(), columns.end(), [&](std::int64_t column) {
+            return of_item[static_cast<std::size_t>(column)] != 0;
+        });
+        of_items[f] = count > 0;
+        if (count && count < static_cast<std::ptrdiff_t>(columns.size()))
+            refuse("the cross '" + plan.fields[f].name +
+                   "' joins columns of items with columns of the context; use sfm_score_items");
+        (count ? fields : others).push_back(static_cast<std::int64_t>(f));
+    }
+    const auto n_fields = static_cast<std::int64_t>(fields.size()), n_others = static_cast<std::int64_t>(others.size());
+    length = params.model == Model::fm    ? params.k
+             : params.model == Model::ffm ? params.k * n_fields * n_others
+                                          : params.k * n_fields;
+    panel = std::min(WIDEST, std::max<std::int64_t>(STEP, up_to(n, STEP)));
+    const std::int64_t rows = up_to(n, panel);
+    if (length && rows > std::numeric_limits<std::int64_t>::max() / 8 / length) throw std::bad_alloc();
+    vectors = Buffer<float>(rows * length);
+    offsets = Buffer<float>(rows);
+    std::fill(offsets.data(), offsets.data() + rows, -std::numeric_limits<float>::infinity());
+}
+
+// s_f of all fields, `width` numbers each; zeros where a row has no terms.
+void Items::sum_fields(const Terms& terms, Search& work) const {
+    const std::int64_t width = params.width;
+    float* const sums = room(work.sums, params.n_fields * width);
+    std::fill(sums, sums + params.n_fields * width, 0.0f);
+    for (std::int64_t u = 0; u < terms.n_units; ++u) {
+        float* const to = sums + terms.unit_fields[static_cast<std::size_t>(u)] * width;
+        for (std::int64_t t = terms.ends[static_cast<std::size_t>(u)]; t < terms.ends[static_cast<std::size_t>(u) + 1];
+             ++t) {
+            const float weight = terms.weights[static_cast<std::size_t>(t)];
+            const float* const from = params.factors + terms.features[static_cast<std::size_t>(t)] * width;
+            for (std::int64_t c = 0; c < width; ++c) to[c] += weight * from[c];
+        }
+    }
+}
+
+void Items::set(std::int64_t item, const Terms& terms, double score, Search& work) {
+    const std::int64_t k = params.k, width = params.width;
+    sum_fields(terms, work);
+    float* const to = vectors.data() + item / panel * panel * length + item % panel;
+    std::int64_t j = 0;
+    const auto add = [&](const float* from) {
+        for (std::int64_t c = 0; c < k; ++c) to[j++ * panel] += from[c];
+    };
+    for (const std::int64_t f : fields) {
+        const float* const sum = work.sums.data() + f * width;
+        if (params.model == Model::ffm) {
+            for (const std::int64_t e : others) add(sum + e * k);
+        } else {
+            if (params.model == Model::fm) j = 0;
+            add(sum);
+        }
+    }
+    offsets.data()[item] = static_cast<float>(score - params.bias);
+}
+
+void Items::make_query(const Terms& context, Search& work) const {
+    const std::int64_t k = params.k, width = params.width, n_all = params.n_fields;
+    sum_fields(context, work);
+    float* const query = room(work.query, length);
+    std::fill(query, query + length, 0.0f);
+    float* to = query;
+    for (const std::int64_t f : fields) {
+        for (const std::int64_t e : others) {
+            const float* const sum = work.sums.data() + e * width;
+            const std::int64_t low = std::min(f, e), high = std::max(f, e);
+            switch (params.model) {
+            case Model::fm:
+                if (f == fields.front())
+                    for (std::int64_t c = 0; c < k; ++c) query[c] += sum[c];
+                break;
+            case Model::fmfm: {  // p_low' M p_high
+                const float* const M = params.between + (high * n_all + low) * k * k;
+                for (std::int64_t i = 0; i < k; ++i)
+                    for (std::int64_t c = 0; c < k; ++c) to[f == high ? c : i] += M[i * k + c] * sum[f == high ? i : c];
+                break;
+            }
+            case Model::ffm: {
+                std::copy(sum + f * k, sum + (f + 1) * k, to);
+                to += k;
+                break;
+            }
+            default:
+                for (std::int64_t c = 0; c < k; ++c)
+                    to[c] += params.between[(c * params.members / k * n_all + high) * n_all + low] * sum[c];
+            }
+        }
+        if (params.model == Model::fwfm || params.model == Model::fmfm) to += k;
+    }
+}
+
+VectorItems Items::view() const {
+    const std::int64_t rows = up_to(n, STEP);
+    return {.storage = Storage::float32,
+            .panels = vectors.data(),
+            .n_panels = up_to(n, panel) / panel,
+            .length = length,
+            .size = panel,
+            .scales = nullptr,
+            .offsets = offsets.data(),
+            .n_rows = rows};
+}
+
+void Items::score(const Terms& context, double constant, Search& work, float* out) const {
+    const FlushDenormals flushed;
+    make_query(context, work);
+    const VectorItems items = view();
+    float *const products = room(work.products, items.n_rows), *const scratch = room(work.scratch, panel);
+    kernels().rank->row_effects(items, work.query.data(), 1, products, scratch);
+    const auto shared = static_cast<float>(constant);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = products[i] + (offsets.data()[i] + shared);
+}
+
+std::int64_t Items::top_k(const Terms& context, double constant, std::int64_t k, Search& work, std::int64_t* found,
+                          float* scores) const {
+    const auto first_of = [](const float* score) {
+        return [score](std::int64_t a, std::int64_t b) { return score[a] != score[b] ? score[a] > score[b] : a < b; };
+    };
+    k = std::min(k, n);
+    if (k == 0) return 0;
+    const VectorItems items = view();
+    const std::int64_t capacity = k + std::min(items.n_rows, std::max(k, TIES)) + 2;
+    float* const best_scores = room(work.scores, std::max(capacity, n));
+    std::int64_t* const best_rows = room(work.rows, std::max(capacity, n));
+    const std::int64_t visited = static_cast<std::int64_t>(work.panels.size());
+    if (visited < items.n_panels) {
+        room(work.panels, items.n_panels);
+        std::iota(work.panels.begin(), work.panels.end(), 0);
+    }
+    Best best = nothing_found(best_scores, best_rows, room(work.scratch, std::max(capacity, panel)), k, capacity);
+    {
+        const FlushDenormals flushed;
+        make_query(context, work);
+        kernels().rank->vectors.one(items, {work.panels.data(), items.n_panels}, work.query.data(),
+                                    static_cast<float>(constant), {}, best, room(work.products, panel));
+    }
+    const auto write = [&](const float* score, std::int64_t* order, std::int64_t count, const auto& row_of) {
+        const std::int64_t n_found = std::min(k, count);
+        std::partial_sort(order, order + n_found, order + count, first_of(score));
+        for (std::int64_t i = 0; i < n_found; ++i) {
+            found[i] = row_of(order[i]);
+            scores[i] = score[order[i]];
+        }
+        return n_found;
+    };
+    if (best.spilled != best.spilled) {  // all items as good as the k-th are there
+        // Rows ascend where scores are equal: `collect` and `compact` keep their order.
+        std::vector<std::int64_t>& order = work.order;
+        room(order, best.count);
+        std::iota(order.begin(), order.begin() + best.count, 0);
+        return write(best_scores, order.data(), best.count, [&](std::int64_t at) { return best_rows[at]; });
+    }
+    score(context, constant, work, best_scores);
+    std::iota(best_rows, best_rows + n, 0);
+    return write(best_scores, best_rows, n, [](std::int64_t at) { return at; });
+}
+
+}  // namespace splinefm::c
