@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ import pytest
 
 import splinefm as sf
 
-pytest.importorskip("torchrec", reason="needs TorchRec: make test DISTRIBUTED=1 sets it up")
+if find_spec("torchrec") is None:  # importing it would take seconds
+    pytest.skip("needs TorchRec: make test DISTRIBUTED=1 sets it up", allow_module_level=True)
+FileLock = pytest.importorskip("filelock").FileLock  # torch needs it, too
 
 HERE = Path(__file__).parent
 ROWS = 4000
@@ -60,22 +63,32 @@ def results(folder, name, done):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("ranks")
-    write_rows(path / "rows", ROWS, 0, files=4)
-    write_rows(path / "other", ROWS // 2, 0)
-    write_rows(path / "one", 1, 0)
-    write_rows(path / "new", 600, 1, names="new")
-    return path
+    """Where the jobs run, once: workers of pytest share the folder that is above those of each."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "ranks"
 
 
 @pytest.fixture(scope="module")
 def forked(folder):
-    """Jobs on several numbers of ranks, one after the other, and one under torchrun at the same time."""
+    """What processes left behind: of jobs on several numbers of ranks, and of one under torchrun."""
+    with FileLock(f"{folder}.lock"):
+        done = folder / "done.json"
+        if not done.exists():
+            done.write_text(json.dumps(run_all(folder)))
+        return [subprocess.CompletedProcess([], code, "", said) for code, said in json.loads(done.read_text())]
+
+
+def run_all(folder):
+    folder.mkdir()
+    write_rows(folder / "rows", ROWS, 0, files=4)
+    write_rows(folder / "other", ROWS // 2, 0)
+    write_rows(folder / "one", 1, 0)
+    write_rows(folder / "new", 600, 1, names="new")
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     jobs = ["two", "2", "four", "4", "one", "1", "three", "3", "hanging", "2"]
     with ThreadPoolExecutor(2) as pool:
         killed = pool.submit(run, folder, "killed", torchrun=torchrun)
-        return run(folder, *jobs), killed.result()
+        return [(done.returncode, done.stderr) for done in (run(folder, *jobs), killed.result())]
 
 
 @pytest.fixture(scope="module")

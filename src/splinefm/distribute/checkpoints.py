@@ -40,7 +40,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, ranks: Ranks) -> None:
         self.folder, self.ranks = folder, ranks
-        self._group = dist.new_group(backend="gloo") if ranks.size > 1 else ranks.group
+        self._group = dist.new_group(backend="gloo", timeout=ranks.timeout) if ranks.size > 1 else ranks.group
         self._pending: Future[None] | None = None
         self._published: Future[None] | None = None
         with ranks.together():

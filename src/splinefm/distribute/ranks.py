@@ -48,6 +48,8 @@ class Ranks:
         Where the tables are.
     group : process group
         For messages in host memory; tables on GPUs have a group of their own.
+    timeout : timedelta
+        How long to wait for a message.
     """
 
     rank: int
@@ -55,6 +57,7 @@ class Ranks:
     local_size: int
     device: torch.device
     group: Any
+    timeout: timedelta
 
     @property
     def first(self) -> bool:
@@ -189,7 +192,7 @@ def join(timeout: float, device: str | None = None) -> Iterator[Ranks]:
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     try:
         group = dist.new_group(backend="gloo", timeout=limit) if chosen == "cuda" else dist.group.WORLD
-        ranks = Ranks(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), where, group)
+        ranks = Ranks(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), where, group, limit)
         ranks.check_same(versions(), "versions")
         yield ranks
     finally:
