@@ -17,7 +17,7 @@ CONFIGURE = $(BIN)/cmake -G Ninja -S . --log-level=WARNING $(TOOLCHAIN) \
   -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test distributed test-isa test-paper check coverage docs format stub native wheel sanitize clean paper-quick
+.PHONY: help demo test distributed test-isa test-paper check coverage docs format stub native wheel sanitize fuzz clean paper-quick
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,7 +44,7 @@ check: $(VENV)/.test build/check/build.ninja  ## format, lint, types, spelling, 
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/codespell $$(git ls-files)
-	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'cpp/*.?pp')
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'cpp/*.?pp' 'cpp/*.h' 'examples/*.c')
 	$(BIN)/cmake --build build/check --parallel $(JOBS) -- --quiet
 
 # Nothing is fetched: fonts are the system's, and search works from disk.
@@ -59,7 +59,7 @@ coverage: native $(VENV)/.test  ## run the tests and report the coverage of the 
 format: $(VENV)/.test  ## let ruff and clang-format rewrite the files
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/clang-format -i $$(git ls-files 'cpp/*.?pp')
+	$(BIN)/clang-format -i $$(git ls-files 'cpp/*.?pp' 'cpp/*.h' 'examples/*.c')
 
 stub: native $(VENV)/.test  ## write the types of the compiled module to src/splinefm/_core.pyi
 	$(BIN)/python -m nanobind.stubgen --quiet --module splinefm._core --pattern-file cpp/bindings/stub.patterns --output-file src/splinefm/_core.pyi
@@ -113,11 +113,17 @@ on_sanitized = OPENBLAS_NUM_THREADS=1 PYTHONPATH=$(abspath build/$1/package) SPL
 
 # Left out: a test that is slow because of the shap package and, with threads, one that runs the threads of torch.
 SANITIZED_address := $(KERNEL_TESTS) tests/encode/test_loops.py tests/encode/fields/test_fields.py tests/encode/transforms/test_sketch.py \
-  tests/encode/test_encoder.py --deselect tests/explain/test_explain.py::test_shapley_values_equal_those_of_the_shap_package
+  tests/encode/test_encoder.py tests/export/test_scorer_file.py --deselect tests/explain/test_explain.py::test_shapley_values_equal_those_of_the_shap_package
 SANITIZED_baseline := tests/model/test_engine.py tests/native/test_engine_border.py tests/native/test_explain_terms.py
 SANITIZED_thread := tests/native tests/model/test_engine.py tests/serve/test_scorer.py tests/explain/test_explain.py \
   tests/rank/test_index.py tests/encode/test_encoder.py -k 'native or test_engine or thread or TestEveryModel' \
   --deselect tests/model/test_engine.py::TestCpuEngine::test_a_whole_gradient_is_that_of_automatic_differentiation
+
+fuzz: native $(VENV)/.test  ## open changed scorer files with sanitizers for SECONDS (60 by default)
+	$(CONFIGURE) -B build/fuzz -DSPLINEFM_PYTHON=OFF -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS=-O1 \
+	  -DSPLINEFM_SANITIZE=address$(comma)undefined -DSPLINEFM_ISAS=baseline
+	$(BIN)/cmake --build build/fuzz --parallel $(JOBS) -- --quiet
+	SPLINEFM_FUZZ_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/native/test_fuzz.py
 
 paper-quick: native $(VENV)/.test  ## run every experiment of paper/ with reduced settings (DATA=folder: read data there instead of downloading)
 	for name in synthetic tabular criteo ab; do \

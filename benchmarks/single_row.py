@@ -5,7 +5,11 @@ segments). Every row is parsed from JSON right before its call, so no contender 
 looking up categories is. Parameters of our models are random, which makes no difference to the time. LightGBM has 300
 trees of 63 leaves on the same columns and gets an array with integer codes for categories, with one thread: by
 `Booster.predict`, and by the C function for single rows (`LGBM_BoosterPredictForMatSingleRowFast`), called from Python.
-The run checks that scores agree with those of a table. Contenders alternate in blocks of rows.
+The run checks that scores are those of a table, to the bit. Contenders alternate in blocks of rows.
+
+The C library scores an FwFM: one row per call from Python, like LightGBM's C function, all rows in one call, and a
+catalog of items (13 columns) for contexts (26 columns) on two threads. `c_vs_lightgbm` is the median of LightGBM's C
+function / the median of `sfm_score`; the goals are 3 µs per row inside the library, and 10 million items per second.
 
 `p50_vs_lightgbm` is the median of LightGBM's faster way / the median of the slowest of our rated models. The goals are
 1, and at most 25 µs for each of them. `first` is the time to the first score in a new process.
@@ -19,11 +23,15 @@ import ctypes
 import json
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _library import Library, Values
 from _shared import (
     DISTINCT,
     N_CATEGORICAL,
@@ -166,6 +174,44 @@ def measure_many(scorer: Any, texts: list[str]) -> dict[str, float]:
     return {f"{name}_us_per_row": float(np.median(values)) * 1e6 for name, values in blocks.items()}
 
 
+def open_library(fitted: sf.Fitted) -> Library:
+    """The model in the C library."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.sfs"
+        fitted.export_scorer(path)
+        return Library(path)  # which stays mapped
+
+
+def score_all(score: Callable[[Values, np.ndarray], None], contexts: list[Values], out: np.ndarray) -> None:
+    """Score all items for each context."""
+    for context in contexts:
+        score(context, out)
+
+
+def measure_library(library: Library, rows: Table, n_items: int) -> dict[str, float]:
+    """µs per row inside the library, and scores of items and contexts per second on two threads."""
+    values = list(zip(*(rows[name].tolist() for name in library.columns), strict=True))
+    every, best = Values(values), np.inf
+    for _ in range(5):
+        begin = time.perf_counter()
+        library.scores(every, len(values))
+        best = min(best, (time.perf_counter() - begin) / len(values))
+    names, n = library.columns[::3], min(n_items, len(values))
+    items = Values([[row[c] for c in range(0, len(library.columns), 3)] for row in values[:n]])
+    score, contexts = library.catalog(names, items, n), [Values([row]) for row in values[:40]]
+    rate = 0.0
+    for _ in range(5):
+        outs = [np.empty(n, np.float32) for _ in range(2)]
+        threads = [threading.Thread(target=score_all, args=(score, contexts, out)) for out in outs]
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        rate = max(rate, 2 * len(contexts) * n / (time.perf_counter() - begin))
+    return {"c_us_per_row": best * 1e6, "items_per_s": rate}
+
+
 def measure_first() -> dict[str, float]:
     """Seconds from a model to its first score, in a new process."""
     run = subprocess.run([sys.executable, "-c", FIRST], check=True, capture_output=True, text=True)
@@ -190,9 +236,14 @@ def measure(calls: int, models: dict[str, AnyModel]) -> dict[str, Any]:
         scorers[name] = fitted.scorer()
         prepared[name] = time.perf_counter() - begin
         got = scorers[name].many([json.loads(text) for text in texts[:500]])
-        np.testing.assert_allclose(got, fitted.scores({n: v[:500] for n, v in rows.items()}), rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(got, fitted.scores({n: v[:500] for n, v in rows.items()}))
     say("calls")
-    figures = measure_calls(make_contenders(scorers, booster, codes[N_FIT:]), texts)
+    library = open_library(random_model(encoder, sf.FwFM(16)))
+    one = library.row_call()
+    contenders = make_contenders(scorers, booster, codes[N_FIT:])
+    contenders["c_fwfm_k16"] = lambda text, i: (one, Values([[json.loads(text)[name] for name in library.columns]]))
+    figures = measure_calls(contenders, texts)
+    figures["c_fwfm_k16"] |= measure_library(library, rows, calls)
     for name, scorer in scorers.items():
         figures[name] |= measure_many(scorer, texts) | {"prepare_s": prepared[name]}
     say("first use")
@@ -209,6 +260,9 @@ def measure(calls: int, models: dict[str, AnyModel]) -> dict[str, Any]:
         "ratios": {
             "p50_vs_lightgbm": min(lightgbm.values()) / slowest,
             "goal_25us_vs_p50": 25.0 / slowest,
+            "c_vs_lightgbm": lightgbm["fast"] / figures["c_fwfm_k16"]["p50_us"],
+            "goal_3us_vs_c": 3.0 / figures["c_fwfm_k16"]["c_us_per_row"],
+            "items_vs_goal_10m": figures["c_fwfm_k16"]["items_per_s"] / 1e7,
             "loop_vs_many": min(figures[name]["loop_us_per_row"] / figures[name]["many_us_per_row"] for name in models),
             **ratios,
         },

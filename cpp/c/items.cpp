@@ -26,9 +26,9 @@ Items::Items(const Plan& plan, const std::vector<char>& of_item, std::int64_t n)
     : params(plan.outputs.front().params), of_items(plan.fields.size()), n(n) {
     const auto refuse = [](const std::string& message) { throw Problem(SFM_ERROR_ARGUMENT, message); };
     if (plan.outputs.size() > 1) refuse("a model of several classes ranks no items; export the model of one class");
-    if (params.model == Model::higher ||
-        params.width != (params.model == Model::ffm ? params.k * params.n_fields : params.k))
-        refuse("products of three and more fields have no vectors of items; use sfm_score_items");
+    if (params.model == Model::higher)
+        refuse("products of more than two fields have no vectors of items here; use sfm_score_items");
+    third = params.model == Model::fwfm ? params.width - params.k : 0;
     for (std::size_t f = 0; f < plan.fields.size(); ++f) {
         const std::vector<std::int64_t>& columns = plan.fields[f].columns;
         const auto count = std::count_if(columns.begin(), columns.end(), [&](std::int64_t column) {
@@ -43,7 +43,7 @@ Items::Items(const Plan& plan, const std::vector<char>& of_item, std::int64_t n)
     const auto n_fields = static_cast<std::int64_t>(fields.size()), n_others = static_cast<std::int64_t>(others.size());
     length = params.model == Model::fm    ? params.k
              : params.model == Model::ffm ? params.k * n_fields * n_others
-                                          : params.k * n_fields;
+                                          : params.k * n_fields + 2 * third;
     panel = std::min(WIDEST, std::max<std::int64_t>(STEP, up_to(n, STEP)));
     const std::int64_t rows = up_to(n, panel);
     if (length && rows > std::numeric_limits<std::int64_t>::max() / 8 / length) throw std::bad_alloc();
@@ -52,18 +52,27 @@ Items::Items(const Plan& plan, const std::vector<char>& of_item, std::int64_t n)
     std::fill(offsets.data(), offsets.data() + rows, -std::numeric_limits<float>::infinity());
 }
 
-// s_f of all fields, `width` numbers each; zeros where a row has no terms.
+// s_f of all fields, `width` numbers each, zeros where a row has no terms; and Σ q_u and Σ_{u<v} q_u q_v of the numbers
+// of units that meet in triples.
 void Items::sum_fields(const Terms& terms, Search& work) const {
-    const std::int64_t width = params.width;
-    float* const sums = room(work.sums, params.n_fields * width);
-    std::fill(sums, sums + params.n_fields * width, 0.0f);
+    const std::int64_t width = params.width, size = params.n_fields * width;
+    float *const sums = room(work.sums, size + 2 * third), *const ones = sums + size, *const twos = ones + third;
+    float* const unit = room(work.unit, width);
+    std::fill(sums, sums + size + 2 * third, 0.0f);
     for (std::int64_t u = 0; u < terms.n_units; ++u) {
-        float* const to = sums + terms.unit_fields[static_cast<std::size_t>(u)] * width;
-        for (std::int64_t t = terms.ends[static_cast<std::size_t>(u)]; t < terms.ends[static_cast<std::size_t>(u) + 1];
-             ++t) {
+        const auto at = static_cast<std::size_t>(u);
+        std::fill(unit, unit + width, 0.0f);
+        for (std::int64_t t = terms.ends[at]; t < terms.ends[at + 1]; ++t) {
             const float weight = terms.weights[static_cast<std::size_t>(t)];
             const float* const from = params.factors + terms.features[static_cast<std::size_t>(t)] * width;
-            for (std::int64_t c = 0; c < width; ++c) to[c] += weight * from[c];
+            for (std::int64_t c = 0; c < width; ++c) unit[c] += weight * from[c];
+        }
+        float* const to = sums + terms.unit_fields[at] * width;
+        for (std::int64_t c = 0; c < width; ++c) to[c] += unit[c];
+        for (std::int64_t c = 0; c < third; ++c) {
+            const float q = unit[params.k + c];
+            twos[c] += q * ones[c];
+            ones[c] += q;
         }
     }
 }
@@ -85,6 +94,9 @@ void Items::set(std::int64_t item, const Terms& terms, double score, Search& wor
             add(sum);
         }
     }
+    // A triple has one unit of one side and two of the other: all others are in the scores of the sides alone.
+    const float* const triples = work.sums.data() + params.n_fields * width;
+    for (std::int64_t c = 0; c < 2 * third; ++c) to[j++ * panel] = triples[c];
     offsets.data()[item] = static_cast<float>(score - params.bias);
 }
 
@@ -121,6 +133,8 @@ void Items::make_query(const Terms& context, Search& work) const {
         }
         if (params.model == Model::fwfm || params.model == Model::fmfm) to += k;
     }
+    const float* const triples = work.sums.data() + n_all * width;
+    if (third) std::copy(triples, triples + third, std::copy(triples + third, triples + 2 * third, to));
 }
 
 VectorItems Items::view() const {

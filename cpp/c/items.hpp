@@ -1,7 +1,8 @@
 // A catalog of items, prepared for contexts: score = constant(context) + offset(item) + query(context) · vector(item).
 //
 // With s_f the sum of the unit vectors of field f, an item's vector is made of s_f of its fields, and a query of what
-// they meet: Σ_e s_e for an FM, Σ_e R_fe s_e for an FwFM, Σ_e M_fe s_e for an FmFM, and s_e[f] for an FFM.
+// they meet: Σ_e s_e for an FM, Σ_e R_fe s_e for an FwFM, Σ_e M_fe s_e for an FmFM, and s_e[f] for an FFM. Numbers
+// that meet in triples add e_1(item) e_2(context) + e_2(item) e_1(context), with e_a the sums of products of a units.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace splinefm::c {
 
 // The memory of a search; it grows to what the largest one needs.
 struct Search {
-    std::vector<float> sums, query, products, scores, scratch;
+    std::vector<float> sums, unit, query, products, scores, scratch;
     std::vector<std::int64_t> rows, order, panels;
 };
 
@@ -44,7 +45,7 @@ private:
     const RowParams& params;
     std::vector<char> of_items;                // by field
     std::vector<std::int64_t> fields, others;  // of items, and of contexts
-    std::int64_t n, length, panel;
+    std::int64_t n, length, panel, third = 0;
     Buffer<float> vectors, offsets;
 };
 

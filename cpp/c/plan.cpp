@@ -214,7 +214,9 @@ private:
         const RowScorer& scorer = plan.outputs.front();
         check_params(scorer.params, n_between, std::max(end_feature, plan.encoder.end_feature()));
         const std::int64_t most = plan.encoder.most_terms();
-        if (most > MOST_WORKSPACE / (k * (plan.encoder.n_fields() + 1)) || k * (order + 1) > MOST_WORKSPACE)
+        // 8 rows at once, and vectors of one
+        if (most > MOST_WORKSPACE / 64 || most > MOST_WORKSPACE / (k * (plan.encoder.n_fields() + 1)) ||
+            k * (order + 1) > MOST_WORKSPACE)
             damaged("a row has too many terms");
         plan.n_features = n_features;
     }

@@ -22,10 +22,14 @@
 using namespace splinefm;
 using namespace splinefm::c;
 
+// Rows of a list that are encoded, then scored: parameters that were asked for arrive in the meantime.
+constexpr std::size_t AT_ONCE = 8;
+
 // The memory of one call.
 struct sfm_workspace {
     explicit sfm_workspace(const Plan& plan)
-        : found(plan.fields.size()), terms(plan.encoder.most_terms()), context(plan.encoder.most_terms()),
+        : found(plan.fields.size()), terms(plan.encoder.most_terms()), several(AT_ONCE, terms),
+          context(plan.encoder.most_terms()),
           vectors(static_cast<std::size_t>(plan.outputs.front().workspace_size(plan.encoder.most_terms()))),
           row(plan.columns.size()), of_item(plan.columns.size()), field_of_item(plan.fields.size()),
           term_ptr(plan.fields.size() + 1), unit_ptr(plan.fields.size() + 1) {
@@ -33,7 +37,9 @@ struct sfm_workspace {
     }
 
     std::vector<std::int64_t> found;
-    Terms terms, context;
+    Terms terms;
+    std::vector<Terms> several;  // rows of a list
+    Terms context;
     std::vector<float> vectors;
     std::string buffer;
     std::vector<sfm_value> row;                // a context with an item
@@ -162,11 +168,11 @@ private:
     sfm_workspace* workspace;
 };
 
-void write_scores(const Plan& plan, sfm_workspace& work, bool predict, double* out) {
+void write_scores(const Plan& plan, const Terms& terms, sfm_workspace& work, bool predict, double* out) {
     const std::size_t n = plan.outputs.size();
     for (std::size_t c = 0; c < n; ++c) {
         const RowScorer& scorer = plan.outputs[c];
-        out[c] = scorer.score(work.terms, work.vectors.data());
+        out[c] = scorer.score(terms, work.vectors.data());
         if (predict && n == 1) out[c] = scorer.predict(out[c]);
     }
     if (predict && n > 1) to_probabilities(out, n);
@@ -192,10 +198,14 @@ int score_rows(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_val
         const Plan& plan = scorer->plan;
         const Lent lent(*scorer, workspace);
         sfm_workspace& work = *lent;
+        const std::size_t n_outputs = plan.outputs.size();
+        std::size_t done = 0;
         for_rows(n, "row", [&](std::size_t i) {
             const Reader reader(plan, rows + i * plan.columns.size(), work.buffer);
-            read_row(reader, plan.encoder, &plan.outputs.front(), work.found.data(), work.terms);
-            write_scores(plan, work, predict, out + i * plan.outputs.size());
+            read_row(reader, plan.encoder, &plan.outputs.front(), work.found.data(), work.several[i - done]);
+            if (i + 1 - done < AT_ONCE && i + 1 < n) return;
+            for (; done <= i; ++done)
+                write_scores(plan, work.several[done % AT_ONCE], work, predict, out + done * n_outputs);
         });
     });
 }
@@ -381,7 +391,7 @@ int32_t sfm_score_items(const sfm_scorer* scorer, sfm_workspace* workspace, cons
             for (std::size_t c = 0; c < n_item_columns; ++c)
                 work.row[static_cast<std::size_t>(item_columns[c])] = items[i * n_item_columns + c];
             read_item(plan, work);
-            write_scores(plan, work, false, out + i * plan.outputs.size());
+            write_scores(plan, work.terms, work, false, out + i * plan.outputs.size());
         });
     });
 }

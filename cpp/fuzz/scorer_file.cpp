@@ -126,6 +126,15 @@ void use(const sfm_scorer* scorer, Random& random) {
         const std::vector<std::int64_t> columns{static_cast<std::int64_t>(below(random, n))};
         const std::vector<sfm_value> items{random_value(random, elements), sfm_missing()};
         sfm_score_items(scorer, nullptr, row.data(), columns.data(), n ? 1 : 0, items.data(), 2, out.data(), &error);
+        sfm_items* catalog = nullptr;
+        if (n && sfm_items_new(scorer, columns.data(), 1, items.data(), 2, &catalog, &error) == SFM_OK) {
+            float scores[2];
+            std::int64_t found[2];
+            std::size_t n_found;
+            sfm_items_score(catalog, nullptr, row.data(), scores, &error);
+            sfm_items_top_k(catalog, nullptr, row.data(), 2, found, scores, &n_found, &error);
+            sfm_items_free(catalog);
+        }
     }
 }
 

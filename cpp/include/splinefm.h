@@ -187,8 +187,8 @@ SFM_API int32_t sfm_score_items(const sfm_scorer* scorer, sfm_workspace* workspa
                                 double* out, sfm_error* error);
 
 /* A catalog of items, prepared so that a context takes nanoseconds per item: what depends on the item alone is computed
- * once. Scores are those of whole rows up to rounding, about 1e-6. Models with products of three fields (HigherOrderFM,
- * `third`), several classes, and crosses of items with contexts have no such form: use sfm_score_items.
+ * once. Scores are those of whole rows up to rounding, about 1e-6. A HigherOrderFM, several classes, and crosses of
+ * items with contexts have no such form: use sfm_score_items.
  *
  * `values` has n_item_columns values for each of n items. The catalog belongs to its scorer, is never changed, and
  * serves any number of threads. */

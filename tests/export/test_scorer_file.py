@@ -202,7 +202,7 @@ def test_any_model_with_any_crosses(tmp_path_factory, kinds, model, seed):
 ITEM_COLUMNS = ["name", "levels", "tags", "apart", "bins", "whole"]
 
 
-@pytest.fixture(scope="module", params=[*range(5), 7], ids=lambda model: MODELS[model].kind)
+@pytest.fixture(scope="module", params=[*range(5), 6, 7, 8], ids=lambda model: MODELS[model].kind)
 def catalog(request, tmp_path_factory):
     fitted = random_fitted(MODELS[request.param], make_schema("identity"), make_table(), scale=0.3)
     path = tmp_path_factory.mktemp("items") / "model.sfs"
@@ -220,7 +220,8 @@ class TestItems:
     def test_scores_are_those_of_whole_rows(self, catalog, context):
         scorer, c, items, made = catalog
         found = made.score(context)
-        np.testing.assert_allclose(found, scorer.many([{**context, **item} for item in items]), rtol=1e-5, atol=1e-4)
+        expected = scorer.many([{**context, **item} for item in items[:40]])
+        np.testing.assert_allclose(found[:40], expected, rtol=1e-5, atol=1e-4)
         same(c.score_items(context, items[:5]), scorer.many([{**context, **item} for item in items[:5]]))
         for k in (1, 10, 140, 160):
             rows, scores = made.top_k(context, k)
@@ -248,10 +249,9 @@ class TestItems:
         assert caught.value.code == ERROR_VALUE
         with pytest.raises(CallError, match="the cross 'known × x' joins columns of items with columns of the context"):
             CItems(plain_c, [], ["x"])
-        for model in (sf.HigherOrderFM(k=3, order=3), sf.FwFM(k=3, third=2)):
-            random_fitted(model, make_schema(), make_table()).export_scorer(tmp_path / "m.sfs")
-            with CScorer(tmp_path / "m.sfs") as c, pytest.raises(CallError, match="products of three"):
-                CItems(c, [], ["name"])
+        random_fitted(sf.HigherOrderFM(k=3), make_schema(), make_table()).export_scorer(tmp_path / "m.sfs")
+        with CScorer(tmp_path / "m.sfs") as c, pytest.raises(CallError, match="products of more than two"):
+            CItems(c, [], ["name"])
         random_classes(sf.FM(k=4), make_schema(), make_table()).export_scorer(tmp_path / "m.sfs")
         with CScorer(tmp_path / "m.sfs") as c, pytest.raises(CallError, match="several classes"):
             CItems(c, [], ["name"])

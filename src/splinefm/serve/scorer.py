@@ -23,8 +23,8 @@ Row = Mapping[str, Any]
 class Scorer:
     """Scores single rows: everything that does not depend on the row is prepared once.
 
-    The scores equal those of `Fitted.scores`, up to rounding in float32. Several threads may use one scorer. Pickling
-    stores the model, and loading prepares the scorer again.
+    The scores are those of `Fitted.scores`, to the bit. Several threads may use one scorer. Pickling stores the model,
+    and loading prepares the scorer again.
 
     Parameters
     ----------
