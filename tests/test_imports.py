@@ -32,6 +32,9 @@ OPTIONAL = [
     "uvicorn",
     "faiss",
     "shap",
+    "msgspec",
+    "httptools",
+    "uvloop",
 ]
 FOLDERS_OF = {"torch": ("model/torch/", "distribute/"), "torchrec": ("distribute/",)}
 # The imports against the order of the folders, `Fitted.segment`, `Fitted.scorer` and the `feature_importances_` of

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from splinefm._wording import on_command_line
+from splinefm.cli.commands.ab import ab
 from splinefm.cli.commands.demo import demo
 from splinefm.cli.commands.discretize import discretize
 from splinefm.cli.commands.evaluate import evaluate
@@ -22,6 +23,7 @@ from splinefm.cli.commands.info import info
 from splinefm.cli.commands.predict import predict
 from splinefm.cli.commands.rank import rank
 from splinefm.cli.commands.schema import schema
+from splinefm.cli.commands.serve import serve
 from splinefm.cli.commands.tune import tune
 from splinefm.cli.commands.view import view
 from splinefm.cli.failures import plain_warnings, report
@@ -30,7 +32,7 @@ from splinefm.cli.failures import plain_warnings, report
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 # In the order of the help.
-_COMMANDS = (schema, fit, tune, evaluate, predict, info, view, explain, discretize, export, rank, demo)
+_COMMANDS = (schema, fit, tune, evaluate, predict, info, view, explain, discretize, export, rank, serve, demo)
 
 
 class Commands(TyperGroup):
@@ -58,6 +60,7 @@ app = typer.Typer(
 )
 for _command in _COMMANDS:
     app.command()(_command)
+app.add_typer(ab, name="ab")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,54 @@
+"""`splinefm ab report`: what a server's log says about its arms."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import typer
+
+from splinefm.cli import options as opt
+from splinefm.cli.output import print_json, print_table
+
+LogFolder = Annotated[
+    str, typer.Argument(metavar="LOG", help="The folder that 'splinefm serve --log' writes.", show_default=False)
+]
+NoOutcome = Annotated[
+    Literal["zero", "skip"],
+    typer.Option(help="What a row without feedback means: nothing happened (zero), or not known yet (skip)."),
+]
+Confidence = Annotated[float, typer.Option(metavar="SHARE", help="Share of intervals that hold the true value.")]
+
+ab = typer.Typer(help="Compare the arms of a server.", no_args_is_help=True)
+
+
+@ab.callback()
+def _about() -> None:
+    """Compare the arms of a server."""
+
+
+@ab.command()
+def report(
+    log: LogFolder, no_outcome: NoOutcome = "zero", confidence: Confidence = 0.95, as_json: opt.Json = False
+) -> None:
+    """Print predicted / measured - 1 of each arm, by hour and in all, with confidence intervals.
+
+    Example: splinefm ab report log/
+    """
+    from splinefm.serve.ab import ab_report, as_rows
+
+    rows = as_rows(ab_report(log, no_outcome=no_outcome, confidence=confidence))
+    if as_json:
+        print_json({"arms": rows})
+        return
+    header = ["arm", "hour (UTC)", ">rows", ">outcomes", ">predicted", ">measured", ">predicted / measured - 1"]
+    print_table(header, [_cells(row) for row in rows])
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    name = f"{row['arm']} (shadow)" if row["shadow"] else row["arm"]
+    ratio = f"{row['ratio']:+.2%}"
+    if math.isfinite(row["ratio_low"]):
+        ratio += f" ({row['ratio_low']:+.2%} to {row['ratio_high']:+.2%})"
+    numbers = [f"{row['rows']:,}", f"{row['outcomes']:,.6g}", f"{row['predicted']:.4g}", f"{row['measured']:.4g}"]
+    return [name, row["hour"], *numbers, ratio if math.isfinite(row["ratio"]) else "no outcomes"]

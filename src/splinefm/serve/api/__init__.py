@@ -1,0 +1,1 @@
+"""The endpoints: requests in, answers out."""

@@ -1,0 +1,114 @@
+"""Models, arms, feedback and reload."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from splinefm.encode.fields.cross import Cross
+from splinefm.serve.api.state import State, need_json
+from splinefm.serve.http.codec import FeedbackBody, ReloadBody, WeightsBody, from_json
+from splinefm.serve.http.messages import Pending, Problem, Request, Response, json_response, problem
+
+_MOST_OUTCOMES = 10_000
+
+
+def models(state: State, request: Request) -> Response:
+    """All arms: versions, checksums, schema."""
+    serving = state.serving
+    found = []
+    for arm in state.settings.arms:
+        model = serving.loaded[arm.name]
+        fitted = model.fitted
+        entry: dict[str, Any] = {
+            "arm": arm.name,
+            "shown": not arm.shadow,
+            "weight": serving.split.weights.get(arm.name),
+            "version": model.published.version,
+            "sha256": model.published.sha256,
+            "file": model.published.source.rpartition("/")[2],
+            "generation": model.published.generation,
+            "loaded_at": model.loaded_at,
+            "model": str(fitted.model),
+            "loss": str(fitted.loss),
+            "classes": None if fitted.classes is None else [str(label) for label in fitted.classes],
+            "columns": list(model.columns),
+            "fields": [
+                {"name": item.name, "kind": type(item).__name__, "columns": list(item.columns)}
+                for item in fitted.encoder.schema.resolved
+            ],
+            "crosses": sum(isinstance(item, Cross) for item in fitted.encoder.fields),
+            "index": None,
+            "refused": state.refused.get(arm.name),
+        }
+        if model.index is not None:
+            entry["index"] = {
+                "items": len(model.index),
+                "sha256": model.published.index_sha256,
+                "context": list(model.index.context_columns),
+            }
+        found.append(entry)
+    return json_response({"models": found})
+
+
+def arms(state: State, request: Request) -> Response:
+    """The weights of the arms."""
+    return json_response({"weights": state.serving.split.weights, "key": state.serving.key})
+
+
+def change_arms(state: State, request: Request) -> Pending:
+    """Change the weights of arms in all workers."""
+    need_json(request)
+    weights = from_json(request.body, WeightsBody).weights
+    known = state.serving.split.weights
+    for name, weight in weights.items():
+        state.known_arm(name)
+        if not (weight >= 0.0 and math.isfinite(weight)):
+            raise Problem(422, f"the weight of {name!r} must be at least 0, got {weight}")
+    if not any((known | weights).values()):
+        raise Problem(422, "one arm must have a weight above 0")
+    return _asked(state, request, {"ask": "weights", "weights": weights})
+
+
+def reload(state: State, request: Request) -> Pending:
+    """Verify and load the files of an arm again, or of all; the answer comes when all workers have switched."""
+    need_json(request)
+    body = from_json(request.body, ReloadBody) if request.body else ReloadBody()
+    known = [arm.name for arm in state.settings.arms]
+    if body.arm is not None and body.arm not in known:
+        raise Problem(404, f"no arm {body.arm!r}; the arms are {', '.join(map(repr, known))}")
+    return _asked(state, request, {"ask": "reload", "arm": body.arm})
+
+
+def _asked(state: State, request: Request, question: dict[str, Any]) -> Pending:
+    """Ask the supervisor; the answer comes when it has one."""
+
+    def start(respond: Callable[[Response], None]) -> None:
+        def replied(reply: dict[str, Any]) -> None:
+            if "error" in reply:
+                respond(problem(409, str(reply["error"]), request.id))
+            else:
+                respond(json_response({"id": request.id, **reply}))
+
+        state.ask(question, replied)
+
+    return Pending(start)
+
+
+def feedback(state: State, request: Request) -> Response:
+    """Log what came of answers."""
+    need_json(request)
+    if state.log is None:
+        raise Problem(404, "outcomes are not logged; start the server with --log FOLDER")
+    outcomes = from_json(request.body, FeedbackBody).outcomes
+    if not 1 <= len(outcomes) <= _MOST_OUTCOMES:
+        raise Problem(422, f"outcomes must be a list of 1 to {_MOST_OUTCOMES:,}, got {len(outcomes):,}")
+    for i, item in enumerate(outcomes):
+        if not (item.row >= 0 and math.isfinite(item.outcome) and 0 < len(item.id) <= 64):
+            text = "an outcome has the id of an answer, a row counted from 0, and a finite number"
+            raise Problem(422, f"outcome {i}: {text}", errors=[{"row": i, "column": None, "detail": text}])
+    for item in outcomes:
+        state.log.outcome(item.id, item.row, item.outcome)
+    state.metrics.add("splinefm_feedback_total", amount=float(len(outcomes)))
+    return json_response({"id": request.id, "accepted": len(outcomes)}, 202)

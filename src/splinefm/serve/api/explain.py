@@ -1,0 +1,107 @@
+"""POST /v1/explain and GET /v1/segment: why a score is what it is, and how it changes along a column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.explain.shapley import shapley_values
+from splinefm.serve.api.score import check_count
+from splinefm.serve.api.state import State, need_json
+from splinefm.serve.arms.faults import ROW_ERRORS, FaultyRows, check_names, faults_of
+from splinefm.serve.arms.loaded import Loaded
+from splinefm.serve.arms.serving import Serving
+from splinefm.serve.http.codec import ExplainBody, from_json
+from splinefm.serve.http.messages import Later, Problem, Request, Response, json_response
+from splinefm.view.curves import Bars, Curve
+from splinefm.view.segment import segment as make_segment
+
+_MOST_ROWS = 1000
+_MOST_POINTS = 2000
+
+
+def explain(state: State, request: Request) -> Later:
+    """Shapley values of rows."""
+    need_json(request)
+    body: ExplainBody = from_json(request.body, ExplainBody)
+    check_count(len(body.rows), min(_MOST_ROWS, state.limits.rows))
+    request.n_rows = len(body.rows)
+    serving = state.serving
+    model = serving.loaded[state.known_arm(body.arm) or serving.split.names[0]]
+    if model.background_path is None:
+        raise Problem(404, "Shapley values compare with other rows; start the server with --background TABLE")
+    check_names(serving.names, body.rows)
+    return Later(lambda: _explain(serving, model, request, body.rows))
+
+
+def _explain(serving: Serving, model: Loaded, request: Request, rows: list[dict[str, Any]]) -> Response:
+    if model.n_outputs > 1:
+        raise Problem(422, "a model of several classes has a score for each; Shapley values are of one score")
+    faults = faults_of(model, serving.names, rows)
+    if faults:
+        raise FaultyRows(faults)
+    table = {name: [row[name] for row in rows] for name in model.columns}
+    found = shapley_values(model.fitted, table, model.background, threads=1)
+    return json_response(
+        {
+            "id": request.id,
+            "version": model.published.version,
+            "base": found.base,
+            "columns": list(found.fields),
+            "values": found.values.tolist(),
+            "scores": found.scores.tolist(),
+        }
+    )
+
+
+def segment(state: State, request: Request) -> Later:
+    """The score along a column, with the others fixed: `along`, `values` (a JSON object), `points`."""
+    query = request.query()
+    unknown = sorted(set(query) - {"along", "values", "points", "rest", "arm"})
+    if unknown or "along" not in query:
+        raise Problem(422, f"the query has along, values, points, rest and arm; along is needed; got {sorted(query)}")
+    try:
+        values = from_json(query.get("values", "{}").encode("utf-8", "surrogatepass"))
+        points = int(query.get("points", "101"))
+    except ValueError as error:
+        raise Problem(422, f"values must be a JSON object and points a whole number: {error}") from None
+    if not isinstance(values, dict) or not 2 <= points <= _MOST_POINTS:
+        raise Problem(422, f"values must be a JSON object, and points between 2 and {_MOST_POINTS:,}")
+    rest = query.get("rest", "error")
+    if rest not in ("error", "mean"):
+        raise Problem(422, f"rest must be error or mean, got {rest[:40]!r}")
+    serving = state.serving
+    model = serving.loaded[state.known_arm(query.get("arm")) or serving.split.names[0]]
+    return Later(lambda: _segment(model, request, values, query["along"], points, rest))
+
+
+def _segment(model: Loaded, request: Request, values: dict[str, Any], along: str, points: int, rest: Any) -> Response:
+    try:
+        view = make_segment(model.fitted, values, along, rest=rest)
+    except ROW_ERRORS as error:
+        raise Problem(422, str(error)) from None
+    content: dict[str, Any] = {"id": request.id, "version": model.published.version, "along": along}
+    if isinstance(view, Curve):
+        content |= _curve(view, points)
+    elif isinstance(view, Bars):
+        names = view.names[:points]
+        scores = np.asarray(view.scores)[: len(names)]
+        content |= {"names": names, "scores": scores.tolist(), "predictions": view.loss.predict(scores).tolist()}
+    return json_response(content)
+
+
+def _curve(view: Curve, points: int) -> dict[str, Any]:
+    item: Numerical = view.field
+    x = np.unique(np.asarray(item.fitted_transform.inverse(np.linspace(0.0, 1.0, points)), np.float64))
+    x = x[np.isfinite(x)]
+    found = np.asarray(view(x))
+    return {
+        "x": x.tolist(),
+        "scores": found.tolist(),
+        "predictions": view.loss.predict(found).tolist(),
+        "coefficients": np.asarray(view.coefficients).tolist(),
+        "intercept": float(view.intercept),
+        "tokens": {name: float(score) for name, score in view.met_tokens.items()},
+    }

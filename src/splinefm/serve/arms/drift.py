@@ -1,0 +1,102 @@
+"""Drift as metrics: a sample of the rows that are scored, compared with the training rows.
+
+Single rows are scored without the encoder, which counts unusual values. So a sample of them is encoded again, once a
+second, on a thread that no request waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+
+from splinefm.encode.drift import expected_shares
+from splinefm.encode.fields.cross import Cross
+from splinefm.serve.arms.faults import ROW_ERRORS
+from splinefm.serve.arms.loaded import Loaded
+from splinefm.serve.arms.serving import Serving
+from splinefm.serve.catalog import DRIFT
+from splinefm.serve.metrics import Metrics
+from splinefm.serve.scorer import Row
+
+
+class DriftSample:
+    """Rows that wait to be compared.
+
+    Parameters
+    ----------
+    metrics : Metrics
+        Where unusual values are counted.
+    most : int
+        Rows to compare each second; further ones are not looked at.
+    """
+
+    def __init__(self, metrics: Metrics, most: int) -> None:
+        self._metrics, self._most = metrics, most
+        self._left = most
+        self._waiting: list[tuple[Loaded, Any]] = []
+        self._lock = Lock()
+
+    def take(self, serving: Serving, arms: Sequence[str], rows: Any) -> None:
+        """Keep the first rows of a request, if there is room."""
+        if self._left <= 0:
+            return
+        with self._lock:
+            n = min(self._left, len(rows))
+            self._left -= n
+        of_row = arms[:n] if len(arms) > 1 else [arms[0]] * n
+        if isinstance(rows, list) and len(arms) == 1:
+            self._waiting.append((serving.loaded[arms[0]], rows[:n]))
+            return
+        for name in dict.fromkeys(of_row):
+            own = [i for i in range(n) if of_row[i] == name]
+            part = [rows[i] for i in own] if isinstance(rows, list) else rows.take(pa.array(own))
+            self._waiting.append((serving.loaded[name], part))
+
+    def compare(self) -> None:
+        """Count the unusual values of the rows that wait; called once a second."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            self._left = self._most
+        by_model: dict[int, tuple[Loaded, list[Row]]] = {}
+        for model, rows in waiting:
+            if isinstance(rows, list):
+                by_model.setdefault(id(model), (model, []))[1].extend(rows)
+            else:
+                self._see(model, rows.select(list(model.columns)))
+        for model, every in by_model.values():
+            self._see(model, {name: [row[name] for row in every] for name in model.columns})
+
+    def _see(self, model: Loaded, table: Any) -> None:
+        before = counts(model)
+        try:
+            for _ in model.fitted.encoder.encode_chunks(table, threads=1, watch=model.watch):
+                pass
+        except ROW_ERRORS:  # a column of text and numbers, which rows can have and tables cannot
+            n = len(next(iter(table.values()))) if isinstance(table, dict) else table.num_rows
+            self._metrics.add("splinefm_drift_skipped_total", model.published.arm, amount=float(n))
+        for (name, kind), (count, total) in counts(model).items():
+            was = before[name, kind]
+            labels = (model.published.arm, name, kind)
+            self._metrics.add("splinefm_drift_values_total", *labels, amount=float(count - was[0]))
+            self._metrics.add("splinefm_drift_seen_total", *labels, amount=float(total - was[1]))
+
+
+def counts(model: Loaded) -> dict[tuple[str, str], tuple[int, int]]:
+    """For each field and kind of value, how many of how many."""
+    found = {}
+    for f, item in enumerate(model.fitted.encoder.fields):
+        if not isinstance(item, Cross):
+            for kind, tally in zip(DRIFT, (model.watch.odd[f], model.watch.missing[f]), strict=True):
+                found[item.name, kind] = (tally.count, tally.total)
+    return found
+
+
+def show_expected(model: Loaded, metrics: Metrics) -> None:
+    """Set the shares that the training rows suggest."""
+    for f, item in enumerate(model.fitted.encoder.fields):
+        if not isinstance(item, Cross):
+            for kind, share in zip(DRIFT, expected_shares(model.fitted.encoder, f), strict=True):
+                metrics.set("splinefm_drift_expected_share", model.published.arm, item.name, kind, value=float(share))

@@ -1,0 +1,187 @@
+"""A model that is served: loaded from a verified file, with everything that answers need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.drift import Watch
+from splinefm.encode.fields.cross import Cross
+from splinefm.encode.fields.multivalued import MultiValued
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.schema import Field
+from splinefm.encode.tables.names import quoted
+from splinefm.explain.background import Background
+from splinefm.learn.files.modelfile import load
+from splinefm.learn.fitted import Fitted
+from splinefm.rank.index import ItemIndex
+from splinefm.serve.scorer import Row, Scorer
+
+Float32 = npt.NDArray[np.float32]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A file that was verified and copied to where nobody else writes, with its index."""
+
+    arm: str
+    model: str
+    index: str | None
+    sha256: str
+    index_sha256: str | None
+    source: str
+    generation: int
+
+    @property
+    def version(self) -> str:
+        """A short name of the content: the beginning of its checksum."""
+        return self.sha256[:12] + (f"-{self.index_sha256[:6]}" if self.index_sha256 else "")
+
+
+@dataclass(eq=False)
+class Loaded:
+    """A model in memory.
+
+    Parameters
+    ----------
+    published : Published
+        The files.
+    fitted : Fitted
+        The model, mapped into memory.
+    index : ItemIndex, optional
+        Items to rank.
+    background : table, optional
+        Path of the rows that explanations compare with.
+    """
+
+    published: Published
+    fitted: Fitted
+    index: ItemIndex | None = None
+    background_path: str | None = None
+    loaded_at: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        self.scorer = Scorer(self.fitted)
+        self.columns = self.fitted.encoder.schema.columns
+        self.n_outputs = self.fitted.n_outputs
+        self._table_scores = self.fitted.table_scorer(threads=1)
+        self.watch = Watch(self.fitted.encoder)
+
+    @cached_property
+    def background(self) -> Background | None:
+        """The rows that explanations compare with; read on first use."""
+        if self.background_path is None:
+            return None
+        return Background.of(self.fitted, self.background_path, threads=1)
+
+    def scores(self, rows: Sequence[Row]) -> Float32:
+        """The scores of a list of rows."""
+        return np.asarray(self.scorer.many(rows), np.float32)
+
+    def table_scores(self, table: object) -> Float32:
+        """The scores of a table."""
+        return self._table_scores(table)
+
+    def predict(self, scores: Float32) -> FloatArray:
+        """The predictions of scores, as `Fitted.predict` has them."""
+        return self.fitted.loss.predict(scores.astype(np.float64))
+
+    def warm(self) -> None:
+        """Touch what requests will touch: the pages of the parameters, and the code that scores."""
+        for values in self.fitted.params.values():
+            if values.size:
+                values.max()
+        _ = self.background
+        row = usual_row(self.fitted)
+        self.scores([row, row])
+        self.table_scores({name: [value] for name, value in row.items()})
+
+
+def load_published(published: Published, background: str | None = None) -> Loaded:
+    """Load files that were verified before: the arrays are mapped, and shared between processes."""
+    fitted = load(published.model, mmap=True)
+    index = None if published.index is None else ItemIndex.load(published.index, fitted)
+    return Loaded(published, fitted, index, background)
+
+
+def verify(model: Path, index: Path | None, background: str | None = None) -> Fitted:
+    """Read files with all their checksums, and make what a worker makes of them; raise where one is damaged."""
+    fitted = load(model)
+    if index is not None:
+        ItemIndex.load(index, fitted, mmap=False)
+    if background is not None:
+        Background.of(fitted, background, threads=1)
+    Scorer(fitted)(usual_row(fitted))
+    return fitted
+
+
+def contract(fitted: Fitted) -> dict[str, Any]:
+    """What clients, metrics and other workers rely on: it stays the same when an arm gets a new file."""
+    return {
+        "columns": sorted(fitted.encoder.schema.columns),
+        "fields": sorted(watched_fields(fitted)),
+        "classes": [str(label) for label in fitted.classes or ()],
+        "scores per row": fitted.n_outputs,
+        "loss": fitted.loss.name,
+    }
+
+
+def check_compatible(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Raise where clients of the old model could not talk to the new one.
+
+    Examples
+    --------
+    >>> check_compatible({"columns": ["a", "b"]}, {"columns": ["a", "c"]})
+    Traceback (most recent call last):
+    ValueError: its columns differ from those that are served: gone 'b', new 'c'; clients would break: ...
+    """
+    for what, before in old.items():
+        now = new[what]
+        if before == now:
+            continue
+        detail = f"{now!r} instead of {before!r}"
+        if isinstance(before, list):
+            gone, more = quoted(sorted({*before} - {*now})), quoted(sorted({*now} - {*before}))
+            detail = ", ".join(f"{word} {names}" for word, names in (("gone", gone), ("new", more)) if names)
+        raise ValueError(
+            f"its {what} differ from those that are served: {detail or 'another order'}; clients would break: "
+            "serve it as another arm, or restart the server with it"
+        )
+
+
+def watched_fields(fitted: Fitted) -> list[str]:
+    """Names of the fields whose values are watched for drift: all but crosses, whose columns have fields."""
+    return [item.name for item in fitted.encoder.fields if not isinstance(item, Cross)]
+
+
+def usual_row(fitted: Fitted) -> dict[str, Any]:
+    """A row that the model takes, to try it and to show it in examples."""
+    ranges = fitted.encoder.ranges
+    row: dict[str, Any] = {}
+    for f, item in enumerate(fitted.encoder.fields):
+        singles: tuple[Field, ...] = item.fields if isinstance(item, Cross) else (item,)
+        for part in singles:
+            for column in part.columns:
+                row.setdefault(column, _usual_value(part, ranges[f, 0]))
+    return row
+
+
+def _usual_value(item: Any, low: float) -> Any:
+    if isinstance(item, Numerical):
+        if item.part is not None:
+            return "2024-05-28T12:00:00"
+        x = low if np.isfinite(low) else float(np.asarray(item.fitted_transform.inverse(np.array([0.5])))[0])
+        return float(x)
+    names = (item.elements if isinstance(item, MultiValued) else item).vocabulary
+    name = names.names[0].as_py() if names is not None and len(names) else "a"
+    if not isinstance(item, MultiValued):
+        return name
+    return [name] if item.separator is None else name

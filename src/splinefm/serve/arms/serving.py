@@ -1,0 +1,221 @@
+"""Serving: rows or a table -> scores and predictions, by the arms that their keys belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from splinefm.serve.arms.faults import ROW_ERRORS, Fault, FaultyRows, Names, check_finite, check_names, faults_of
+from splinefm.serve.arms.loaded import Float32, FloatArray, Loaded
+from splinefm.serve.arms.split import Split
+from splinefm.serve.metrics import Metrics
+from splinefm.serve.scorer import Row
+from splinefm.serve.settings import Settings
+
+
+class Scored(NamedTuple):
+    """Scores and predictions of the rows of a request, and who made them."""
+
+    scores: Float32
+    predictions: FloatArray
+    arms: list[str]
+    """The arm of each row; one entry if all rows have the same."""
+    versions: dict[str, str]
+    """The version of each arm that took part."""
+
+
+class Serving:
+    """The models of all arms. It never changes: a reload or new weights make a new one, which replaces the old.
+
+    So a request is answered by the models that it began with.
+
+    Parameters
+    ----------
+    settings : Settings
+        Key, extra columns.
+    loaded : dict of str to Loaded
+        The model of each arm.
+    weights : dict of str to float
+        The weight of each arm that is shown.
+    metrics : Metrics
+        Where arms are counted.
+    """
+
+    def __init__(
+        self, settings: Settings, loaded: dict[str, Loaded], weights: dict[str, float], metrics: Metrics
+    ) -> None:
+        self.settings, self.loaded, self.metrics = settings, loaded, metrics
+        self.split = Split(weights)
+        self.shown = [loaded[name] for name in weights]
+        self.shadows = {arm.name: loaded[arm.name] for arm in settings.arms if arm.shadow}
+        needed = [name for model in self.shown for name in model.columns]
+        self.key = settings.key
+        extra = [name for model in self.shadows.values() for name in model.columns]
+        key = [] if self.key is None else [self.key]
+        self.names = Names([*needed, *key], extra, allow_extra=settings.allow_extra)
+        self.versions = {name: model.published.version for name, model in loaded.items()}
+        self._cells = {name: _Cells(metrics, name) for name in loaded}
+
+    @property
+    def n_outputs(self) -> int:
+        """Scores per row."""
+        return self.shown[0].n_outputs
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The labels of the classes, if there are any."""
+        classes = self.shown[0].fitted.classes
+        return None if classes is None else [str(label) for label in classes]
+
+    def score_rows(self, rows: Sequence[Row], request_id: str, arm: str | None = None) -> Scored:
+        """Score a list of rows.
+
+        Raises
+        ------
+        FaultyRows
+            If a row cannot be scored; none is, then.
+        """
+        check_names(self.names, rows)
+        if arm is None and len(self.split.names) > 1:
+            arms = self._arms(lambda name: [row.get(name) for row in rows], len(rows), request_id)
+        else:
+            arms = [arm or self.split.names[0]]
+        return self._each(arms, len(rows), lambda model, at: self._rows_by(model, rows, at))
+
+    def score_table(self, table: pa.Table, request_id: str, arm: str | None = None) -> Scored:
+        """Score a table, as `score_rows` does."""
+        found = self.names.faults(table.column_names, None)
+        if found:
+            raise FaultyRows(found)
+        if arm is None and len(self.split.names) > 1:
+            arms = self._arms(lambda name: table.column(name).to_pylist(), table.num_rows, request_id)
+        else:
+            arms = [arm or self.split.names[0]]
+        return self._each(arms, table.num_rows, lambda model, at: _table_by(model, table, at))
+
+    def _arms(self, column: Callable[[str], list[Any]], n: int, request_id: str) -> list[str]:
+        """The arm of each row, by its key, or of the request if rows have no key."""
+        if self.key is None:
+            return [self.split.arm_of(request_id)]
+        keys = column(self.key)
+        absent = next((i for i, key in enumerate(keys) if key is None or isinstance(key, list | dict)), None)
+        if absent is not None:
+            text = f"the key {self.key!r} must be text or a number, since it decides the arm; got {keys[absent]!r:.60}"
+            raise FaultyRows([Fault(absent, self.key, text)])
+        arms = self.split.arms_of(keys)
+        return arms[:1] if n and arms.count(arms[0]) == n else arms
+
+    def _each(self, arms: list[str], n: int, score: Callable[[Loaded, Any], Float32]) -> Scored:
+        """Scores of the rows of each arm, put together."""
+        if len(arms) == 1:
+            scores, predictions = self._by(arms[0], score, None, n)
+            return Scored(scores, predictions, arms, {arms[0]: self.versions[arms[0]]})
+        shape = (n,) if self.n_outputs == 1 else (n, self.n_outputs)
+        every, predicted = np.empty(shape, np.float32), np.empty(shape)
+        present = [name for name in self.split.names if name in arms]
+        by_row = np.array(arms)
+        for name in present:
+            at = np.flatnonzero(by_row == name)
+            every[at], predicted[at] = self._by(name, score, at, len(at))
+        return Scored(every, predicted, arms, {name: self.versions[name] for name in present})
+
+    def _by(self, name: str, score: Callable[[Loaded, Any], Float32], at: Any, n: int) -> tuple[Float32, FloatArray]:
+        begin = perf_counter()
+        model = self.loaded[name]
+        scores = score(model, at)
+        predictions = model.predict(scores)
+        check_finite(predictions, "prediction")
+        check_finite(scores, "score")
+        self._cells[name].count(n, perf_counter() - begin, predictions)
+        return scores, predictions
+
+    def _rows_by(self, model: Loaded, rows: Sequence[Row], at: Any) -> Float32:
+        own = rows if at is None else [rows[i] for i in at]
+        try:
+            return model.scores(own)
+        except ROW_ERRORS:
+            faults = faults_of(model, self.names, own)
+            if not faults:
+                raise  # rows that can be scored one by one: not their fault
+            where = range(len(rows)) if at is None else at
+            raise FaultyRows([fault._replace(row=int(where[fault.row or 0])) for fault in faults]) from None
+
+    def shadow(self, name: str, rows: Sequence[Row], shown: FloatArray) -> FloatArray | None:
+        """Predictions of a shadow arm for rows that others answered; None if it cannot score them."""
+        model = self.shadows[name]
+        try:
+            predictions = model.predict(model.scores(rows))
+        except ROW_ERRORS:
+            self.metrics.add("splinefm_shadow_errors_total", name)
+            return None
+        self._cells[name].count(len(rows), 0.0, predictions)
+        if predictions.shape == shown.shape:
+            self.metrics.add("splinefm_shadow_difference_total", name, amount=float(np.abs(predictions - shown).sum()))
+        return predictions
+
+
+def _table_by(model: Loaded, table: pa.Table, at: Any) -> Float32:
+    own = table.select(list(model.columns))
+    try:
+        return model.table_scores(own if at is None else own.take(pa.array(at)))
+    except ROW_ERRORS as error:
+        raise _fault_of_table(model, own, at, error) from None
+
+
+def _fault_of_table(model: Loaded, table: pa.Table, at: Any, error: Exception) -> FaultyRows:
+    """Which column of a table a model refuses, and in which row: half of the rows after the other."""
+    rows = np.arange(table.num_rows) if at is None else np.asarray(at)
+    for name in model.columns:
+        item = next(part for part in _singles(model) if part.column == name)
+        column = table.column(name)
+        if _takes(item, column.take(pa.array(rows))):
+            continue
+        low, high = 0, len(rows)  # rows[low:high] holds the first bad one
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if _takes(item, column.take(pa.array(rows[low:middle]))) else (low, middle)
+        detail = str(error)
+        try:
+            item.encode(column.take(pa.array(rows[low:high])).combine_chunks())
+        except ROW_ERRORS as own:
+            detail = str(own) or detail
+        return FaultyRows([Fault(int(rows[low]), name, detail)])
+    return FaultyRows([Fault(None, None, str(error) or type(error).__name__)])
+
+
+def _singles(model: Loaded) -> Sequence[Any]:
+    every: list[Any] = []
+    for item in model.fitted.encoder.schema.resolved:
+        every += getattr(item, "fields", (item,))
+    return every
+
+
+def _takes(item: Any, column: Any) -> bool:
+    try:
+        item.encode(column.combine_chunks())
+    except ROW_ERRORS:
+        return False
+    return True
+
+
+class _Cells:
+    """The cells of an arm that every request changes."""
+
+    def __init__(self, metrics: Metrics, arm: str) -> None:
+        self._metrics = metrics
+        self._requests = metrics.cell("splinefm_arm_requests_total", arm)
+        self._rows = metrics.cell("splinefm_arm_rows_total", arm)
+        self._seconds = metrics.cell("splinefm_arm_seconds", arm)
+        self._sum = metrics.cell("splinefm_arm_predictions_total", arm)
+
+    def count(self, rows: int, seconds: float, predictions: FloatArray) -> None:
+        metrics = self._metrics
+        metrics.increase(self._requests)
+        metrics.increase(self._rows, rows)
+        metrics.observe(self._seconds, seconds)
+        if predictions.ndim == 1:
+            metrics.increase(self._sum, float(predictions.sum()))

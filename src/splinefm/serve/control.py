@@ -1,0 +1,70 @@
+"""What supervisor and workers tell each other: lines of JSON over a pair of sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+Message = dict[str, Any]
+
+
+class Channel:
+    """One end of a pair of sockets, on an event loop.
+
+    Parameters
+    ----------
+    end : socket
+        The end of this process.
+    loop : event loop
+        Reads and writes.
+    received : callable
+        Called with every message.
+    closed : callable
+        Called once the other process is gone.
+    """
+
+    def __init__(
+        self, end: socket.socket, loop: Any, received: Callable[[Message], None], closed: Callable[[], None]
+    ) -> None:
+        self._end, self._loop, self._received, self._closed = end, loop, received, closed
+        self._buffer = b""
+        self._is_open = True
+        end.setblocking(False)
+        loop.add_reader(end.fileno(), self._read)
+
+    def send(self, message: Message) -> None:
+        """Send a message; one that the other process cannot take any more is dropped."""
+        if not self._is_open:
+            return
+        self._end.setblocking(True)  # messages are short, and the other end reads
+        try:
+            self._end.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            self.close()
+        finally:
+            if self._is_open:
+                self._end.setblocking(False)
+
+    def close(self) -> None:
+        """Stop reading and writing."""
+        if self._is_open:
+            self._is_open = False
+            self._loop.remove_reader(self._end.fileno())
+            self._end.close()
+            self._closed()
+
+    def _read(self) -> None:
+        try:
+            data = self._end.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._received(json.loads(line))

@@ -1,0 +1,131 @@
+"""JSON by msgspec: the bodies that endpoints take, checked while they are decoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Row = dict[str, Any]
+
+
+class ScoreBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Rows as a list of objects, or as columns."""
+
+    rows: list[Row] | None = None
+    columns: dict[str, list[Any]] | None = None
+
+
+class ExplainBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Rows to explain, and by which arm."""
+
+    rows: list[Row]
+    arm: str | None = None
+
+
+class RankBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A context, and which items may be found."""
+
+    context: Row
+    k: int = 10
+    allowed: list[int | str] | None = None
+    excluded: list[int | str] | None = None
+    group: str | list[str] | None = None
+
+
+class FeedbackItem(msgspec.Struct, forbid_unknown_fields=True):
+    """What came of a row of an answer."""
+
+    id: str
+    outcome: float
+    row: int = 0
+
+
+class FeedbackBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What came of the rows of answers."""
+
+    outcomes: list[FeedbackItem]
+
+
+class ReloadBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Which arm to load again; all by default."""
+
+    arm: str | None = None
+
+
+class WeightsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """New weights of arms."""
+
+    weights: dict[str, float]
+
+
+class Tensor(msgspec.Struct):
+    """An input of the Open Inference Protocol."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    data: list[Any] | None = None
+    parameters: dict[str, Any] = {}  # msgspec copies it
+
+
+class WantedOutput(msgspec.Struct):
+    """An output that a client asks for."""
+
+    name: str
+    parameters: dict[str, Any] = {}  # msgspec copies it
+
+
+class InferBody(msgspec.Struct):
+    """A request of the Open Inference Protocol."""
+
+    inputs: list[Tensor]
+    id: str | None = None
+    outputs: list[WantedOutput] | None = None
+    parameters: dict[str, Any] = {}  # msgspec copies it
+
+
+BODIES: tuple[type[msgspec.Struct], ...] = (
+    ScoreBody,
+    ExplainBody,
+    RankBody,
+    FeedbackBody,
+    ReloadBody,
+    WeightsBody,
+    InferBody,
+)
+_DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in BODIES}
+_ANY = msgspec.json.Decoder()
+_ENCODER = msgspec.json.Encoder()
+# What decoding can raise: text that is no JSON, JSON that is no such body, text that is no UTF-8, brackets too deep.
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class UnreadableBody(ValueError):
+    """A body that is no JSON at all."""
+
+
+def from_json(body: bytes, kind: type | None = None) -> Any:
+    """The content of a body.
+
+    Raises
+    ------
+    UnreadableBody
+        If it is no JSON.
+    ValueError
+        If it is not what the endpoint takes; the message says where.
+    """
+    try:
+        return (_ANY if kind is None else _DECODERS[kind]).decode(body)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+    except DECODE_ERRORS as error:
+        hint = ""
+        if any(word in body for word in (b"NaN", b"Infinity")):
+            hint = " (JSON has no NaN or Infinity; a missing value is null)"
+        raise UnreadableBody(f"the body is not valid JSON: {str(error) or type(error).__name__}{hint}") from None
+
+
+def to_json(value: object) -> bytes:
+    """Compact JSON."""
+    return _ENCODER.encode(value)

@@ -1,0 +1,77 @@
+"""Bearer tokens from a file; who holds one, and what it is good for."""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+
+_SHORTEST = 16
+
+
+class Tokens:
+    """The tokens of a file, read again when it changes.
+
+    A line holds a token; `admin ` before it allows changes of models and weights too. Empty lines and those that begin
+    with # do not count.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._stamp: tuple[int, int] | None = None
+        self._known: list[tuple[bytes, bool]] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the file again if it changed; keep the known tokens if it cannot be read."""
+        try:
+            stat = self._path.stat()
+            stamp = (stat.st_mtime_ns, stat.st_size)
+            if stamp == self._stamp:
+                return
+            self._known = parse_tokens(self._path.read_text("utf-8"), str(self._path))
+            self._stamp = stamp
+        except (OSError, ValueError):
+            if self._stamp is None:
+                raise
+
+    def role(self, header: bytes | None) -> str | None:
+        """Whose header it is: "admin", "user", or None for a stranger.
+
+        All tokens are compared, in constant time: how long it takes says nothing about them.
+        """
+        scheme, _, given = (header or b"").partition(b" ")
+        found = None
+        for token, is_admin in self._known:
+            if hmac.compare_digest(token, given.strip()) and scheme.lower() == b"bearer":
+                found = "admin" if is_admin else "user"
+        return found
+
+
+def parse_tokens(text: str, where: str) -> list[tuple[bytes, bool]]:
+    """Tokens and whether they are an administrator's.
+
+    Examples
+    --------
+    >>> parse_tokens("# ours\\nadmin 0123456789abcdef\\nfedcba9876543210", "tokens")
+    [(b'0123456789abcdef', True), (b'fedcba9876543210', False)]
+    """
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        is_admin = words[0] == "admin" and len(words) == 2
+        if len(words) > 1 + is_admin or len(words[-1]) < _SHORTEST or not words[-1].isascii():
+            raise ValueError(
+                f"line {number} of {where!r} is no token: write one token per line, of at least {_SHORTEST} characters "
+                "without spaces, such as `openssl rand -hex 32` prints; 'admin ' before it allows changes"
+            )
+        found.append((words[-1].encode(), is_admin))
+    if not found:
+        raise ValueError(f"{where!r} has no token; write one per line")
+    return found

@@ -1,0 +1,170 @@
+"""Real servers on loopback for tests: started once, spoken to over HTTP."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+import splinefm as sf
+from splinefm.serve.arms.loaded import load_published, watched_fields
+from splinefm.serve.arms.serving import Serving
+from splinefm.serve.catalog import make_catalog
+from splinefm.serve.metrics import Metrics, create_file
+from splinefm.serve.settings import ArmSetting, Settings
+from splinefm.serve.snapshots import Snapshots
+from support import random_fitted, visits_schema, visits_table
+
+TOKEN, ADMIN = "t" * 32, "a" * 32
+JSON = {"Content-Type": "application/json"}
+ARROW = "application/vnd.apache.arrow.stream"
+PATIENCE = 60.0  # seconds; machines of tests are busy
+
+
+class Answer:
+    """Status, headers and body of a response."""
+
+    def __init__(self, response):
+        self.status, self.headers, self.body = response.status, response.headers, response.read()
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+class LiveServer:
+    """`splinefm serve` in a process of its own, on a free port."""
+
+    def __init__(self, *arguments):
+        command = [sys.executable, "-m", "splinefm", "serve", "--port", "0", *map(str, arguments)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+        self.events = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.port = int(re.search(r":(\d+)$", self.wait_for("listening")["url"])[1])
+
+    def _read(self):
+        for line in self.process.stderr:
+            with self._changed:
+                self.events.append(json.loads(line) if line.startswith("{") else {"event": "text", "text": line})
+                self._changed.notify_all()
+        with self._changed:
+            self.events.append({"event": "end of log"})
+            self._changed.notify_all()
+
+    def wait_for(self, event, after=0):
+        """Wait for an event of the log, and return it."""
+        end = time.monotonic() + PATIENCE
+        with self._changed:
+            while True:
+                found = [entry for entry in self.events[after:] if entry["event"] == event]
+                if found:
+                    return found[0]
+                assert self.events[-1:] != [{"event": "end of log"}], self.events
+                assert self._changed.wait(end - time.monotonic()), self.events
+
+    def stop(self):
+        """End the server, and return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        self.process.stderr.close()
+        return code
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+
+    def ask(self, method, path, content=None, headers=None):
+        """Send one request; anything but bytes is sent as JSON."""
+        headers = dict(headers or {})
+        if content is not None and not isinstance(content, bytes):
+            content, headers = json.dumps(content).encode(), JSON | headers
+        with closing(self.connect()) as connection:
+            connection.request(method, path, content, headers)
+            return Answer(connection.getresponse())
+
+    def score(self, content, path="/v1/score", **headers):
+        return self.ask("POST", path, content, headers)
+
+    def raw(self, data, *, wait=PATIENCE):
+        """Send bytes, and return all that comes back until the server closes; it must close."""
+        with closing(socket.create_connection(("127.0.0.1", self.port), wait)) as client:
+            client.sendall(data)
+            parts = []
+            try:
+                while part := client.recv(1 << 16):
+                    parts.append(part)
+            except ConnectionResetError:
+                pass
+            return b"".join(parts)
+
+    def metrics(self, headers=None):
+        """All samples of the metrics, by name and labels."""
+        from prometheus_client.parser import text_string_to_metric_families as parse
+
+        text = self.ask("GET", "/metrics", None, headers).body.decode()
+        found = [sample for family in parse(text) for sample in family.samples]
+        return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in found}
+
+    def metric(self, name, **labels):
+        return self.metrics()[(name, *sorted(labels.items()))]
+
+    def eventually(self, holds):
+        """Wait until something holds: metrics are written a few times a second."""
+        end = time.monotonic() + PATIENCE
+        while not holds():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    def workers(self):
+        """Process ids of the workers."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children]
+
+
+def visits_model(seed=1, **options):
+    """A model of visits, and rows of them."""
+    table = visits_table(np.random.default_rng(0), 300)
+    return random_fitted(sf.FwFM(k=16), visits_schema(sf.BSpline(8)), table, seed=seed, **options)
+
+
+def visits_rows(n, seed=3, *, hostile=True):
+    """Rows as JSON has them: None where a number is missing."""
+    table = visits_table(np.random.default_rng(seed), n, hostile=hostile)
+    columns = {name: [plain(value) for value in values] for name, values in table.items()}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def plain(value):
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and value != value else value
+
+
+def as_columns(rows):
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def make_serving(folder, *, key=None, shadow=None, **models):
+    """The models of arms in this process, as a worker has them; each is the path of a file."""
+    arms = tuple(ArmSetting(name, str(path), shadow=name == shadow) for name, path in models.items())
+    settings = Settings(arms, key=key)
+    snapshots = Snapshots(folder)
+    loaded = {}
+    for arm in arms:
+        snapshots.accept(snapshots.publish(arm))
+        loaded[arm.name] = load_published(snapshots.current[arm.name])
+    catalog = make_catalog(arms, {name: watched_fields(model.fitted) for name, model in loaded.items()})
+    create_file(folder / "metrics", catalog, 2)
+    weights = {arm.name: arm.weight for arm in arms if not arm.shadow}
+    return Serving(settings, loaded, weights, Metrics(catalog, folder / "metrics", 0, 2))

@@ -1,0 +1,266 @@
+"""Parts of the server by themselves: hashing of keys, the online figure, metrics, admission, tokens, watching files."""
+
+import asyncio
+import json
+import os
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from live import Answer  # noqa: F401  # the helpers are importable without a server
+from splinefm.serve.ab import ab_report, mean_interval, ratio_interval
+from splinefm.serve.arms.split import Split, key_name, place_of
+from splinefm.serve.feedback import FeedbackLog, read_log
+from splinefm.serve.http.messages import Later, Request, Response
+from splinefm.serve.http.queue import WorkQueue
+from splinefm.serve.http.tokens import Tokens, parse_tokens
+from splinefm.serve.metrics import SECONDS, Catalog, Family, Metrics, create_file
+from splinefm.serve.settings import ArmSetting, Limits, Settings, parse_arm
+from splinefm.serve.watching import Watcher
+from support import examples
+
+
+class TestSplitOfKeys:
+    def test_shares_follow_the_weights(self):
+        arms = Split({"a": 70, "b": 20, "c": 10}).arms_of(range(20_000))
+        shares = [arms.count(name) / len(arms) for name in "abc"]
+        np.testing.assert_allclose(shares, [0.7, 0.2, 0.1], atol=0.015)
+
+    @examples(50)
+    @given(st.lists(st.floats(0, 100), min_size=2, max_size=5).filter(any), st.lists(st.floats(0, 100), min_size=5))
+    def test_only_keys_between_old_and_new_borders_move(self, old, new):
+        new = new[: len(old)]
+        if len(new) < len(old) or not any(new):
+            return
+        before, after = ({str(i): weight for i, weight in enumerate(weights)} for weights in (old, new))
+        borders = [np.cumsum(weights) / sum(weights) for weights in (old, new)]
+        for key in range(50):
+            place = place_of(str(key))
+            inside = all(
+                (b[0] > place) == (b[1] > place) or abs(b[0] - place) < 1e-9 for b in zip(*borders, strict=True)
+            )
+            if inside and all(np.abs(b - place).min() > 1e-9 for b in borders):
+                assert Split(before).arm_of(key) == Split(after).arm_of(key)
+
+    def test_one_user_has_one_key_however_it_is_written(self):
+        assert key_name(7) == key_name(7.0) == key_name("7") == "7"
+        assert place_of("7") == place_of("7") != place_of("8")
+        assert Split({"a": 0, "b": 1}).arms_of(range(9)) == ["b"] * 9
+
+    @pytest.mark.parametrize("weights", [{"a": 0.0}, {"a": -1.0, "b": 2.0}, {"a": float("nan")}])
+    def test_weights_that_make_no_split(self, weights):
+        with pytest.raises(ValueError, match="weights must be"):
+            Split(weights)
+
+
+class TestOnlineFigure:
+    def test_the_ratio_is_that_of_sums_and_later_words_count(self, tmp_path):
+        log = FeedbackLog(tmp_path, 0)
+        log.scored("r1", ["a", "b", "a"], np.array([0.5, 0.2, 0.1]), ["u", "v", "w"], None)
+        log.scored("r1", ["s"], np.array([0.4, 0.4, 0.4]), None, None, shadow=True)
+        log.outcome("r1", 0, 0.0)
+        log.outcome("r1", 0, 1.0)
+        log.close()
+        other = FeedbackLog(tmp_path, 1)
+        other.outcome("r1", 2, 0.0)
+        other.outcome("unknown", 0, 1.0)
+        other.close()
+        with next(tmp_path.glob("*-1.jsonl")).open("a") as file:
+            file.write('{"at": 1, "id": "r1", "outc')  # a worker that was killed
+        figures = {(item.arm, item.hour): item for item in ab_report(tmp_path)}
+        a = figures["a", "all"]
+        assert (a.rows, a.outcomes, a.predicted, a.measured.value) == (2, 1.0, 0.3, 0.5)
+        np.testing.assert_allclose(a.ratio.value, 0.6 / 1.0 - 1.0)
+        assert figures["b", "all"].outcomes == 0 and np.isnan(figures["b", "all"].ratio.value)
+        assert figures["s", "all"].shadow and figures["s", "all"].rows == 3
+        assert len([hour for arm, hour in figures if arm == "a"]) == 2
+        skipped = {item.arm: item for item in ab_report(tmp_path, no_outcome="skip") if item.hour == "all"}
+        assert skipped["a"].rows == 2 and "b" not in skipped
+
+    def test_intervals_hold_the_truth_as_often_as_they_say(self):
+        """With users of many rows: intervals that took rows for independent would be much too short."""
+        rng = np.random.default_rng(0)
+        held, naive, n = 0, 0, 300
+        for _ in range(n):
+            users = rng.beta(1.0, 9.0, 200)  # click rates
+            rows = rng.integers(1, 30, 200)
+            clicks = rng.binomial(rows, users).astype(float)
+            predicted = rows * 0.12  # the truth is 0.1: predicted / measured - 1 = 0.2
+            found = ratio_interval(predicted, clicks, 1.96)
+            held += found.low <= 0.2 <= found.high
+            single = ratio_interval(np.full(rows.sum(), 0.12), np.repeat(clicks / rows, rows).astype(float), 1.96)
+            naive += single.low <= 0.2 <= single.high
+        assert 0.91 <= held / n <= 0.985 and naive < held
+        one = mean_interval(np.array([1.0, 0.0, 2.0]), np.array([1.0, 1.0, 2.0]), 1.96)
+        assert one.low < one.value == 0.75 < one.high
+
+    def test_the_report_is_printed(self, run, tmp_path):
+        log = FeedbackLog(tmp_path / "log", 0)
+        log.scored("r", ["a"], np.array([0.5, 0.3]), ["u", "v"], None)
+        log.outcome("r", 1, 1.0)
+        log.close()
+        text = run("ab", "report", "log").stdout
+        assert "-20.00%" in text and "all" in text and " to " in text
+        found = json.loads(run("ab", "report", "log", "--json").stdout)["arms"][-1]
+        assert (found["rows"], found["predicted"], found["measured"]) == (2, 0.4, 0.5)
+        assert "splinefm serve --log" in run("ab", "report", "none", code=1).stderr
+        assert "confidence" in run("ab", "report", "log", "--confidence", "2", code=1).stderr
+
+    def test_a_line_that_was_cut_off_spoils_no_other(self, tmp_path):
+        first = FeedbackLog(tmp_path, 0)
+        first.outcome("r", 0, 1.0)
+        first.close()
+        (path,) = tmp_path.iterdir()
+        path.write_text(path.read_text() + '{"at": 17')
+        second = FeedbackLog(tmp_path, 0)
+        second.outcome("r", 1, 1.0)
+        second.close()
+        assert [line["row"] for line in read_log(tmp_path)] == [0, 1]
+
+
+class TestMetrics:
+    def test_rows_of_processes_are_put_together(self, tmp_path):
+        families = [
+            Family("hits_total", "counter", "Hits.", ("path",), (("a",), ('b"\\\n',))),
+            Family("open", "gauge", "Open."),
+            Family("oldest", "gauge", "Oldest.", combine="min"),
+            Family("seconds", "histogram", "Time.", ("path",), (("a",),)),
+        ]
+        catalog = Catalog(families)
+        create_file(tmp_path / "m", catalog, 3)
+        workers = [Metrics(catalog, tmp_path / "m", row, 3) for row in range(3)]
+        for i, worker in enumerate(workers):
+            worker.add("hits_total", "a", amount=float(i))
+            worker.add("hits_total", 'b"\\\n')
+            worker.set("open", value=2.0)
+            worker.set("oldest", value=float(5 - i))
+            for seconds in (0.0001, 0.02, 99.0):
+                worker.observe(worker.cell("seconds", "a"), seconds)
+        found = {(s.name, *s.labels.values()): s.value for family in parse(workers[1].text()) for s in family.samples}
+        assert found["hits_total", "a"] == 3 and found["hits_total", 'b"\\\n'] == 3
+        assert found["open",] == 6 and found["oldest",] == 4  # the last row is no worker
+        assert found["seconds_count", "a"] == 9 and found["seconds_bucket", "a", "+Inf"] == 9
+        assert found["seconds_bucket", "a", "0.0001"] == 3 and found["seconds_bucket", "a", "0.025"] == 6
+        np.testing.assert_allclose(found["seconds_sum", "a"], 3 * 99.0201)
+        assert tuple(sorted(SECONDS)) == SECONDS
+        workers[2].forget_gauges(0)
+        assert workers[2].value("open") == 4 and workers[2].value("hits_total", "a") == 3
+
+
+class TestAdmission:
+    """The queue by itself, with an event loop and requests that take as long as they are told."""
+
+    def run(self, limits, requests, answer):
+        refused, found = [], []
+
+        async def work():
+            queue = WorkQueue(asyncio.get_running_loop(), limits, answer, refused.append)
+            done = asyncio.Event()
+
+            def respond(response):
+                found.append(response)
+                if len(found) == len(requests):
+                    done.set()
+
+            for seconds in requests:
+                request = Request("POST", "/", "", {}, time.perf_counter())
+                request.deadline = time.perf_counter() + seconds
+                queue.submit(request, respond)
+            await asyncio.wait_for(done.wait(), 30)
+            queue.close()
+
+        asyncio.run(work())
+        return refused, [response.status for response in found], found
+
+    def test_what_does_not_fit_is_told_to_come_back(self):
+        refused, statuses, found = self.run(Limits(queue=5), [9.0] * 12, lambda request: Response(200, b""))
+        assert (statuses.count(200), statuses.count(503)) == (5, 7) and refused == ["queue"] * 7
+        assert statuses[0] == 503, "refusals do not wait"
+        assert dict(found[0].headers)[b"retry-after"] == b"1"
+
+    def test_what_would_wait_too_long_is_refused_once_that_is_known(self):
+        def slow(request):
+            time.sleep(0.005)
+            return Response(200, b"")
+
+        async def work():
+            refused = []
+            queue = WorkQueue(asyncio.get_running_loop(), Limits(queue=1000, wait=0.02), slow, refused.append)
+            for _ in range(60):  # the queue learns how long they take
+                queue.submit(new_request(), lambda response: None)
+                await asyncio.sleep(0)
+            while len(queue):
+                await asyncio.sleep(0)
+            refused.clear()
+            for _ in range(50):
+                queue.submit(new_request(), lambda response: None)
+            queue.close()
+            return len(refused)
+
+        def new_request():
+            request = Request("POST", "/", "", {}, time.perf_counter())
+            request.deadline = time.perf_counter() + 60.0
+            return request
+
+        assert asyncio.run(work()) >= 40, "about four of them make up 0.02 s"
+
+    def test_late_requests_are_not_worked_on(self):
+        worked = []
+        refused, statuses, _ = self.run(Limits(), [9.0, -1.0], lambda request: worked.append(1) or Response(200, b""))
+        assert sorted(statuses) == [200, 503] and refused == ["deadline"] and len(worked) == 1
+
+    def test_long_requests_have_a_thread_and_a_bound(self):
+        def long(request):
+            return Later(lambda: time.sleep(0.01) or Response(200, b"long"))
+
+        refused, statuses, _ = self.run(Limits(), [9.0] * 12, long)
+        assert (statuses.count(200), statuses.count(503)) == (8, 4) and refused == ["queue"] * 4
+
+
+class TestSettings:
+    def test_arms_are_written_on_the_command_line(self):
+        assert parse_arm("a=C:/m.sfm:2.5") == ArmSetting("a", "C:/m.sfm", 2.5)
+        assert parse_arm("s=m.sfm", shadow=True) == ArmSetting("s", "m.sfm", 0.0, shadow=True)
+        for text in ("a", "a=", "=m:1", "a=m", "a=m:x", "a=m:nan", "a b=m:1", "a=m:-1"):
+            with pytest.raises(ValueError, match="arm"):
+                parse_arm(text)
+        with pytest.raises(ValueError, match="limit 'rows'"):
+            Limits(rows=0)
+        two = Settings((ArmSetting("a", "a.sfm"), ArmSetting("b", "b.sfm")))
+        assert [arm.index for arm in two.with_index(["b=i.sfi"]).arms] == [None, "i.sfi"]
+        with pytest.raises(ValueError, match="NAME=PATH"):
+            two.with_index(["i.sfi"])
+
+    def test_tokens_are_read_again_when_they_change(self, tmp_path):
+        path = tmp_path / "tokens"
+        path.write_text("a" * 20)
+        tokens = Tokens(str(path))
+        assert tokens.role(b"Bearer " + b"a" * 20) == "user" and tokens.role(b"bearer " + b"a" * 20) == "user"
+        path.write_text("admin " + "b" * 20 + "\n")
+        tokens.refresh()
+        assert tokens.role(b"Bearer " + b"b" * 20) == "admin" and tokens.role(b"Bearer " + b"a" * 20) is None
+        path.write_text("short")
+        tokens.refresh()  # a file that is being written changes nothing
+        assert tokens.role(b"Bearer " + b"b" * 20) == "admin" and tokens.role(None) is None
+        for text in ("short", "", "two words here", "admin " + "c" * 20 + " more"):
+            with pytest.raises(ValueError, match="token"):
+                parse_tokens(text, "f")
+
+    def test_files_count_as_changed_once_they_stay_the_same(self, tmp_path):
+        path = tmp_path / "m"
+        path.write_text("1")
+        watcher = Watcher({"a": [str(path), None]})
+        assert watcher.changed() == []
+        for i in range(3):  # being written
+            path.write_text("2" * (i + 2))
+            assert watcher.changed() == []
+        assert watcher.changed() == ["a"] and watcher.changed() == []
+        path.unlink()
+        assert watcher.changed() == watcher.changed() == []
+        path.write_text("3")
+        os.utime(path, ns=(1, 1))
+        assert watcher.changed() == [] and watcher.changed() == ["a"]

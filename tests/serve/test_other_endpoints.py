@@ -1,0 +1,280 @@
+"""Ranking, explanations, segments, the OpenAPI description, feedback, and the Open Inference Protocol."""
+
+import json
+from contextlib import closing
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import splinefm as sf
+from live import Answer, visits_rows
+from support import examples
+
+ROW = {"recency": 3.5, "price": 2.0, "country": "US", "tags": ["t1"], "device": "phone"}
+CONTEXT = {"recency": 3.5, "price": None, "tags": ["t1", "t2"]}
+
+
+class TestRank:
+    @pytest.mark.parametrize(
+        "filters",
+        [{}, {"allowed": [10, 30, 99]}, {"excluded": [40]}, {"group": "a"}, {"group": ["a", "b"], "excluded": [10]}],
+    )
+    def test_ranks_as_top_k_does(self, server, index, filters):
+        answer = server.ask("POST", "/v1/rank", {"context": CONTEXT, "k": 3, **filters})
+        ids, scores = index.top_k(CONTEXT, 3, **filters)
+        assert answer.status == 200, answer.body
+        assert (answer.json["ids"], answer.json["scores"]) == (ids.tolist(), scores.tolist())
+
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            ({"context": {"recency": 1.0}}, "'price'"),
+            ({"context": CONTEXT | {"country": "US"}}, "unknown column 'country'"),
+            ({"context": CONTEXT, "k": 0}, "k must be"),
+            ({"context": CONTEXT | {"recency": "soon"}}, "'soon'"),
+            ({"context": CONTEXT, "allowed": ["x"]}, "allowed"),
+            ({"context": CONTEXT, "group": "z"}, "'z'"),
+            ({"context": 3}, "$.context"),
+        ],
+        ids=range(7),
+    )
+    def test_contexts_that_cannot_be_used(self, server, body, words):
+        answer = server.ask("POST", "/v1/rank", body)
+        assert answer.status == 422 and words in answer.json["detail"], answer.body
+
+
+class TestExplain:
+    def test_shapley_values_add_up_to_the_score(self, server, visits):
+        rows = visits_rows(20, hostile=False)
+        answer = server.ask("POST", "/v1/explain", {"rows": rows})
+        assert answer.status == 200, answer.body
+        table = {name: [row[name] for row in rows] for name in rows[0]}
+        expected = sf.shapley_values(visits, table, str(server.folder / "background.parquet"), threads=1)
+        assert answer.json["columns"] == list(expected.fields)
+        np.testing.assert_allclose(answer.json["values"], expected.values, rtol=1e-9, atol=1e-9)
+        scores = server.score({"rows": rows}).json["scores"]
+        np.testing.assert_allclose(answer.json["base"] + np.sum(answer.json["values"], axis=1), scores, atol=1e-4)
+
+    def test_bad_rows_are_named(self, server):
+        answer = server.ask("POST", "/v1/explain", {"rows": [ROW, {**ROW, "recency": "soon"}]})
+        assert (answer.status, answer.json["errors"][0]["row"]) == (422, 1)
+
+    def test_a_segment_is_the_score_along_a_column(self, server):
+        values = {name: value for name, value in ROW.items() if name != "recency"}
+        answer = server.ask("GET", f"/v1/segment?along=recency&points=7&values={quote(values)}")
+        assert answer.status == 200, answer.body
+        rows = [{**ROW, "recency": x} for x in answer.json["x"]]
+        np.testing.assert_allclose(answer.json["scores"], server.score({"rows": rows}).json["scores"], atol=1e-4)
+        bars = server.ask("GET", "/v1/segment?along=country&rest=mean").json
+        assert len(bars["names"]) == len(bars["scores"]) == len(bars["predictions"])
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "",
+            "?values={}",
+            "?along=x",
+            "?along=recency",
+            "?along=recency&values=3",
+            "?along=recency&points=1",
+            "?along=recency&rest=no",
+            "?along=recency&more=1",
+            "?along=recency&values={",
+            "?along=recency&rest=mean&values={%22recency%22:1}",
+        ],
+    )
+    def test_segments_that_cannot_be_drawn(self, server, query):
+        assert server.ask("GET", f"/v1/segment{query}").status in (400, 422)
+
+
+def quote(values):
+    from urllib.parse import quote
+
+    return quote(json.dumps(values))
+
+
+class TestFeedback:
+    def test_outcomes_are_logged_with_predictions(self, server):
+        from splinefm.serve.feedback import read_log
+
+        shown = server.score({"rows": [ROW, ROW]}).json
+        answer = server.ask("POST", "/v1/feedback", {"outcomes": [{"id": shown["id"], "row": 1, "outcome": 1.0}]})
+        assert (answer.status, answer.json["accepted"]) == (202, 1)
+        own = []
+
+        def is_logged():
+            own[:] = [line for line in read_log(server.folder / "log") if line["id"] == shown["id"]]
+            return len(own) == 2
+
+        server.eventually(is_logged)
+        scored, outcome = sorted(own, key=lambda line: "outcome" in line)
+        assert scored["predictions"] == shown["predictions"] and scored["arms"] == ["default"]
+        assert (outcome["row"], outcome["outcome"]) == (1, 1.0) and outcome["at"] >= scored["at"]
+
+    @pytest.mark.parametrize("item", [{}, {"id": "a"}, {"id": "", "outcome": 1}, {"id": "a", "outcome": 1, "row": -1}])
+    def test_outcomes_that_cannot_be_logged(self, server, item):
+        assert server.ask("POST", "/v1/feedback", {"outcomes": [item]}).status == 422
+        assert server.ask("POST", "/v1/feedback", {"outcomes": []}).status == 422
+
+
+# The description
+
+
+def described(server):
+    return server.ask("GET", "/openapi.json").json
+
+
+def test_the_examples_of_the_description_are_answered(server):
+    description = described(server)
+    assert description["openapi"].startswith("3.1")
+    asked = set()
+    for path, operations in description["paths"].items():
+        for method, operation in operations.items():
+            if "requestBody" in operation:
+                examples = operation["requestBody"]["content"]["application/json"]["examples"]
+                answers = [server.ask(method.upper(), path, example["value"]) for example in examples.values()]
+            else:
+                query = "&".join(
+                    f"{part['name']}={part['example']}" for part in operation.get("parameters", []) if "example" in part
+                )
+                answers = [server.ask(method.upper(), f"{path}?{query}" if query else path)]
+            for answer in answers:
+                assert str(answer.status) in operation["responses"] and answer.status < 300, (path, answer.body)
+            asked.add((method, path))
+    assert len(asked) >= 12
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def spoil(draw, value):
+    """Replace, remove or add something somewhere inside of a JSON value."""
+    if isinstance(value, dict) and value and draw(st.booleans()):
+        name = draw(st.sampled_from(sorted(value)))
+        kept = {other: item for other, item in value.items() if other != name}
+        more = draw(st.sampled_from(["spoil", "drop", "rename"]))
+        return kept | {"spoil": {name: spoil(draw, value[name])}, "drop": {}, "rename": {name + "x": value[name]}}[more]
+    if isinstance(value, list) and value and draw(st.booleans()):
+        at = draw(st.integers(0, len(value) - 1))
+        return [*value[:at], spoil(draw, value[at]), *value[at + 1 :]]
+    return draw(JSON)
+
+
+@examples(800)
+@given(st.data())
+def test_requests_that_differ_from_the_description_never_make_a_server_error(server, data):
+    if not hasattr(server, "description"):
+        server.description = described(server)
+    posts = [
+        (path, operations["post"]["requestBody"]["content"]["application/json"]["examples"]["example"]["value"])
+        for path, operations in server.description["paths"].items()
+        if "post" in operations and path not in ("/v1/reload", "/v1/arms")
+    ]
+    asked = [
+        (path, spoil(data.draw, example)) for path, example in data.draw(st.lists(st.sampled_from(posts), max_size=10))
+    ]
+    with closing(server.connect()) as connection:
+        for path, content in asked:
+            connection.request("POST", path, json.dumps(content).encode(), {"Content-Type": "application/json"})
+            answer = Answer(connection.getresponse())
+            assert answer.status < 500, (path, content, answer.body)
+            assert answer.status < 400 or answer.json["detail"], (path, content)
+
+
+# The Open Inference Protocol
+
+
+@pytest.fixture(scope="module")
+def triton(server):
+    client = pytest.importorskip("tritonclient.http")
+    found = client.InferenceServerClient(f"127.0.0.1:{server.port}")
+    yield client, found
+    found.close()
+
+
+class TestInference:
+    def test_a_client_of_the_protocol_sees_a_model(self, triton, server):
+        _, client = triton
+        assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("default")
+        assert client.get_server_metadata()["extensions"] == ["binary_tensor_data"]
+        metadata = client.get_model_metadata("default")
+        assert {entry["name"]: entry["datatype"] for entry in metadata["inputs"]} == {
+            "recency": "FP64",
+            "price": "FP64",
+            "country": "BYTES",
+            "tags": "BYTES",
+            "device": "BYTES",
+        }
+        version = server.ask("GET", "/v1/models").json["models"][0]["version"]
+        assert metadata["versions"] == [version] and client.is_model_ready("default", version)
+        assert not client.is_model_ready("other") and not client.is_model_ready("default", "7")
+
+    @pytest.mark.parametrize("as_bytes", [False, True])
+    @pytest.mark.parametrize("two_dimensions", [False, True])
+    def test_a_client_of_the_protocol_gets_the_scores(self, triton, server, as_bytes, two_dimensions):
+        module, client = triton
+        rows = [row for row in visits_rows(30) if row["country"] and row["device"] and row["tags"] is not None]
+        values = {
+            "recency": np.array([np.nan if row["recency"] is None else row["recency"] for row in rows]),
+            "price": np.array([np.nan if row["price"] is None else row["price"] for row in rows]),
+            "country": np.array([row["country"] for row in rows], np.object_),
+            "tags": np.array([json.dumps(row["tags"]) for row in rows], np.object_),
+            "device": np.array([row["device"] for row in rows], np.object_),
+        }
+        shape = [len(rows), 1] if two_dimensions else [len(rows)]
+        inputs = []
+        for name, array in values.items():
+            if not as_bytes and array.dtype != object:
+                continue
+            kind = "BYTES" if array.dtype == object else "FP64"
+            inputs.append(module.InferInput(name, shape, kind))
+            inputs[-1].set_data_from_numpy(array.reshape(shape), binary_data=as_bytes)
+        if not as_bytes:  # JSON has no NaN: the client could not send them
+            for name in ("recency", "price"):
+                inputs.append(module.InferInput(name, shape, "FP64"))
+                inputs[-1].set_data_from_numpy(np.nan_to_num(values[name]).reshape(shape), binary_data=False)
+                rows = [{**row, name: row[name] or 0.0} for row in rows]
+        outputs = [module.InferRequestedOutput(name, binary_data=as_bytes) for name in ("score", "prediction")]
+        found = client.infer("default", inputs, outputs=outputs, request_id="r7")
+        expected = server.score({"rows": rows}).json
+        assert found.as_numpy("score").tolist() == expected["scores"]
+        assert found.as_numpy("prediction").tolist() == expected["predictions"]
+        assert found.get_response()["id"] == "r7"
+        every = client.infer("default", inputs)  # all outputs, as bytes
+        assert every.as_numpy("score").tolist() == expected["scores"]
+
+    @pytest.mark.parametrize(
+        ("inputs", "words"),
+        [
+            ([], "no rows"),
+            ([{"name": "recency", "shape": [1], "datatype": "FP64", "data": [1]}], "'price'"),
+            ([{"name": "recency", "shape": [2], "datatype": "FP64", "data": [1]}], "its shape says 2"),
+            ([{"name": "recency", "shape": [1, 2], "datatype": "FP64", "data": [1, 2]}], "shape"),
+            ([{"name": "recency", "shape": [1], "datatype": "FP8", "data": [1]}], "FP8"),
+            ([{"name": "recency", "shape": [1], "datatype": "FP64", "data": ["a"]}], "FP64"),
+            ([{"name": "recency", "shape": [1], "datatype": "FP64"}], "either data"),
+            ([{"name": "recency", "shape": [1], "datatype": "FP64", "parameters": {"binary_data_size": 8}}], "bytes"),
+        ],
+        ids=range(8),
+    )
+    def test_errors_have_the_form_of_the_protocol(self, server, inputs, words):
+        answer = server.ask("POST", "/v2/models/default/infer", {"inputs": inputs})
+        assert answer.status == 400 and words in answer.json["error"], answer.body
+
+    @examples(200)
+    @given(st.data())
+    def test_spoiled_tensors_never_make_a_server_error(self, server, data):
+        tensor = {"name": "recency", "shape": [2], "datatype": "FP64", "parameters": {"binary_data_size": 16}}
+        text = {"name": "country", "shape": [2], "datatype": "BYTES", "parameters": {"binary_data_size": 12}}
+        content = spoil(data.draw, {"inputs": [tensor, text], "outputs": [{"name": "score"}]})
+        head = json.dumps(content).encode()
+        tail = data.draw(st.binary(max_size=40) | st.just(bytes(16) + b"\x02\0\0\0US" * 2))
+        length = data.draw(st.sampled_from([len(head), len(head), len(head) - 1, 0, 99_999, -1]))
+        headers = {"Inference-Header-Content-Length": str(length)}
+        assert server.ask("POST", "/v2/models/default/infer", head + tail, headers).status < 500
