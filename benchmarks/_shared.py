@@ -28,6 +28,11 @@ PACKAGES = (
     "catboost",
     "interpret-core",
     "pylibffm",
+    "fastapi",
+    "uvicorn",
+    "msgspec",
+    "httptools",
+    "uvloop",
 )
 Result = dict[str, Any]
 

@@ -3,17 +3,21 @@
 import asyncio
 import json
 import os
+import re
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parse
+from typer.main import get_command
 
-from live import Answer  # noqa: F401  # the helpers are importable without a server
+from splinefm.cli.main import app
 from splinefm.serve.ab import ab_report, mean_interval, ratio_interval
 from splinefm.serve.arms.split import Split, key_name, place_of
+from splinefm.serve.catalog import make_catalog
 from splinefm.serve.feedback import FeedbackLog, read_log
 from splinefm.serve.http.messages import Later, Request, Response
 from splinefm.serve.http.queue import WorkQueue
@@ -264,3 +268,35 @@ class TestSettings:
         path.write_text("3")
         os.utime(path, ns=(1, 1))
         assert watcher.changed() == [] and watcher.changed() == ["a"]
+
+
+class TestExamples:
+    """The files of examples/serve, which cannot be run here: they can be read, and name what exists."""
+
+    FOLDER = Path(__file__).parents[2] / "examples" / "serve"
+
+    def test_the_dashboard_names_metrics_that_exist(self):
+        dashboard = json.loads((self.FOLDER / "grafana" / "dashboard.json").read_text())
+        arms = (ArmSetting("a", "a.sfm"), ArmSetting("s", "s.sfm", shadow=True))
+        known = {family.name: family for family in make_catalog(arms, {"a": ["x"], "s": ["x"]}).families}
+        used = set()
+        for panel in dashboard["panels"]:
+            for target in panel["targets"]:
+                names = re.findall(r"splinefm_\w+", target["expr"])
+                assert names, panel["title"]
+                used |= {name.removesuffix("_bucket") for name in names}
+                for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+                    assert any(label in known[name.removesuffix("_bucket")].labels for name in names), label
+        assert used <= set(known) and len(used) >= 15
+
+    def test_the_other_files_can_be_read_and_name_options_that_exist(self):
+        yaml = pytest.importorskip("yaml")
+        compose = yaml.safe_load((self.FOLDER / "compose.yaml").read_text())
+        server = compose["services"]["splinefm"]
+        assert server["read_only"] and server["cap_drop"] == ["ALL"]
+        for name in ("prometheus.yml", "grafana/datasource.yml", "grafana/dashboards.yml"):
+            assert yaml.safe_load((self.FOLDER / name).read_text())
+        image = (self.FOLDER / "Dockerfile").read_text()
+        assert "USER 10001" in image
+        options = {parameter for command in get_command(app).commands["serve"].params for parameter in command.opts}
+        assert set(re.findall(r'"(--[a-z-]+)"', image)) <= options

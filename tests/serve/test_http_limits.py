@@ -4,11 +4,15 @@ import json
 import socket
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from splinefm.serve.http.messages import Response
+from splinefm.serve.http.protocol import Connection
+from splinefm.serve.settings import Limits
 from support import examples
 
 ROW = {"recency": 3.5, "price": 2.0, "country": "US", "tags": ["t1"], "device": "phone"}
@@ -48,13 +52,14 @@ class TestSyntax:
             (request(method="GET", body=b""), 405),
             (request(path="/v1/score?arm=x"), 404),
             (request(path="/v1/score?a"), 400),
+            (request(path="/v1/score?amr=x"), 400),
             (request(path="/v1/score?arm=a&arm=b"), 400),
             (request(X_Deadline_Ms="soon"), 400),
             (request(X_Long="x" * 20_000), 431),
             (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
             (request(Content_Length=1 << 30), 413),
         ],
-        ids=range(21),
+        ids=range(22),
     )
     def test_what_cannot_be_answered_is_a_problem(self, server, data, status):
         answer = server.raw(data)
@@ -105,6 +110,37 @@ class TestSyntax:
         assert answer.json["id"] == answer.headers["X-Request-Id"] and "<" not in answer.json["id"]
 
 
+class FakeApp:
+    """What a connection needs of an application; answers at once."""
+
+    def __init__(self, limits=None):
+        self.limits, self.date, self.is_draining, self.held, self.slow, self.unsent = (
+            limits or Limits(),
+            b"",
+            False,
+            0,
+            0,
+            0,
+        )
+
+    def admit(self, request):
+        return None
+
+    def take(self, request, respond):
+        respond(Response(200, b""))
+
+    def too_slow(self):
+        self.slow += 1
+
+    def opened(self, connection):
+        pass
+
+    closed = opened
+
+    def finished(self, request, status, seconds):
+        pass
+
+
 class TestTime:
     def test_slow_clients_are_cut_off(self, server):
         before = server.metric("splinefm_slow_clients_total")
@@ -113,6 +149,46 @@ class TestTime:
         assert [status_of(answer) for answer in answers] == [408] * 3
         assert time.monotonic() - begin < 30.0
         assert server.metric("splinefm_slow_clients_total") == before + 3
+
+    def test_a_client_that_does_not_read_is_cut_off_and_one_that_reads_slowly_is_not(self):
+        """With a connection by itself: filling the buffers of a system takes long."""
+        app, cut = FakeApp(), []
+        connection = Connection(app, None)
+        transport = SimpleNamespace(
+            get_extra_info=lambda name: ("127.0.0.1", 1),
+            get_write_buffer_size=lambda: app.unsent,
+            abort=lambda: cut.append(1),
+        )
+        connection.connection_made(transport)
+        app.unsent = 1000
+        connection.pause_writing()
+        now = time.perf_counter()
+        for passed, unsent in ((1.0, 1000), (11.0, 500), (12.0, 500)):
+            app.unsent = unsent
+            connection.check_time(now + passed)
+            assert not cut
+        connection.check_time(now + 22.0)
+        assert cut and app.slow == 1
+
+    def test_bodies_in_memory_are_bounded_and_let_go(self):
+        app, written = FakeApp(Limits(bodies=1000)), []
+        transport = SimpleNamespace(
+            get_extra_info=lambda name: None,
+            write=written.append,
+            is_closing=lambda: False,
+            can_write_eof=lambda: False,
+            close=lambda: None,
+        )
+        connections = [Connection(app, None) for _ in range(3)]
+        for connection in connections:
+            connection.connection_made(transport)
+            connection.data_received(request(b"x" * 400, Content_Length=500))
+        assert app.held == 800 and [status_of(answer) for answer in written] == [503]
+        assert b"retry-after: 1" in written[0]
+        connections[0].data_received(b"x" * 100)  # complete, and answered
+        assert [status_of(answer) for answer in written] == [503, 200] and app.held == 400
+        connections[1].connection_lost(None)
+        assert app.held == 0
 
     def test_a_client_that_goes_away_leaves_nothing_behind(self, server):
         for part in (request()[:30], request(), b""):

@@ -165,6 +165,18 @@ class TestProblems:
         assert ask(good.append_column("price", pa.array([1] * 9))).status == 422
         assert ask(good.slice(0, 0)).status == 422
 
+    @pytest.mark.parametrize("codec", ["lz4", "zstd"])
+    def test_compressed_streams_are_refused(self, server, codec):
+        """A few bytes could become more than there is memory for."""
+        table = pa.table({"recency": np.zeros(1_000_000)})
+        names = pa.table({"recency": pa.array(["a"] * 1000).dictionary_encode()})
+        for each in (table, names):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, each.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+                writer.write_table(each)
+            answer = server.ask("POST", "/v1/score", sink.getvalue().to_pybytes(), {"Content-Type": ARROW})
+            assert answer.status == 400 and "without compression" in answer.json["detail"], answer.body
+
     @examples(80)
     @given(st.data())
     def test_damaged_streams_never_break_the_server(self, server, data):

@@ -142,8 +142,8 @@ def _figures(
     arm: str, hour: str, keys: Any, predicted: FloatArray, measured: FloatArray, z: float, shadow: bool
 ) -> ArmFigures:
     _, group = np.unique(keys, return_inverse=True)
-    p, y = np.bincount(group, predicted), np.bincount(group, measured)
-    n = np.bincount(group).astype(np.float64)
+    ones = np.ones(len(predicted))
+    p, y, n = (np.bincount(group, values).astype(np.float64) for values in (predicted, measured, ones))
     return ArmFigures(
         arm,
         hour,

@@ -79,8 +79,8 @@ class Limits:
 
     Parameters
     ----------
-    body : int
-        Bytes of a request's body.
+    body, bodies : int
+        Bytes of a request's body, and of all that a worker holds at a time.
     rows, bulk_rows : int
         Rows of a JSON request, and of an Arrow stream.
     header : int
@@ -100,6 +100,7 @@ class Limits:
     """
 
     body: int = 16 << 20
+    bodies: int = 256 << 20
     rows: int = 10_000
     bulk_rows: int = 1_000_000
     header: int = 16 << 10

@@ -34,6 +34,8 @@ _PATIENCE = 120.0  # seconds for a worker to load a model
 _SHORT_LIFE, _LONGEST_PAUSE = 5.0, 30.0  # seconds: a worker that dies sooner is replaced after a pause
 _MOST_FAILURES = 3  # workers that die before the first one was ever ready
 _LAST_WORDS = 5.0  # seconds beyond the drain before workers are killed
+# Workers are processes already: their libraries need no threads.
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # The paths are those of this process: the folder that it was started in must not hide modules.
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from splinefm.serve.worker import main; main({}, {})"
 
@@ -193,14 +195,19 @@ class Supervisor:
         elif message.get("ask") == "reload":
             self._begin(self._answer_reload(worker, message))
         elif message.get("ask") == "weights":
-            self._change_weights(message["weights"])
-            worker.tell({"reply": message["number"], "content": {"weights": self._weights}})
+            try:
+                self._change_weights(message["weights"])
+                content: Message = {"weights": self._weights}
+            except ValueError as error:
+                content = {"error": str(error)}
+            worker.tell({"reply": message["number"], "content": content})
 
     # Weights
 
     def _change_weights(self, weights: dict[str, float]) -> None:
-        self._weights |= weights
-        Split(self._weights)  # raises where no arm is left
+        changed = self._weights | weights
+        Split(changed)  # raises where no arm is left
+        self._weights = changed
         self._show_weights()
         log_event("weights", weights=self._weights)
         for worker in self._workers.values():

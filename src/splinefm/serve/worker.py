@@ -55,6 +55,7 @@ class Worker:
         self._questions: dict[int, Callable[[Message], None]] = {}
         self._numbers = count()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._early: list[Message] = []
         self._is_listening = False
         self.channel = Channel(control, self._loop, self._received, self._drain)
         self.app: App | None = None
@@ -74,6 +75,8 @@ class Worker:
         self._listen(True)
         self._tasks.add(self._loop.create_task(self._ticks()))
         self.channel.send({"ready": self.state.serving.versions})
+        for early in self._early:
+            self._received(early)
         await self._done.wait()
         await self._finish()
 
@@ -109,6 +112,8 @@ class Worker:
     def _received(self, message: Message) -> None:
         if "settings" in message:
             self._started.set_result(message)
+        elif self.app is None and "drain" not in message:
+            self._early.append(message)  # until there is something to change
         elif "load" in message:
             task = self._loop.create_task(self._reload(Published(**message["load"])))
             self._tasks.add(task)
@@ -157,6 +162,9 @@ class Worker:
     def _accept(self) -> bool:
         """Accept one connection: those that follow are for whichever worker has time."""
         assert self.app is not None
+        if len(self.app.connections) >= self.app.limits.connections:
+            self._listen(False)  # until the next tick: they wait, or go to another worker
+            return False
         try:
             client, _ = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):

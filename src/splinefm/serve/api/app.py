@@ -96,6 +96,7 @@ class App:
         self.date = b""
         self.is_draining = self.is_ready = False
         self.connections: set[Connection] = set()
+        self.held = 0
         self.queue = WorkQueue(loop, self.limits, self._answer, self._refused)
         self._loop = loop
         self._prefix, self._numbers = secrets.token_hex(5), count(1)
@@ -120,14 +121,15 @@ class App:
 
     def admit(self, request: Request) -> Response | None:
         """Decide by the line and the headers of a request: None, or why not."""
-        given = request.headers.get(b"x-request-id", b"")
-        request.id = given.decode() if _ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers):x}"
+        given = request.headers.get(b"x-request-id")
+        is_plain = given is not None and _ID.fullmatch(given)
+        request.id = given.decode() if given and is_plain else f"{self._prefix}-{next(self._numbers):x}"
         try:
             request.deadline = request.received + self._deadline(request.headers.get(b"x-deadline-ms"))
             endpoint = find(request.method, request.path)
             if endpoint is None:
                 raise Problem(404, f"no path {request.path[:200]!r}; /openapi.json lists all")
-            request.endpoint = endpoint.name
+            request.endpoint, request.handler = endpoint.name, endpoint.answer
             self._check_role(request, endpoint)
         except Problem as error:
             return self._as_response(error, request)
@@ -135,7 +137,7 @@ class App:
 
     def take(self, request: Request, respond: Respond) -> None:
         """Answer a request now, or when it is its turn."""
-        if request.endpoint == "health":
+        if request.endpoint in ("health", "metrics"):  # even of a server that is too busy for others
             respond(self._now(request))
         else:
             self.queue.submit(request, partial(self._respond, respond))
@@ -147,7 +149,7 @@ class App:
         metrics.increase(self._counts[known if known in self._counts else (request.endpoint, "other")])
         metrics.observe(self._seconds[request.endpoint], seconds)
         if status == 408:
-            metrics.add("splinefm_slow_clients_total")
+            self.too_slow()
         if self.state.settings.log_requests or (status >= _CLIENT_ERRORS and status != 503):
             log_event(
                 "request",
@@ -161,6 +163,10 @@ class App:
                 worker=self.state.worker,
             )
 
+    def too_slow(self) -> None:
+        """Count a client that was cut off."""
+        self.state.metrics.add("splinefm_slow_clients_total")
+
     # Work
 
     def _respond(self, respond: Respond, response: Response) -> None:
@@ -173,11 +179,7 @@ class App:
         """Score shadow arms, one request at a time and only while nobody waits."""
         after = self.state.after
         if after and not len(self.queue):
-            after.pop(0)()
-        while len(after) > self.limits.queue:
-            after.pop(0)
-            for name in self.state.serving.shadows:
-                self.state.metrics.add("splinefm_shadow_dropped_total", name)
+            after.do_one()
         self._is_busy_after = bool(after)
         if after:
             self._loop.call_later(0.001 if len(self.queue) else 0.0, self._do_after)
@@ -190,9 +192,7 @@ class App:
         return answer
 
     def _now(self, request: Request) -> Any:
-        endpoint = find(request.method, request.path)
-        assert endpoint is not None  # `admit` let it in
-        return self._safe(request, partial(endpoint.answer, self.state, request))
+        return self._safe(request, partial(request.handler, self.state, request))
 
     def _safe(self, request: Request, compute: Callable[[], Any]) -> Any:
         try:

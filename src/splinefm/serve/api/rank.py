@@ -14,7 +14,7 @@ _MOST_ITEMS = 10_000
 def rank(state: State, request: Request) -> Response:
     """Find the best items, with the filters of `ItemIndex.top_k`."""
     serving = state.serving
-    arm = state.known_arm(request.query().get("arm")) if request.query_text else None
+    arm = state.asked_arm(request)
     need_json(request)
     body: RankBody = from_json(request.body, RankBody)
     if not 1 <= body.k <= _MOST_ITEMS:

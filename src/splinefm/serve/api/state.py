@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +33,7 @@ class State:
     drift: DriftSample | None = None
     refused: dict[str, str] = field(default_factory=dict)
     """Why the newest file of an arm was refused."""
-    after: list[Callable[[], None]] = field(default_factory=list)
+    after: Afterwards = field(default_factory=lambda: Afterwards())
     """What to do when there is time: shadow arms."""
 
     @property
@@ -46,6 +47,44 @@ class State:
             return name
         known = ", ".join(map(repr, self.serving.split.weights))
         raise Problem(404, f"no arm {name!r}; the arms are {known}")
+
+    def asked_arm(self, request: Request) -> str | None:
+        """The arm that the query of a request names."""
+        if not request.query_text:
+            return None
+        query = request.query()
+        unknown = sorted(set(query) - {"arm"})
+        if unknown:
+            raise Problem(400, f"unknown parameter {unknown[0][:60]!r}; the query has arm alone")
+        return self.known_arm(query.get("arm"))
+
+
+class Afterwards:
+    """Work that nobody waits for; it is dropped if too much comes together."""
+
+    MOST = 20_000
+    """Rows that may wait."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, rows: int, work: Callable[[], None]) -> bool:
+        """Add work on so many rows; False if there is no room for it."""
+        if self._rows + rows > self.MOST:
+            return False
+        self._rows += rows
+        self._waiting.append((rows, work))
+        return True
+
+    def do_one(self) -> None:
+        """Do what has waited longest."""
+        rows, work = self._waiting.popleft()
+        self._rows -= rows
+        work()
 
 
 def need_json(request: Request) -> None:

@@ -51,19 +51,24 @@ class Names:
         Further columns, which are not needed.
     allow_extra : bool
         Whether other columns are ignored, instead of being a fault.
+    each : bool
+        Whether every name has to be compared, because a model does not need all of them.
     """
 
-    def __init__(self, needed: Sequence[str], known: Sequence[str] = (), *, allow_extra: bool = False) -> None:
+    def __init__(
+        self, needed: Sequence[str], known: Sequence[str] = (), *, allow_extra: bool = False, each: bool = False
+    ) -> None:
         self.needed = tuple(dict.fromkeys(needed))
+        self._each = each
         self._needed, self._known = frozenset(needed), frozenset(known) | frozenset(needed)
         self._allow_extra = allow_extra
 
     def fits(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether rows have the right number of columns: that no name is wrong is left to the scorer."""
-        if self._allow_extra:
-            return True
+        """Whether rows have the right columns, or at least as many: a wrong name is then one that the scorer misses."""
+        if self._each:
+            return all(row.keys() == self._needed for row in rows)
         n = len(self._needed)
-        return all(len(row) == n for row in rows)
+        return self._allow_extra or all(len(row) == n for row in rows)
 
     def faults(self, names: Sequence[str] | Mapping[str, Any], row: int | None) -> list[Fault]:
         """What is wrong with the names of a row, or of a table."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -56,7 +57,8 @@ class Serving:
         self.key = settings.key
         extra = [name for model in self.shadows.values() for name in model.columns]
         key = [] if self.key is None else [self.key]
-        self.names = Names([*needed, *key], extra, allow_extra=settings.allow_extra)
+        differ = {*needed, *key} != {*self.shown[0].columns}
+        self.names = Names([*needed, *key], extra, allow_extra=settings.allow_extra, each=differ)
         self.versions = {name: model.published.version for name, model in loaded.items()}
         self._cells = {name: _Cells(metrics, name) for name in loaded}
 
@@ -128,9 +130,11 @@ class Serving:
         model = self.loaded[name]
         scores = score(model, at)
         predictions = model.predict(scores)
-        check_finite(predictions, "prediction")
-        check_finite(scores, "score")
-        self._cells[name].count(n, perf_counter() - begin, predictions)
+        total = float(predictions.sum())
+        if not math.isfinite(total + float(scores.sum())):  # two sums are cheaper than a look at each number
+            check_finite(predictions, "prediction")
+            check_finite(scores, "score")
+        self._cells[name].count(n, perf_counter() - begin, total if predictions.ndim == 1 else 0.0)
         return scores, predictions
 
     def _rows_by(self, model: Loaded, rows: Sequence[Row], at: Any) -> Float32:
@@ -152,7 +156,7 @@ class Serving:
         except ROW_ERRORS:
             self.metrics.add("splinefm_shadow_errors_total", name)
             return None
-        self._cells[name].count(len(rows), 0.0, predictions)
+        self._cells[name].count(len(rows), 0.0, float(predictions.sum()) if predictions.ndim == 1 else 0.0)
         if predictions.shape == shown.shape:
             self.metrics.add("splinefm_shadow_difference_total", name, amount=float(np.abs(predictions - shown).sum()))
         return predictions
@@ -212,10 +216,9 @@ class _Cells:
         self._seconds = metrics.cell("splinefm_arm_seconds", arm)
         self._sum = metrics.cell("splinefm_arm_predictions_total", arm)
 
-    def count(self, rows: int, seconds: float, predictions: FloatArray) -> None:
+    def count(self, rows: int, seconds: float, predicted: float) -> None:
         metrics = self._metrics
         metrics.increase(self._requests)
         metrics.increase(self._rows, rows)
         metrics.observe(self._seconds, seconds)
-        if predictions.ndim == 1:
-            metrics.increase(self._sum, float(predictions.sum()))
+        metrics.increase(self._sum, predicted)

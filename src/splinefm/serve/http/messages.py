@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ class Request:
         "body",
         "deadline",
         "endpoint",
+        "handler",
         "headers",
         "id",
         "method",
@@ -38,6 +40,7 @@ class Request:
         self.role: str | None = None
         self.deadline = received
         self.endpoint = "other"
+        self.handler: Any = None
         self.n_rows = 0
 
     def query(self) -> dict[str, str]:
@@ -119,7 +122,7 @@ def json_response(value: object, status: int = 200) -> Response:
 
 def retry_after(seconds: float) -> tuple[tuple[bytes, bytes], ...]:
     """The header that says when to come back: whole seconds, at least one."""
-    return ((b"retry-after", b"%d" % max(1, round(seconds + 0.5))),)
+    return ((b"retry-after", b"%d" % max(1, math.ceil(seconds))),)
 
 
 def content_type(headers: Mapping[bytes, bytes]) -> bytes:

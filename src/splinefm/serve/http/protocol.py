@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from http import HTTPStatus
 from time import perf_counter
 from typing import Any, Protocol
 from urllib.parse import unquote
 
 import httptools
 
-from splinefm.serve.http.messages import Request, Response, problem, title_of
+from splinefm.serve.http.messages import Request, Response, problem, retry_after
 from splinefm.serve.settings import Limits
 
 _MOST_PIPELINED = 16
@@ -24,6 +25,16 @@ _LINGER = 1.0  # seconds in which a client can read why it is cut off
 _FIXED = b"x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NEVER = math.inf
+_TITLES = {status.value: status.phrase.encode() for status in HTTPStatus}
+
+
+def _parse_url(url: bytes) -> tuple[str, str]:
+    """The path, with escapes resolved, and the query as it is."""
+    if url.startswith(b"/") and b"%" not in url and b"#" not in url:  # the usual case, in a tenth of the time
+        path, _, query = url.partition(b"?")
+        return path.decode("ascii"), query.decode("ascii")
+    parsed = httptools.parse_url(url)
+    return unquote((parsed.path or b"/").decode("ascii"), errors="strict"), (parsed.query or b"").decode("ascii")
 
 
 class Application(Protocol):
@@ -32,6 +43,8 @@ class Application(Protocol):
     limits: Limits
     date: bytes
     is_draining: bool
+    held: int
+    """Bytes of all bodies that are in memory."""
 
     def admit(self, request: Request) -> Response | None:
         """Look at a request's line and headers: None, or the response that refuses it."""
@@ -41,6 +54,9 @@ class Application(Protocol):
 
     def finished(self, request: Request, status: int, seconds: float) -> None:
         """Count a request that was answered."""
+
+    def too_slow(self) -> None:
+        """Count a client that was cut off."""
 
     def opened(self, connection: Connection) -> None:
         """Keep a connection."""
@@ -58,6 +74,7 @@ class Connection(asyncio.Protocol):
         "_events",
         "_head_size",
         "_headers",
+        "_held",
         "_is_reading",
         "_keep_alive",
         "_linger_until",
@@ -72,6 +89,7 @@ class Connection(asyncio.Protocol):
         "_request",
         "_size",
         "_transport",
+        "_unsent",
         "_url",
         "_write_by",
         "peer",
@@ -89,7 +107,8 @@ class Connection(asyncio.Protocol):
         self._events = self._head_size = self._size = 0
         self._url, self._headers, self._parts = b"", {}, []  # type: tuple[bytes, dict[bytes, bytes], list[bytes]]
         self._received = perf_counter()
-        self._read_by, self._write_by, self._linger_until = self._received + app.limits.idle, _NEVER, _NEVER
+        self._read_by, self._write_by, self._linger_until = self._received + app.limits.read, _NEVER, _NEVER
+        self._unsent = self._held = 0
         self.peer = ""
 
     # What the event loop calls
@@ -103,6 +122,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._app.closed(self)
         self._pipeline.clear()
+        self._release()
 
     def data_received(self, data: bytes) -> None:
         if self._linger_until != _NEVER:
@@ -125,13 +145,19 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_by = perf_counter() + self._app.limits.write
+        self._unsent = self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
         self._write_by = _NEVER
 
     def check_time(self, now: float) -> None:
         """Cut off a client that is too slow, and one that has been silent for long; called every now and then."""
-        if now > self._linger_until or now > self._write_by:
+        if now > self._write_by and self._transport.get_write_buffer_size() < self._unsent:
+            # It takes its time, but it takes the answer.
+            self._write_by, self._unsent = now + self._app.limits.write, self._transport.get_write_buffer_size()
+        elif now > self._linger_until or now > self._write_by:
+            if now > self._write_by:
+                self._app.too_slow()
             self._transport.abort()
         elif self._is_reading and now > self._read_by:
             self._refuse(408, f"the request took longer than {self._app.limits.read:g} s to arrive; send it faster")
@@ -170,9 +196,7 @@ class Connection(asyncio.Protocol):
         if self._refusal is not None:
             return
         try:
-            url = httptools.parse_url(self._url)
-            path = unquote((url.path or b"/").decode("ascii"), errors="strict")
-            query = (url.query or b"").decode("ascii")
+            path, query = _parse_url(self._url)
         except (httptools.HttpParserInvalidURLError, ValueError):
             self._refuse(400, "the path is not valid; write it in ASCII, and other characters as %XX of UTF-8")
             return
@@ -195,7 +219,11 @@ class Connection(asyncio.Protocol):
         if self._size > self._app.limits.body:
             self._refuse_size()
         elif self._refusal is None:
+            self._held += len(body)
+            self._app.held += len(body)
             self._parts.append(body)
+            if self._app.held > self._app.limits.bodies:
+                self._refuse(503, "the server holds too many bodies at a time; try again later", retry_after(1.0))
 
     def on_message_complete(self) -> None:
         self._events += 1
@@ -235,6 +263,8 @@ class Connection(asyncio.Protocol):
         request = self._current
         assert request is not None  # it is in work until it is answered
         self._current = None
+        if not self._pipeline and not self._is_reading:
+            self._release()
         now = perf_counter()
         self._app.finished(request, response.status, now - request.received)
         if self._transport.is_closing():
@@ -249,6 +279,11 @@ class Connection(asyncio.Protocol):
             self._cut_off()
         elif not self._is_reading:
             self._read_by = now + self._app.limits.idle
+
+    def _release(self) -> None:
+        """The bodies of this connection are no longer needed."""
+        self._app.held -= self._held
+        self._held = 0
 
     def _next(self) -> None:
         if self._pipeline and self._current is None:
@@ -268,7 +303,7 @@ class Connection(asyncio.Protocol):
             b"HTTP/1.1 %d %b\r\ndate: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b\r\n%b"
             % (
                 status,
-                title_of(status).encode(),
+                _TITLES[status],
                 self._app.date,
                 kind,
                 len(body),
@@ -279,9 +314,10 @@ class Connection(asyncio.Protocol):
             )
         )
 
-    def _refuse(self, status: int, detail: str) -> None:
+    def _refuse(self, status: int, detail: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         if self._refusal is None:
-            self._refusal = problem(status, detail, self._request.id if self._request is not None else "")
+            found = problem(status, detail, self._request.id if self._request is not None else "")
+            self._refusal = found._replace(headers=headers)
 
     def _cut_off(self) -> None:
         """Send the refusal once everything before it is answered, and read no more."""
@@ -291,6 +327,8 @@ class Connection(asyncio.Protocol):
         self._app.finished(request, self._refusal.status, perf_counter() - request.received)
         self._linger_until = perf_counter() + _LINGER
         self._is_reading = False
+        self._parts = []
+        self._release()
         if not self._transport.is_closing():
             self._write(request, self._refusal, keep_alive=False)
             # Closing at once would reset the connection, and the client might never see the answer.
