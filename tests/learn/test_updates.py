@@ -1,4 +1,4 @@
-"""Updates of model files: a series equals one run, a crash leaves a pair that belongs together, bad hours are refused."""
+"""Updates of model files: a series equals one run, a crash leaves files that belong together, bad hours are refused."""
 
 import json
 import os
@@ -222,7 +222,7 @@ class TestFiles:
             content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         state.write_bytes(content)
         before = (folder / "model.sfm").read_bytes()
-        with pytest.raises(sf.ModelFileError, match="model.sfm.state"):
+        with pytest.raises(sf.ModelFileError, match=r"model\.sfm\.state"):
             sf.update_model(folder / "model.sfm", hour(2), "click", guard=None)
         assert (folder / "model.sfm").read_bytes() == before
 
@@ -352,10 +352,17 @@ class TestGuard:
         assert any("the mean loss of 6,000" in reason for reason in self.refused(path, strange, guard=guard).reasons)
         sf.update_model(path, hour(3, 6000), "click", guard=guard)
 
-    def test_few_rows_are_not_refused_by_chance(self, path):
-        rows = hour(2, 12)
-        rows = rows.set_column(2, "click", pa.array([0] * 11 + [1]))
-        assert sf.update_model(path, rows.slice(0, 4), "click").rows == 4
+    @pytest.mark.parametrize("loss", ["logistic", "poisson", "tweedie"])
+    def test_few_rows_are_not_refused_by_chance(self, loss, tmp_path):
+        """None of so few rows was clicked, which happens: the squares of what was seen would say that it does not."""
+        rare = hour(0, 2000, rate=0.1)
+        start = sf.fit_model(rare, "click", loss=loss, model=sf.FM(k=4), training=TRAINING)
+        start.save(tmp_path / "model.sfm")
+        none = hour(2, 300, rate=0.0)
+        report = sf.update_model(tmp_path / "model.sfm", none.slice(0, 8), "click", guard=sf.Guard(validation=0))
+        assert report.verdict.new.error == np.inf
+        with pytest.raises(sf.UpdateRefused):
+            sf.update_model(tmp_path / "model.sfm", none, "click")
 
     def test_chance_is_what_a_binomial_test_says(self, fitted):
         """The calibration bound holds once the number of rows makes the difference sure."""
@@ -367,7 +374,8 @@ class TestGuard:
             off = trial.new.farthest()
             p = fitted.predict(rows)
             y = rows["click"].to_numpy()
-            assert off.is_sure == (abs(p.sum() - y.sum()) > 3.0 * np.sqrt(((p - y) ** 2).sum()))
+            variance = max(((p - y) ** 2).sum(), (p * (1.0 - p)).sum())
+            assert off.is_sure == (abs(p.sum() - y.sum()) > 3.0 * np.sqrt(variance))
             found.append(off.is_sure)
         assert found[-1] and not found[0]
 

@@ -254,7 +254,8 @@ class _Sums:
         self.rows, self.weight, self.floor = 0, 0.0, 0.0
         self.losses: list[FloatArray] = []
         n = fitted.n_outputs
-        self.expected, self.measured, self.squares = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.expected, self.measured = np.zeros(n), np.zeros(n)
+        self.squares, self.spread = np.zeros(n), np.zeros(n)  # variance of the difference: as seen, and as expected
 
     def add(self, batch: pa.RecordBatch, source: Source) -> None:
         """Add the rows of a batch."""
@@ -268,6 +269,7 @@ class _Sums:
         self.expected += weight @ expected
         self.measured += weight @ measured
         self.squares += (weight**2) @ (expected - measured) ** 2
+        self.spread += (weight**2) @ self._variance(expected)
         self.rows, self.weight = self.rows + len(y), self.weight + float(weight.sum())
 
     def _compared(self, y: FloatArray, score: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -277,6 +279,14 @@ class _Sums:
             return prediction, (y[:, None] == np.arange(prediction.shape[1])).astype(np.float64)
         expected, measured = self.loss.compared(y, prediction)
         return expected[:, None], np.asarray(measured, np.float64)[:, None]
+
+    def _variance(self, expected: FloatArray) -> FloatArray:
+        """Return the least variance of a target with this mean: few rows without a click differ from it by chance."""
+        if self.loss.link in ("logistic", "softmax") or self.loss.quantile is not None:
+            return expected * (1.0 - expected)
+        if self.loss.link == "log":
+            return expected if self.loss.name == "poisson" else expected**2
+        return np.zeros_like(expected)
 
     @property
     def row_losses(self) -> FloatArray:
@@ -308,7 +318,8 @@ class _Sums:
             ratio = 1.0 + distance if distance >= 0.0 else 1.0 / (1.0 - distance)
         else:
             ratio = total_p / total_y if total_y > 0.0 else math.inf if total_p > 0.0 else 1.0
-        is_sure = not abs(total_p - total_y) <= DEVIATIONS * math.sqrt(float(self.squares[i]))
+        variance = float(np.maximum(self.squares[i], self.spread[i]))
+        is_sure = not abs(total_p - total_y) <= DEVIATIONS * math.sqrt(variance)
         where = "" if self.loss.classes is None or len(self.expected) == 1 else f" for class {self.loss.classes[i]!r}"
         return _Calibration(predicted, measured, ratio, is_sure, where, scale)
 
