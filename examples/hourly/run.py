@@ -11,7 +11,6 @@ from the impressions that the server has logged for it, and the server loads the
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from paper.ab.arms import make_rankers
 from paper.ab.simulation import make_log
 from paper.ab.world import World
 from paper.harness import read_settings
+from splinefm.serve.ab import ab_report, as_rows
 
 ARMS = {"control": "A", "splines": "B"}
 """Arms of the server, and what they are called in paper/ab."""
@@ -125,9 +125,7 @@ def report(log: Path) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "splinefm", "ab", "report", str(log), "--no-outcome", "skip"]
     print(f"\n$ splinefm {' '.join(command[3:])}", flush=True)
     subprocess.run(command, check=True)
-    found = subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout
-    rows: list[dict[str, Any]] = json.loads(found)["arms"]
-    return rows
+    return as_rows(ab_report(log, no_outcome="skip"))
 
 
 def print_summary(found: dict[str, Any]) -> None:
@@ -135,7 +133,7 @@ def print_summary(found: dict[str, Any]) -> None:
     print("\nmean over hours of |predicted / measured - 1|, and value of an auction (bid × true click probability):")
     for arm, value in found["value"].items():
         hourly = [row["ratio"] for row in found["report"] if row["arm"] == arm and row["hour"] != "all"]
-        known = np.abs([ratio for ratio in hourly if ratio is not None])
+        known = np.abs([ratio for ratio in hourly if np.isfinite(ratio)])
         print(f"  {arm:8} {known.mean():7.2%}   {value:.5f}")
 
 

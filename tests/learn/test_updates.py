@@ -141,6 +141,15 @@ class TestSeries:
             parts = sf.Learner(parts.fitted(), parts.training, parts.state())
         np.testing.assert_allclose(parts.fitted().params["factors"], whole.fitted().params["factors"], atol=1e-6)
 
+    def test_a_state_stays_while_its_learner_goes_on(self, fitted):
+        learner = sf.Learner(fitted)
+        learner.update(hour(1), "click")
+        model, state = learner.fitted(), learner.state()
+        learner.update(hour(2), "click")
+        again = sf.Learner(model, None, state)
+        again.update(hour(2), "click")
+        assert same(again.fitted(), learner.fitted())
+
     def test_a_state_of_another_optimizer_is_told(self, fitted):
         learner = sf.Learner(fitted, TRAINING)
         with pytest.raises(ValueError, match="the state is that of adamw, and the optimizer is adagrad"):
