@@ -8,8 +8,8 @@ model worse, as when a step was too long: then the model after the update is wor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,18 +165,18 @@ class Trial:
         self.guard, self.source, self.threads = guard, source, training.threads
         share = float(guard.validation) if isinstance(guard.validation, float | int) else 0.0
         self.held_out = ValidationSample(share, training.seed + number, MOST_VALIDATION_ROWS)
-        self.new = _Sums(before, training.threads)
+        self.new = _Sums(before, training.threads, by_row=False)
         first = 0
         for batch in source.batches(CHUNK):
             self.held_out.add(first, batch)
             self.new.add(batch, source)
             first += batch.num_rows
-        self._judges = self._find_judges(share, training)
+        self._judges = self._find_judges(training)
         self.before = self._sums(before)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that were held out."""
-        return (batch for _, batch in self.held_out.parts if batch.num_rows)
+        return _rows_of(self.held_out)
 
     def judge(self, after: Fitted) -> Verdict:
         """Compare the model after the update with that before it."""
@@ -184,21 +184,15 @@ class Trial:
         found = (self.new.judgment(), self.before.judgment(), sums.judgment())
         return Verdict(*found, tuple(self._reasons(sums)))
 
-    def _find_judges(self, share: float, training: Training) -> Callable[[], Iterable[pa.RecordBatch]]:
+    def _find_judges(self, training: Training) -> ValidationSample:
+        """Return the held-out rows, those of another table, or the new rows themselves."""
         if not isinstance(self.guard.validation, float | int):
-            known = (self.source.classes, self.source.class_weights)
-            other = Source(
-                self.source.schema, self.source.target, self.source.sample_weight, self.guard.validation, *known
-            )
-            sample = sample_validation(other, training)
-            return lambda: (batch for _, batch in sample.parts if batch.num_rows)
-        if share and self.held_out.n_rows:
-            return self.rows
-        return lambda: self.source.batches(CHUNK)
+            return sample_validation(replace(self.source, table=self.guard.validation), training)
+        return self.held_out if self.held_out.n_rows else sample_validation(self.source, training)
 
     def _sums(self, fitted: Fitted) -> _Sums:
         sums = _Sums(fitted, self.threads)
-        for batch in self._judges():
+        for batch in _rows_of(self._judges):
             sums.add(batch, self.source)
         return sums
 
@@ -220,6 +214,10 @@ class Trial:
                     f"{off.measure} of {sums.rows:,} {what} is {off.error:+.3g}{off.where} (predicted "
                     f"{off.predicted:.5g}, measured {off.measured:.5g}); allowed: {off.lowest(limit):.3g} to {limit:g}"
                 )
+
+
+def _rows_of(sample: ValidationSample) -> Iterator[pa.RecordBatch]:
+    return (batch for _, batch in sample.parts if batch.num_rows)
 
 
 @dataclass(frozen=True)
@@ -246,13 +244,13 @@ class _Calibration:
 
 
 class _Sums:
-    """Sums over the rows of batches, for one model."""
+    """Sums over the rows of batches, for one model; `by_row` keeps the loss of each row, to compare two models."""
 
-    def __init__(self, fitted: Fitted, threads: int | None) -> None:
+    def __init__(self, fitted: Fitted, threads: int | None, *, by_row: bool = True) -> None:
         self.loss: Loss = fitted.loss
         self._score = fitted.table_scorer(threads=threads)
-        self.rows, self.weight, self.floor = 0, 0.0, 0.0
-        self.losses: list[FloatArray] = []
+        self.rows, self.weight, self.total, self.floor = 0, 0.0, 0.0, 0.0
+        self._losses: list[FloatArray] | None = [] if by_row else None
         n = fitted.n_outputs
         self.expected, self.measured = np.zeros(n), np.zeros(n)
         self.squares, self.spread = np.zeros(n), np.zeros(n)  # variance of the difference: as seen, and as expected
@@ -263,7 +261,10 @@ class _Sums:
         self.loss.check(y, source.target)
         score = self._score(batch).astype(np.float64)
         t = self.loss.standardize(y)
-        self.losses.append(weight * self.loss.value(t, score))
+        losses = weight * self.loss.value(t, score)
+        if self._losses is not None:
+            self._losses.append(losses)
+        self.total += float(losses.sum())
         self.floor += self.loss.floor(t, weight)
         expected, measured = self._compared(y, score)
         self.expected += weight @ expected
@@ -290,11 +291,11 @@ class _Sums:
 
     @property
     def row_losses(self) -> FloatArray:
-        return np.concatenate([np.empty(0), *self.losses])
+        return np.concatenate([np.empty(0), *(self._losses or ())])
 
     @property
     def mean_loss(self) -> float:
-        return float(self.row_losses.sum()) / max(self.weight, 1e-300)
+        return self.total / max(self.weight, 1e-300)
 
     @property
     def excess(self) -> float:
