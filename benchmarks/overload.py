@@ -37,7 +37,7 @@ from peers.servers import Served, Server, free_port, running
 
 WORKERS, ITEMS, K = 2, 100_000, 100
 NORMAL, CROWD, TIMES = 8, 160, 10
-WAIT = 0.02  # seconds of work that may wait: what "within three times of normal" allows for
+WAIT = 0.01  # seconds of work that may wait: what "within three times of normal" allows for
 HERE = Path(__file__).resolve().parent
 
 

@@ -27,7 +27,7 @@ from support import random_fitted, visits_schema, visits_table
 TOKEN, ADMIN = "t" * 32, "a" * 32
 JSON = {"Content-Type": "application/json"}
 ARROW = "application/vnd.apache.arrow.stream"
-PATIENCE = 60.0  # seconds; machines of tests are busy
+PATIENCE = 180.0  # seconds; machines of tests are busy
 
 
 class Answer:

@@ -6,11 +6,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,16 @@ class Server:
 
     def stop(self) -> None:
         """End it."""
+        every = self.pids()
         self.process.terminate()
         try:
             self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        for pid in every[1:]:  # a worker may be in the middle of a long answer that nobody reads
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager

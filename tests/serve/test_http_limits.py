@@ -247,7 +247,7 @@ def spoiled(draw):
 
 
 class TestFuzz:
-    @examples(800)
+    @examples(400)
     @given(st.lists(spoiled(), min_size=1, max_size=20))
     def test_spoiled_requests_never_make_a_server_error(self, server, requests):
         """Each on a connection of its own; the client ends its side, so that nothing waits for more."""

@@ -166,7 +166,7 @@ def spoil(draw, value):
     return draw(JSON)
 
 
-@examples(800)
+@examples(400)
 @given(st.data())
 def test_requests_that_differ_from_the_description_never_make_a_server_error(server, data):
     if not hasattr(server, "description"):

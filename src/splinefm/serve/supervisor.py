@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import socket
@@ -137,6 +138,7 @@ class Supervisor:
             json.dumps(sys.path),
             pass_fds=descriptors,
             stdin=asyncio.subprocess.DEVNULL,
+            env={**_ONE_THREAD, **os.environ},
         )
         theirs.close()
         worker = WorkerHandle(number, process)

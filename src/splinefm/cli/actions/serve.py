@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +32,8 @@ def make_arms(model: str | None, arms: Sequence[str], shadows: Sequence[str]) ->
 
 def run_server(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
+    if sys.platform == "win32":
+        raise OSError("splinefm serve runs on Linux and macOS; on Windows use WSL, or a container")
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(

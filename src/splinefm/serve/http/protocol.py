@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
         elif self._is_reading and now > self._read_by:
             self._refuse(408, f"the request took longer than {self._app.limits.read:g} s to arrive; send it faster")
             self._cut_off()
-        elif self._current is None and not self._is_reading and now > self._read_by:
+        elif self._current is None and not self._is_reading and now > self._read_by and self._write_by == _NEVER:
             self._transport.close()
 
     def drain(self) -> None:
