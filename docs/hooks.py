@@ -39,7 +39,8 @@ REFERENCE = {
     "Transforms and bases": "MinMax Quantile BestFitCDF ArcsinhSquare Log CustomTransform choose_transform"
     " BSpline MultiResolution Bins Polynomial Fourier Powers CustomBasis BasisStarvation",
     "Models": "FM FwFM LowRankFwFM FmFM FFM HigherOrderFM Loss",
-    "Training": "Training Epoch Diverged Learner tune Tuned StudySummary TrialSummary",
+    "Training": "Training Epoch Diverged tune Tuned StudySummary TrialSummary",
+    "Updates": "update_model UpdateReport Guard Verdict Judgment UpdateRefused Learner LearnerState",
     "Views": "segment segments Curve Bars Surface",
     "Explanations": "shapley_values ShapleyValues Background importance Importance partial_dependence ice_curves"
     " decompose Decomposition",

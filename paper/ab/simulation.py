@@ -13,6 +13,8 @@ from paper.ab.world import Ads, Auctions, World
 from paper.harness import Json
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 N_GROUPS = 10  # of recency, each with a tenth of the impressions of the log
 
 
@@ -31,6 +33,15 @@ class Served(NamedTuple):
         return self.ads.table().append_column("click", pa.array(self.click.astype(np.int8)))
 
 
+def find_shown(auctions: Auctions, predicted: FloatArray) -> tuple[tuple[IntArray, IntArray], BoolArray]:
+    """Return the ads that are shown, as auctions and candidates, and which auctions they won."""
+    offers = auctions.bid * predicted
+    best = offers.argmax(axis=1)
+    rows = np.arange(len(best))
+    won = offers[rows, best] > auctions.rival
+    return (rows[won], best[won]), won
+
+
 def run_auctions(auctions: Auctions, predicted: FloatArray) -> Served:
     """Show our best ad by bid × predicted CTR where it beats the offer of the other rankers.
 
@@ -39,10 +50,7 @@ def run_auctions(auctions: Auctions, predicted: FloatArray) -> Served:
     bid × true CTR of the ads that are shown, and the offers otherwise: it is what mistakes of the ranking cost.
     """
     offers = auctions.bid * predicted
-    best = offers.argmax(axis=1)
-    rows = np.arange(len(best))
-    won = offers[rows, best] > auctions.rival
-    at = rows[won], best[won]
+    at, won = find_shown(auctions, predicted)
     second = np.partition(offers, -2, axis=1)[won, -2] if offers.shape[1] > 1 else np.zeros(int(won.sum()))
     price = np.maximum(second, auctions.rival[won]) / predicted[at]
     click = (auctions.luck[won] < auctions.ctr[at]).astype(np.float64)

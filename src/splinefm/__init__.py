@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from splinefm.learn.files.sharded_model import ShardedModel as ShardedModel
     from splinefm.learn.fitted import Fitted as Fitted
     from splinefm.learn.fitting import fit_model as fit_model
-    from splinefm.learn.incremental import Learner as Learner
     from splinefm.learn.losses import Loss as Loss
     from splinefm.learn.metrics import GroupCalibration as GroupCalibration
     from splinefm.learn.metrics import accuracy as accuracy
@@ -93,6 +92,14 @@ if TYPE_CHECKING:
     from splinefm.learn.tuning.search import tune as tune
     from splinefm.learn.tuning.study import StudySummary as StudySummary
     from splinefm.learn.tuning.study import TrialSummary as TrialSummary
+    from splinefm.learn.updates.files import UpdateReport as UpdateReport
+    from splinefm.learn.updates.files import update_model as update_model
+    from splinefm.learn.updates.guard import Guard as Guard
+    from splinefm.learn.updates.guard import Judgment as Judgment
+    from splinefm.learn.updates.guard import UpdateRefused as UpdateRefused
+    from splinefm.learn.updates.guard import Verdict as Verdict
+    from splinefm.learn.updates.learner import Learner as Learner
+    from splinefm.learn.updates.state import LearnerState as LearnerState
     from splinefm.model.family import FFM as FFM
     from splinefm.model.family import FM as FM
     from splinefm.model.family import FmFM as FmFM
@@ -137,7 +144,10 @@ _HOME = {
     "learn.estimators.regressor": "SplineFMRegressor",
     "learn.fitted": "Fitted",
     "learn.fitting": "fit_model",
-    "learn.incremental": "Learner",
+    "learn.updates.files": "UpdateReport update_model",
+    "learn.updates.guard": "Guard Judgment UpdateRefused Verdict",
+    "learn.updates.learner": "Learner",
+    "learn.updates.state": "LearnerState",
     "learn.losses": "Loss",
     "learn.metrics": "GroupCalibration accuracy auc calibration_by calibration_error class_auc class_logloss coverage "
     "gamma_deviance huber_loss logloss mae normalized_entropy pinball_loss r2 rmse tweedie_deviance",

@@ -12,7 +12,20 @@ import pytest
 
 import splinefm as sf
 
-COMMANDS = ("schema", "fit", "evaluate", "predict", "info", "view", "explain", "discretize", "export", "rank", "demo")
+COMMANDS = (
+    "schema",
+    "fit",
+    "evaluate",
+    "predict",
+    "update",
+    "info",
+    "view",
+    "explain",
+    "discretize",
+    "export",
+    "rank",
+    "demo",
+)
 
 
 def test_help_names_the_commands_and_loads_nothing_heavy():

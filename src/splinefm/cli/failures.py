@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from splinefm.cli.output import say
 
-DONE, USER_ERROR, BUG = 0, 1, 3
-"""Exit codes: success; an error that the user can fix; a bug. (2 is wrong usage.)"""
+DONE, USER_ERROR, BUG, REFUSED = 0, 1, 3, 4
+"""Exit codes: success; an error that the user can fix; a bug; an update that its guard refused. (2 is wrong usage.)"""
 
 
 def user_message(error: BaseException) -> str | None:

@@ -231,7 +231,7 @@ def make_fit_request(
         sizes=sizes,
         loss=loss,
         weight=weight,
-        validation=_share_or_file(validation),
+        validation=share_or_file(validation),
         training=training,
         sep=sep,
     )
@@ -242,7 +242,8 @@ def given(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _share_or_file(text: str | None) -> float | str | None:
+def share_or_file(text: str | None) -> float | str | None:
+    """A share of rows, or the path of a file."""
     try:
         share = float(text or "")
     except ValueError:

@@ -25,6 +25,7 @@ from splinefm.cli.commands.rank import rank
 from splinefm.cli.commands.schema import schema
 from splinefm.cli.commands.serve import serve
 from splinefm.cli.commands.tune import tune
+from splinefm.cli.commands.update import update
 from splinefm.cli.commands.view import view
 from splinefm.cli.failures import plain_warnings, report
 
@@ -32,7 +33,7 @@ from splinefm.cli.failures import plain_warnings, report
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 # In the order of the help.
-_COMMANDS = (schema, fit, tune, evaluate, predict, info, view, explain, discretize, export, rank, serve, demo)
+_COMMANDS = (schema, fit, tune, evaluate, predict, update, info, view, explain, discretize, export, rank, serve, demo)
 
 
 class Commands(TyperGroup):

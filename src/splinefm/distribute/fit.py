@@ -26,12 +26,12 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.incremental import UPDATE_RATE
 from splinefm.learn.losses import Loss
 from splinefm.learn.penalties import make_groups
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.runs import filled_penalties
 from splinefm.learn.training import Chunk, Epoch, Training
+from splinefm.learn.updates.learner import UPDATE_RATE
 from splinefm.model.family import AnyModel, check_trainable
 
 

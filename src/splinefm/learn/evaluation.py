@@ -91,7 +91,7 @@ def evaluate_file(
     """
     fitted, table_scorer = open_model(model)
     table = open_data(data, column_types(fitted, target, weight), sep)
-    target = target or _find_target(data, table, fitted, {by, weight})
+    target = target or find_target(data, table, fitted, {by, weight})
     require_columns(table, [name for name in (*fitted.encoder.schema.columns, target, by, weight) if name is not None])
     output = None if class_name is None else (fitted.classes or ()).index(find_class(fitted, class_name))
     if by is not None and output is None:
@@ -122,7 +122,7 @@ def column_types(fitted: Fitted, target: str | None, weight: str | None) -> dict
     return types
 
 
-def _find_target(data: str, table: Table, fitted: Fitted, not_it: set[str | None]) -> str:
+def find_target(data: str, table: Table, fitted: Fitted, not_it: set[str | None]) -> str:
     """Return the only column that is not a field, as the target."""
     if data == STANDARD:
         raise ValueError("add --target NAME: which column of standard input is the target?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -109,7 +110,7 @@ class CpuEngine(Engine):
 
         The first axis of padded parameters counts the outputs, even if there is one.
         """
-        self.layout, self._padded, self._states = layout, padded, states
+        self.layout, self._padded, self._states, self._groups = layout, padded, states, groups
         self.sizes = make_sizes(self.model, layout, self.batch_size, self.n_outputs)
         check_between_memory(self.model, layout, self.sizes, self.n_outputs)
         self._shape = make_shape(layout)
@@ -182,6 +183,21 @@ class CpuEngine(Engine):
             values if values.size == 1 else self._cut(name, values.reshape(shape)).reshape(-1) for values in state[:3]
         )
         return State(m, v, average, state.last)
+
+    def restore(self, state: Mapping[str, State], number: int) -> None:
+        """Continue from the state of an engine of the same model and layout after so many steps; see `state`."""
+        states = self._make_states(self._padded)
+        for name, own in states.items():
+            padded = self._padded[name]
+            shape = self.kind.cut(name, padded).shape
+            for new, old in zip(own[:3], state[name][:3], strict=True):
+                if new.size == padded.size:
+                    new[:] = self.kind.pad(name, old.reshape(shape)).reshape(-1)
+        if self.optimizer.ema > 0.0:
+            states["factors"].last[:] = state["factors"].last
+        penalty = self.penalty
+        self._set(self.layout, self._padded, states, self._groups, number)
+        self.set_penalty(penalty)
 
     @property
     def rows_at_once(self) -> int:

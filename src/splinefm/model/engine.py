@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel, Params
 from splinefm.model.optimizers import Group, Optimizer
-from splinefm.model.workspace import Float64, Int64, Penalty
+from splinefm.model.workspace import Float64, Int64, Penalty, State
 
 EngineName = Literal["cpu", "torch"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -41,6 +42,15 @@ class Engine(ABC):
     @abstractmethod
     def values(self) -> Params:
         """The current parameters."""
+
+    @property
+    @abstractmethod
+    def state(self) -> dict[str, State]:
+        """The optimizer state by the names of parameters, flat."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, State], number: int) -> None:
+        """Continue from the state of an engine of the same model and layout after so many steps; see `state`."""
 
     @abstractmethod
     def set_penalty(self, penalty: Penalty) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
-import time
 import warnings
 from dataclasses import replace
 from numbers import Real
@@ -36,13 +34,13 @@ from splinefm.learn.estimators.parameters import SplineFMParameters, check_kind,
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import Task, check_callbacks, fit_task, open_validation
-from splinefm.learn.incremental import Learner
 from splinefm.learn.labels import ClassWeight
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import make_progress
 from splinefm.learn.refine.resolutions import with_bases
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
+from splinefm.learn.updates.learner import Learner
 from splinefm.model.family import AnyModel, member_model
 
 FloatArray = npt.NDArray[np.float64]
@@ -259,14 +257,8 @@ class SplineFMBase(SplineFMParameters):
         training = replace(self.fitted_.training, engine=self.engine, device=self.device)
         learner = getattr(self, "_learner", None) or Learner(self.fitted_, training)
         self._learner = None  # a failed update leaves the learner in an undefined state, but not `fitted_`
-        before, began = learner.encoder.n_rows, time.perf_counter()
-        loss = learner.update(rows.table, rows.target, sample_weight=rows.sample_weight)
-        seconds = time.perf_counter() - began
-        n_rows, rate = learner.encoder.n_rows - before, learner.engine.optimizer.learning_rate
-        total = self.history_[-1].seconds + seconds
-        epoch = Epoch(len(self.history_) + 1, loss, math.nan, rate, n_rows / seconds, total, "update")
-        self.history_ = [*self.history_, epoch]
-        learner.history = tuple(self.history_)
+        learner.update(rows.table, rows.target, sample_weight=rows.sample_weight)
+        self.history_ = list(learner.history)
         self.fitted_, self._learner = learner.fitted(), learner
         return self
 

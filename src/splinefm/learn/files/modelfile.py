@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from splinefm.learn.files.container import (
@@ -11,6 +13,7 @@ from splinefm.learn.files.container import (
     Damaged,
     ModelFileError,
     check_destination,
+    header_digest,
     parse_json,
     read_container,
     replacing,
@@ -49,6 +52,16 @@ def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
     >>> bool((again.scores(table) == fitted.scores(table)).all())
     True
     """
+    with saving(fitted, path):
+        pass
+
+
+@contextmanager
+def saving(fitted: Fitted, path: str | os.PathLike[str]) -> Iterator[str]:
+    """Write a model file as `save` does, and yield its identity before it replaces the target.
+
+    What is written inside the block is there before the model is; an error there leaves the target as it was.
+    """
     target = check_destination(Path(path))
     tensors: dict[str, Array] = {}
     try:
@@ -58,6 +71,7 @@ def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
         version = sys.modules["splinefm"].__version__  # not imported: the package imports this module
         with replacing(target) as file:
             write_container(file, FORMAT, version, description, tensors)
+            yield header_digest(file)
     except (ValueError, TypeError) as error:
         advice = "; the model is invalid, refit it" if isinstance(error, Damaged) else ""
         raise ModelFileError(f"cannot save to {str(path)!r}: {error}{advice}") from error
@@ -90,6 +104,11 @@ def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Fitted:
     ...     sf.load(f"{folder}/model.sfm").model
     FwFM(k=16, third=16)
     """
+    return load_identified(path, mmap=mmap)[0]
+
+
+def load_identified(path: str | os.PathLike[str], *, mmap: bool = False) -> tuple[Fitted, str]:
+    """Read a model file as `load` does; return the model and the identity of the file, see `saving`."""
     path = Path(path)
     if (path / MANIFEST).is_file():
         raise IsADirectoryError(f"{str(path)!r} is a sharded model; use sf.ShardedModel.open, whose save writes a file")
@@ -102,7 +121,8 @@ def load(path: str | os.PathLike[str], *, mmap: bool = False) -> Fitted:
     failed, again = f"cannot load {str(path)!r}", "copy it again, or save the model again"
     with path.open("rb") as file:
         try:
-            return restore_fitted(*read_container(file, FORMAT, MAPPED if mmap else ()), mapped=mmap)
+            fitted = restore_fitted(*read_container(file, FORMAT, MAPPED if mmap else ()), mapped=mmap)
+            return fitted, header_digest(file)
         except (OSError, MemoryError):
             raise
         except Damaged as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -174,6 +174,23 @@ class TorchEngine(Engine):
         parts = {name: self._moments_as_arrays(name) for name in ("m", "v", "average")}
         each = {name: [parts[part].get(name, NONE).reshape(-1) for part in parts] for name in (*TABLES, *self._dense)}
         return {name: State(m, v, average, last) for name, (m, v, average) in each.items()}
+
+    def restore(self, state: Mapping[str, State], number: int) -> None:
+        """Continue from the state of an engine of the same model and layout after so many steps; see `state`."""
+        n, outputs = self._table.shape[:2]
+        for part in ("m", "v", "average"):
+            table = getattr(self._moments, part)
+            if table is not None:
+                flat = [getattr(state[name], part).reshape(outputs, n, -1) for name in TABLES]
+                table.copy_(on_device(np.concatenate(flat, axis=2).transpose(1, 0, 2), torch.float32, self.device))
+            for name, moments in self._dense_moments.items():
+                own = getattr(moments, part)
+                if own is not None:
+                    values = getattr(state[name], part).reshape(own.shape)
+                    own.copy_(on_device(values, torch.float32, self.device))
+        if self.optimizer.ema > 0.0:
+            self._last = on_device(state["factors"].last[:n], torch.int64, self.device)
+        self._number = number
 
     def _moments_as_arrays(self, part: str) -> Params:
         """Return a part of the optimizer state by the names of parameters, without those that do not have it."""

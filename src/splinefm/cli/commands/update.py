@@ -1,0 +1,107 @@
+"""`splinefm update`: train a model on new rows and replace its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from splinefm.cli import options as opt
+from splinefm.cli.failures import REFUSED
+from splinefm.cli.fit_options import share_or_file
+from splinefm.cli.output import print_facts, print_json, say
+
+_GUARD = "Guard"
+
+NewRows = Annotated[
+    list[str], typer.Argument(metavar="DATA...", help=f"The new rows. Each a {opt.FILES}.", show_default=False)
+]
+Target = Annotated[
+    str | None,
+    opt.column_option("Column with the true values. Optional if all other columns are fields of the model."),
+]
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Model file to write. By default, MODEL is replaced.")]
+Validation = Annotated[
+    str,
+    typer.Option(
+        metavar="SHARE|FILE",
+        help="Rows that judge the update: a share of the new rows, which are learned last (0: all of them, after they "
+        "were learned), or a file, such as the rows of earlier hours.",
+        rich_help_panel=_GUARD,
+    ),
+]
+MaxLossIncrease = Annotated[
+    float,
+    opt.amount_option("Refuse an update that raises the loss of those rows by more than this share.", _GUARD),
+]
+MaxCalibrationError = Annotated[
+    float,
+    opt.amount_option(
+        "Refuse an update if predicted / measured of the new rows before it, or of those rows after it, is beyond 1 + "
+        "this, or below 1 / (1 + this).",
+        _GUARD,
+    ),
+]
+NoGuard = Annotated[bool, typer.Option("--no-guard", help="Accept every update.", rich_help_panel=_GUARD)]
+
+
+def update(
+    model: opt.ModelFile,
+    data: NewRows,
+    target: Target = None,
+    out: Out = None,
+    weight: opt.Weight = None,
+    validation: Validation = "0.1",
+    max_loss_increase: MaxLossIncrease = 0.02,
+    max_calibration_error: MaxCalibrationError = 0.5,
+    no_guard: NoGuard = False,
+    sep: opt.Sep = None,
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Train a model for one pass over new rows, such as those of the last hour, and replace its file.
+
+    New categories get features. The state of the optimizer is kept beside the model (MODEL.state), so that a series of
+    updates equals one long run. An update that makes the model worse, or whose rows are far from what the model
+    predicts, is refused with exit code 4: the model stays, and the refused one is kept as MODEL.rejected.sfm.
+
+    Example: splinefm update model.sfm new/*.parquet --target click
+    """
+    from splinefm.cli.actions.update import UpdateRequest, update_file
+    from splinefm.learn.updates.guard import Guard, UpdateRefused
+
+    if "-" in data:
+        raise typer.BadParameter(
+            "an update reads its rows several times; write standard input to a file first", param_hint="DATA"
+        )
+    judges = share_or_file(validation)
+    guard = None if no_guard else Guard(judges, max_loss_increase, max_calibration_error)
+    request = UpdateRequest(model, data, target, out, weight, guard, sep, threads)
+    try:
+        report = update_file(request, opt.remarks(quiet))
+    except UpdateRefused as refused:
+        if as_json:
+            print_json({"accepted": False, "rejected": str(refused.kept), "verdict": refused.verdict.to_dict()})
+        say(f"splinefm: {refused}")
+        raise typer.Exit(REFUSED) from refused
+    about = report.to_dict()
+    return print_json({"accepted": True, **about}) if as_json else print_update(about)
+
+
+def print_update(about: dict[str, Any]) -> None:
+    """Print what an update did."""
+    facts = [("data", f"{about['rows']:,} rows, {about['new_features']:,} new features")]
+    facts.append(("loss", f"{about['loss']:.5g} of the new rows, before they were learned"))
+    verdict = about["verdict"]
+    if verdict is not None:
+        before, after = verdict["before"], verdict["after"]
+        facts.append(("judged by", f"{after['rows']:,} rows: loss {before['loss']:.5g} -> {after['loss']:.5g}"))
+        if after["error"] == after["error"]:  # not NaN
+            facts.append(("calibration", f"{before['error']:+.2%} -> {after['error']:+.2%} (predicted / measured - 1)"))
+    state = "continued" if about["continued"] else "begun"
+    facts.append(("optimizer", f"{state}, {about['steps']:,} steps so far"))
+    facts.append(("time", f"{about['seconds']:.1f} seconds"))
+    facts.append(("file", about["file"]))
+    print_facts(facts)

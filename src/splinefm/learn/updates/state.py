@@ -1,0 +1,187 @@
+"""The state of a learner beside its model file: what the next update depends on, and which model it belongs to.
+
+The file is a container like a model file: a JSON description and arrays, with checksums and without code. It names the
+model by the checksum of its header. Two files cannot be replaced in one step, so a new state is first written under
+another name, then the model is replaced, and then the state. A crash in between leaves a model and two states, of which
+one belongs to the model.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.learn.files.container import (
+    Array,
+    Damaged,
+    ModelFileError,
+    demand,
+    read_container,
+    replacing,
+    sync_folder,
+    take_array,
+    write_container,
+)
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.penalties import make_groups
+from splinefm.model.family import param_shapes
+from splinefm.model.workspace import State, make_penalty
+
+FORMAT = 1
+PENALTIES = ("l2", "l2_third", "l2_linear", "smoothness")
+"""The penalties that adapt to what was learned."""
+_MOMENTS = {"adamw": ("m", "v"), "adagrad": ("v",)}
+_NONE = np.zeros(1, np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnerState:
+    """What the next update of a `Learner` depends on, beside the model.
+
+    Parameters
+    ----------
+    optimizer : {"adamw", "adagrad"}
+        Name of the optimizer.
+    number : int
+        Steps so far.
+    moments : mapping of str to State
+        Moments of the gradients of each parameter, flat.
+    penalty : mapping of str to array
+        The adapted penalties, for each group of features.
+    rng : mapping
+        The generator of the order of rows, as `numpy.random.PCG64.state` has it.
+    """
+
+    optimizer: str
+    number: int
+    moments: Mapping[str, State]
+    penalty: Mapping[str, npt.NDArray[np.float32]]
+    rng: Mapping[str, Any]
+
+
+def state_path(model: Path) -> Path:
+    """Return the path of the state of a model file.
+
+    Examples
+    --------
+    >>> state_path(Path("model.sfm")).name
+    'model.sfm.state'
+    """
+    return model.with_name(model.name + ".state")
+
+
+def _coming_path(model: Path) -> Path:
+    return model.with_name(model.name + ".state.new")
+
+
+@contextmanager
+def saving_state(model: Path) -> Iterator[Callable[[LearnerState, str], None]]:
+    """Yield a function that writes the state of a model that is about to be replaced; the end replaces the old state.
+
+    Call it with the state and the identity of the new model before the model is replaced.
+    """
+    coming = _coming_path(model)
+
+    def write(state: LearnerState, identity: str) -> None:
+        with replacing(coming) as file:
+            version = sys.modules["splinefm"].__version__  # not imported: the package imports this module
+            write_container(file, FORMAT, version, *_describe(state, identity))
+
+    yield write
+    coming.replace(state_path(model))
+    sync_folder(model.parent)
+
+
+def find_state(model: Path, identity: str, fitted: Fitted) -> tuple[LearnerState | None, Path | None]:
+    """Return the state that belongs to a model file, or else a state beside it that does not, if there is one."""
+    model = model.resolve()
+    foreign = None
+    for path in (state_path(model), _coming_path(model)):
+        if not path.is_file():
+            continue
+        state = _read(path, identity, fitted)
+        if state is not None:
+            return state, None
+        foreign = foreign or path
+    return None, foreign
+
+
+def _describe(state: LearnerState, identity: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    tensors: dict[str, Array] = {}
+    for name, moments in state.moments.items():
+        for part in _MOMENTS[state.optimizer]:
+            tensors[f"{part}/{name}"] = np.ascontiguousarray(getattr(moments, part), "<f4")
+    for name, values in state.penalty.items():
+        tensors[f"penalty/{name}"] = np.ascontiguousarray(values, "<f4")
+    inner = state.rng["state"]
+    rng = {
+        "state": f"{inner['state']:032x}",
+        "inc": f"{inner['inc']:032x}",
+        "has_uint32": int(state.rng["has_uint32"]),
+        "uinteger": int(state.rng["uinteger"]),
+    }
+    description = {
+        "learner": {"model": identity, "optimizer": state.optimizer, "number": int(state.number), "rng": rng}
+    }
+    return description, tensors
+
+
+def _read(path: Path, identity: str, fitted: Fitted) -> LearnerState | None:
+    """Return the state of a file, or None if it belongs to another model."""
+    failed = f"cannot load {str(path)!r}"
+    advice = "remove it to update the model as after a fit, without what the optimizer has learned"
+    with path.open("rb") as file:
+        try:
+            description, tensors = read_container(file, FORMAT)
+            demand(isinstance(description.get("learner"), dict), "it is no state of a learner")
+            about: dict[str, Any] = description["learner"]
+            if about["model"] != identity:
+                return None
+            return _restore(about, tensors, fitted)
+        except (OSError, MemoryError):
+            raise
+        except Damaged as error:
+            raise ModelFileError(f"{failed}: {error}; {advice}") from error
+        except ModelFileError as error:
+            raise ModelFileError(f"{failed}: {error}, or {advice}") from error
+        except Exception as error:  # an invalid description can raise anything
+            raise ModelFileError(f"{failed}: it is damaged ({str(error)[:200]}); {advice}") from error
+
+
+def _restore(about: Mapping[str, Any], tensors: dict[str, Array], fitted: Fitted) -> LearnerState:
+    optimizer, number = about["optimizer"], about["number"]
+    demand(optimizer in _MOMENTS, f"its optimizer is {str(optimizer)[:20]!r}")
+    demand(type(number) is int and 0 <= number < 2**62, f"it has {number!r} steps")
+    layout = fitted.encoder.layout
+    moments = {}
+    for name, shape in param_shapes(fitted.model, layout, fitted.n_outputs).items():
+        found = {part: _take(tensors, f"{part}/{name}", int(np.prod(shape))) for part in _MOMENTS[optimizer]}
+        demand(not (found["v"] < 0.0).any(), f"v/{name} is negative")
+        moments[name] = State(found.get("m", _NONE), found["v"], _NONE, np.zeros(1, np.int64))
+    n_groups = len(make_penalty(layout, make_groups(fitted.encoder, fitted.training)).l2)
+    penalty = {name: _take(tensors, f"penalty/{name}", n_groups) for name in PENALTIES}
+    demand(all(not (values < 0.0).any() for values in penalty.values()), "a penalty is negative")
+    demand(not tensors, f"nothing refers to the array {next(iter(tensors), None)!r}")
+    return LearnerState(optimizer, number, moments, penalty, _restore_rng(about["rng"]))
+
+
+def _take(tensors: dict[str, Array], name: str, size: int) -> npt.NDArray[np.float32]:
+    values = take_array(tensors, name, "F32", 1)
+    demand(len(values) == size, f"{name} has {len(values):,} numbers instead of {size:,}")
+    demand(bool(np.isfinite(values).all()), f"{name} holds NaN or infinity")
+    return values
+
+
+def _restore_rng(given: Mapping[str, Any]) -> dict[str, Any]:
+    inner = {name: int(given[name], 16) for name in ("state", "inc")}
+    demand(all(0 <= value < 2**128 for value in inner.values()), "its random generator is invalid")
+    half, flag = given["uinteger"], given["has_uint32"]
+    demand(type(half) is int and 0 <= half < 2**32 and flag in (0, 1), "its random generator is invalid")
+    return {"bit_generator": "PCG64", "state": inner, "has_uint32": flag, "uinteger": half}
