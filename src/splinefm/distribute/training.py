@@ -27,7 +27,7 @@ from splinefm.learn.progress import Progress
 from splinefm.learn.training import Chunk, Diverged, Epoch, Run, Training, divergence_message
 
 # Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning
-# rate, the two train alike. See docs/decisions.md.
+# rate, its losses were the closest to those of AdamW. See docs/decisions.md.
 ADAGRAD_RATE = 10.0
 # Epoch sums: loss, its floor, weight.
 _NOTHING = (0.0, 0.0, 0.0)
