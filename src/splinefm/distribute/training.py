@@ -158,7 +158,9 @@ class Job:
             set_penalties(self.model, *np.array(state.penalties))
         n_epochs = self.training.epochs
         while state.epoch < n_epochs:
-            self.progress.begin_epoch(state.epoch + 1, n_epochs, self.n_rows)
+            self.progress.begin_epoch(
+                state.epoch + 1, n_epochs, self.n_rows - state.seen
+            )  # what is left after a restart
             started, before = time.perf_counter(), state.seen
             rate = self._pass(state, begin)
             if state.seen != self.n_rows:
