@@ -99,7 +99,7 @@ def print_update(about: dict[str, Any]) -> None:
         before, after = verdict["before"], verdict["after"]
         facts.append(("judged by", f"{after['rows']:,} rows: loss {before['loss']:.5g} -> {after['loss']:.5g}"))
         if after["error"] == after["error"]:  # not NaN
-            facts.append(("calibration", f"{before['error']:+.2%} -> {after['error']:+.2%} (predicted / measured - 1)"))
+            facts.append(("calibration", f"error {before['error']:+.4f} -> {after['error']:+.4f}; 0 is perfect"))
     state = "continued" if about["continued"] else "begun"
     facts.append(("optimizer", f"{state}, {about['steps']:,} steps so far"))
     facts.append(("time", f"{about['seconds']:.1f} seconds"))
