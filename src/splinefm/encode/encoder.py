@@ -23,6 +23,7 @@ from splinefm.encode.rows.columns import CrossColumns, NumberColumn, compile_col
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation
+from splinefm.encode.tables.arrow import cut_batch, numbered
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.encode.transforms.sketch import FloatArray
@@ -236,7 +237,7 @@ class Encoder:
         for chunk in _open(self.schema, table).chunks(self.schema.columns, rows):
             self._check_block(min(BLOCK, chunk.num_rows), threads)
             slots = empty_slots(chunk.num_rows, self.layout)
-            self._fill(slots, _cut(chunk), threads, watch)
+            self._fill(slots, cut_batch(chunk, BLOCK), threads, watch)
             yield slots
 
     def extend(
@@ -275,10 +276,10 @@ class Encoder:
 
     def _blocks(self, source: Table) -> Iterator[pa.RecordBatch]:
         for chunk in source.chunks(self.schema.columns, CHUNK):
-            yield from _cut(chunk)
+            yield from cut_batch(chunk, BLOCK)
 
     def _fill(self, slots: Slots, blocks: Iterable[pa.RecordBatch], threads: int | None, watch: Watch | None) -> None:
-        tasks = ((block, slots, at, watch) for at, block in _numbered(blocks))
+        tasks = ((block, slots, at, watch) for at, block in numbered(blocks))
         for _ in in_order(self._encode_into, tasks, threads):
             pass
 
@@ -392,16 +393,3 @@ def _range(statistics: FieldStatistics) -> tuple[float, float]:
 def _plus(old: FloatArray, more: FloatArray) -> FloatArray:
     """The sum of two arrays, of which the first may be shorter: new features begin at zero."""
     return np.concatenate([old, np.zeros(len(more) - len(old))]) + more
-
-
-def _cut(chunk: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    for at in range(0, chunk.num_rows, BLOCK):
-        yield chunk.slice(at, BLOCK)
-
-
-def _numbered(blocks: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Blocks with the number of their first row."""
-    at = 0
-    for block in blocks:
-        yield at, block
-        at += block.num_rows

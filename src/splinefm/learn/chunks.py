@@ -33,8 +33,9 @@ from splinefm.learn.labels import (
     find_classes,
     weights_of_rows,
 )
-from splinefm.learn.losses import Loss, TargetSummary
+from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.targets import TargetSummary
 from splinefm.learn.training import Chunk, FloatArray, Training, seeded
 
 # Rows per chunk of a table that is streamed, and the most validation rows. If the encoded rows are wide, the limit in

@@ -7,7 +7,7 @@ handed something of it. That is 0.3 s of every new process, a fifth of a first f
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -134,3 +134,17 @@ def _utf_8(values: npt.NDArray[np.str_]) -> pa.StringArray | None:
     padded = np.frombuffer(str(codes.data, _UTF_32).encode(), np.uint8)
     text = padded[padded > 0]
     return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+
+
+def cut_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield slices of at most so many rows."""
+    for at in range(0, batch.num_rows, rows):
+        yield batch.slice(at, rows)
+
+
+def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield batches with the number of their first row."""
+    at = 0
+    for batch in batches:
+        yield at, batch
+        at += batch.num_rows
