@@ -129,7 +129,7 @@ def test_docstrings_of_public_names_are_valid():
 # The walk through the package
 
 ARCHITECTURE = DOCS / "architecture.md"
-DEFINED = r"^\s*(def|class|struct|void|using)\s+{}\b"
+DEFINED = r"^\s*(def|class|struct|void|bool|using)\s+{}\b"
 
 
 def test_names_of_the_walk_are_defined_where_it_says():
