@@ -321,9 +321,8 @@ class BatchScorer:
 
     def __call__(self, slots: Slots) -> npt.NDArray[np.float32]:
         """Scores of all rows; a row has the same score, to the bit, in any batch and alone."""
-        few = 0 < 4 * len(slots) * self._layout.n_weights < self._layout.n_features
-        n_fields = len(self._layout.fields)
-        if "_tables" in vars(self) or not few or not is_padded(self._model, n_fields):
+        n_fields, n = len(self._layout.fields), 4 * len(slots) * self._layout.n_weights
+        if "_tables" in vars(self) or not 0 < n < self._layout.n_features or not is_padded(self._model, n_fields):
             return self._score(self._shape, self._tables, slots)
         # Copying the features of a few rows is faster than padding a large table.
         slots, params = _gathered(self._params, slots)
