@@ -75,7 +75,7 @@ test-isa: native $(VENV)/.test  ## test the kernels on each instruction set that
 	  SPLINEFM_ISA=$$isa $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal $(KERNEL_TESTS) || exit 1; \
 	done
 
-KERNEL_TESTS := tests/native tests/model tests/serve/test_scorer.py tests/explain/test_explain.py tests/rank
+KERNEL_TESTS := tests/native tests/model tests/serve/test_scorer.py tests/serve/test_same_bits.py tests/explain/test_explain.py tests/rank
 
 sanitize: sanitize-address sanitize-thread  ## test the loops with sanitizers (needs GCC and its sanitizers)
 

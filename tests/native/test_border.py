@@ -21,7 +21,6 @@ CALLS = {
     "StringTable.find_into": (lambda *asked: TABLE.find_into(*asked, 0, -1, START), [OFFSETS, TEXT]),
     "count_strings": (_core.count_strings, [OFFSETS, TEXT]),
     "probe_hash": (_core.probe_hash, [OFFSETS, TEXT]),
-    "cell_places": (_core.cell_places, [np.zeros((3, 2), np.int32)]),
     "Interpolation": (_core.Interpolation, [KNOTS, VALUES]),
     "Interpolation.__call__": (_core.Interpolation(KNOTS, VALUES), [KNOTS]),
     "uniform_splines": (lambda u: _core.uniform_splines(u, 5, 3, 0, START, WEIGHT), [KNOTS]),

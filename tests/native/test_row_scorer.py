@@ -61,6 +61,16 @@ COLUMNS = ("x", "c")
 READERS = (float, lambda name: {"c": 5, "none": NO_ROW}[name])
 
 
+def test_the_table_of_cells_has_every_position_once():
+    cells = np.array([[3, 1], [2, 2], [5, 0]], np.int32)
+    places = _core.cell_places(cells)
+    assert sorted(places[places >= 0].tolist()) == [0, 1, 2]
+    assert _core.cell_places(np.zeros((0, 0), np.int32)).tolist() == [-1]
+    for wrong in (cells.astype(np.int64), cells[:, 0], cells[:, ::-1], cells.tolist()):
+        with pytest.raises(TypeError):
+            _core.cell_places(wrong)
+
+
 class TestFields:
     @pytest.mark.parametrize(
         "change",

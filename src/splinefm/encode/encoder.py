@@ -19,7 +19,7 @@ from splinefm.encode.fields.cells import CrossStatistics
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
-from splinefm.encode.rows.columns import CrossColumns, NumberColumn, compile_columns
+from splinefm.encode.rows.columns import Columns, compile_columns
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation
@@ -194,7 +194,7 @@ class Encoder:
         return {name: value for name, value in vars(self).items() if name != "_compiled"}
 
     @cached_property
-    def _compiled(self) -> list[NumberColumn | CrossColumns | None]:
+    def _compiled(self) -> list[Columns]:
         firsts = self.layout.feature_ptr[:-1].tolist()
         return [compile_columns(item, first) for item, first in zip(self.fields, firsts, strict=True)]
 
@@ -307,11 +307,8 @@ class Encoder:
             windows = slice(layout.window_ptr[f], layout.window_ptr[f + 1])
             start = slots.start[rows, windows]
             weight = slots.weight[rows, layout.weight_ptr[windows.start] : layout.weight_ptr[windows.stop]]
-            first, values, compiled = int(layout.feature_ptr[f]), item.read(column), self._compiled[f]
-            if compiled is None:
-                item.encode_into(values, first, start, weight)
-            else:
-                compiled.encode_into(values, start, weight)
+            first, values = int(layout.feature_ptr[f]), item.read(column)
+            self._compiled[f].encode_into(values, start, weight)
             if watch is not None:
                 watch.see(f, column, values, start - np.int32(first), weight)
 

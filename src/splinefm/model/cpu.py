@@ -280,8 +280,6 @@ class CpuEngine(Engine):
 class BatchScorer:
     """Scores slots of one layout, batch after batch; what does not depend on the rows is prepared once.
 
-    The loops are those for single rows: a row has the same score, to the bit, in any batch and alone.
-
     Parameters
     ----------
     model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
@@ -319,14 +317,13 @@ class BatchScorer:
         return row_between(self._model, self._given, len(self._layout.fields))
 
     def __call__(self, slots: Slots) -> npt.NDArray[np.float32]:
-        """Scores of all rows."""
-        layout = self._layout
-        few = 0 < 4 * len(slots) * layout.n_weights < layout.n_features
-        if "_tables" in vars(self) or not few or not is_padded(self._model, len(layout.fields)):
+        """Scores of all rows; a row has the same score, to the bit, in any batch and alone."""
+        n_fields, n = len(self._layout.fields), 4 * len(slots) * self._layout.n_weights
+        if "_tables" in vars(self) or not 0 < n < self._layout.n_features or not is_padded(self._model, n_fields):
             return self._score(self._shape, self._tables, slots)
         # Copying the features of a few rows is faster than padding a large table.
         slots, params = _gathered(self._params, slots)
-        return self._score(make_shape(slots.layout), row_tables(self._model, params, len(layout.fields)), slots)
+        return self._score(make_shape(slots.layout), row_tables(self._model, params, n_fields), slots)
 
     def _score(self, shape: Shape, tables: RowTables, slots: Slots) -> npt.NDArray[np.float32]:
         bias = self._params["bias"].reshape(-1)

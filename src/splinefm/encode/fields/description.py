@@ -13,12 +13,9 @@ from splinefm.encode.bases.basis import step_cuts
 from splinefm.encode.bases.polynomials import PolynomialWindow, polynomial_windows, step_window
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.special import Comparison
-from splinefm.encode.transforms.bestfit import BestFitCDF
 from splinefm.encode.transforms.pieces import Pieces, raw_edges, transform_pieces
 from splinefm.encode.transforms.sketch import FloatArray
 from splinefm.encode.transforms.transform import TRANSFORMS
-
-_NOISE = 1e-15  # of a CDF, relative
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +61,7 @@ def describe_numerical(item: Numerical) -> NumericalDescription | None:
         return None
     windows, pieces = None, None
     if step_cuts(item.basis) is not None:
-        # Some CDFs go up and down in their last digits; a value that a cut was made of must not fall below it.
-        slack = _NOISE if isinstance(item.transform, BestFitCDF) else 0.0
-        windows = [step_window(np.concatenate([[-np.inf], bin_edges(item, slack), [np.inf]]))]
+        windows = [step_window(np.concatenate([[-np.inf], bin_edges(item), [np.inf]]))]
     else:
         windows, pieces = polynomial_windows(item.basis), transform_pieces(item.fitted_transform)
         if pieces is None:
@@ -76,10 +71,8 @@ def describe_numerical(item: Numerical) -> NumericalDescription | None:
     return NumericalDescription(item.rules, item.missing_token, item.n_tokens, tuple(windows), pieces)
 
 
-def bin_edges(item: Numerical, slack: float = 0.0) -> FloatArray:
+def bin_edges(item: Numerical) -> FloatArray:
     """The inner edges of the bins of a field, in raw units: bin i holds `edges[i - 1] <= z < edges[i]`.
-
-    With `slack`, a value belongs to the upper bin from that relative distance in u below a cut on.
 
     Examples
     --------
@@ -90,4 +83,4 @@ def bin_edges(item: Numerical, slack: float = 0.0) -> FloatArray:
     cuts = step_cuts(item.basis)
     if cuts is None:
         raise ValueError(f"field {item.name!r} has a {type(item.basis).__name__} basis, which has no bins")
-    return raw_edges(item.fitted_transform, cuts - slack * np.abs(cuts))
+    return raw_edges(item.fitted_transform, cuts)

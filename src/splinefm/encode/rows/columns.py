@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -54,8 +54,23 @@ class CrossColumns:
             raise ValueError(f"cross {item.name!r} does not take row {refused}")
 
 
-def compile_columns(item: Field, first: int) -> NumberColumn | CrossColumns | None:
-    """The compiled form of a fitted field of numbers; None for other fields, which have one home anyway.
+class OtherColumns:
+    """A field that has one way to be encoded, which is its own."""
+
+    def __init__(self, item: Field, first: int) -> None:
+        self._item: Any = item
+        self._first = first
+
+    def encode_into(self, values: Any, start: IntArray, weight: Any) -> None:
+        """Write features and weights of values into some columns of slots."""
+        self._item.encode_into(values, self._first, start, weight)
+
+
+Columns: TypeAlias = NumberColumn | CrossColumns | OtherColumns
+
+
+def compile_columns(item: Field, first: int) -> Columns:
+    """What encodes columns of a fitted field whose first feature is given: compiled code, for those with numbers.
 
     Examples
     --------
@@ -67,9 +82,7 @@ def compile_columns(item: Field, first: int) -> NumberColumn | CrossColumns | No
     >>> start.tolist(), weight.tolist()
     ([[1], [0]], [[0.75, 0.25], [1.0, 0.0]])
     """
-    if not isinstance(item, Numerical | Cross):
-        return None
-    plan = plan_field(item, first)
+    plan = plan_field(item, first) if isinstance(item, Numerical | Cross) else None
     if isinstance(plan, CrossPlan):
         return CrossColumns(plan)
-    return NumberColumn(plan) if isinstance(plan, NumberPlan) else None
+    return NumberColumn(plan) if isinstance(plan, NumberPlan) else OtherColumns(item, first)

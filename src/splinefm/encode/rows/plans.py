@@ -252,7 +252,7 @@ def _agrees(item: Numerical, found: NumericalDescription) -> bool:
     x = _probes(item)
     expected_features, expected = features_on_axis(item, to_arrow(x))
     encoder = RowEncoder()
-    add_number(encoder, NumberPlan(replace(item, part=None), 0, found, found.windows))
+    add_number(encoder, NumberPlan(replace(item, part=None, format=None, zone=None), 0, found, found.windows))
     try:
         encoded = [encoder.encode([value], (0,), (None,))[:2] for value in x.tolist()]
     except ValueError:  # a number that it does not take
