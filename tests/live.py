@@ -51,7 +51,12 @@ class LiveServer:
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.port = int(re.search(r":(\d+)$", self.wait_for("listening")["url"])[1])
+        try:
+            self.port = int(re.search(r":(\d+)$", self.wait_for("listening")["url"])[1])
+        except BaseException:  # nobody else would end it
+            self.process.kill()
+            self.process.wait()
+            raise
 
     def _read(self):
         for line in self.process.stderr:
