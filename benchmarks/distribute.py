@@ -6,7 +6,8 @@ loopback interface, and in the CPU engine with as many threads. Encoding is not 
 
 On a machine with two cores, more processes cannot be faster: `ranks2_vs_ranks1` is what they cost. What they save is
 memory: the second part has 10,000,000 features, and reports the peak memory of a rank. Bytes on the wire are those of
-the loopback interface, so nothing else should use it meanwhile; `scale.py` predicts them.
+the loopback interface, so nothing else should use it meanwhile; `scale.py` predicts them, and the speed of 2 and 4
+ranks from that of one: cores are shared, and messages come on top.
 
     python benchmarks/distribute.py [--quick] [--json] [--save]
 """
@@ -30,6 +31,7 @@ from splinefm.model.family import FwFM, init_params
 MODEL = FwFM(16)
 RANKS = (1, 2, 4)
 CORES = 2
+LOOPBACK = 1e9  # bytes per second that gloo moves over the loopback interface, all ranks together
 
 
 class Size(NamedTuple):
@@ -152,12 +154,21 @@ def measure_engine(features: int, steps: int, rounds: int) -> float:
     return len(y) / best
 
 
+def make_tables(features: int) -> scale.Tables:
+    """Return the parameters of the model, for `scale.py`."""
+    n_fields = N_CATEGORICAL + N_NUMERICAL
+    return scale.Tables(features, 20, N_CATEGORICAL, replicated=20 * 24 * N_NUMERICAL + n_fields**2 + 1)
+
+
 def predicted_bytes(ranks: int, features: int) -> float:
     """Return the bytes per row that `scale.py` predicts."""
-    n_spline = 24 * N_NUMERICAL
-    n_fields = N_CATEGORICAL + N_NUMERICAL
-    tables = scale.Tables(features, 20, N_CATEGORICAL, replicated=20 * n_spline + n_fields**2 + 1)
-    return scale.traffic(tables, ranks, BATCH // ranks).total
+    return scale.traffic(make_tables(features), ranks, BATCH // ranks).total
+
+
+def predicted_speed(ranks: int, features: int, alone: float) -> float:
+    """Return the rows per second that `scale.py` predicts, given those of one rank on all cores."""
+    host = scale.Host(alone / ranks, LOOPBACK / ranks)
+    return BATCH / scale.step_seconds(make_tables(features), host, ranks, BATCH // ranks)
 
 
 def measure(size: Size) -> Result:
@@ -173,6 +184,7 @@ def measure(size: Size) -> Result:
         speed[ranks] = run.rows_per_second
         figures[f"{ranks} ranks"] = {
             "rows/s": run.rows_per_second,
+            "rows/s, predicted": predicted_speed(ranks, size.features, speed[1]),
             "bytes per row": run.bytes_per_row,
             "bytes per row, predicted": predicted_bytes(ranks, size.features),
             "peak MB per rank": run.peak / 1e6,
@@ -186,6 +198,7 @@ def measure(size: Size) -> Result:
             "ranks4_vs_ranks1": speed[4] / speed[1],
             "ranks1_vs_engine": speed[1] / engine,
             "predicted_vs_measured_bytes": predicted / figures["2 ranks"]["bytes per row"],
+            "predicted_vs_measured_speed": predicted_speed(2, size.features, speed[1]) / speed[2],
         },
     }
 
