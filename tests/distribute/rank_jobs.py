@@ -35,7 +35,7 @@ from splinefm.model.family import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
 from support import one_of_each, random_params
 
-FOLDER = Path(sys.argv[1])
+FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")  # without arguments where pytest looks for examples
 RESULTS = {}
 # A spline, long and short categories, lists of both reductions: small tables and large ones.
 LAYOUT = SlotLayout(
