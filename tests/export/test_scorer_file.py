@@ -468,7 +468,8 @@ class TestHostileFiles:
         except CallError as error:
             assert error.code == ERROR_FILE
             return
-        with scorer, contextlib.suppress(CallError, KeyError):
+        # Names of columns may have changed, too; to the library they are bytes.
+        with scorer, contextlib.suppress(CallError, KeyError, UnicodeDecodeError):
             scorer.score([GOOD, {**GOOD, "c": "new", "x": 1e300}])
 
 
