@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,8 +11,8 @@ from splinefm.cli import options as opt
 _ARMS, _LIMITS, _FILES = "A/B splits", "Limits", "Files"
 
 
-def _text(text: str, metavar: str, panel: str | None = None) -> typer.models.OptionInfo:
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel)  # type: ignore[no-any-return]
+def _text(text: str, metavar: str, panel: str | None = None) -> Any:
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel)
 
 
 ModelPath = Annotated[

@@ -98,7 +98,8 @@ def _from_arrow(table: pa.Table, index: Set[str]) -> Table:
         return [Piece(partial(_slice, table, at), min(SMALL_PIECE, table.num_rows - at)) for at in starts]
 
     def read(names: list[str]) -> list[pa.RecordBatch]:
-        return table.select(names).to_batches()  # type: ignore[no-any-return]  # pyarrow has no types
+        batches: list[pa.RecordBatch] = table.select(names).to_batches()
+        return batches
 
     return make_table(table.schema, table.num_rows, read, index, pieces)
 
