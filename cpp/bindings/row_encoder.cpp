@@ -210,8 +210,8 @@ Encoded encode(EncoderOwner& self, nb::handle row, const Items& columns, const I
     self.finished = true;
     Terms terms(self.encoder.most_terms());
     terms.keep_zeros = true;
-    std::vector<std::int64_t> found(self.encoder.n_fields());
-    read_row(self, source, nullptr, MOST_FEATURES, found, terms);
+    RowWorkspace workspace(self.encoder.n_fields());
+    read_row(self, source, nullptr, MOST_FEATURES, workspace, terms);
     terms.features.resize(terms.n_terms);
     terms.weights.resize(terms.n_terms);
     terms.ends.resize(terms.n_units + 1);

@@ -19,25 +19,31 @@ constexpr double EXACT = 9007199254740992.0;  // 2^53: floats below it that are 
 
 class Reader {
 public:
-    Reader(const EncoderOwner& owner, const Source& source, std::int64_t n_features)
-        : owner(owner), source(source), most_features(n_features) {}
-
     // The values of a row are numbered through: v is the first of a field, or one of a cross.
-    nb::object value(int v) const {
-        nb::object found = nb::steal(PyObject_GetItem(source.row.ptr(), PyTuple_GetItem(source.columns.ptr(), v)));
-        if (!found.is_valid()) throw nb::python_error();
-        return found;
+    Reader(const EncoderOwner& owner, const Source& source, std::int64_t n_features,
+           const std::vector<nb::object>& values)
+        : owner(owner), source(source), most_features(n_features), values(values) {}
+
+    const nb::object& value(int v) const { return values[static_cast<std::size_t>(v)]; }
+
+    std::string_view text(int v) const {
+        Py_ssize_t size;
+        if (!PyUnicode_Check(value(v).ptr())) return {};
+        const char* const text = PyUnicode_AsUTF8AndSize(value(v).ptr(), &size);
+        if (text) return {text, static_cast<std::size_t>(size)};
+        PyErr_Clear();  // no valid Unicode
+        return {};
     }
 
     std::int64_t category(int v, const Names& names, std::int64_t end) const {
-        const nb::object given = value(v);
+        const nb::object& given = value(v);
         const std::int64_t row = row_of(names, given.ptr());
         return row != ASK ? row : checked(v, nb::cast<std::int64_t>(ask(v, given)), end);
     }
 
     // A plain number, or what the reader makes of a value.
     double number(int v) const {
-        const nb::object given = value(v);
+        const nb::object& given = value(v);
         double x;
         if (!(owner.plain[v] || given.is_none()) || !is_number(given.ptr(), x)) x = nb::cast<double>(ask(v, given));
         return x;
@@ -53,7 +59,7 @@ public:
     std::int64_t n_features() const { return most_features; }
 
     void list(int v, const ListField& field, Terms& terms) const {
-        const nb::object given = value(v);
+        const nb::object& given = value(v);
         const std::int64_t begin = terms.n_terms;
         if (given.is_none() && field.names.missing != ASK) {
             terms.add(field.names.missing, 1.0f);
@@ -167,6 +173,26 @@ private:
     const EncoderOwner& owner;
     const Source& source;
     const std::int64_t most_features;
+    const std::vector<nb::object>& values;
+};
+
+// Takes the values of a row, which the row itself may drop while a reader is asked, and gives them back at the end.
+class Values {
+public:
+    Values(const EncoderOwner& owner, const Source& source, std::vector<nb::object>& values) : values(values) {
+        for (int v = 0; v < owner.encoder.n_values() && sound; ++v) {
+            values.push_back(nb::steal(PyObject_GetItem(source.row.ptr(), PyTuple_GetItem(source.columns.ptr(), v))));
+            sound = values.back().is_valid();
+        }
+    }
+    ~Values() { values.clear(); }
+    Values(const Values&) = delete;
+    Values& operator=(const Values&) = delete;
+
+    bool sound = true;  // or an error of Python is set
+
+private:
+    std::vector<nb::object>& values;
 };
 
 }  // namespace
@@ -178,8 +204,11 @@ void check_source(const EncoderOwner& owner, const Source& source) {
 }
 
 void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_features,
-              std::vector<std::int64_t>& found, Terms& terms) {
-    splinefm::read_row(Reader(owner, source, n_features), owner.encoder, scorer, found.data(), terms);
+              RowWorkspace& workspace, Terms& terms) {
+    const Values taken(owner, source, workspace.values);
+    if (!taken.sound) throw nb::python_error();
+    const Reader reader(owner, source, n_features, workspace.values);
+    splinefm::read_row(reader, owner.encoder, scorer, workspace.found.data(), terms);
 }
 
 }  // namespace splinefm::bindings

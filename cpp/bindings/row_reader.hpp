@@ -34,9 +34,17 @@ struct Source {
 // Raises unless there are a column and a reader for every value.
 void check_source(const EncoderOwner& owner, const Source& source);
 
-// Write the terms of a row; `found` has a number per field. Features that readers return must be below `n_features`;
+// What reading a row needs besides.
+struct RowWorkspace {
+    explicit RowWorkspace(int n_fields) : found(static_cast<std::size_t>(n_fields)) {}
+
+    std::vector<std::int64_t> found;  // a number per field
+    std::vector<nb::object> values;   // of the row that is read
+};
+
+// Write the terms of a row. Features that readers return must be below `n_features`;
 // a scorer, if there is one, asks for the parameters of categories while numbers are read.
 void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_features,
-              std::vector<std::int64_t>& found, Terms& terms);
+              RowWorkspace& workspace, Terms& terms);
 
 }  // namespace splinefm::bindings

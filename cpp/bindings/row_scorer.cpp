@@ -22,7 +22,7 @@ constexpr int AT_ONCE = 8;  // rows of a list that are encoded, then scored
 
 // The workspace of one call.
 struct Workspace {
-    std::vector<std::int64_t> found;
+    RowWorkspace row;
     std::vector<Terms> terms;
     std::vector<float> vectors;
 };
@@ -180,13 +180,13 @@ private:
     Workspace* make_workspace() const {
         const std::int64_t most = encoder->encoder.most_terms();
         const RowScorer& scorer = scorers.front();
-        return new Workspace{std::vector<std::int64_t>(scorer.params.n_fields),
+        return new Workspace{RowWorkspace(encoder->encoder.n_fields()),
                              std::vector<Terms>(AT_ONCE, Terms(most)), std::vector<float>(scorer.workspace_size(most))};
     }
 
     void read(const Source& source, Workspace& workspace, std::size_t i) {
         const RowScorer& scorer = scorers.front();  // the features are those of every class
-        read_row(*encoder, source, &scorer, scorer.params.n_features, workspace.found, workspace.terms[i]);
+        read_row(*encoder, source, &scorer, scorer.params.n_features, workspace.row, workspace.terms[i]);
     }
 
     const std::shared_ptr<EncoderOwner> encoder;

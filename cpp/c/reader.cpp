@@ -74,6 +74,11 @@ const sfm_value& Reader::value(int v) const {
     return given;
 }
 
+std::string_view Reader::text(int v) const {
+    const sfm_value& given = value(v);
+    return given.kind == SFM_TEXT ? text_of(given) : std::string_view();
+}
+
 double Reader::number(int v) const {
     const sfm_value& given = value(v);
     double x = NONE;

@@ -16,6 +16,7 @@ public:
     // `row` has a value for every column; texts are made in the buffer.
     Reader(const Plan& plan, const sfm_value* row, std::string& buffer) : plan(plan), row(row), buffer(buffer) {}
 
+    std::string_view text(int v) const;
     double number(int v) const;
     std::int64_t category(int v, const Names& names, std::int64_t end) const;
     void list(int v, const ListField& field, Terms& terms) const;

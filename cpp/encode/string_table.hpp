@@ -25,6 +25,19 @@ public:
                                   [&](std::int32_t at) { return same(asked, known[at]); })];
     }
 
+    // The same search in steps, each of which asks memory for what the next one reads: searches in several tables wait
+    // together. The slot where it begins; the string that is there, or -1; its text.
+    std::uint64_t fetch_slot(String asked) const {
+        const std::uint64_t slot = hash(asked) & (n_slots - 1);
+        __builtin_prefetch(slots + slot);
+        return slot;
+    }
+    std::int32_t fetch_entry(std::uint64_t slot) const {
+        if (slots[slot] >= 0) __builtin_prefetch(known.offsets + slots[slot]);
+        return slots[slot];
+    }
+    void fetch_text(std::int32_t at) const { __builtin_prefetch(known.text + known.offsets[at]); }
+
     // out[i * stride] = first + position of string i, or `unknown`; how many are not known.
     std::int64_t find(Strings asked, std::int32_t first, std::int32_t unknown, std::int32_t* out,
                       std::int64_t stride) const;

@@ -19,9 +19,12 @@ struct Names {
 
     // The feature of a name.
     std::int64_t find(std::string_view name) const {
-        const std::int32_t at =
-            table.find({name.data(), static_cast<std::int64_t>(name.size()), name.data() + name.size()});
+        const std::int32_t at = table.find(as_string(name));
         return at >= 0 ? first + at : unseen;
+    }
+
+    static String as_string(std::string_view name) {
+        return {name.data(), static_cast<std::int64_t>(name.size()), name.data() + name.size()};
     }
 };
 

@@ -1,6 +1,7 @@
 // A row of values -> terms, whatever the values are: the reader knows them.
 //
 // Values are numbered through, see RowEncoder. A reader has
+//     text(v)                       a value that is text, or null; others need not be known
 //     number(v)                     the number of a value, NaN if it is missing
 //     category(v, names, end)       the feature of a value, below `end`, or NO_FEATURE
 //     list(v, field, terms)         adds the terms of a list
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include "scorer/row_encoder.hpp"
 #include "scorer/row_scorer.hpp"
@@ -105,10 +107,36 @@ void read_field(const Reader& reader, const RowEncoder& encoder, int f, std::int
     terms.close(f, begin, std::visit(add, encoder.field(f)));
 }
 
+// Ask memory for what searches of names will read, for all columns at once: tables of many names lie beyond the caches,
+// and one search after the other would wait for a slot, an entry and a text each.
+template <class Reader>
+void fetch_names(const Reader& reader, const RowEncoder& encoder, const RowScorer* scorer, std::int64_t* found) {
+    const auto each = [&](auto step) {
+        for (const int f : encoder.categories())
+            if (const CategoryField* const field = std::get_if<CategoryField>(&encoder.field(f)))
+                found[f] = step(f, field->names);
+    };
+    each([&](int f, const Names& names) {
+        const std::string_view name = reader.text(encoder.first_value(f));
+        return name.data() ? static_cast<std::int64_t>(names.table.fetch_slot(Names::as_string(name))) : NO_FEATURE;
+    });
+    each([&](int f, const Names& names) -> std::int64_t {
+        if (found[f] < 0) return NO_FEATURE;
+        const std::int32_t at = names.table.fetch_entry(static_cast<std::uint64_t>(found[f]));
+        if (scorer && at >= 0) scorer->fetch(names.first + at);  // most often it is the one
+        return at;
+    });
+    each([&](int f, const Names& names) {
+        if (found[f] >= 0) names.table.fetch_text(static_cast<std::int32_t>(found[f]));
+        return found[f];
+    });
+}
+
 // Write the terms of a row; `found` has a number per field. A scorer, if there is one, asks for the parameters of
 // categories while numbers are read.
 template <class Reader> void read_row(const Reader& reader, const RowEncoder& encoder, const RowScorer* scorer,
                                       std::int64_t* found, Terms& terms) {
+    fetch_names(reader, encoder, scorer, found);
     for (const int f : encoder.categories()) found[f] = look_up(reader, encoder, f, scorer);
     terms.clear();
     for (int f = 0; f < encoder.n_fields(); ++f) read_field(reader, encoder, f, found[f], terms);
