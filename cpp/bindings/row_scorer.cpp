@@ -180,8 +180,8 @@ private:
     Workspace* make_workspace() const {
         const std::int64_t most = encoder->encoder.most_terms();
         const RowScorer& scorer = scorers.front();
-        return new Workspace{RowWorkspace(encoder->encoder.n_fields()),
-                             std::vector<Terms>(AT_ONCE, Terms(most)), std::vector<float>(scorer.workspace_size(most))};
+        return new Workspace{RowWorkspace(encoder->encoder.n_fields()), std::vector<Terms>(AT_ONCE, Terms(most)),
+                             std::vector<float>(scorer.workspace_size(most))};
     }
 
     void read(const Source& source, Workspace& workspace, std::size_t i) {
