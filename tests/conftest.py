@@ -3,6 +3,7 @@
 import gc
 from pathlib import Path
 from typing import IO
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,10 @@ settings.register_profile("thorough", max_examples=100, **COMMON)
 settings.load_profile("thorough" if THOROUGH else "quick")
 
 
+# Functions with more cases than these, such as products of models and bases, run a third of them by default.
+MANY_CASES = 6
+
+
 @pytest.fixture
 def empty_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save figures as empty files, for tests of the words and files around them: drawing takes most of the time."""
@@ -43,19 +48,35 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def is_sampled(item: pytest.Item) -> bool:
+def is_in_sample_of_battery(item: pytest.Item) -> bool:
     """Return whether a test of a battery runs in a quick run: see `EngineBattery.sampled`."""
     indices = getattr(getattr(item, "callspec", None), "indices", {})
     product = getattr(getattr(item, "cls", None), "sampled", False) and {"model", "loss"} <= indices.keys()
     return not product or sum(indices.values()) % 7 == 0
 
 
+def a_third_of_many(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Keep one in three cases of the functions that have many, always the same ones, and the first."""
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        families.setdefault(item.nodeid.split("[")[0], []).append(item)
+    kept = set()
+    for cases in families.values():
+        few = len(cases) <= MANY_CASES
+        kept |= {case for case in cases if few or case is cases[0] or crc32(case.nodeid.encode()) % 3 == 0}
+    return [item for item in items if item in kept]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if THOROUGH:
         return
-    left_out = [item for item in items if not is_sampled(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if is_sampled(item)]
+    chosen = [item for item in items if is_in_sample_of_battery(item)]
+    is_asked_for = config.option.keyword or any("::" in argument for argument in config.args)
+    if not is_asked_for:
+        chosen = a_third_of_many(chosen)
+    kept = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = chosen
     skip = pytest.mark.skip(reason="runs with make test THOROUGH=1 (SPLINEFM_THOROUGH=1)")
     for item in items:
         if item.get_closest_marker("thorough"):

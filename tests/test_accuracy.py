@@ -155,6 +155,7 @@ class TestPeers:
             assert metric(y, found.predictions) < 0.9 * metric(y, constant), (table, found)
             assert found.seconds > 0 and "limit" not in found.note
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("peer", ["LightGBM", "CatBoost", "EBM"])
     def test_a_limit_ends_the_fit_and_is_noted(self, bench, data, peer):
         pytest.importorskip(bench.accuracy.MODULES[peer])
@@ -215,6 +216,7 @@ class TestScript:
         assert row["ours / LightGBM"] == pytest.approx(row["splinefm"] / row["LightGBM"])
         assert "FwFM" in row["notes"]["splinefm"] and result["ratios"]["lightgbm_vs_splinefm"] > 0
 
+    @pytest.mark.thorough
     def test_fits_of_peers_are_used_again(self, bench, data, capsys, tmp_path):
         fits = tmp_path / "fits.jsonl"
         options = ("--seeds", "2", "--peers", "LightGBM", "--fits", str(fits))

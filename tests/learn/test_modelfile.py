@@ -339,6 +339,7 @@ class TestContainer:
 
 
 class TestDamage:
+    @pytest.mark.thorough
     def test_a_flipped_bit_is_noticed_wherever_it_is(self, path):
         whole = path.read_bytes()
         for at in [*range(150), *range(150, len(whole), 5), *range(len(whole) - 20, len(whole))]:
@@ -642,6 +643,7 @@ class TestHostileDescriptions:
         {"kind": "Bins", "cuts": [0.5]},
     )
 
+    @pytest.mark.thorough
     def test_anything_anywhere_loads_or_is_refused(self, path):
         """Every place of the description gets every nasty value: no other exception, and nothing that hangs."""
         data = path.read_bytes()

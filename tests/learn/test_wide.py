@@ -28,6 +28,7 @@ def fitted():
     return sf.fit_model(wide_table(), "y", training=sf.Training(threads=1))
 
 
+@pytest.mark.thorough
 def test_the_default_model_has_no_weights_for_pairs_of_very_many_fields(fitted):
     assert default_model(MOST_FIELDS_IN_PAIRS) == sf.FwFM(k=16, third=16)
     assert default_model(MOST_FIELDS_IN_PAIRS + 1) == sf.FM(k=16)

@@ -140,6 +140,7 @@ np.savez(sys.argv[1], isa=test_isas._core.isa, **everything)
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(len(_core.isas) < 2, reason="the machine has one instruction set")
 def test_scores_agree(found):
     first, *others = found.values()

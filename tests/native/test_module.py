@@ -76,6 +76,7 @@ cycle.itself, cycle.holds = cycle, (fitted, scorer, index)
 """
 
 
+@pytest.mark.thorough
 def test_objects_end_with_the_interpreter():
     found = run(USE_EVERYTHING, SPLINEFM_LEAKS="1")
     assert found.returncode == 0 and "nanobind" not in found.stderr, found.stderr

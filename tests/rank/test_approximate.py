@@ -39,6 +39,7 @@ class TestApproximate:
         assert near.recall(CONTEXTS, 25) == 1.0
         assert len(near) == N
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("options", "least"), [({}, 0.95), ({"probes": 8}, 0.8), ({"method": "graph"}, 0.95)], ids=str
     )

@@ -258,6 +258,7 @@ class TestFiles:
         again.add({"ad": ["ad1"], "price": [0.5]}, ids=["x"])
         assert again.ids.tolist() == ["x"]
 
+    @pytest.mark.thorough
     def test_two_processes_share_the_memory_of_one_file(self, fitted, tmp_path):
         n = 20_000
         items = {"ad": np.array([f"ad{i % 20}" for i in range(n)]), "price": np.linspace(0, 1, n)}

@@ -14,6 +14,7 @@ from splinefm.report import survey as survey_module
 from splinefm.report.explanation import ExplainRequest, explain_file
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("empty_plots")
 @pytest.mark.parametrize("model", [sf.FwFM(k=2), sf.HigherOrderFM(k=2, order=4)], ids=str)
 def test_a_model_with_crosses(model, tmp_path):

@@ -57,6 +57,7 @@ def test_the_page_asks_for_nothing(page):
     assert set(re.findall(r"https?://[^\"' <]*", page)) <= spaces
 
 
+@pytest.mark.thorough
 def test_the_same_input_gives_the_same_page(made, page):
     folder, _ = made
     request = ExplainRequest(folder / "m.sfm", str(folder / "data.parquet"), folder / "again", "<i>click", sample=300)

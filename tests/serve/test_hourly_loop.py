@@ -46,6 +46,7 @@ def lines_by_hour(folder):
     return found
 
 
+@pytest.mark.thorough
 def test_every_hour_is_served_by_the_model_of_the_hour_before(loop):
     folder, _ = loop
     served = lines_by_hour(folder)

@@ -125,6 +125,7 @@ class TestReload:
         assert "reload" not in watched.ask("GET", "/readyz").json
         assert watched.metric("splinefm_reload_refused", arm="default") == 0
 
+    @pytest.mark.thorough
     def test_a_worker_that_is_killed_is_replaced_while_the_other_serves(self, watched, models):
         before = watched.metric("splinefm_worker_restarts_total")
         first = watched.workers()
@@ -140,6 +141,7 @@ class TestReload:
         assert requests <= counted - sum(clients.found.values()) <= requests + 3
 
 
+@pytest.mark.thorough
 def test_a_server_that_stops_answers_what_it_has_begun(tmp_path):
     visits_model().save(tmp_path / "model.sfm")
     server = LiveServer(tmp_path / "model.sfm")
@@ -304,6 +306,7 @@ def test_drift_is_counted_by_column(tmp_path):
     assert serving.metrics.value("splinefm_drift_skipped_total", "default") == 2
 
 
+@pytest.mark.thorough
 def test_a_worker_ends_with_its_supervisor(tmp_path):
     visits_model().save(tmp_path / "m.sfm")
     server = LiveServer(tmp_path / "m.sfm")

@@ -155,6 +155,7 @@ def distance_to_breaks(curves, u):
     return np.abs(u[:, None] - breaks).min(axis=1)
 
 
+@pytest.mark.thorough
 @given(fitted_models)
 @examples(80)
 def test_extrema_beat_a_dense_search(fitted):

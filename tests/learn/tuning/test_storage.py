@@ -35,6 +35,7 @@ def open_study(storage, name="y-FM"):
         return optuna.load_study(study_name=name, storage=studies.open_storage(storage))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["study.db", "study.journal"])
 def test_a_study_goes_on_as_if_it_had_not_been_interrupted(tmp_path, name):
     storage = tmp_path / name

@@ -92,6 +92,7 @@ class TestPictures:
     pytest.importorskip("matplotlib")
     plots = sf.plots
 
+    @pytest.mark.thorough
     def test_trials_and_what_was_searched(self, tuned):
         axes = self.plots.study(tuned)
         names = [ax.get_xlabel() for ax in axes]
