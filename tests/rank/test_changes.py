@@ -376,6 +376,8 @@ sys.stdin.readline()
             ("codes", lambda codes: codes[:-1]),
             ("offsets", lambda offsets: offsets[:-64]),
             ("offsets", lambda offsets: np.zeros_like(offsets)),
+            ("offsets", lambda offsets: np.where(offsets > -np.inf, np.float32(np.inf), offsets)),
+            ("offsets", lambda offsets: np.where(offsets > -np.inf, np.float32(np.nan), offsets)),
             ("panels", lambda panels: panels[:, :-1]),
             ("panels", lambda panels: np.concatenate([panels] * 3)),
             ("panels", lambda panels: panels[:, :, :63]),
