@@ -17,6 +17,7 @@ import ctypes
 import faulthandler
 import gc
 import json
+import linecache
 import os
 import re
 import resource
@@ -157,6 +158,30 @@ def short_run(name: str, *arguments: str, timeout: float = 600.0) -> dict[str, o
 
 
 # Cases in processes of their own: a crash ends one of them, and the campaign goes on behind it.
+
+
+class Wrong(AssertionError):
+    """A finding."""
+
+
+def check_clear(error: BaseException, kinds: tuple[type, ...], *needed: str) -> None:
+    """Raise unless an error has one of these types, was raised on purpose, and its message has what is needed."""
+    if not isinstance(error, kinds):
+        raise Wrong(f"{type(error).__name__}: {str(error)[:300]}") from error
+    text = str(error)
+    if not text.strip() or any(word not in text for word in needed):
+        raise Wrong(f"the message {text[:300]!r} does not say enough") from error
+    # Errors of Python, NumPy and Arrow say nothing about the file or the table.
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and not _raises(frames[-1]):
+        raise Wrong(f"{type(error).__name__} at {frames[-1].filename}:{frames[-1].lineno}: {text[:200]}") from error
+
+
+def _raises(frame: traceback.FrameSummary) -> bool:
+    """Whether a line raises an error on purpose, or calls our compiled module, which has no lines."""
+    last = frame.end_lineno or frame.lineno or 0
+    statement = "".join(linecache.getline(frame.filename, at) for at in range((frame.lineno or 0) - 3, last + 1))
+    return "raise " in statement or "_core" in statement or "_scorer" in statement
 
 
 def sanitized_environment() -> dict[str, str]:

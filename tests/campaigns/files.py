@@ -11,37 +11,17 @@ Crafted: checksums are right and contents are hostile. Such a file is refused, o
 
 from __future__ import annotations
 
-import linecache
 import sys
 import time
-import traceback
 import warnings
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-from _shared import Campaign, main, run_cases, supervise
+from _shared import Campaign, Wrong, check_clear, main, run_cases, supervise
 
 PARTS = ("sfm", "sfi", "sfs", "schema", "state", "sharded", "checkpoint")
 _SLOWEST = 10.0
-
-
-class Wrong(AssertionError):
-    """A finding."""
-
-
-def check_clear(error: BaseException, kinds: tuple[type, ...], *needed: str) -> None:
-    """Raise unless an error has one of these types, was raised on purpose, and its message has what is needed."""
-    if not isinstance(error, kinds):
-        raise Wrong(f"{type(error).__name__}: {str(error)[:300]}") from error
-    text = str(error)
-    if not text.strip() or any(word not in text for word in needed):
-        raise Wrong(f"the message {text[:300]!r} does not say enough") from error
-    if isinstance(error, TypeError):  # one of Python itself says nothing about the file
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        lines = [linecache.getline(frame.filename, (frame.lineno or 0) - i) for i in range(8)]
-        if not any("raise " in line for line in lines):
-            raise Wrong(f"a TypeError of {frame.filename}:{frame.lineno}: {text[:200]}") from error
 
 
 def case(campaign: Campaign, part: str, number: int, folder: Path) -> str:
