@@ -17,7 +17,8 @@ CONFIGURE = $(BIN)/cmake -G Ninja -S . --log-level=WARNING $(TOOLCHAIN) \
   -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test distributed test-isa test-paper check coverage docs format stub native wheel sanitize fuzz fuzz-coverage clean paper-quick
+.PHONY: help demo test distributed test-isa test-paper check coverage docs format stub native wheel wheel-try wheel-test oldest \
+  licenses audit sanitize fuzz fuzz-coverage clean paper-quick
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,10 +65,43 @@ format: $(VENV)/.test  ## let ruff and clang-format rewrite the files
 stub: native $(VENV)/.test  ## write the types of the compiled module to src/splinefm/_core.pyi
 	$(BIN)/python -m nanobind.stubgen --quiet --module splinefm._core --pattern-file cpp/bindings/stub.patterns --output-file src/splinefm/_core.pyi
 
-wheel: $(VENV)/.ready  ## build a wheel into dist/
-	rm -rf dist
-	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+wheel: $(BUILT)/.done  ## build the source distribution and, from it, a wheel that runs on any Linux into dist/
+	@mkdir -p dist
+	cp $(BUILT)/*.whl $(BUILT)/*.tar.gz dist/
 	@ls -l dist
+
+# Built from the source distribution in an environment of its own, as by an installer. The compiler is Zig's, which can
+# build for an old C library on a new machine; WHEEL_ZIG= takes the machine's, for wheels that need one as new as its own.
+# Another Python: make wheel PYTHON=python3.12 VENV=build/python3.12
+WHEEL_ZIG ?= $(filter Linux,$(shell uname -s))
+BUILT = build/wheels/$(notdir $(VENV))
+PACKAGED = $(shell find cpp cmake licenses src/splinefm -type f -not -name '*.so' -not -name '*.pyc') CMakeLists.txt LICENSE README.md
+$(BUILT)/.done: $(VENV)/.release pyproject.toml $(PACKAGED)
+	rm -rf $(BUILT)
+	PIP_CONSTRAINT=$(abspath constraints.txt) SPLINEFM_ZIG=$(if $(WHEEL_ZIG),1) CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
+	  $(BIN)/python -m build --outdir $(BUILT)/raw .
+	$(if $(filter Linux,$(shell uname -s)),PATH=$(abspath $(BIN)):$$PATH $(BIN)/auditwheel repair --wheel-dir $(BUILT) $(BUILT)/raw/*.whl,cp $(BUILT)/raw/*.whl $(BUILT))
+	mv $(BUILT)/raw/*.tar.gz $(BUILT)
+	touch $@
+
+try = $(BIN)/python release/try_wheel.py $(BUILT)/*.whl --python $(BIN)/python --folder build/$1
+
+wheel-try: $(BUILT)/.done  ## install the wheel into an empty environment without a compiler, and run the demo there
+	$(call try,wheel-try)
+
+wheel-test: $(BUILT)/.done  ## the same, then run the tests that need no source against it (TESTS="tests/native ...": some)
+	$(call try,wheel-test) --tests $(TESTS)
+
+oldest: $(BUILT)/.done  ## the same with the oldest versions that pyproject.toml allows
+	$(call try,oldest) --constraints constraints-oldest.txt --tests $(TESTS)
+
+licenses: $(VENV)/.distributed  ## write the licenses of what the package needs and holds to docs/licenses.md
+	$(BIN)/python release/licenses.py > build/licenses.md && mv build/licenses.md docs/licenses.md
+
+audit:  ## ask for known vulnerabilities of the pinned and of the oldest versions (needs the network)
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit
+	build/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 test-isa: native $(VENV)/.test  ## test the kernels on each instruction set that the machine has
 	for isa in $$(PYTHONPATH=src $(BIN)/python -c 'from splinefm import _core; print(*_core.isas)'); do \
@@ -166,6 +200,10 @@ $(VENV)/.zig: $(VENV)/.ready
 
 $(VENV)/.test: $(VENV)/.ready
 	SPLINEFM_FROM_SRC=1 SPLINEFM_ZIG= $(PIP) '.[all,dev]'
+	touch $@
+
+$(VENV)/.release: $(VENV)/.ready
+	SPLINEFM_FROM_SRC=1 SPLINEFM_ZIG= $(PIP) '.[release]'
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.ready

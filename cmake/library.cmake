@@ -3,6 +3,14 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+# A wheel has them inside of the package, which is then the prefix, and has no links: the library is one file.
+if(SKBUILD)
+  set(CMAKE_INSTALL_LIBDIR splinefm/lib)
+  set(CMAKE_INSTALL_INCLUDEDIR splinefm/include)
+else()
+  set(VERSIONS VERSION ${PROJECT_VERSION} SOVERSION 1)
+endif()
+
 add_library(splinefm_c SHARED cpp/c/image.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
 target_compile_definitions(splinefm_c PRIVATE SFM_BUILDING)
 target_compile_options(splinefm_c PRIVATE $<$<CONFIG:Release>:-O3> -ffp-contract=off -fno-math-errno -fno-trapping-math)
@@ -10,8 +18,7 @@ target_link_libraries(splinefm_c PRIVATE ours once ${KERNEL_LIBRARIES})
 target_include_directories(
   splinefm_c PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/cpp/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 set_target_properties(
-  splinefm_c PROPERTIES OUTPUT_NAME splinefm EXPORT_NAME splinefm VERSION ${PROJECT_VERSION} SOVERSION 1
-                        PUBLIC_HEADER cpp/include/splinefm.h)
+  splinefm_c PROPERTIES OUTPUT_NAME splinefm EXPORT_NAME splinefm ${VERSIONS} PUBLIC_HEADER cpp/include/splinefm.h)
 add_library(splinefm::splinefm ALIAS splinefm_c)
 
 install(TARGETS splinefm_c EXPORT splinefm COMPONENT library

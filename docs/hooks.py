@@ -25,6 +25,7 @@ OUTSIDE = {  # page of the site: file of the repository
     "index.md": "README.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "CHANGELOG.md": "CHANGELOG.md",
+    "SECURITY.md": "SECURITY.md",
     "benchmarks/README.md": "benchmarks/README.md",
     "paper/README.md": "paper/README.md",
 }

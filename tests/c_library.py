@@ -17,13 +17,17 @@ from ctypes import (
     c_void_p,
 )
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 BUILD = Path(__file__).parents[1] / "build" / os.environ.get("SPLINEFM_SANITIZED", "native")
-LIBRARY = BUILD / "libsplinefm.so"
+# A wheel has it inside of the package.
+PREFIX = Path(find_spec("splinefm").origin).parent
+INSTALLED = (PREFIX / "lib").is_dir()
+LIBRARY = PREFIX / "lib" / "libsplinefm.so" if INSTALLED else BUILD / "libsplinefm.so"
 OK, ERROR_FILE, ERROR_ARGUMENT, ERROR_VALUE = range(4)
 ABSENT, MISSING, NUMBER, INTEGER, BOOLEAN, TEXT, LIST = range(7)
 

@@ -62,8 +62,8 @@ def test_prose_is_wrapped_at_100_characters(page):
 
 
 def test_the_changelog_has_an_entry_for_what_is_coming():
-    version = sf.__version__.split(".dev")[0]
-    unreleased = (ROOT / "CHANGELOG.md").read_text().split(f"\n## {version} (unreleased)\n")[1].split("\n## ")[0]
+    version = re.split(r"\.dev|rc", sf.__version__)[0]
+    unreleased = (ROOT / "CHANGELOG.md").read_text().split(f"\n## {version} (")[1].split("\n## ")[0]
     assert re.search(r"^- \S", unreleased, flags=re.MULTILINE)
 
 

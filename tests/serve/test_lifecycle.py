@@ -3,16 +3,18 @@
 import json
 import os
 import signal
+import socket
 import threading
 from collections import Counter
 from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import splinefm as sf
-from live import ADMIN, TOKEN, Answer, LiveServer, make_serving, visits_model, visits_rows
+from live import ADMIN, PATIENCE, TOKEN, Answer, LiveServer, make_serving, visits_model, visits_rows
 from splinefm.serve.arms.drift import DriftSample
 from splinefm.serve.feedback import read_log
 
@@ -315,6 +317,38 @@ def test_a_worker_ends_with_its_supervisor(tmp_path):
     server.process.wait()
     server.eventually(lambda: not _is_alive(worker))
     server.stop()
+
+
+def _own_address():
+    """An address of this machine that is not loopback; nothing is sent."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        return probe.getsockname()[0]
+
+
+def test_without_tokens_changes_come_from_the_same_machine_and_not_from_pages_of_strangers(tmp_path):
+    address = _own_address()
+    visits_model().save(tmp_path / "m.sfm")
+    server = LiveServer(tmp_path / "m.sfm", "--host", "0.0.0.0")
+    with closing(server.connect()) as near:
+        near.request("POST", "/v1/reload", b"{}", {"Content-Type": "application/json"})
+        assert Answer(near.getresponse()).status == 200
+        near.request("POST", "/v1/reload", b"{}", {"Content-Type": "text/plain"})  # as a page of another site can
+        assert Answer(near.getresponse()).status == 415
+        near.request("OPTIONS", "/v1/reload", headers={"Origin": "http://example.com"})  # what its browser asks first
+        assert Answer(near.getresponse()).status == 405
+    with closing(HTTPConnection(address, server.port, timeout=PATIENCE)) as far:
+        body = json.dumps({"rows": ROWS}).encode()
+        far.request("POST", "/v1/score", body, {"Content-Type": "application/json"})
+        assert Answer(far.getresponse()).status == 200
+        for path, content in (("/v1/reload", b"{}"), ("/v1/arms", b'{"weights": {"default": 2}}')):
+            far.request("POST", path, content, {"Content-Type": "application/json"})
+            answer = Answer(far.getresponse())
+            assert answer.status == 403 and "from the server's machine alone" in answer.json["detail"]
+    assert server.stop() == 0
 
 
 def _is_alive(pid):
