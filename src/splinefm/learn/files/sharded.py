@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from splinefm._writing import replacing
 from splinefm.learn.files.container import (
     Damaged,
     ModelFileError,
     demand,
     parse_json,
     read_container,
-    replacing,
     to_json,
     write_container,
 )

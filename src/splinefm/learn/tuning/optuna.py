@@ -32,7 +32,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from splinefm.learn.progress import Progress
 from splinefm.learn.training import Diverged, Epoch
-from splinefm.learn.tuning.processes import PROCESS, is_alive, this_process
+from splinefm.learn.tuning.processes import PROCESS, JournalLock, is_alive, this_process
 from splinefm.learn.tuning.space import Range
 from splinefm.learn.tuning.study import StudySummary, TrialSummary, Value, limited
 from splinefm.learn.tuning.trials import Experiment
@@ -125,7 +125,7 @@ def _check_file(path: Path) -> None:
 def _open_file(path: Path) -> BaseStorage:
     if path.suffix in _SQLITE:
         return _open_address(f"sqlite:///{path}")
-    lock = JournalFileOpenLock(str(path)) if os.name == "nt" else None  # links need permissions there
+    lock: Any = JournalFileOpenLock(str(path)) if os.name == "nt" else JournalLock(path)
     return JournalStorage(JournalFileBackend(str(path), lock))
 
 
