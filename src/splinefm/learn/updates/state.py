@@ -101,8 +101,11 @@ def saving_state(model: Path) -> Iterator[Callable[[LearnerState, str], None]]:
     try:
         yield write
     except BaseException:
-        if written and _identity(model) != written:  # the model that it belongs to has not come
-            coming.unlink(missing_ok=True)
+        with suppress(OSError):
+            if written and _identity(model) != written:  # the model that it belongs to has not come
+                coming.unlink(missing_ok=True)
+            elif written:  # it has come, but may not be on disk
+                coming.replace(state_path(model))
         raise
     with suppress(OSError):  # it is found under both names
         coming.replace(state_path(model))
