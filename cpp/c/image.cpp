@@ -69,6 +69,29 @@ std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before) {
     return ~value;
 }
 
+bool is_utf8(std::string_view text) {
+    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+    for (std::size_t at = 0; at < text.size();) {
+        for (std::uint64_t word; at + 8 <= text.size(); at += 8) {  // eight letters of ASCII at a time
+            std::memcpy(&word, text.data() + at, sizeof word);
+            if (word & 0x8080808080808080u) break;
+        }
+        const unsigned first = byte(at);
+        if (first < 0x80) {
+            ++at;
+            continue;
+        }
+        const std::size_t more = first < 0xC2 ? 0 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : first < 0xF5 ? 3 : 0;
+        const unsigned least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+        const unsigned most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+        if (!more || byte(at + 1) < least || byte(at + 1) > most) return false;
+        for (std::size_t i = 2; i <= more; ++i)
+            if ((byte(at + i) & 0xC0) != 0x80) return false;
+        at += 1 + more;
+    }
+    return true;
+}
+
 Mapping::Mapping(const char* path) {
     const int file = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a pipe must not wait for its other end
     if (file < 0) fail(path, std::strerror(errno));
@@ -141,6 +164,7 @@ std::string Cursor::text() {
     const std::span<const std::byte> bytes = take((size + 7) / 8 * 8);
     std::string text(reinterpret_cast<const char*>(bytes.data()), size);
     if (text.find('\0') != std::string::npos) damaged("a name has a zero byte");
+    if (!is_utf8(text)) damaged("a name is not UTF-8");
     return text;
 }
 

@@ -65,6 +65,9 @@ private:
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
+// Whether bytes are UTF-8: no other forms of a character than the shortest, no surrogates, nothing above U+10FFFF.
+bool is_utf8(std::string_view text);
+
 // Reads the section `meta` from the beginning to the end: 64-bit words, texts (their size, the bytes, zeros up to a
 // multiple of 8), and arrays (offset in the section `tables`, number of elements).
 class Cursor {

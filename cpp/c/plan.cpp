@@ -116,6 +116,12 @@ private:
         const auto n = static_cast<std::int64_t>(offsets.size()) - 1;
         const Strings strings{offsets.data(), text.data(), text.data() + text.size(), n};
         if (!strings.are_inside(static_cast<std::int64_t>(text.size()))) damaged("names are not inside their text");
+        // A name that begins in the middle of a character is none.
+        bool begin = is_utf8({text.data(), text.size()});
+        for (const std::int64_t at : offsets)
+            begin &=
+                at == static_cast<std::int64_t>(text.size()) || (text[static_cast<std::size_t>(at)] & 0xC0) != 0x80;
+        if (!begin) damaged("a name is not UTF-8");
         const auto slots = read_slots(cursor, n);
         // Other spellings, hashes and errors are decided where a name is not found.
         const bool is_text = rule.spelled == Spelled::text;

@@ -51,6 +51,7 @@ std::string_view text_of(const sfm_value& value) {
 
 // A text for a message, without half a character at the end.
 std::string shown(std::string_view text) {
+    if (!is_utf8(text)) return "that is not UTF-8";
     if (text.size() <= SHOWN) return "'" + std::string(text) + "'";
     std::size_t n = SHOWN;
     while (n && (static_cast<unsigned char>(text[n]) & 0xc0) == 0x80) --n;

@@ -2,6 +2,8 @@
 // and score rows of random values. Anything but a result or an error is a crash that the sanitizers tell about.
 //
 //     fuzz_scorer_file SECONDS SEED FILE..
+//
+// With Clang, `fuzz_coverage_file` has libFuzzer choose the changes by the code that they reach.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -10,7 +12,6 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -54,6 +55,22 @@ void seal(Bytes& bytes) {
     write<std::uint32_t>(bytes, 24, 0);
     write(bytes, 24, checksum(bytes, 0, 32 + 24 * n));
 }
+
+// A copy with as many bytes as there are, so that reading one more is found.
+class Aligned {
+public:
+    Aligned(const void* bytes, std::size_t size) {
+        if (::posix_memalign(&place, 64, std::max<std::size_t>(1, size))) std::abort();
+        std::memcpy(place, bytes, size);
+    }
+    ~Aligned() { std::free(place); }
+    Aligned(const Aligned&) = delete;
+    Aligned& operator=(const Aligned&) = delete;
+    const void* get() const { return place; }
+
+private:
+    void* place = nullptr;
+};
 
 std::int64_t interesting(Random& random, std::size_t size) {
     constexpr std::int64_t NUMBERS[] = {0,       1,       2,       3,       8,         -1,        -2,
@@ -140,6 +157,42 @@ void use(const sfm_scorer* scorer, Random& random) {
 
 }  // namespace
 
+#if defined(SPLINEFM_LIBFUZZER)
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
+
+// Changes of libFuzzer and of ours, and then the checksums that go with them.
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
+    Random random(seed);
+    Bytes bytes(data, data + size);
+    if (random() % 3 || bytes.size() < 128) {
+        bytes.resize(most);
+        bytes.resize(LLVMFuzzerMutate(reinterpret_cast<std::uint8_t*>(bytes.data()), size, most));
+    } else {
+        mutate(bytes, random);
+    }
+    if (random() % 16) seal(bytes);
+    if (bytes.size() > most) bytes.resize(most);
+    std::memcpy(data, bytes.data(), bytes.size());
+    return bytes.size();
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const Aligned memory(data, size);
+    sfm_scorer* scorer = nullptr;
+    sfm_error error;
+    if (sfm_open_memory(memory.get(), size, &scorer, &error) == SFM_OK) {
+        Random random(size);
+        use(scorer, random);
+        sfm_close(scorer);
+    } else if (error.code != SFM_ERROR_FILE) {
+        std::abort();
+    }
+    return 0;
+}
+
+#else
+
 int main(int count, char** given) {
     if (count < 4) {
         std::fprintf(stderr, "usage: fuzz_scorer_file SECONDS SEED FILE..\n");
@@ -160,12 +213,7 @@ int main(int count, char** given) {
         Bytes bytes = files[below(random, files.size())];
         for (std::size_t n = 1 + below(random, 3); n && bytes.size() >= 128; --n) mutate(bytes, random);
         if (random() % 16) seal(bytes);
-        // As many bytes as there are, so that reading one more is found.
-        void* place = nullptr;
-        if (::posix_memalign(&place, 64, std::max<std::size_t>(1, bytes.size())))
-            return std::fprintf(stderr, "out of memory\n"), 2;
-        const std::unique_ptr<void, void (*)(void*)> memory(place, std::free);
-        std::memcpy(memory.get(), bytes.data(), bytes.size());
+        const Aligned memory(bytes.data(), bytes.size());
         sfm_scorer* scorer = nullptr;
         sfm_error error;
         ++tried;
@@ -182,3 +230,5 @@ int main(int count, char** given) {
                 static_cast<long long>(opened), slowest);
     return slowest > 10.0;
 }
+
+#endif

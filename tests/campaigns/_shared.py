@@ -13,10 +13,18 @@ A campaign is a script, `tests/campaigns/NAME.py`, with a function `run(campaign
 from __future__ import annotations
 
 import argparse
+import ctypes
+import faulthandler
+import gc
 import json
+import linecache
 import os
+import re
+import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -32,6 +40,8 @@ if str(FOLDER.parent) not in sys.path:  # support.py, c_library.py
     sys.path.append(str(FOLDER.parent))
 
 _MOST_FINDINGS = 50
+_MOST_CRASHES = 20
+_LONGEST_CASE = 60.0
 
 
 class Campaign:
@@ -120,7 +130,14 @@ def main(
     parser.add_argument("--seconds", type=float, help="stop after this time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=(), help="names of parts")
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="with the sanitizers of build/address; `make sanitized-address` builds it",
+    )
     given = parser.parse_args(arguments)
+    if given.sanitize:
+        os.environ.update(sanitized_environment())
     count = given.count if given.count is not None else long if given.depth == "long" else short
     campaign = Campaign(name, given.depth or "short", count, given.seed, given.seconds, given.only)
     run(campaign)
@@ -138,3 +155,122 @@ def short_run(name: str, *arguments: str, timeout: float = 600.0) -> dict[str, o
     assert run.returncode == 0, f"{name} found: {result['findings']}\n{run.stderr[-2000:]}"
     assert result["counts"], f"{name} tried nothing"
     return result
+
+
+# Cases in processes of their own: a crash ends one of them, and the campaign goes on behind it.
+
+
+class Wrong(AssertionError):
+    """A finding."""
+
+
+def check_clear(error: BaseException, kinds: tuple[type, ...], *needed: str) -> None:
+    """Raise unless an error has one of these types, was raised on purpose, and its message has what is needed."""
+    if not isinstance(error, kinds):
+        raise Wrong(f"{type(error).__name__}: {str(error)[:300]}") from error
+    text = str(error)
+    if not text.strip() or any(word not in text for word in needed):
+        raise Wrong(f"the message {text[:300]!r} does not say enough") from error
+    # Errors of Python, NumPy and Arrow say nothing about the file or the table.
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and not _raises(frames[-1]):
+        raise Wrong(f"{type(error).__name__} at {frames[-1].filename}:{frames[-1].lineno}: {text[:200]}") from error
+
+
+def _raises(frame: traceback.FrameSummary) -> bool:
+    """Whether a line raises an error on purpose, or calls our compiled module, which has no lines."""
+    last = frame.end_lineno or frame.lineno or 0
+    statement = "".join(linecache.getline(frame.filename, at) for at in range((frame.lineno or 0) - 3, last + 1))
+    return "raise " in statement or "_core" in statement or "_scorer" in statement
+
+
+def sanitized_environment() -> dict[str, str]:
+    """Return the variables of a process that runs the module of build/address."""
+    package = ROOT / "build" / "address" / "package"
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None or not package.is_dir():
+        raise SystemExit(f"{package} is not built; run `make sanitized-address` (needs GCC and its sanitizers)")
+    libraries = [
+        subprocess.run(
+            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so")
+    ]
+    return {
+        "SPLINEFM_SANITIZED": "address",
+        "PYTHONPATH": str(package),
+        "LD_PRELOAD": " ".join(libraries),
+        # Objects of Python in blocks of malloc, which is where the leak sanitizer looks for what refers to a block.
+        "PYTHONMALLOC": "malloc",
+        "OPENBLAS_NUM_THREADS": "1",
+        "ASAN_OPTIONS": "detect_leaks=1:leak_check_at_exit=0:allocator_may_return_null=1:max_allocation_size_mb=4096",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+
+
+def supervise(campaign: Campaign, part: str, count: int) -> None:
+    """Try the cases 0 to count - 1 of a part in a process, and in another one behind a case that ends it."""
+    first, crashes = 0, 0
+    script = sys.modules["__main__"].__file__
+    while first < count and not campaign.is_over:
+        with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
+            trace = Path(folder) / "trace"
+            seconds = [] if campaign.deadline is None else ["--seconds", str(campaign.deadline - time.monotonic())]
+            numbers = [str(first), str(count), str(campaign.seed)]
+            command = [sys.executable, str(script), "--cases", part, *numbers, folder, campaign.depth, *seconds]
+            run = subprocess.run(command, capture_output=True, text=True, errors="replace")
+            seen = json.loads(trace.read_text()) if trace.exists() else {"number": first, "counts": {}, "findings": []}
+        campaign.counts.update(seen["counts"])
+        campaign.findings += [f"{part}: {what}" for what in seen["findings"]]
+        for name, value in seen.get("figures", {}).items():
+            campaign.figures[name] = max(value, campaign.figures.get(name, 0))
+        campaign.findings += [f"{part}: {leak}" for leak in own_leaks(run.stderr)]
+        if run.returncode == 0 and "figures" in seen:
+            return
+        crashes += 1
+        campaign.saw(part, "crashed")
+        campaign.find(f"{part} {seen['number']}: ended with {run.returncode}: {run.stdout[-200:]}{run.stderr[-1500:]}")
+        if crashes == _MOST_CRASHES:
+            return
+        first = seen["number"] + 1
+
+
+def own_leaks(report: str) -> list[str]:
+    """Return the leaks of a report whose blocks our code has allocated."""
+    blocks = re.split(r"\n\s*\n", report)
+    mine = re.compile(r"#[0-9] .*(_core\S*\.so|libsplinefm)")  # near the allocation, not anywhere below it
+    return [block.strip()[:1500] for block in blocks if " leak of " in block and mine.search(block)]
+
+
+def run_cases(case: Callable[[Campaign, str, int, Path], str], arguments: Sequence[str]) -> int:
+    """Try the cases that `supervise` asks for; `case` returns an outcome, and raises what is a finding."""
+    part, first, stop, seed, folder, depth, *rest = arguments
+    seconds = float(rest[1]) if rest else None
+    campaign = Campaign("", depth, int(stop), int(seed), seconds, ())
+    slowest = 0.0
+    with (Path(folder) / "trace").open("w+b", buffering=0) as trace:
+
+        def note(**more: object) -> None:
+            state = {"number": number, "counts": campaign.counts, "findings": campaign.findings, **more}
+            data = json.dumps(state).encode()
+            os.pwrite(trace.fileno(), data, 0)
+            os.ftruncate(trace.fileno(), len(data))
+
+        for number in range(int(first), int(stop)):
+            if campaign.is_over:
+                break
+            note()
+            faulthandler.dump_traceback_later(_LONGEST_CASE, exit=True)
+            begin = time.perf_counter()
+            try:
+                campaign.saw(part, case(campaign, part, number, Path(folder)))
+            except Exception as error:
+                campaign.find(f"{number}", error)
+            slowest = max(slowest, time.perf_counter() - begin)
+            faulthandler.cancel_dump_traceback_later()
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        note(figures={"slowest_ms": round(1000 * slowest), "most_memory_mb": memory})
+    gc.collect()
+    if "address" in os.environ.get("SPLINEFM_SANITIZED", ""):
+        ctypes.CDLL(None).__lsan_do_recoverable_leak_check()
+    return 0

@@ -23,6 +23,7 @@ from c_library import (
     CItems,
     CScorer,
     CValue,
+    Values,
     check,
     library,
 )
@@ -337,6 +338,15 @@ class TestRefusedValues:
         with pytest.raises(CallError, match="address is NULL"):
             check(code, error)
 
+    def test_the_message_is_utf8_whatever_the_text_is(self, plain_c):
+        given = Values([GOOD[name] for name in plain_c.columns])
+        text, out, error = ctypes.create_string_buffer(b"\xff\xfe"), (ctypes.c_double * 1)(), CError()
+        value = given.array[plain_c.columns.index("known")]
+        value.size, value.of.text = 2, ctypes.addressof(text)
+        code = plain_c.lib.sfm_score(plain_c.handle, None, given.array, 1, out, error)
+        with pytest.raises(CallError, match="column 'known' has the unseen category that is not UTF-8"):
+            check(code, error)
+
     def test_wrong_arguments(self, plain_c):
         lib, error = plain_c.lib, CError()
         assert lib.sfm_score(None, None, None, 0, None, error) == ERROR_ARGUMENT
@@ -468,9 +478,46 @@ class TestHostileFiles:
         except CallError as error:
             assert error.code == ERROR_FILE
             return
-        # Names of columns may have changed, too; to the library they are bytes.
-        with scorer, contextlib.suppress(CallError, KeyError, UnicodeDecodeError):
+        # Names of columns may have changed, too.
+        with scorer, contextlib.suppress(CallError, KeyError):
             scorer.score([GOOD, {**GOOD, "c": "new", "x": 1e300}])
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            b"kn\xffwn",
+            b"know\xc3",
+            b"kno\xc3n",
+            b"\xc0\xafown",  # another form of "/"
+            b"\xe0\x80\xafwn",
+            b"\xed\xa0\x80wn",  # half of a pair of surrogates
+            b"\xf0\x8f\xbf\xbfn",
+            b"\xf4\x90\x80\x80n",  # above U+10FFFF
+            b"\xf5\x80\x80\x80n",
+            b"\x80nown",
+        ],
+    )
+    def test_names_that_are_not_utf8(self, plain_file, name):
+        whole = plain_file.read_bytes()
+        assert whole.count(b"known\0\0\0") >= 2  # a column, and fields
+        with pytest.raises(CallError, match="a name is not UTF-8") as caught:
+            CScorer(resealed(whole.replace(b"known\0\0\0", name + b"\0\0\0", 1)))
+        assert caught.value.code == ERROR_FILE
+
+    def test_categories_that_are_not_utf8(self, tmp_path):
+        table = {"c": ["größer", "ab"]}
+        random_fitted(sf.FM(k=4), sf.Schema([sf.Categorical("c")]), table).export_scorer(tmp_path / "m.sfs")
+        whole, text = (tmp_path / "m.sfs").read_bytes(), "größerab".encode()
+        if text not in whole:
+            text = "abgrößer".encode()
+        assert whole.count(text) == 1
+        with CScorer(resealed(whole.replace(text, text.replace("öß".encode(), "éè".encode())))) as c:
+            assert np.isfinite(c.score([{"c": "gréèer"}])).all()
+        with pytest.raises(CallError, match="a name is not UTF-8"):
+            CScorer(resealed(whole.replace(text, text.replace(b"er", b"\xff\xfe"))))
+        # Good text, in which the second name begins in the middle of a character.
+        with pytest.raises(CallError, match="a name is not UTF-8"):
+            CScorer(resealed(whole.replace(text, "aäöüßé".encode()[:9] + b"x")))
 
 
 def test_abi_and_instruction_set(plain_c):

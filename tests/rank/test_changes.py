@@ -376,6 +376,8 @@ sys.stdin.readline()
             ("codes", lambda codes: codes[:-1]),
             ("offsets", lambda offsets: offsets[:-64]),
             ("offsets", lambda offsets: np.zeros_like(offsets)),
+            ("offsets", lambda offsets: np.where(offsets > -np.inf, np.float32(np.inf), offsets)),
+            ("offsets", lambda offsets: np.where(offsets > -np.inf, np.float32(np.nan), offsets)),
             ("panels", lambda panels: panels[:, :-1]),
             ("panels", lambda panels: np.concatenate([panels] * 3)),
             ("panels", lambda panels: panels[:, :, :63]),
@@ -435,6 +437,17 @@ sys.stdin.readline()
         assert again.top_k(CONTEXTS, 5, excluded=[0])[0].shape == (4, 5)
         again.remove([0])  # one of them, and without looking for the others for ever
         assert len(again) == 49
+
+    def test_ids_that_are_not_utf8(self, fitted, tmp_path, monkeypatch):
+        from splinefm.rank import file as ranking_file
+
+        real = ranking_file.write_container
+        forged = lambda *head: real(*head[:-1], {**head[-1], "ids": np.full_like(head[-1]["ids"], -1)})  # noqa: E731
+        monkeypatch.setattr(ranking_file, "write_container", forged)
+        sf.ItemIndex(fitted, make_items(range(3), seed=0), ids=["a", "b", "c"]).save(tmp_path / "items.sfi")
+        again = sf.ItemIndex.load(tmp_path / "items.sfi", fitted)
+        with pytest.raises(ValueError, match="the index is damaged: an id is not UTF-8"):
+            again.top_k(CONTEXTS, 2)
 
     def test_a_newer_format(self, fitted, index, tmp_path, monkeypatch):
         from splinefm.rank import file as ranking_file

@@ -306,6 +306,18 @@ class TestFiles:
             assert np.isfinite(scores).all()
             assert np.abs(scores).max() < 100
         assert max(last) < 50
+        with pytest.raises(ValueError, match="the index is damaged: an item has a feature that its field does not"):
+            again.matrix()
+        with pytest.raises(sf.ModelFileError, match="an item has a feature that its field does not have"):
+            sf.ItemIndex.load(tmp_path / "items.sfi", ffm, mmap=False)
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    def test_weights_that_are_not_finite_are_refused(self, ffm, index, tmp_path, monkeypatch, bad):
+        shape = index._catalog.store.weights.values.shape
+        forge(monkeypatch, "weights", lambda weights: np.full(shape, bad, np.float32))
+        index.save(tmp_path / "items.sfi")
+        with pytest.raises(sf.ModelFileError, match="its vectors contain NaN or infinity"):
+            sf.ItemIndex.load(tmp_path / "items.sfi", ffm, mmap=False)
 
     def test_forms_stay_what_they_are(self, ffm, index, items, contexts, tmp_path):
         index.save(tmp_path / "items.sfi")

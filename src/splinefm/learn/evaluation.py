@@ -38,7 +38,7 @@ _OWN = {
     "gamma": "mean gamma deviance, 2 (log(mean / y) + y / mean - 1); lower is better",
     "tweedie": "mean Tweedie deviance of power {0.power:g}; lower is better",
     "quantile": "mean pinball loss of quantile {0.quantile:g}, in the unit of the target; lower is better",
-    "huber": "mean Huber loss with delta {0.delta:.6g}; lower is better",
+    "huber": "mean Huber loss with delta {1:.6g}; lower is better",
 }
 
 
@@ -237,7 +237,7 @@ def measure(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) ->
     else:
         if loss.name in _OWN:
             value = float(np.average(loss.value(loss.standardize(y), score), weights=weight))
-            yield Measured(loss.metric_name, loss.metric(value), _OWN[loss.name].format(loss))
+            yield Measured(loss.metric_name, loss.metric(value), _OWN[loss.name].format(loss, loss.parameter * loss.scale))
         if loss.quantile is not None:
             yield metric(
                 "coverage", metrics.coverage, f"share of targets up to the prediction; {loss.quantile:g} is best"

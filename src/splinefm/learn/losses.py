@@ -16,6 +16,8 @@ from splinefm.learn.labels import Classes, Label
 LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 _DEFAULTS = {"quantile": 0.5, "power": 1.5, "delta": None}
+# Sums of squares of larger targets overflow, and those of smaller ones are 0.
+_LARGEST, _SMALLEST = 1e100, 1e-100
 _RANGES = {"quantile": (0.0, 1.0), "power": (1.0, 2.0), "delta": (0.0, math.inf)}
 
 
@@ -157,6 +159,8 @@ class Loss:
     def fit(self, y: FloatArray, weight: FloatArray) -> Loss:
         """Return the loss with the center and scale of the target."""
         self.check(y)
+        if not self.most_classes and 0.0 < (largest := float(np.abs(y).max(initial=0.0))) < _SMALLEST:
+            raise ValueError(f"all targets are below {_SMALLEST:g}, such as {largest:g}; multiply them by a constant")
         center, scale = self.formula.fit(y, weight)
         found = replace(self, center=center, scale=scale)
         return replace(found, delta=EFFICIENT * scale) if self.name == "huber" and self.delta is None else found
@@ -249,6 +253,12 @@ class Loss:
             raise ValueError(_missing_message(missing, name, rows_before))
         self._check_all_classes()
         self.formula.check(y)
+        if (outside := np.abs(y) > _LARGEST).any():
+            target = "a target" if name is None else f"the target {name!r}"
+            raise ValueError(
+                f"{target} must lie between -{_LARGEST:g} and {_LARGEST:g}, got {y[outside][0]:g}; "
+                "divide it by a constant"
+            )
 
     def _check_all_classes(self) -> None:
         if self.of_class is not None:

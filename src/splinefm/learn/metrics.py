@@ -50,6 +50,7 @@ def auc(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None)
     0.75
     """
     target, prediction, w = _arrays(y, p, weight)
+    w = _scaled(w)
     order = np.argsort(prediction, kind="stable")
     first = np.flatnonzero(np.concatenate([[True], np.diff(prediction[order]) > 0]))
     positive = np.add.reduceat((w * target)[order], first)
@@ -107,7 +108,9 @@ def rmse(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None
     1.4142
     """
     target, prediction, w = _arrays(y, p, weight)
-    return float(np.sqrt(_mean((target - prediction) ** 2, w)))
+    errors = target - prediction
+    unit = float(np.ldexp(1.0, int(np.frexp(np.abs(errors).max())[1])))  # squares of errors above 1e154 overflow
+    return unit * float(np.sqrt(_mean((errors / unit) ** 2, w)))
 
 
 def mae(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
@@ -338,4 +341,9 @@ def _sortable(value: object, values: list[object]) -> object:
 
 
 def _mean(values: FloatArray, weight: FloatArray) -> float:
-    return float(np.average(values, weights=weight))
+    return float(np.average(values, weights=_scaled(weight)))
+
+
+def _scaled(weight: FloatArray) -> FloatArray:
+    """Return weights of size 1, so that sums and products of huge and tiny ones are finite; the factor is exact."""
+    return np.asarray(np.ldexp(weight, -int(np.frexp(weight.max())[1])))

@@ -186,6 +186,7 @@ class EffectStore(Store):
 
     def _slots(self, positions: Positions) -> Slots:
         """The slots that were written."""
+        self.check_indices(positions)
         indices, start = self.starts.read(positions), np.empty((len(positions), self.layout.n_windows), np.int32)
         weight = np.ones((len(positions), self.layout.n_weights), np.float32)
         weight[:, self.kept] = self.weights.read(positions)
@@ -194,6 +195,18 @@ class EffectStore(Store):
             if table.is_compact:
                 weight[:, weights] *= exists
         return Slots(start, weight, self.layout)
+
+    def check_indices(self, positions: Positions) -> None:
+        """Raise unless the features of items exist; those of a mapped file are not verified when it is loaded."""
+        sizes = np.repeat([len(table) for table in self.tables], np.diff(self.layout.window_ptr))
+        last = sizes - np.diff(self.layout.weight_ptr)
+        for at in range(0, len(positions), _BLOCK):
+            indices = self.starts.read(positions[at : at + _BLOCK])
+            if ((indices < 0) | (indices > last)).any():
+                raise ValueError(
+                    "the index is damaged: an item has a feature that its field does not have; "
+                    "load the index again with mmap=False, or save it again"
+                )
 
     def _parts(self) -> list[tuple[FeatureTable, slice, slice]]:
         """Tables with their slices of windows and weights."""

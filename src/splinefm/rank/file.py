@@ -147,7 +147,10 @@ def load(path: str | os.PathLike[str], fitted: Fitted, mmap: bool) -> Catalog:
         try:
             mapped = [*_MAPPED, *map(_table_name, range(len(fitted.encoder.fields)))] if mmap else []
             description, tensors = read_container(file, _ANY_CONTAINER, mapped)
-            return _restore(description, tensors, fitted)
+            catalog = _restore(description, tensors, fitted)
+            if not mmap:
+                _check_numbers(catalog.store)
+            return catalog
         except (OSError, MemoryError):
             raise
         except Damaged as error:
@@ -225,9 +228,21 @@ def _restore_store(store: Store, tensors: dict[str, Array], n_rows: Any) -> None
     demand(type(n_rows) is int and 0 <= n_rows <= store.capacity, f"n_rows is {n_rows!r}")
     store.n_positions, store.offsets = n_rows, take_array(tensors, "offsets", "F32", 1)
     demand(len(store.offsets) == store.capacity, "offsets and vectors do not match")
+    demand(bool((store.offsets < np.inf).all()), "its offsets contain NaN or infinity")
     store.free = np.flatnonzero(~(store.offsets[:n_rows] > -np.inf))[::-1].tolist()
     # The kernels read some positions beyond the last.
     demand(bool((store.offsets[n_rows:] == -np.inf).all()), "it has offsets beyond the last item")
+
+
+def _check_numbers(store: Store) -> None:
+    """Raise for numbers that are not finite, and for features that do not exist; what is mapped is not read for it."""
+    if isinstance(store, EffectStore):
+        numbers = [store.weights.values, *(table.panels.values for table in store.tables)]
+        store.check_indices(store.used())
+    else:
+        vectors = cast(VectorStore, store)
+        numbers = [vectors.scales, vectors.panels.values.view(vectors.dtype)]
+    demand(all(bool(np.isfinite(part).all()) for part in numbers), "its vectors contain NaN or infinity")
 
 
 def _restore_vectors(store: VectorStore, tensors: dict[str, Array]) -> None:

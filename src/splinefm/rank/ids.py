@@ -94,7 +94,10 @@ def _text_words(strings: pa.LargeStringArray, what: str) -> Words:
 def as_ids(words: Words, kind: Kind | None) -> npt.NDArray[Any]:
     """Ids as the user gave them: an array of int64 or of text."""
     if kind == "text":
-        return np.char.decode(sort_keys(words, kind), "utf-8")
+        try:
+            return np.char.decode(sort_keys(words, kind), "utf-8")
+        except UnicodeDecodeError as error:  # ids of a mapped file are not verified when it is loaded
+            raise ValueError("the index is damaged: an id is not UTF-8; copy it again, or save it again") from error
     return sort_keys(words, kind)
 
 

@@ -251,11 +251,17 @@ def _names(values: pa.Array, name: str, widened: bool) -> pa.LargeStringArray:
     if pa.types.is_nested(kind):
         raise ValueError(_nested(values, name))
     try:
-        return values.cast(pa.large_string())
+        names = values.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ValueError(
             f"column {name!r} of type {kind} cannot be read as categories ({error}); convert it to text"
         ) from error
+    if is_date(kind) and pc.any(pc.starts_with(names, "<")).as_py():  # what Arrow writes for years beyond 32767
+        example = names.filter(pc.starts_with(names, "<"))[0].as_py()
+        raise ValueError(
+            f"column {name!r} has a date that no calendar has, {example}; correct such dates, or set them to missing"
+        )
+    return names
 
 
 def is_number(kind: pa.DataType) -> bool:
