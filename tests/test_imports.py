@@ -18,7 +18,7 @@ DOORS_LAST = ["plots", "serve", "report", "cli"]
 ALLOWED = {folder: PATH[:place] for place, folder in enumerate(PATH)}
 ALLOWED |= dict.fromkeys(GOOD_FOR, PATH)
 ALLOWED |= {folder: PATH + GOOD_FOR + DOORS_LAST[:place] for place, folder in enumerate(DOORS_LAST)}
-SHARED = {"_checks", "_core", "_memory", "_parallel", "_wording"}
+SHARED = {"_checks", "_core", "_memory", "_parallel", "_wording", "_writing"}
 MOST_MODULES, MOST_LINES = 15, 400
 OPTIONAL = [
     "torch",

@@ -15,11 +15,12 @@ from typer.testing import CliRunner
 
 import splinefm as sf
 from splinefm import _memory as room
+from splinefm import _writing
 from splinefm.cli import destinations
 from splinefm.cli import main as cli
 from splinefm.cli.actions import fit, predict, view_output
 from splinefm.cli.failures import BUG
-from splinefm.learn.files import container, modelfile
+from splinefm.learn.files import modelfile
 
 FIT = ("--model", "fm", "--k", "2", "--epochs", "1", "--threads", "1", "-q")
 HEAD = "id,price,city,click\n"
@@ -311,15 +312,15 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_work(place, run, no
     ending = ENDINGS.get(command, ".sfm")
     # Below a file there is no folder, for any user. Folders do not refuse root: a read-only disk is played.
     run(*LONG[command], f"good.csv/result{ending}", code=1)
-    opened = Path.open
 
-    def refuse(path, mode="r", *rest, **options):
-        if path.parent.name == "disk" and "x" in mode:
-            raise OSError(errno.EROFS, "Read-only file system", str(path))
-        return opened(path, mode, *rest, **options)
+    class Refusing(_writing._File):
+        def __init__(self, path, target):
+            if path.parent.name == "disk":
+                raise OSError(errno.EROFS, "Read-only file system", str(path))
+            super().__init__(path, target)
 
     Path("disk").mkdir()
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(_writing, "_File", Refusing)
     out = "disk" if command == "demo" else f"disk/result{ending}"
     told = run(*LONG[command], out, code=1).stderr
     assert "is not writable (Read-only file system)" in told and not list(Path("disk").iterdir())
@@ -327,8 +328,8 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_work(place, run, no
 
 def test_looking_leaves_nothing_behind(tmp_path):
     (tmp_path / "old.sfm").write_text("old")
-    assert container.check_writable(tmp_path / "new.sfm") == tmp_path / "new.sfm"
-    container.check_writable(tmp_path / "old.sfm")
+    assert _writing.check_writable(tmp_path / "new.sfm") == tmp_path / "new.sfm"
+    _writing.check_writable(tmp_path / "old.sfm")
     assert [path.name for path in tmp_path.iterdir()] == ["old.sfm"] and (tmp_path / "old.sfm").read_text() == "old"
 
 

@@ -424,7 +424,7 @@ class TestFolder:
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
     @pytest.mark.parametrize("there", [False, True])
-    @pytest.mark.parametrize("fails", ["_write", "_write_text", "_interactions", "sync_folder"])
+    @pytest.mark.parametrize("fails", ["_write", "_write_text", "_interactions"])
     def test_a_failure_leaves_what_was_there(self, fails, there, tmp_path, monkeypatch):
         if there:
             sf.export_tables(binned_of(sf.FFM(k=3)), tmp_path / "out")

@@ -150,6 +150,23 @@ def test_an_error_while_pieces_are_made_leaves_the_old_file(fitted, tmp_path):
 # Sharded models
 
 
+@pytest.mark.parametrize("fails", ["00001.part", ".head", "manifest.json"])
+def test_a_full_disk_leaves_the_old_model_and_nothing_else(fitted, tmp_path, monkeypatch, fails):
+    sf.ShardedModel.write(fitted, tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    replace_file = Path.replace
+
+    def fail(source, target):
+        if Path(target).name.endswith(fails):
+            raise OSError(28, "No space left on device")
+        return replace_file(source, target)
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        sf.ShardedModel.write(fitted, tmp_path / "model")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+
+
 @pytest.mark.parametrize("classes", [False, True])
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_scores_are_those_of_the_whole_model(tmp_path, model, classes):

@@ -1,5 +1,6 @@
 """Updates of model files: a series equals one run, a crash leaves files that belong together, bad hours are refused."""
 
+import errno
 import json
 import os
 import shutil
@@ -216,6 +217,49 @@ class TestFiles:
         learner.update(hour(3), "click")
         assert same(found.fitted(), learner.fitted())
         assert sf.update_model(path, hour(4), "click", guard=None).continued
+
+    def test_a_second_crash_does_not_lose_the_state_that_lacks_its_name(self, path, monkeypatch):
+        """After the first crash, the only state of the model has the name of one that is coming."""
+        sf.update_model(path, hour(1), "click", guard=None)
+        states.state_path(path).rename(states._coming_path(path))
+        learner = sf.Learner.load(path)
+        learner.update(hour(2), "click")
+        replace, calls = Path.replace, []
+
+        class Crash(BaseException):
+            pass
+
+        def crash(source, target):
+            calls.append(Path(target).name)
+            if calls[-1] == path.name:
+                raise Crash
+            return replace(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", crash)
+            patch.setattr(Path, "unlink", lambda *_, **__: None)
+            with pytest.raises(Crash):
+                learner.save(path)
+        assert calls == ["model.sfm.state", "model.sfm.state.new", "model.sfm"]
+        assert sf.update_model(path, hour(2), "click", guard=None).continued
+        assert same(sf.load(path), learner.fitted())
+
+    @pytest.mark.parametrize("there", [False, True])
+    def test_a_model_that_cannot_be_replaced_leaves_no_new_state(self, there, path, monkeypatch):
+        if there:
+            sf.update_model(path, hour(1), "click", guard=None)
+        before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+        replace = Path.replace
+
+        def fail(source, target):
+            if Path(target) == path:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return replace(source, target)
+
+        monkeypatch.setattr(Path, "replace", fail)
+        with pytest.raises(OSError, match=r"cannot write '.*model\.sfm': Input/output error"):
+            sf.update_model(path, hour(2), "click", guard=None)
+        assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
 
     @examples(30)
     @given(data=st.data())

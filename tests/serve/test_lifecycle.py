@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
 from contextlib import closing
@@ -15,6 +17,8 @@ import pytest
 
 import splinefm as sf
 from live import ADMIN, PATIENCE, TOKEN, Answer, LiveServer, make_serving, visits_model, visits_rows
+from splinefm._writing import release
+from splinefm.serve import supervisor
 from splinefm.serve.arms.drift import DriftSample
 from splinefm.serve.feedback import read_log
 
@@ -167,6 +171,20 @@ def _accepts(server):
         return server.ask("GET", "/healthz").status == 200
     except OSError:
         return False
+
+
+def test_the_folder_of_a_server_that_was_killed_is_removed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor.tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "splinefm-serve-mine").mkdir()  # no name that a server chooses
+    code = "import os, signal; from splinefm.serve import supervisor as s; s._own_folder(); os.kill(os.getpid(), 9)"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)})
+        assert len(list(tmp_path.iterdir())) == 2
+    first, held = supervisor._own_folder()
+    second, other = supervisor._own_folder()
+    assert {*tmp_path.iterdir()} == {first, second, tmp_path / "splinefm-serve-mine"}  # the first one is in use
+    release(held)
+    release(other)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
+from splinefm._writing import check_writable
 from splinefm.encode.schema import schema_path
-from splinefm.learn.files.container import check_writable
 from splinefm.learn.files.modelfile import save
 from splinefm.learn.fitted import Fitted
 
@@ -28,13 +29,16 @@ def save_model(fitted: Fitted, out: Path) -> None:
 
 
 def _rescue(fitted: Fitted, name: str) -> str:
+    folder = None
     try:
-        path = Path(tempfile.mkdtemp(prefix="splinefm-")) / name
-        save(fitted, path)
+        folder = Path(tempfile.mkdtemp(prefix="splinefm-"))
+        save(fitted, path := folder / name)
     except OSError as error:
+        if folder is not None:
+            folder.rmdir()
         return f"the model is lost, since writing it to the temporary folder failed as well ({_reason(error)})"
     return f"saved the model to {str(path)!r} instead"
 
 
 def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+    return os.strerror(error.errno) if error.errno else str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -13,10 +14,10 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 from splinefm._memory import free_memory
+from splinefm._writing import new_file, put_in_place, sync_folder
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.verified import VerifiedReader, VerifiedWriter, check_files, damaged, open_seal, seal
-from splinefm.learn.files.container import sync_folder
 
 # How many are kept, and how much memory must be free for copies to write from, relative to their size.
 KEPT, ROOM = 2, 1.5
@@ -119,9 +120,10 @@ class Checkpoints:
         """Give a complete checkpoint its name."""
         try:
             if done.exception() is None:
-                (part / STATE).write_text(seal(part, state))
-                shutil.rmtree(path, ignore_errors=True)
-                part.replace(path)
+                with new_file(part / STATE) as file:
+                    file.write(seal(part, state).encode())
+                sync_folder(part)
+                put_in_place(part, path, part.with_name(f"{part.name}.old"))
                 sync_folder(self.folder)
                 self._forget()
             published.set_result(None)
@@ -130,14 +132,18 @@ class Checkpoints:
 
     def _forget(self) -> None:
         """Remove old checkpoints, and the parameters of best epochs that no checkpoint needs any more."""
-        found = [(match[1], int(match[2])) for match in map(_match, self.folder.iterdir()) if match]
+        matches = [match for match in map(_match, self.folder.iterdir()) if match]
+        for match in matches:
+            if not (self.folder / match[0] / STATE).is_file():  # a run was killed while it removed this one
+                shutil.rmtree(self.folder / match[0], ignore_errors=True)
+        found = [(match[1], int(match[2])) for match in matches if (self.folder / match[0]).is_dir()]
         steps = sorted(number for kind, number in found if kind == "step")
         best = sorted(number for kind, number in found if kind == "best")
         needed = {self.state("step", number).get("best") for number in steps[-KEPT:]} | set(best[-1:])
         for number in steps[:-KEPT]:
-            shutil.rmtree(self._path("step", number), ignore_errors=True)
+            _remove(self._path("step", number))
         for number in set(best) - needed:
-            shutil.rmtree(self._path("best", number), ignore_errors=True)
+            _remove(self._path("best", number))
 
     def state(self, kind: str, number: int) -> dict[str, Any]:
         """The state of a checkpoint."""
@@ -179,8 +185,14 @@ def _match(path: Path) -> re.Match[str] | None:
     return _NAME.fullmatch(path.name)
 
 
+def _remove(path: Path) -> None:
+    """Remove a checkpoint, its state first: half of one must not be taken for a whole one."""
+    (path / STATE).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
 def _cannot_write(folder: Path, rank: int, error: BaseException) -> str:
-    reason = getattr(error, "strerror", None) or str(error)
+    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     return (
         f"rank {rank} cannot write a checkpoint to {str(folder)!r}: {reason}; make room or choose another folder, "
         "and continue from the checkpoint before it with --resume"

@@ -71,6 +71,9 @@ def _merged(own: ShareStatistics, ranks: Ranks, n_rows: int, threads: int) -> Sh
 def _keep(whole: ShareStatistics, sample: ValidationSample, ranks: Ranks, folder: Path) -> None:
     """Write validation rows, then the statistics, whose file says that everything is there."""
     with ranks.together():
+        if ranks.first:  # those of another run do not belong to what is written now
+            (folder / STATISTICS).unlink(missing_ok=True)
+    with ranks.together():
         _write_rows(folder / f"validation-{ranks.rank:05}.arrow", sample)
     with ranks.together():
         if ranks.first:

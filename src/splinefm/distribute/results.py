@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch.distributed as dist
 from splinefm.distribute.sharded.model import PIECE_ROWS, ParallelModel
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.files.parts import Entry
-from splinefm.learn.files.sharded import begin_shards, finish_shards, is_sharded, write_shard
+from splinefm.learn.files.sharded import begin_shards, finish_shards, is_sharded, removing_parts, write_shard
 from splinefm.learn.files.sharded_model import ShardedModel, head_of, pieces_of
 from splinefm.learn.files.streaming import write_model
 from splinefm.learn.fitted import Fitted
@@ -40,13 +41,14 @@ def write_result(out: Path, sharded: bool, head: Fitted, model: ParallelModel) -
     with ranks.together():
         save = begin_shards(out) if ranks.first else ""
     save = ranks.broadcast(save.encode()).decode()
-    with ranks.together():
-        ranges = sorted(_range(model, f, begin, end) for f, begin, end, _ in model.local_rows())
-        entry = write_shard(out, save, ranks.rank, ranges, head, own_pieces(model)).to_dict() if ranges else None
-    entries = [json.loads(data) for data in ranks.gather(json.dumps(entry).encode())]
-    with ranks.together():
-        if ranks.first:
-            finish_shards(out, save, head, [Entry.from_dict(entry) for entry in entries if entry is not None])
+    with removing_parts(out, save) if ranks.first else nullcontext():
+        with ranks.together():
+            ranges = sorted(_range(model, f, begin, end) for f, begin, end, _ in model.local_rows())
+            entry = write_shard(out, save, ranks.rank, ranges, head, own_pieces(model)).to_dict() if ranges else None
+        entries = [json.loads(data) for data in ranks.gather(json.dumps(entry).encode())]
+        with ranks.together():
+            if ranks.first:
+                finish_shards(out, save, head, [Entry.from_dict(entry) for entry in entries if entry is not None])
 
 
 def _range(model: ParallelModel, f: int, begin: int, end: int) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from splinefm._writing import check_destination, replacing
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cells import Cells
@@ -199,14 +199,8 @@ class Schema:
         """Write a .toml or .json file; an existing file is replaced in one step."""
         path = schema_path(path)
         text = _toml(self.to_dict()) if path.suffix == ".toml" else json.dumps(self.to_dict(), indent=2) + "\n"
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with replacing(check_destination(path)) as file:
+            file.write(text.encode())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Schema:

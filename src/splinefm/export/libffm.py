@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_one_score
 from splinefm._wording import as_bins, for_reader
+from splinefm._writing import check_destination, replacing
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.bases.bins import Bins
 from splinefm.encode.encoder import CHUNK
@@ -43,7 +44,7 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.transforms.transform import TRANSFORMS
 from splinefm.export.cross_tables import describe_hash
 from splinefm.export.links import link_formula
-from splinefm.learn.files.container import check_destination, replacing
+from splinefm.learn.files.container import stream_digest
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets
 from splinefm.model.family import through
@@ -60,7 +61,8 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
     """Write the model as a libffm model file, and what its features stand for as JSON next to it (path + ".json").
 
     FM, FwFM, LowRankFwFM, FmFM and FFM become models of libffm with the same scores, linear weights and bias
-    included, without instance-wise normalization. `export_libffm_rows` writes rows for it.
+    included, without instance-wise normalization. `export_libffm_rows` writes rows for it. The JSON file is replaced
+    first and has the model file's checksum as "sha256", which tells whether the two belong together.
 
     Parameters
     ----------
@@ -96,11 +98,14 @@ def export_libffm(fitted: Fitted, path: str | os.PathLike[str], *, format: Forma
     _check(fitted, raw)
     check_choice("format", format, ("text", "binary"))
     target = _check_path(path)
+    beside = check_destination(_beside(target))
     with replacing(target) as file:
         (_write_text if format == "text" else _write_binary)(file, fitted)
-    with replacing(check_destination(_beside(target))) as file:
-        text = json.dumps(_feature_map(fitted, format), indent=1, ensure_ascii=False, allow_nan=False)
-        file.write(text.encode() + b"\n")
+        described = {**_feature_map(fitted, format), "sha256": stream_digest(file, 0, file.tell())}
+        # Two files cannot be replaced in one step. Both are on disk before the first is replaced, and a crash in
+        # between leaves a description whose checksum is not that of the model.
+        with replacing(beside) as text:
+            text.write(json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
 
 def export_libffm_rows(

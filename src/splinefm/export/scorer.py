@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from splinefm._checks import check_fitted
 from splinefm._core import StringTable, cell_places
+from splinefm._writing import check_destination, replacing
 from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
 from splinefm.encode.rows.plans import (
     CrossPlan,
@@ -34,7 +35,6 @@ from splinefm.encode.rows.plans import (
 from splinefm.encode.tables.dates import PARTS
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.spelling import VALUES
-from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.fitted import Fitted
 from splinefm.model.rows import row_between, row_tables
 

@@ -10,11 +10,8 @@ import hashlib
 import json
 import os
 import re
-import secrets
-import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +22,7 @@ import pyarrow as pa
 
 from splinefm._checks import check_choice, check_one_score
 from splinefm._wording import as_bins
+from splinefm._writing import new_file, replacing_folder
 from splinefm.encode.bases.basis import step_cuts
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.description import bin_edges
@@ -34,7 +32,6 @@ from splinefm.encode.fields.special import Comparison
 from splinefm.encode.tables.names import quoted
 from splinefm.export.cross_tables import category_features, cross_rows, describe_hash, part_columns
 from splinefm.export.links import link_formula
-from splinefm.learn.files.container import sync_folder
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
@@ -80,7 +77,7 @@ def export_tables(fitted: Fitted, folder: str | os.PathLike[str], *, format: For
     check_choice("format", format, ("parquet", "csv"))
     _check_steps(fitted)
     target = _check_folder(Path(folder))
-    with _replacing_folder(target) as temporary:
+    with replacing_folder(target) as temporary:
         files = {}
         fields = []
         for f, item in enumerate(fitted.encoder.fields):
@@ -267,13 +264,10 @@ def _slug(name: str) -> str:
 def _write(path: Path, blocks: Iterator[pa.Table]) -> dict[str, Any]:
     """Write tables of one schema to a file; returns its entry in the manifest."""
     n_rows, first = 0, next(blocks)
-    with path.open("xb") as file:
-        with _writer(path.suffix, file, first.schema) as writer:
-            for table in chain([first], blocks):
-                writer.write_table(table)
-                n_rows += table.num_rows
-        file.flush()
-        os.fsync(file.fileno())
+    with new_file(path) as file, _writer(path.suffix, file, first.schema) as writer:
+        for table in chain([first], blocks):
+            writer.write_table(table)
+            n_rows += table.num_rows
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"rows": n_rows, "columns": first.schema.names, "sha256": digest}
@@ -290,10 +284,8 @@ def _writer(suffix: str, file: Any, schema: pa.Schema) -> Any:
 
 
 def _write_text(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    with new_file(path) as file:
+        file.write(text.encode())
 
 
 def _check_folder(path: Path) -> Path:
@@ -321,30 +313,3 @@ def _is_export(folder: Path) -> bool:
         return bool(manifest["format"] == FORMAT and present <= {MANIFEST, *manifest["files"]})
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-@contextmanager
-def _replacing_folder(target: Path) -> Iterator[Path]:
-    """A new folder that replaces the target once all of it is on disk, or is removed."""
-    token = secrets.token_hex(8)
-    temporary, old = (target.with_name(f".{target.name[:32]}.{token}.{end}") for end in ("part", "old"))
-    try:
-        temporary.mkdir()
-    except PermissionError as error:
-        raise PermissionError(f"the folder {str(target.parent)!r} is not writable; choose another") from error
-    try:
-        yield temporary
-        sync_folder(temporary)
-        try:
-            if target.exists():
-                target.rename(old)
-            temporary.rename(target)
-        except BaseException:
-            if old.exists() and not target.exists():
-                old.rename(target)
-            raise
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    sync_folder(target.parent)

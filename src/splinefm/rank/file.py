@@ -11,16 +11,15 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._writing import check_destination, replacing
 from splinefm.encode.tables.names import quoted
 from splinefm.learn.files.container import (
     Array,
     Damaged,
     Foreign,
     ModelFileError,
-    check_destination,
     demand,
     read_container,
-    replacing,
     take_array,
     write_container,
 )

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from splinefm._writing import check_destination, check_writable, replacing
 from splinefm.encode.tables.sources import refuse_overwriting
 from splinefm.learn.description import describe_fields, describe_fit, describe_validation, one_class
 from splinefm.learn.evaluation import Measured, measure
-from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import Progress, make_progress

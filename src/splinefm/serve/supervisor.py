@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,9 +18,10 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
+from splinefm._writing import hold, release, remove_abandoned
 from splinefm.serve.arms.loaded import Published
 from splinefm.serve.arms.split import Split
 from splinefm.serve.catalog import make_catalog
@@ -31,6 +33,7 @@ from splinefm.serve.snapshots import Snapshots, check_arms_agree
 from splinefm.serve.watching import Watcher
 
 _BACKLOG = 2048
+_FOLDER = "splinefm-serve-"
 _PATIENCE = 120.0  # seconds for a worker to load a model
 _SHORT_LIFE, _LONGEST_PAUSE = 5.0, 30.0  # seconds: a worker that dies sooner is replaced after a pause
 _MOST_FAILURES = 3  # workers that die before the first one was ever ready
@@ -71,7 +74,7 @@ class Supervisor:
 
     def __init__(self, settings: Settings, ready: Callable[[str], None] | None = None) -> None:
         self.settings, self._ready = settings, ready
-        self._folder = Path(tempfile.mkdtemp(prefix="splinefm-serve-"))
+        self._folder, self._held = _own_folder()
         self._snapshots = Snapshots(self._folder, settings.background)
         self._arms = {arm.name: arm for arm in settings.arms}
         self._weights = {arm.name: arm.weight for arm in settings.arms if not arm.shadow}
@@ -338,8 +341,21 @@ class Supervisor:
                     worker.process.kill()
             await asyncio.gather(*ends)
         shutil.rmtree(self._folder, ignore_errors=True)
+        release(self._held)
         if self._was_ready:
             log_event("stopped")
+
+
+def _own_folder() -> tuple[Path, int | None]:
+    """A new folder for this server, and what holds it; those of servers that were killed are removed."""
+    remove_abandoned(Path(tempfile.gettempdir()), re.compile(re.escape(_FOLDER) + r"[a-z0-9_]{8}"))
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
+        held = hold(folder)
+        if held is None:
+            sleep(0.1)  # either the disk has no locks, or another server takes the folder for abandoned
+        if folder.is_dir():
+            return folder, held
 
 
 def open_listener(host: str, port: int) -> socket.socket:

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy as np
@@ -257,3 +258,60 @@ class TestRefusals:
         with pytest.raises(ValueError, match="cannot open the storage"):
             tune(path, 1)
         assert path.read_text().startswith("price,country")
+
+
+class TestJournal:
+    """A process that is killed while it writes must not stop the others."""
+
+    def test_a_lock_ends_with_its_process(self, tmp_path):
+        code = f"""
+            import os, signal
+            from pathlib import Path
+            from splinefm.learn.tuning.processes import JournalLock
+            JournalLock(Path({str(tmp_path / "study.journal")!r})).acquire()
+            os.kill(os.getpid(), signal.SIGKILL)
+        """
+        assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)]).returncode == -9
+        assert [path.name for path in tmp_path.iterdir()] == ["study.journal"]
+        lock = processes.JournalLock(tmp_path / "study.journal")
+        assert lock.acquire()
+        lock.release()
+
+    @pytest.mark.parametrize("half", [b'{"op_code": 4', b"x" * 200_000], ids=["short", "long"])
+    def test_half_a_line_is_removed(self, tmp_path, half):
+        path = tmp_path / "study.journal"
+        tune(path, 1)
+        before = path.read_bytes()
+        with path.open("ab") as file:
+            file.write(half)
+        tuned = tune(path, 2)
+        assert tuned.history["state"] == ["complete", "complete"] and path.read_bytes().startswith(before)
+
+    def test_threads_wait_for_each_other(self, tmp_path):
+        lock, order = processes.JournalLock(tmp_path / "study.journal"), []
+
+        def work():
+            lock.acquire()
+            order.append("in")
+            time.sleep(0.01)
+            order.append("out")
+            lock.release()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert order == ["in", "out"] * 4
+
+    def test_a_full_disk_is_told_with_the_name_of_the_study(self, tmp_path, monkeypatch):
+        tune(tmp_path / "study.journal", 1)
+
+        def fail(descriptor):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match=r"cannot write the study to '.*study\.journal': No space left on device"):
+            tune(tmp_path / "study.journal", 2)
+        monkeypatch.undo()
+        assert open_study(tmp_path / "study.journal").trials[0].state == TrialState.COMPLETE

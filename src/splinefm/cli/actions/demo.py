@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._writing import check_writable
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.bins import Bins
 from splinefm.encode.bases.splines import BSpline
@@ -18,7 +19,6 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.transforms.scaling import MinMax
-from splinefm.learn.files.container import check_writable
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import fit_model

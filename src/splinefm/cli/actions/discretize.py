@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from splinefm._writing import check_writable
 from splinefm.cli.destinations import save_model
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.sources import refuse_overwriting
 from splinefm.export.discretize import DiscretizationReport, discretization_error, discretize
-from splinefm.learn.files.container import check_writable
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.progress import make_progress
 

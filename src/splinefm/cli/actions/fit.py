@@ -11,6 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._writing import check_writable
 from splinefm.cli.actions.targets import Choice, suggest_loss
 from splinefm.cli.destinations import save_model
 from splinefm.encode.fields.cross import Cross
@@ -21,7 +22,6 @@ from splinefm.encode.tables.columns import is_text
 from splinefm.encode.tables.sources import open_data, refuse_overwriting, require_columns, without
 from splinefm.encode.tables.table import Table
 from splinefm.learn.description import describe_validation
-from splinefm.learn.files.container import check_writable
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import default_model, describe_default, fit_model
 from splinefm.learn.losses import Loss

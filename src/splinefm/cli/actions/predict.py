@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from splinefm._wording import visible
+from splinefm._writing import check_destination, replacing
 from splinefm.encode.drift import Watch
 from splinefm.encode.tables.sources import STANDARD, open_data, refuse_overwriting, require_columns
 from splinefm.encode.tables.table import Table
-from splinefm.learn.files.container import check_destination, replacing
 from splinefm.learn.files.sharded_model import TableScorer, open_model
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import make_progress

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from splinefm._writing import check_writable
 from splinefm.cli.actions.fit import FitRequest, choose_loss, find_schema, make_model, say_loss, summarize
 from splinefm.cli.failures import USER_ERROR, user_message
 from splinefm.cli.output import say
 from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.files.container import check_writable
 from splinefm.learn.progress import make_progress
 from splinefm.learn.training import Training
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from splinefm._writing import check_destination, check_writable, replacing
 from splinefm.cli.actions.fit import FitRequest, choose_loss, find_schema, make_model, say_loss
 from splinefm.cli.destinations import save_model
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.sources import refuse_overwriting
 from splinefm.encode.tables.table import Table
 from splinefm.learn.description import describe_study
-from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.learn.losses import Loss
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.family import AnyModel

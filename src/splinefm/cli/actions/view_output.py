@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from splinefm._wording import number
+from splinefm._writing import check_destination, check_writable, replacing
 from splinefm.cli.actions.predict import prediction_names
 from splinefm.cli.actions.view import ViewRequest, ViewResult, make_view
 from splinefm.cli.output import print_facts, print_lines, print_table
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.sources import refuse_overwriting
-from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.plots.captions import caption
 from splinefm.plots.files import FORMATS, import_plots, make_axes, plot_bytes
 from splinefm.view.curves import Curve

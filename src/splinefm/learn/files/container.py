@@ -1,4 +1,4 @@
-"""The container of a model file: a JSON description and arrays, with checksums over every byte, replaced in one step.
+"""The container of a model file: a JSON description and arrays, with checksums over every byte.
 
 It is a safetensors file: eight bytes with the length of the header, the JSON header, and the arrays end to end. This
 module reads and writes it without the safetensors package for two reasons. One open file serves header, arrays and
@@ -13,11 +13,7 @@ import json
 import math
 import mmap
 import os
-import secrets
-import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -291,74 +287,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     demand(len(unique) == len(pairs), "its header has a repeated name")
     return unique
-
-
-def check_destination(path: Path) -> Path:
-    """Return the file to write, with links resolved; raise an error if it cannot be written."""
-    try:
-        target = path.resolve()
-    except RuntimeError as error:  # a link to itself, before Python 3.13
-        raise OSError(f"cannot save to {str(path)!r}: {error}") from error
-    if target.is_dir():
-        raise IsADirectoryError(f"{str(path)!r} is a folder; add a file name, such as {str(path / 'model.sfm')!r}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"cannot save to {str(path)!r}: there is no folder {str(target.parent)!r}; create it first"
-        )
-    if target.exists() and not (target.is_file() and os.access(target, os.W_OK)):
-        raise PermissionError(f"{str(path)!r} cannot be overwritten; choose another name or change its permissions")
-    return target
-
-
-def check_writable(path: Path) -> Path:
-    """Return the file to write after creating and removing a file beside it; call it before long computations.
-
-    Only a real attempt is reliable: permissions say nothing about read-only file systems and privileged users.
-    """
-    target = check_destination(path)
-    temporary = _name_beside(target)
-    _create(temporary).close()
-    temporary.unlink(missing_ok=True)
-    return target
-
-
-def _name_beside(target: Path) -> Path:
-    return target.with_name(f".{target.name[:32]}.{secrets.token_hex(8)}.part")
-
-
-def _create(path: Path) -> BinaryIO:
-    try:
-        return path.open("x+b")
-    except OSError as error:
-        kind = PermissionError if isinstance(error, PermissionError) else OSError
-        raise kind(f"the folder {str(path.parent)!r} is not writable ({error.strerror}); choose another") from error
-
-
-@contextmanager
-def replacing(target: Path) -> Iterator[BinaryIO]:
-    """Yield a temporary file that replaces the target once it is completely on disk, or is removed on an error."""
-    temporary = _name_beside(target)
-    file = _create(temporary)
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(target.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder, so that a new name survives a power failure; Windows has no such call."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

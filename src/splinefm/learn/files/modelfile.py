@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from splinefm._writing import check_destination, replacing
 from splinefm.learn.files.container import (
     Array,
     Damaged,
     ModelFileError,
-    check_destination,
     header_digest,
     parse_json,
     read_container,
-    replacing,
     to_json,
     write_container,
 )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._writing import replacing
 from splinefm.learn.files.container import (
     Array,
     Damaged,
@@ -17,7 +18,6 @@ from splinefm.learn.files.container import (
     demand,
     header_digest,
     read_container,
-    replacing,
     verify_container,
 )
 from splinefm.learn.files.streaming import TABLES, Piece, placeholder, version, write_tables

@@ -10,19 +10,19 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from splinefm._writing import replacing
 from splinefm.learn.files.container import (
     Damaged,
     ModelFileError,
     demand,
     parse_json,
     read_container,
-    replacing,
     to_json,
     write_container,
 )
@@ -196,6 +196,23 @@ def finish_shards(folder: str | os.PathLike[str], save: str, head: Fitted, entri
         file.write(manifest.to_json().encode())
     _remove_others(path, {manifest.head.file, *(entry.file for entry in parts)})
     return manifest
+
+
+@contextmanager
+def removing_parts(folder: str | os.PathLike[str], save: str) -> Iterator[None]:
+    """Remove the files of a save on an error, which a full disk needs, unless the manifest names them already."""
+    try:
+        yield
+    except BaseException:
+        path = Path(folder)
+        try:
+            manifest = Manifest.read(path)
+            kept = {manifest.head.file, *(entry.file for entry in manifest.parts)}
+        except (ModelFileError, OSError, KeyError, TypeError):
+            kept = set()
+        with suppress(OSError):
+            _remove_others(path, kept | {item.name for item in path.iterdir() if not item.name.startswith(save)})
+        raise
 
 
 def _is_ours(path: Path) -> bool:

@@ -25,6 +25,7 @@ from splinefm.learn.files.sharded import (
     finish_shards,
     is_sharded,
     read_head,
+    removing_parts,
     write_shard,
 )
 from splinefm.learn.files.streaming import TABLES, Piece, write_model
@@ -123,11 +124,12 @@ class ShardedModel:
         head, save = head_of(fitted), begin_shards(folder)
         bounds = [n * part // parts for part in range(parts + 1)]
         entries = []
-        for part in range(parts):
-            begin, end = bounds[part], bounds[part + 1]
-            pieces = pieces_of(fitted, begin, end)
-            entries.append(write_shard(folder, save, part, [(begin, end)], head, pieces))
-        finish_shards(folder, save, head, entries)
+        with removing_parts(folder, save):
+            for part in range(parts):
+                begin, end = bounds[part], bounds[part + 1]
+                pieces = pieces_of(fitted, begin, end)
+                entries.append(write_shard(folder, save, part, [(begin, end)], head, pieces))
+            finish_shards(folder, save, head, entries)
         return ShardedModel.open(folder, verify=False)
 
     def verify(self, rank: int = 0, ranks: int = 1) -> None:

@@ -12,16 +12,15 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from splinefm._writing import check_destination, replacing
 from splinefm.learn.files.container import (
     NO_DIGEST,
     Array,
     ModelFileError,
     as_bytes,
-    check_destination,
     in_file_order,
     make_header,
     parse_json,
-    replacing,
     stream_digest,
     to_json,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import math
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,9 +31,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from splinefm.learn.progress import Progress
 from splinefm.learn.training import Diverged, Epoch
-from splinefm.learn.tuning.processes import PROCESS, is_alive, this_process
+from splinefm.learn.tuning.processes import PROCESS, JournalLock, is_alive, this_process
 from splinefm.learn.tuning.space import Range
-from splinefm.learn.tuning.study import StudySummary, TrialSummary, Value, limited
+from splinefm.learn.tuning.study import StudySummary, TrialSummary, Value, limited, show_storage
 from splinefm.learn.tuning.trials import Experiment
 
 Study = optuna.Study
@@ -108,8 +107,9 @@ def open_storage(storage: object) -> BaseStorage | None:
         raise
     except Exception as error:  # database drivers raise anything
         cause = str(error).splitlines()[0] if str(error) else type(error).__name__
-        shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", text)  # without the password
-        raise ValueError(f"cannot open the storage {shown!r}: {cause}; check it, or choose another") from error
+        raise ValueError(
+            f"cannot open the storage {show_storage(text)}: {cause}; check it, or choose another"
+        ) from error
 
 
 def _check_file(path: Path) -> None:
@@ -125,7 +125,7 @@ def _check_file(path: Path) -> None:
 def _open_file(path: Path) -> BaseStorage:
     if path.suffix in _SQLITE:
         return _open_address(f"sqlite:///{path}")
-    lock = JournalFileOpenLock(str(path)) if os.name == "nt" else None  # links need permissions there
+    lock: Any = JournalFileOpenLock(str(path)) if os.name == "nt" else JournalLock(path)
     return JournalStorage(JournalFileBackend(str(path), lock))
 
 

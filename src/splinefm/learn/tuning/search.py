@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from splinefm.learn.estimators.regressor import SplineFMRegressor
 from splinefm.learn.fitting import Task
 from splinefm.learn.progress import make_progress
 from splinefm.learn.tuning.space import merge_spaces
-from splinefm.learn.tuning.study import StudySummary, Value
+from splinefm.learn.tuning.study import StudySummary, Value, show_storage
 from splinefm.learn.tuning.trials import Experiment, changed_settings
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def tune(
     from splinefm.learn.tuning import optuna as studies
 
     opened = studies.open_storage(storage)
-    with make_progress(verbose) as progress, studies.quiet():
+    with make_progress(verbose) as progress, studies.quiet(), _storing(storage):
         progress.begin("reading the table")
         named = isinstance(target, str)
         data = _FitArguments(table, sample_weight, str(target) if named else None, None if named else target, eval_set)
@@ -166,6 +167,25 @@ def tune(
         progress.begin("fitting with the best settings")
         data.fit(chosen, summary)
     return Tuned(chosen, params, value, summary, study)
+
+
+@contextmanager
+def _storing(storage: object) -> Iterator[None]:
+    """Have errors of the storage name it, and the reason: Optuna and its drivers raise many, with long stories."""
+    try:
+        yield
+    except Exception as error:
+        is_of_file = isinstance(error, OSError) and error.errno is not None and error.filename is None
+        if not is_of_file and type(error).__module__.partition(".")[0] not in ("optuna", "sqlalchemy"):
+            raise
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else str(cause).strip()
+        raise OSError(
+            f"cannot write the study to {show_storage(storage)}: {reason}; finished trials are kept, and the same "
+            "call continues the search once this is mended"
+        ) from error
 
 
 class _FitArguments(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 
 Value = bool | int | float | str | None
@@ -101,3 +103,16 @@ def limited(trials: list[TrialSummary], maximize: bool) -> tuple[TrialSummary, .
     sign = -1.0 if maximize else 1.0
     ranked = sorted(trials, key=lambda trial: (trial.state != "complete", sign * (trial.value or 0.0)))
     return tuple(sorted(ranked[:MOST_TRIALS], key=lambda trial: trial.number))
+
+
+def show_storage(storage: object) -> str:
+    """Return the name of a storage for messages, without a password.
+
+    Examples
+    --------
+    >>> show_storage("postgresql://ann:secret@host/name")
+    "'postgresql://ann:***@host/name'"
+    """
+    if not isinstance(storage, str | os.PathLike):
+        return type(storage).__name__
+    return repr(re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", os.fspath(storage)))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from splinefm._wording import setting
-from splinefm.learn.files.container import check_writable
+from splinefm._writing import check_writable
 from splinefm.learn.files.sharded import is_sharded
 from splinefm.learn.updates.guard import Guard, UpdateRefused, Verdict
 from splinefm.learn.updates.learner import Learner
@@ -22,6 +22,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 DEFAULT_GUARD = Guard()
+_MOMENT = 0.2  # seconds: whoever saves a model has it locked when it gets its name
 
 
 @dataclass(frozen=True)
@@ -168,11 +169,15 @@ def _alone(path: Path) -> Iterator[None]:
     if fcntl is None or not path.is_file():
         yield
         return
+    end = time.monotonic() + _MOMENT
     while True:
         with path.open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if time.monotonic() < end:
+                    time.sleep(_MOMENT / 20)
+                    continue
                 other = f"wait for it, or choose another {setting('out')}"
                 raise BlockingIOError(f"{str(path)!r} is being updated by another process; {other}") from None
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):  # not replaced before it was locked

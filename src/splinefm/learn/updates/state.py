@@ -3,14 +3,15 @@
 The file is a container like a model file: a JSON description and arrays, with checksums and without code. It names the
 model by the checksum of its header. Two files cannot be replaced in one step, so a new state is first written under
 another name, then the model is replaced, and then the state. A crash in between leaves a model and two states, of which
-one belongs to the model.
+one belongs to the model. If that is the new one, the next save first gives it its name: a second crash must not find
+the only state of the model overwritten.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._writing import replacing, sync_folder
 from splinefm.learn.files.container import (
     Array,
     Damaged,
     ModelFileError,
     demand,
+    header_digest,
     read_container,
-    replacing,
-    sync_folder,
     take_array,
     write_container,
 )
@@ -87,30 +88,61 @@ def saving_state(model: Path) -> Iterator[Callable[[LearnerState, str], None]]:
 
     Call it with the state and the identity of the new model before the model is replaced.
     """
-    coming = _coming_path(model)
+    coming, written = _coming_path(model), ""
 
     def write(state: LearnerState, identity: str) -> None:
+        nonlocal written
+        _settle(model)
+        written = identity
         with replacing(coming) as file:
             version = sys.modules["splinefm"].__version__  # not imported: the package imports this module
             write_container(file, FORMAT, version, *_describe(state, identity))
 
-    yield write
-    coming.replace(state_path(model))
+    try:
+        yield write
+    except BaseException:
+        with suppress(OSError):
+            if written and _identity(model) != written:  # the model that it belongs to has not come
+                coming.unlink(missing_ok=True)
+            elif written:  # it has come, but may not be on disk
+                coming.replace(state_path(model))
+        raise
+    with suppress(OSError):  # it is found under both names
+        coming.replace(state_path(model))
     sync_folder(model.parent)
 
 
+def _identity(model: Path) -> str | None:
+    try:
+        with model.open("rb") as file:
+            return header_digest(file)
+    except (OSError, ModelFileError):
+        return None
+
+
+def _settle(model: Path) -> None:
+    """Give a state the name that it lacks since a crash, if it is that of the model."""
+    coming, identity = _coming_path(model), _identity(model)
+    if identity is None or not coming.is_file():
+        return
+    with suppress(ModelFileError, KeyError, TypeError), coming.open("rb") as file:
+        if read_container(file, FORMAT)[0]["learner"]["model"] == identity:
+            coming.replace(state_path(model))
+
+
 def find_state(model: Path, identity: str, fitted: Fitted) -> tuple[LearnerState | None, Path | None]:
-    """Return the state that belongs to a model file, or else a state beside it that does not, if there is one."""
+    """Return the state that belongs to a model file, or else a state beside it that does not, if there is one.
+
+    That of an update which was interrupted is not spoken of.
+    """
     model = model.resolve()
-    foreign = None
     for path in (state_path(model), _coming_path(model)):
         if not path.is_file():
             continue
         state = _read(path, identity, fitted)
         if state is not None:
             return state, None
-        foreign = foreign or path
-    return None, foreign
+    return None, state_path(model) if state_path(model).is_file() else None
 
 
 def _describe(state: LearnerState, identity: str) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -1,0 +1,332 @@
+"""Kill -9 at random moments of everything that writes files: afterwards the old or the new state, never a third.
+
+A child process is forked for each kill. Half of the kills come at a random time of its whole run, half at a random one
+of the operations that change files, where a write gets only half of its bytes to the file. Afterwards the files are
+read as a user would. The next run must remove what a killed one has left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import _faults
+from _shared import Campaign, main
+
+SHARES = {"tune": 0.08, "reload": 0.02, "checkpoint": 0.02}
+"""Of all kills; the others are shared by the targets of `_targets.py`."""
+
+
+def run(campaign: Campaign) -> None:
+    """Kill `campaign.count` processes."""
+    from _targets import targets
+
+    exact = "SPLINEFM_FAULTS" in os.environ
+    campaign.figures["exact_moments"] = exact
+    with tempfile.TemporaryDirectory(prefix="splinefm-crashes-") as name:
+        folder = Path(name)
+        chosen = [target for target in targets() if campaign.wants(target.name)]
+        left = campaign.count
+        for part, kill_some in (("tune", kill_tune), ("reload", kill_server), ("checkpoint", kill_ranks)):
+            if campaign.wants(part):
+                number = max(1, round(campaign.count * SHARES[part]))
+                left -= kill_some(campaign, folder / part, number, exact)
+        for i, target in enumerate(chosen):
+            number = left // len(chosen) + (i < left % len(chosen))
+            _kill_target(campaign, target, folder / target.name.replace(" ", "-"), number, exact)
+    killed = [value for name, value in campaign.counts.items() if not name.endswith("finished")]
+    campaign.figures["kills"] = sum(killed)
+
+
+def _kill_target(campaign: Campaign, target: object, folder: Path, number: int, exact: bool) -> None:
+    from _targets import Target, fresh
+
+    assert isinstance(target, Target)
+    target.prepare(fresh(folder))
+    old = target.state(folder)
+    seconds, operations = _measure(lambda: target.act(folder), folder, exact)
+    new = target.state(folder)
+    assert old != new, "a campaign that cannot tell old from new finds nothing"
+    if not isinstance(old, int):
+        target.prepare(fresh(folder))
+    for i in range(number):
+        if campaign.is_over:
+            return
+        rng = campaign.rng(target.name, i)
+        what = f"{target.name}, kill {i} of seed {campaign.seed}"
+        before = target.state(folder)
+        moment = (rng.integers(operations + 1), None) if exact and rng.random() < 0.5 else (None, rng.random())
+        code = kill_child(lambda: target.act(folder), folder, moment, seconds)
+        if code > 0:
+            campaign.find(f"{what}: the process failed with {code}")
+        try:
+            after = target.state(folder)
+        except Exception as error:
+            campaign.find(f"{what}: its files cannot be read", error)
+            target.prepare(fresh(folder))
+            continue
+        if after not in target.may_become(before, new):
+            campaign.find(f"{what}: neither the old nor the new state")
+        outcome = "finished" if code == 0 else "old" if after == before else "new"
+        campaign.saw(target.name, "told apart" if isinstance(after, tuple) and "told apart" in after else outcome)
+        litter = target.litter(folder)
+        if len(litter) > target.most_litter:
+            campaign.find(f"{what}: left {sorted(litter)}")
+        if rng.random() < 0.4:
+            target.act(folder)
+            if target.litter(folder):
+                campaign.find(f"{what}: the next run has not removed {sorted(target.litter(folder))}")
+        if not isinstance(old, int) and target.state(folder) != old:
+            target.prepare(folder)
+
+
+def _measure(act: Callable[[], None], folder: Path, exact: bool) -> tuple[float, int]:
+    """Return the time and the number of operations of a run without harm."""
+    if exact:
+        _faults.arm(folder)
+    begin = time.monotonic()
+    act()
+    seconds = time.monotonic() - begin
+    operations = _faults.count() if exact else 0
+    if exact:
+        _faults.arm("")
+    return seconds, operations
+
+
+def kill_child(
+    act: Callable[[], None], folder: Path, moment: tuple[int | None, float | None], seconds: float, patience: float = 60
+) -> int:
+    """Run a function in a child process, and kill it; return its exit code, or -9.
+
+    `moment` is the number of an operation, or a share of the time that the function takes.
+    """
+    operation, share = moment
+    begin = time.monotonic()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            if operation is not None:
+                _faults.arm(folder, _faults.DIE, int(operation))
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            warnings.simplefilter("ignore")
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    end = begin + (patience if share is None else 1.2 * share * seconds + 0.002)
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(min(0.002, max(0.0, end - time.monotonic())))
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+# Studies: every trial that was finished stays as it was, and the study can go on
+
+
+def kill_tune(campaign: Campaign, folder: Path, number: int, exact: bool) -> int:
+    """Kill processes that tune; returns how many."""
+    try:
+        import optuna
+    except ModuleNotFoundError:
+        campaign.saw("tune", "skipped: no optuna")
+        return 0
+    from _targets import fresh, rows
+
+    import splinefm as sf
+    from splinefm.learn.tuning import optuna as studies
+
+    table, trials = rows(60), 4
+    estimator = sf.SplineFMClassifier(sf.FM(k=2), epochs=1, n_jobs=1)
+
+    def tune(path: Path) -> object:
+        return sf.tune(estimator, table, "click", trials=trials, storage=path, space={"k": None})
+
+    def finished(path: Path) -> dict[int, object]:
+        if not path.exists():
+            return {}
+        with studies.quiet():
+            storage = studies.open_storage(path)
+            names = [study.study_name for study in storage.get_all_studies()] if storage is not None else []
+            found = [trial for name in names for trial in optuna.load_study(study_name=name, storage=storage).trials]
+        return {trial.number: (trial.state, trial.value, trial.params) for trial in found if trial.state.is_finished()}
+
+    for i in range(number):
+        rng = campaign.rng("tune", i)
+        path = folder / ("study.journal" if i % 2 else "study.db")
+        if i < 2:
+            fresh(folder)
+            seconds, operations = _measure(lambda: tune(path), folder, exact)  # noqa: B023
+            campaign.figures[f"tune_{path.suffix[1:]}"] = {"seconds": round(seconds, 2), "operations": operations}
+            fresh(folder)
+        what = f"tune, kill {i} of seed {campaign.seed}"
+        try:
+            before = finished(path)
+            if sum(1 for state, *_ in before.values() if state.name in ("COMPLETE", "PRUNED")) >= trials:
+                fresh(folder)
+                before = {}
+            moment = (rng.integers(operations + 1), None) if exact and rng.random() < 0.5 else (None, rng.random())
+            code = kill_child(lambda: tune(path), folder, moment, seconds)  # noqa: B023
+            after = finished(path)
+        except Exception as error:
+            campaign.find(f"{what}: the study cannot be read", error)
+            fresh(folder)
+            continue
+        if code > 0:
+            campaign.find(f"{what}: the process failed with {code}")
+        if any(after.get(key) != value for key, value in before.items()):
+            campaign.find(f"{what}: a finished trial has changed")
+        campaign.saw("tune", "finished" if code == 0 else "new trials" if len(after) > len(before) else "old")
+        if i % 5 == 4:
+            tuned = tune(path)
+            done = [state for state in tuned.history["state"] if state in ("complete", "pruned")]  # type: ignore[attr-defined]
+            if len(done) < trials:
+                campaign.find(f"{what}: the study cannot go on")
+            others = {entry.name for entry in folder.iterdir()} - {"study.db", "study.journal"}
+            if others:
+                campaign.find(f"{what}: the next run has not removed {sorted(others)}")
+    return number
+
+
+# Servers: the workers end, and the next server removes the folder of the one that was killed
+
+
+def kill_server(campaign: Campaign, folder: Path, number: int, exact: bool) -> int:
+    """Kill servers while they load a new file; returns how many."""
+    try:
+        import uvloop  # noqa: F401
+    except ModuleNotFoundError:
+        campaign.saw("reload", "skipped: no uvloop")
+        return 0
+    import threading
+
+    import numpy as np
+    from _targets import NEW, OLD, fresh
+
+    from live import LiveServer
+
+    fresh(folder / "tmp")
+    rows = [{"price": 0.3, "city": "Rome", "item": "i1"}]
+    expected = [np.asarray(model.scorer().many(rows), np.float32).tolist() for model in (OLD, NEW)]
+    os.environ["TMPDIR"] = str(folder / "tmp")
+    try:
+        OLD.save(folder / "m.sfm")
+        for i in range(number):
+            rng = campaign.rng("reload", i)
+            what = f"reload, kill {i} of seed {campaign.seed}"
+            server = LiveServer(folder / "m.sfm", "--workers", 2)
+            workers = server.workers()
+            left = {path.name for path in (folder / "tmp").iterdir()}
+            if len(left) != 1:
+                campaign.find(f"{what}: temporary folders of servers that are gone: {sorted(left)}")
+            found = server.score({"rows": rows}).json["scores"]
+            if found != expected[i % 2]:
+                campaign.find(f"{what}: {found} instead of {expected[i % 2]} after a new start")
+            (NEW, OLD)[i % 2].save(folder / "m.sfm")
+            asking = threading.Thread(target=_ask_quietly, args=(server,))
+            asking.start()
+            time.sleep(rng.random() * 0.15)
+            server.process.kill()
+            server.process.wait()
+            asking.join()
+            server.stop()
+            end = time.monotonic() + 30
+            while any(map(_is_alive, workers)) and time.monotonic() < end:
+                time.sleep(0.05)
+            if any(map(_is_alive, workers)):
+                campaign.find(f"{what}: workers outlive the supervisor")
+            campaign.saw("reload", "new start serves the file")
+    finally:
+        del os.environ["TMPDIR"]
+    return number
+
+
+def _ask_quietly(server: object) -> None:
+    try:
+        server.ask("POST", "/v1/reload", {})  # type: ignore[attr-defined]
+    except OSError:
+        pass  # it is being killed
+    except Exception as error:  # http.client has errors of its own
+        if "Disconnected" not in type(error).__name__ and "Incomplete" not in type(error).__name__:
+            raise
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# Checkpoints: a run that is killed and continued again and again ends with the model of one that was not
+
+
+def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> int:
+    """Kill runs that write a checkpoint after every step; returns how many."""
+    try:
+        import torchrec  # noqa: F401
+    except ModuleNotFoundError:
+        campaign.saw("checkpoint", "skipped: no torchrec")
+        return 0
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import torch
+    from _targets import SCHEMA, TABLE, fresh, rows
+
+    import splinefm as sf
+    from splinefm.distribute.fit import RankFit, Settings, fit_on_ranks
+    from splinefm.distribute.ranks import run_together
+    from splinefm.learn.losses import Loss
+
+    fresh(folder)
+    pq.write_table(pa.table(rows(400)), folder / "rows.parquet")
+    training = sf.Training(epochs=2, batch_size=64, learning_rate=0.03, seed=3, threads=1)
+    request = RankFit(str(folder / "rows.parquet"), "click", SCHEMA, sf.FM(k=2), Loss(), training=training)
+
+    def fit(out: str) -> None:
+        torch.set_num_threads(1)
+        settings = Settings(folder / out, checkpoints=folder / "steps", minutes=0.0, resume=True)
+        run_together(lambda ranks: fit_on_ranks(request, settings, ranks) and None, 60.0)
+
+    begin = time.monotonic()
+    code = kill_child(lambda: fit("whole.sfm"), folder, (None, 1e6), 1.0)
+    seconds = time.monotonic() - begin
+    if code:
+        campaign.find(f"checkpoint: a run without harm ended with {code}")
+        return 0
+    whole = np.asarray(sf.load(folder / "whole.sfm").scores(TABLE))
+    fresh(folder / "steps")
+    for i in range(number):
+        rng = campaign.rng("checkpoint", i)
+        what = f"checkpoint, kill {i} of seed {campaign.seed}"
+        moment = (rng.integers(1, 200), None) if exact and rng.random() < 0.6 else (None, rng.random())
+        code = kill_child(lambda: fit("m.sfm"), folder / "steps", moment, seconds)
+        if code > 0:
+            campaign.find(f"{what}: the process failed with {code}")
+            fresh(folder / "steps")
+        campaign.saw("checkpoint", "finished" if code == 0 else "killed")
+        if code == 0 or i % 4 == 3 or i == number - 1:
+            if kill_child(lambda: fit("m.sfm"), folder, (None, 1e6), 1.0):
+                campaign.find(f"{what}: the run cannot be continued")
+            elif not np.array_equal(np.asarray(sf.load(folder / "m.sfm").scores(TABLE)), whole):
+                campaign.find(f"{what}: the continued run has another model")
+            litter = [path.name for path in (folder / "steps").glob(".part-*")]
+            if litter:
+                campaign.find(f"{what}: left {litter}")
+            fresh(folder / "steps")
+    return number
+
+
+if __name__ == "__main__":
+    _faults.preload()
+    sys.exit(main("crashes", run, short=40, long=1000))
