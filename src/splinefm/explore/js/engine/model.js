@@ -1,0 +1,166 @@
+// The model in the page: the same scores as `fitted.scores`, and curves, surfaces and explanations from them.
+
+import { Axis, Segment } from "./curves.js";
+import { CrossField } from "./crosses.js";
+import { ListField, NamesField, NumberField, Terms } from "./fields.js";
+import { Formula, Units } from "./formula.js";
+import { predictions } from "./links.js";
+
+const ENCODERS = { number: NumberField, names: NamesField, lists: ListField, cross: CrossField };
+const KINDS = { number: "numerical", names: "categorical", lists: "multivalued", cross: "cross" };
+
+/**
+ * A fitted model. A row is an object with a value for every column: a number, a name, a list of names, or null.
+ */
+export class Model {
+  /**
+   * @param {object} payload JSON of `make_payload`
+   * @param {Object<string, Float32Array|Float64Array|Int32Array>} buffers
+   */
+  constructor(payload, buffers) {
+    this.payload = payload;
+    this.buffers = buffers;
+    this.loss = payload.loss;
+    this.link = payload.loss.link;
+    this.outputs = payload.model.outputs;
+    this.classes = this.outputs > 1 ? payload.loss.classes : null;
+    this.columns = payload.columns;
+    this.fields = payload.fields.map((plan) => ({
+      name: plan.name,
+      kind: KINDS[plan.kind],
+      columns: plan.sources.map((source) => payload.columns[source].name),
+      sources: plan.sources,
+      first: plan.first,
+      features: plan.features,
+      encoder: new ENCODERS[plan.kind](plan, buffers),
+    }));
+    this.formulas = Array.from({ length: this.outputs }, (_, c) => new Formula(payload.model, buffers, c));
+    this.numbers = new Map(payload.columns.map((column, i) => [column.name, i]));
+    this.axes = payload.columns.map((column, i) =>
+      column.kind === "numerical" ? new Axis(column, i, this.fields, buffers) : null,
+    );
+    this.terms = new Terms();
+  }
+
+  /** @returns {Model} */
+  static from(payload, buffers) {
+    return new Model(payload, buffers);
+  }
+
+  /** The number of a column. */
+  source(name) {
+    const source = this.numbers.get(name);
+    if (source === undefined) throw new Error(`the model has no column ${JSON.stringify(name)}`);
+    return source;
+  }
+
+  /** The values of a row, in the order of the columns. */
+  values(row) {
+    return this.columns.map((column) => row[column.name] ?? null);
+  }
+
+  /** The fields that read some sources. */
+  readersOf(sources) {
+    const wanted = new Set(sources);
+    return this.fields.map((_, f) => f).filter((f) => this.fields[f].sources.some((source) => wanted.has(source)));
+  }
+
+  /** Adds the terms of a field. */
+  encodeField(f, values, terms) {
+    const { sources, encoder, columns } = this.fields[f];
+    try {
+      const own = encoder instanceof CrossField ? sources.map((source) => values[source]) : values[sources[0]];
+      encoder.encode(own, f, terms);
+    } catch (error) {
+      throw new Error(`${columns.join(" × ")}: ${error.message}`);
+    }
+  }
+
+  /** The terms of all fields but some. */
+  encode(values, without = null) {
+    this.terms.clear();
+    for (let f = 0; f < this.fields.length; ++f) if (!without?.has(f)) this.encodeField(f, values, this.terms);
+    return this.terms;
+  }
+
+  /** The units of a row, without those of some fields. */
+  unitsOf(values, output, without = null) {
+    return this.formulas[output].addUnits(this.encode(values, without), new Units(this.formulas[output].width));
+  }
+
+  /** The scores of a row: one, or one for each class. */
+  score(row) {
+    const terms = this.encode(this.values(row));
+    return Float64Array.from(this.formulas, (formula) => formula.score(formula.addUnits(terms, new Units(formula.width))));
+  }
+
+  /** The predictions of a row, as `fitted.predict`: one, or the probability of each class. */
+  predict(row) {
+    return predictions(this.loss, this.score(row), this.outputs);
+  }
+
+  /** Scores at raw values of one column, the others fixed. */
+  curve(row, column, xs, cls = 0) {
+    return new Segment(this, this.values(row), [this.source(column)], cls).along(xs);
+  }
+
+  /**
+   * The curves of all numerical columns, on grids that are evenly spaced in u and have all knots.
+   * @param {object} row
+   * @param {number} points of a grid, beside the knots
+   * @param {number} cls
+   * @param {string[]} [names] of columns; all numerical ones by default
+   * @returns {Object<string, {x: Float64Array, u: Float64Array, score: Float64Array, prediction: Float64Array,
+   *   tokens: {name: string, score: number, prediction: number}[]}>}
+   */
+  curves(row, points = 200, cls = 0, names = null) {
+    const values = this.values(row);
+    const every = this.link === "softmax" ? this.formulas.map((_, c) => c) : [cls];
+    const units = new Map(every.map((c) => [c, this.unitsOf(values, c)]));
+    const found = {};
+    this.axes.forEach((axis, source) => {
+      const { name } = this.columns[source];
+      if (!axis || (names && !names.includes(name))) return;
+      const { x, u } = axis.grid(points);
+      const xs = [...x, ...this.tokenValues(source)];
+      const scores = every.map((c) => new Segment(this, values, [source], c, units.get(c)).along(xs));
+      const own = scores[every.indexOf(cls)];
+      const linked = this.predicted(scores, every.indexOf(cls));
+      found[name] = {
+        x,
+        u,
+        score: own.subarray(0, x.length),
+        prediction: linked.subarray(0, x.length),
+        tokens: this.tokenNames(source).map((token, i) => ({
+          name: token,
+          score: own[x.length + i],
+          prediction: linked[x.length + i],
+        })),
+      };
+    });
+    return found;
+  }
+
+  /** Predictions of one output, given the scores of each output that they take. */
+  predicted(scores, position) {
+    if (this.link !== "softmax") return predictions(this.loss, scores[position]);
+    const n = scores[0].length;
+    const flat = new Float64Array(n * scores.length);
+    scores.forEach((own, c) => own.forEach((score, i) => {
+      flat[i * scores.length + c] = score;
+    }));
+    return predictions(this.loss, flat, scores.length).filter((_, i) => i % scores.length === position);
+  }
+
+  /** Values that have a feature to themselves: one for each special value, and null if missing values have one. */
+  tokenValues(source) {
+    const { rules, missing } = this.axes[source].readers[0];
+    return [...rules.map((rule) => rule.example()), ...(missing === null ? [] : [NaN])];
+  }
+
+  /** What they are called. */
+  tokenNames(source) {
+    const { special, missing } = this.columns[source];
+    return [...special, ...(missing ? ["missing"] : [])];
+  }
+}
