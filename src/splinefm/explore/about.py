@@ -107,13 +107,15 @@ def _shapes(item: object) -> dict[str, Any] | None:
     x = np.asarray(item.fitted_transform.inverse(u), np.float64)
     known = np.isfinite(x)
     n_functions = sum(item.basis.sizes)
+    whole = [int(n) for n in np.cumsum(item.basis.sizes) if n <= _MOST_FUNCTIONS]
+    n_shown = whole[-1] if whole else _MOST_FUNCTIONS
     start, weight = item.basis(u)
     values = np.zeros((n_functions, len(u)))
     np.add.at(values, (expand_windows(start, item.basis.widths), np.arange(len(u))[:, None]), weight)
     return {
         "x": x[known].tolist(),
         "u": u[known].tolist(),
-        "functions": np.round(values[:_MOST_FUNCTIONS, ::2], 5).tolist(),
+        "functions": np.round(values[:n_shown, ::2], 5).tolist(),
         "at": u[::2].tolist(),
         "integers": axis_format(item).integers,
         "special": [float(value) for value in item.special if not isinstance(value, str)],

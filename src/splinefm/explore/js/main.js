@@ -38,7 +38,9 @@ class App {
   }
 
   startState() {
-    const [a, b] = this.byImportance.filter((column) => column.kind === "numerical").concat(this.byImportance.filter((column) => column.kind === "categorical")).map((column) => column.name);
+    const pair = this.payload.explain?.outputs?.[0]?.importance?.pairs?.[0]?.names ?? [];
+    const drawable = pair.length === 2 && pair.every((name) => this.column(name) && this.column(name).kind !== "multivalued");
+    const [a, b] = drawable ? pair.slice().sort((one, other) => Number(/lon|lng/i.test(other)) - Number(/lon|lng/i.test(one))) : this.byImportance.filter((column) => column.kind === "numerical").concat(this.byImportance.filter((column) => column.kind === "categorical")).map((column) => column.name);
     return { view: "segment", row: this.rows.typical(), cls: 0, scale: "prediction", range: "same", compare: "overlay", show: { density: true, spread: true, knots: false, extrema: true }, pins: [], focus: "", all: false,
       surface: { a: a ?? "", b: b ?? "", kind: "heat" }, picked: null, quality: { by: "", filters: [] }, transformed: "", k: 20 };
   }
@@ -65,6 +67,13 @@ class App {
 
   targetText(value) {
     return this.payload.loss.classes ? String(this.payload.loss.classes[value] ?? value) : number(value);
+  }
+
+  /** What predictions are compared with. */
+  measuredText(state) {
+    const labels = this.payload.loss.classes;
+    if (this.link === "softmax") return `share of ${labels[state.cls]}`;
+    return this.link === "logistic" ? `share of ${labels ? labels[1] : `${this.rows.targetName} = 1`}` : `mean ${this.rows.targetName}`;
   }
 
   setValue(name, value, done) {
@@ -194,6 +203,7 @@ class App {
       this.scoreText.textContent = this.link === "identity" ? "" : `score ${number(score)}`;
     });
     if (moving) return;
+    this.pins.hidden = !state.pins.length;
     this.pins.replaceChildren(...state.pins.map((pin, i) => el("li", {}, el("button", { type: "button", class: "go", title: "Go to this segment", on: { click: () => this.store.commit({ row: pin.row }) } }, el("span", { class: `key line-${i + 1}` }, pin.name), " ", this.pinText(pin, state)),
       el("button", { type: "button", class: "quiet", "aria-label": `Remove pin ${pin.name}`, on: { click: () => this.store.commit({ pins: state.pins.filter((one) => one !== pin) }) } }, "×"))));
   }

@@ -1,15 +1,15 @@
 /** The model in its worker: calls that return promises, and calls of which only the newest matters. */
 
 export class Client {
-  /** @param {string} source the worker's script  @param {object} facts  @param {object} buffers typed arrays by name */
-  constructor(source, facts, buffers) {
+  /** @param {string} source the worker's script  @param {object} payload  @param {object} buffers typed arrays by name */
+  constructor(source, payload, buffers) {
     this.waiting = new Map();
     this.slots = new Map();
     this.last = 0;
     this.worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
     this.worker.addEventListener("message", (event) => this.answered(event.data));
     this.worker.addEventListener("error", (event) => this.failed(event.message));
-    this.ready = this.call("load", facts, buffers);
+    this.ready = this.call("load", { payload, buffers });
   }
 
   /** Call a method of the model. */

@@ -75,7 +75,7 @@ export function ticksOf(column, low, high, most) {
 
 /** Ticks of plain numbers, all written with the same number of decimals. */
 export function numberTicks(low, high, most, integers = false, isYear = false) {
-  const positions = d3.ticks(low, high, most).filter((x) => !integers || Number.isInteger(x));
+  const positions = d3.ticks(low, high, most).filter((x) => !integers || Number.isInteger(x)).map((x) => (Math.abs(x) < 1e-9 * (high - low) ? 0 : x));
   const size = Math.max(Math.abs(low), Math.abs(high));
   const step = positions.length > 1 ? positions[1] - positions[0] : size || 1;
   const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));

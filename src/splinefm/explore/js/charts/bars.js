@@ -5,6 +5,7 @@ import { numberTicks, signed } from "../base/format.js";
 import { Card, bottomAxis } from "./card.js";
 
 const ROW = 27;
+const NARROW = 480; // below this width, names are above the bars
 
 export class BarsCard extends Card {
   constructor(title, options = {}) {
@@ -24,24 +25,31 @@ export class BarsCard extends Card {
   show(content) {
     this.content = content;
     this.say(content.title, content.reading ?? "");
-    const height = content.bars.length * ROW + 52;
-    if (height !== this.height) {
-      this.height = height;
-      this.width = 0;
-      this.resized();
-    } else this.redraw();
+    if (!this.fit()) this.redraw();
     this.refreshTable();
+  }
+
+  /** Set the height that the bars need; true if that has drawn them. */
+  fit() {
+    this.row = this.area.clientWidth < NARROW ? 42 : ROW;
+    const height = this.content.bars.length * this.row + 52;
+    if (height === this.height) return false;
+    this.height = height;
+    this.width = 0;
+    this.resized();
+    return true;
   }
 
   redraw() {
     const c = this.content;
-    if (!c || !this.width) return;
-    const names = Math.min(230, Math.max(110, this.width * 0.34));
-    const right = this.width - (c.waterfall ? 58 : 62);
+    if (!c || !this.width || this.fit()) return;
+    const narrow = this.row > ROW;
+    const names = narrow ? 0 : Math.min(250, Math.max(110, this.width * 0.36));
+    const right = this.width - 64;
     const ends = c.bars.flatMap((bar) => [bar.from, bar.to]);
     const [low, high] = d3.extent(c.waterfall ? ends : [0, ...ends]);
-    const x = d3.scaleLinear().domain(low === high ? [low - 1, high + 1] : [low, high]).range([names + (c.waterfall ? 50 : 0), right]);
-    const floor = c.bars.length * ROW + 4;
+    const x = d3.scaleLinear().domain(low === high ? [low - 1, high + 1] : [low, high]).range([names + (c.waterfall ? 62 : 0), right]);
+    const floor = c.bars.length * this.row + 4;
     bottomAxis(this.bottom, numberTicks(...x.domain(), Math.max(2, Math.floor((right - names) / 80))), x, floor, { width: this.width, title: c.xTitle, grid: floor });
     keep(this.rows, c.bars.length, () => svg("g", {}, svg("rect", { class: "hit" }), svg("text", { class: "name" }), svg("line", { class: "link" }), svg("rect"), svg("text", { class: "amount", dy: "0.32em" })));
     c.bars.forEach((bar, i) => this.drawBar(this.rows.children[i], bar, i, { x, names, next: c.waterfall ? c.bars[i + 1] : null }));
@@ -49,15 +57,17 @@ export class BarsCard extends Card {
 
   drawBar(group, bar, i, { x, names, next }) {
     const [hit, name, link, rect, amount] = group.children;
-    const y = i * ROW + 4;
+    const narrow = this.row > ROW;
+    const y = i * this.row + 4;
+    const at = y + (narrow ? this.row - ROW + 3 : 0); // of the bar
     const [a, b] = [x(Math.min(bar.from, bar.to)), x(Math.max(bar.from, bar.to))];
-    attributes(hit, { x: 0, width: this.width, y, height: ROW });
-    attributes(name, { x: names - 10, y: y + ROW / 2, dy: "0.32em", "text-anchor": "end" });
-    name.textContent = clipped(bar.name, Math.floor((names - 14) / 6.7));
-    attributes(rect, { x: a, width: Math.max(1.5, b - a), y: y + 5, height: ROW - 10, rx: 1.5, class: bar.class });
-    attributes(link, { x1: x(bar.to), x2: x(bar.to), y1: y + 5, y2: y + ROW + ROW - 5, display: next ? "inline" : "none" });
+    attributes(hit, { x: 0, width: this.width, y, height: this.row });
+    attributes(name, { x: narrow ? 2 : names - 10, y: narrow ? y + 11 : y + ROW / 2, dy: "0.32em", "text-anchor": narrow ? "start" : "end" });
+    name.textContent = clipped(bar.name, Math.floor(((narrow ? this.width : names) - 14) / 7));
+    attributes(rect, { x: a, width: Math.max(1.5, b - a), y: at + 5, height: ROW - 10, rx: 1.5, class: bar.class });
+    attributes(link, { x1: x(bar.to), x2: x(bar.to), y1: at + 5, y2: at + this.row + ROW - 5, display: next ? "inline" : "none" });
     const atLeft = this.content.waterfall && bar.to < bar.from;
-    attributes(amount, { x: atLeft ? a - 5 : b + 5, y: y + ROW / 2, "text-anchor": atLeft ? "end" : "start" });
+    attributes(amount, { x: atLeft ? a - 5 : b + 5, y: at + ROW / 2, "text-anchor": atLeft ? "end" : "start" });
     amount.textContent = bar.text;
     attributes(group, bar.open ? { role: "button", tabindex: 0, "aria-label": `${bar.name}: ${bar.text}; open`, class: "open" } : { role: "img", "aria-label": `${bar.name}: ${bar.text}`, class: "" });
     group.open = bar.open;

@@ -1,6 +1,6 @@
 /** The curve of one numerical column: lines, band, knots, extrema, density, and a handle that can be dragged. */
 
-import { svg, keep } from "../base/dom.js";
+import { fresh, keep, svg } from "../base/dom.js";
 import { axisOf, formatOf, number, numberTicks, ticksOf } from "../base/format.js";
 import { Card, bottomAxis, leftAxis, ticksWidth } from "./card.js";
 
@@ -29,7 +29,10 @@ export class CurveCard extends Card {
     this.dots = Array.from({ length: LINES }, (_, i) => svg("circle", { class: `dot line-${i}`, r: 3.5 }));
     this.grip = svg("circle", { class: "grip", r: 6.5 });
     const { bottom, left, density, knots } = this.parts;
-    const still = svg("g", { "aria-hidden": "true" }, left, density, knots, bottom, this.zero, this.band, [...this.lines].reverse(), this.extrema, this.dots);
+    const id = fresh("clip");
+    this.window = svg("rect", { y: 0 });
+    const clipped = svg("g", { "clip-path": `url(#${id})` }, this.band, [...this.lines].reverse());
+    const still = svg("g", { "aria-hidden": "true" }, svg("clipPath", { id }, this.window), left, density, knots, bottom, this.zero, clipped, this.extrema, this.dots);
     this.handle = svg("g", { role: "slider", tabindex: "0", class: "handle", "aria-label": `${this.column.name}, drag along the curve`, "aria-valuemin": 0, "aria-valuemax": 1, "aria-valuenow": 0 }, this.cross, this.grip);
     this.plot.append(still, this.handle);
     this.plot.classList.add("draggable");
@@ -103,6 +106,7 @@ export class CurveCard extends Card {
   drawLines(c, bottom) {
     const [low, high] = c.xDomain;
     const inside = clippedRange(c.x, low, high);
+    place(this.window, { x: this.left, width: this.right - this.left, height: bottom + 4 });
     const line = d3.line().defined((i) => Number.isFinite(this.current[i])).x((i) => this.x(c.x[i])).y((i) => this.y(this.current[i]));
     this.lines.forEach((path, i) => {
       this.current = c.lines[i]?.y;
@@ -135,7 +139,7 @@ export class CurveCard extends Card {
     const inside = extrema.filter((one) => one.x >= low && one.x <= high && Number.isFinite(one.y));
     keep(this.extrema, inside.length, () => svg("path"));
     inside.forEach((one, i) => {
-      const up = one.kind === "max" ? -1 : 1;
+      const up = one.kind === "maximum" ? -1 : 1;
       const [x, y] = [this.x(one.x), this.y(one.y) + 4 * up];
       place(this.extrema.children[i], { d: `M${x},${y}l-4,${6 * up}h8z`, class: one.kind });
     });
@@ -180,8 +184,8 @@ export function stepped(column, axis, value, step) {
 function clippedRange(x, low, high) {
   let first = 0;
   let last = x.length - 1;
-  while (first < last && x[first] < low) first += 1;
-  while (last > first && x[last] > high) last -= 1;
+  while (first < last && x[first + 1] <= low) first += 1;
+  while (last > first && x[last - 1] >= high) last -= 1;
   return d3.range(first, last + 1);
 }
 

@@ -18,14 +18,17 @@ export class ImportanceView {
 
   show(found) {
     if (!found?.fields?.length) {
-      this.grid.replaceChildren(el("p", { class: "empty" }, found?.reason ?? "The importance of this model's columns is not known."));
+      this.grid.replaceChildren(el("p", { class: "empty" }, this.app.payload.explain?.reason ?? "The importance of this model's columns is not known."));
       return;
     }
-    const cards = [this.bars("Columns", "mean |Shapley value|", found.fields.map((one) => [one.name, one.shapley, () => this.openColumn(one.name), one.main_effect]), ["column", "mean |Shapley value|", "main effect"])];
+    const scale = this.app.about.unit_scale;
+    const cards = [this.bars("Columns", "mean |Shapley value|", [...found.fields].sort((a, b) => b.shapley - a.shapley).map((one) => [one.name, scale * one.shapley, () => this.openColumn(one.name), scale * one.main]), ["column", "mean |Shapley value|", "main effect"])];
     if (found.pairs?.length) {
-      cards.push(this.bars("Pairs of columns", "standard deviation of the joint effect", found.pairs.map((one) => [one.fields.join(" × "), one.effect, () => this.openPair(one.fields)]), ["pair", "pair effect"]));
+      cards.push(this.bars("Pairs of columns", "standard deviation of the joint effect", found.pairs.map((one) => [one.names.join(" × "), scale * one.value, () => this.openPair(one.names)]), ["pair", "pair effect"]));
     }
-    if (found.triples?.length) cards.push(this.bars("Triples of columns", "standard deviation of the joint effect", found.triples.map((one) => [one.fields.join(" × "), one.effect, null]), ["triple", "triple effect"]));
+    const crosses = (found.crosses ?? []).filter((one) => one.value !== null);
+    if (crosses.length) cards.push(this.bars("Crosses", "standard deviation of the joint effect", crosses.map((one) => [one.name, scale * one.value, one.columns.length === 2 ? () => this.openPair(one.columns) : null]), ["cross", "joint effect"]));
+    if (found.triples?.length) cards.push(this.bars("Triples of columns", "standard deviation of the joint effect", found.triples.map((one) => [one.names.join(" × "), scale * one.value, null]), ["triple", "triple effect"]));
     this.grid.replaceChildren(...cards.map((card) => card.root));
   }
 

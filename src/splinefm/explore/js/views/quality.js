@@ -63,7 +63,7 @@ export class QualityView {
     this.by.querySelector("select").value = state.quality.by;
     this.drawFilters(state.quality.filters);
     if (this.scored === state.cls) return this.draw(state);
-    this.app.client.latest("predictions", "predictions", [state.cls], (p) => {
+    this.app.client.latest("predictions", "rowPredictions", [state.cls], (p) => {
       [this.p, this.scored] = [p, state.cls];
       this.draw(this.app.store.state);
     });
@@ -95,7 +95,7 @@ export class QualityView {
     const y = app.link === "softmax" ? Float64Array.from(app.rows.target, (value) => Number(value === state.cls)) : app.rows.target;
     const weight = app.rows.weight ?? new Float64Array(app.rows.n).fill(1);
     const rows = this.kept(state.quality.filters);
-    const tiles = [["rows", count(rows.length)], [`mean ${app.about.prediction_short}`, number(meanOf(rows, p, weight))], [`mean ${app.rows.targetName}`, number(meanOf(rows, y, weight))],
+    const tiles = [["rows", count(rows.length)], [`mean ${app.about.prediction_short}`, number(meanOf(rows, p, weight))], [app.measuredText(state), number(meanOf(rows, y, weight))],
       ...metricsOf(rows, p, y, weight, binary).map(([name, value]) => [name, number(value)])];
     this.tiles.replaceChildren(...tiles.map(([name, value]) => el("div", { class: "tile" }, el("b", {}, value), el("span", {}, clipped(name, 40)))));
     if (!rows.length) {
@@ -112,24 +112,24 @@ export class QualityView {
 
   drawCalibration(by, rows, p, y, weight) {
     const column = this.app.column(by);
-    const target = this.app.rows.targetName;
+    const target = this.app.measuredText(this.app.store.state);
     if (!column) {
       const groups = calibrationOf(equalGroups(rows, p, GROUPS), p, y, weight);
       const domain = domainOf(groups.flatMap((one) => [one.predicted, one.measured]));
-      this.calibration.show({ x: { domain, title: this.app.about.prediction_text }, y: { domain, title: `mean ${target}, in ten groups of rows` },
+      this.calibration.show({ x: { domain, title: this.app.about.prediction_text }, y: { domain, title: `${target}, in ten groups of rows` },
         lines: [{ points: [[domain[0], domain[0]], [domain[1], domain[1]]], class: "thin" }],
         points: groups.map((one) => ({ x: one.predicted, y: one.measured, low: Math.max(domain[0], one.measured - one.error), high: Math.min(domain[1], one.measured + one.error), class: "line-0" })),
-        summary: `${groups.length} groups of rows by prediction`, table: { columns: ["mean prediction", `mean ${target}`, "two standard errors", "rows"], rows: groups.map((one) => [one.predicted, one.measured, one.error, one.rows]) } });
+        summary: `${groups.length} groups of rows by prediction`, table: { columns: ["mean prediction", target, "two standard errors", "rows"], rows: groups.map((one) => [one.predicted, one.measured, one.error, one.rows]) } });
       return;
     }
     const parts = this.groupsBy(column, rows);
     const groups = calibrationOf(parts.map((part) => part.rows), p, y, weight);
     const domain = domainOf(groups.flatMap((one) => [one.predicted, one.measured]));
     const ticks = () => parts.map((part, i) => [i, clipped(part.name, 12)]);
-    this.calibration.show({ x: { domain: [-0.5, parts.length - 0.5], title: column.name, ticks }, y: { domain, title: `mean ${target} (dots) and mean prediction (dashes)` },
+    this.calibration.show({ x: { domain: [-0.5, parts.length - 0.5], title: column.name, ticks }, y: { domain, title: `${target} (dots) and mean prediction (dashes)` },
       lines: groups.map((one, i) => ({ points: [[i - 0.36, one.predicted], [i + 0.36, one.predicted]], class: "line-1" })),
       points: groups.map((one, i) => ({ x: i, y: one.measured, low: Math.max(domain[0], one.measured - one.error), high: Math.min(domain[1], one.measured + one.error), class: "line-0" })),
-      summary: `${parts.length} groups of rows by ${column.name}`, table: { columns: [column.name, "mean prediction", `mean ${target}`, "two standard errors", "rows"], rows: groups.map((one, i) => [parts[i].name, one.predicted, one.measured, one.error, one.rows]) } });
+      summary: `${parts.length} groups of rows by ${column.name}`, table: { columns: [column.name, "mean prediction", target, "two standard errors", "rows"], rows: groups.map((one, i) => [parts[i].name, one.predicted, one.measured, one.error, one.rows]) } });
   }
 
   groupsBy(column, rows) {
@@ -163,7 +163,7 @@ export class QualityView {
     const possible = points.every(([, share]) => Number.isFinite(share)) && rows.every((i) => y[i] >= 0);
     this.lift.root.hidden = !possible;
     if (!possible) return;
-    this.lift.show({ x: { domain: [0, 1], title: "share of the rows, highest predictions first", ticks: shareTicks }, y: { domain: [0, 1.02], title: `share of all ${this.app.rows.targetName}`, ticks: shareTicks },
+    this.lift.show({ x: { domain: [0, 1], title: "share of the rows, highest predictions first", ticks: shareTicks }, y: { domain: [0, 1.02], title: `share of all ${this.app.link === "logistic" || this.app.link === "softmax" ? "cases" : this.app.rows.targetName}`, ticks: shareTicks },
       lines: [{ points: [[0, 0], [1, 1]], class: "thin" }, { points: thinned(points), class: "line-0" }], summary: "cumulative share of the target by rows in order of prediction",
       table: { columns: ["share of rows", "share of the target"], rows: thinned(points, 101) } });
   }

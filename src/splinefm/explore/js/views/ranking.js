@@ -27,7 +27,7 @@ export class RankingView {
     if (!this.card) return;
     const { ranking } = this.app.about;
     this.k.querySelector("select").value = String(state.k);
-    if (ranking.inPage) this.app.client.latest("rank", "rankItems", [state.row, state.k, state.cls], (found) => this.draw(found));
+    if (ranking.inPage) this.app.client.latest("rank", "bestItems", [state.row, state.k, state.cls], (found) => this.draw(found));
     else this.ask(Object.fromEntries(ranking.context.map((name) => [name, state.row[name] ?? null])), state.k);
   }
 

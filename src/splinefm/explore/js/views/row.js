@@ -58,7 +58,7 @@ export class RowView {
     }
     const { row, cls } = this.app.store.state;
     this.answers.replaceChildren(el("p", { class: "note" }, "Searching…"));
-    this.app.client.latest("counterfactual", "reach", [row, wanted, cls], (found) => this.showAnswers(found, wanted));
+    this.app.client.latest("counterfactual", "counterfactual", [row, wanted, null, cls], (found) => this.showAnswers(found, wanted));
   }
 
   showAnswers(found, wanted) {
@@ -85,10 +85,13 @@ export class RowView {
       const column = this.app.column(name);
       return column ? `${name} = ${valueText(column, state.row[name])}` : name;
     };
-    const { bars, end, rows } = waterfall(found.base, found.values, MOST_BARS, label);
-    const levels = [{ name: "average of the rows", from: found.base, to: found.base, class: "total", text: number(found.base, 3) }, ...bars, { name: `this row`, from: end, to: end, class: "total", text: number(end, 3) }];
-    this.card.show({ bars: levels, waterfall: true, title: `exact Shapley values, ${this.app.about.score_unit}`, reading: `${this.app.about.prediction_short} ${number(found.prediction)}`, xTitle: this.app.about.score_text,
-      table: { columns: ["column", "Shapley value"], rows: [["average of the rows", found.base], ...rows, ["this row", end]] } });
+    const { unit_scale: scale, unit_zero: zero } = this.app.about;
+    const values = Object.fromEntries(Object.entries(found.values).map(([name, value]) => [name, scale * value]));
+    const base = zero + scale * found.base;
+    const { bars, end, rows } = waterfall(base, values, MOST_BARS, label);
+    const levels = [{ name: "average of the rows", from: base, to: base, class: "total", text: number(base, 3) }, ...bars, { name: `this row`, from: end, to: end, class: "total", text: number(end, 3) }];
+    this.card.show({ bars: levels, waterfall: true, title: `exact Shapley values, ${this.app.about.score_unit}`, reading: `${this.app.about.prediction_short} ${number(found.prediction)}`, xTitle: this.app.about.score_unit,
+      table: { columns: ["column", "Shapley value"], rows: [["average of the rows", base], ...rows, ["this row", end]] } });
   }
 
   drawChanges(state) {

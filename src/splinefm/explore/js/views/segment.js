@@ -114,7 +114,7 @@ export class SegmentView {
     const all = [{ name: difference ? "" : "now", y: curve.y, at: value, value: now.level },
       ...pins.map((pin, i) => ({ name: state.pins[i].name, y: pin.curves[name].y, at: state.pins[i].row[name], value: pin.level }))];
     const lines = !difference ? all : pins.map((pin, i) => ({ name: `now − ${state.pins[i].name}`, y: curve.y.map((y, j) => y - pin.curves[name].y[j]), at: null, value: i ? null : now.level - valueAt(curve.x, pin.curves[name].y, value) }));
-    const band = difference ? null : extra?.spread?.bands[name] ?? null;
+    const band = difference ? null : extra?.bands[name] ?? null;
     const inside = (i) => curve.x[i] >= density.domain[0] && curve.x[i] <= density.domain[1];
     const extent = [...lines, ...(band ? [{ y: band.low }, { y: band.high }] : [])].flatMap((line) => d3.extent(Array.from(line.y).filter((_, i) => inside(i))));
     const special = typeof value === "number" && this.app.column(name).special.includes(value);

@@ -5,6 +5,7 @@ import { CurveCard } from "../charts/curve.js";
 import { HeatCard } from "../charts/heat.js";
 import { domainOf } from "../charts/plain.js";
 
+const POINTS = 129;
 const FINE = 72;
 const COARSE = 36;
 const MOST_NAMES = 40;
@@ -50,7 +51,7 @@ export class SurfaceView {
     this.scale.choose(state.scale);
     const [nx, ny] = [this.steps(one, moving), this.steps(two, moving)];
     const ranges = [this.range(one), this.range(two)];
-    this.app.client.latest("surface", "surfaceOf", [state.row, a, b, nx, ny, state.cls, state.scale === "prediction", ranges], (found) => this.draw(state, found, moving, one, two));
+    this.app.client.latest("surface", "surfaceOf", [state.row, [a, b], [nx, ny], ranges, POINTS, state.cls, state.scale === "prediction"], (found) => this.draw(state, found, moving, one, two));
   }
 
   steps(column, moving) {

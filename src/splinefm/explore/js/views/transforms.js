@@ -29,8 +29,8 @@ export class TransformsView {
     if (this.drawn === column.name) return;
     this.drawn = column.name;
     const hungry = (column.starvation ?? []).filter((one) => one.starved).length;
-    this.text.textContent = `${column.transform.text} maps ${column.name} to u between 0 and 1; ${column.basis.text} has ${column.basis.functions} functions of u. ` +
-      (hungry ? `${hungry} of them saw less than a tenth of the training rows that an even spread would give them: predictions there rely on few rows.` : "All of them saw enough training rows.") + (column.note ? ` ${column.note}` : "");
+    this.text.textContent = `${column.transform.name} maps ${column.name} to u between 0 and 1; the basis, ${column.basis.text}, has ${column.basis.functions} functions of u. ` +
+      (hungry ? `${hungry} of them saw less than a tenth of the training rows that an even spread would give them: predictions there rely on few rows.` : "All of them saw enough training rows.") + (column.note ? ` Note: ${column.note}.` : "");
     this.drawValues(column);
     this.drawTransform(column);
     this.drawBasis(column);
@@ -69,10 +69,9 @@ export class TransformsView {
     const shares = column.starvation ?? [];
     this.starved.root.hidden = !shares.length;
     if (!shares.length) return;
-    const even = shares[0].even;
-    const top = d3.max(shares, (one) => one.share);
-    this.starved.show({ x: { domain: [0.5, shares.length + 0.5], title: "number of the function" }, y: { domain: [0, Math.max(top, even) * 1.05], title: "share of the training rows; dashed: an even spread", ticks: (low, high, most) => d3.ticks(low, high, most).map((share) => [share, percent(share)]) },
-      bars: shares.map((one, i) => ({ from: i + 0.5, to: i + 1.5, y: one.share, class: one.starved ? "starved" : "line-0" })), lines: [{ points: [[0.5, even], [shares.length + 0.5, even]], class: "thin" }], summary: `${count(shares.filter((one) => one.starved).length)} starved functions`,
+    const top = d3.max(shares, (one) => Math.max(one.share, one.even));
+    this.starved.show({ x: { domain: [0.5, shares.length + 0.5], title: "number of the function" }, y: { domain: [0, top * 1.05], title: "share of the training rows; dashed: an even spread", ticks: (low, high, most) => d3.ticks(low, high, most).map((share) => [share, percent(share)]) },
+      bars: shares.map((one, i) => ({ from: i + 0.5, to: i + 1.5, y: one.share, class: one.starved ? "starved" : "line-0" })), lines: [{ points: shares.flatMap((one, i) => [[i + 0.5, one.even], [i + 1.5, one.even]]), class: "thin" }], summary: `${count(shares.filter((one) => one.starved).length)} starved functions`,
       table: { columns: ["function", "from", "to", "share of rows", "starved"], rows: shares.map((one) => [one.function, one.low, one.high, one.share, one.starved ? "yes" : "no"]) } });
   }
 }
