@@ -29,9 +29,18 @@ export class Search {
     this.target = model.link === "softmax" ? NaN : scoreOf(model.loss, wanted);
   }
 
+  /** The values with those of changed columns in all fields that read them. */
+  together(values) {
+    const own = [...values];
+    this.model.alike.forEach(([first], source) => {
+      if (values[first] !== this.values[first]) own[source] = values[first];
+    });
+    return own;
+  }
+
   /** By how much a prediction is beyond the wanted one; at least 0 if it reaches it. */
   beyond(values) {
-    return this.sign * (this.model.predictValues(values)[this.cls] - this.wanted);
+    return this.sign * (this.model.predictValues(this.together(values))[this.cls] - this.wanted);
   }
 
   /** Whether values reach the wanted prediction, up to rounding. */
@@ -80,8 +89,9 @@ export class Search {
     const axis = this.model.axes[source];
     const from = positionOf(axis, this.values[source]);
     const own = [...values];
-    const candidates = this.intervals(values, source).map(([low, high]) => {
-      const near = Number.isNaN(from) ? (low + high) / 2 : Math.min(Math.max(from, low), high);
+    const candidates = merged(this.intervals(values, source)).map(([low, high]) => {
+      const end = low > axis.low ? low : high < axis.high ? high : (low + high) / 2;
+      const near = Number.isNaN(from) ? end : Math.min(Math.max(from, low), high);
       return { low, high, near, cost: Number.isNaN(from) ? 1 : Math.abs(near - from) };
     });
     candidates.sort((a, b) => a.cost - b.cost);
@@ -115,7 +125,7 @@ export class Search {
     const found = [];
     for (const source of sources) {
       const { kind } = this.model.columns[source];
-      if (kind === "multivalued") continue;
+      if (kind === "multivalued" || this.model.alike[source][0] !== source) continue;
       const change = kind === "numerical" ? this.ofNumber(this.values, source) : this.ofCategory(this.values, source);
       if (change) found.push(this.result([[source, change.value]], change.cost));
     }
@@ -174,8 +184,19 @@ export class Search {
     const own = [...this.values];
     for (const [source, value] of changes) own[source] = value;
     const named = Object.fromEntries(changes.map(([source, value]) => [this.model.columns[source].name, value]));
-    return { changes: named, cost, prediction: this.model.predictValues(own)[this.cls] };
+    return { changes: named, cost, prediction: this.model.predictValues(this.together(own))[this.cls] };
   }
+}
+
+/** Intervals, ascending, with those that touch made one. */
+function merged(intervals) {
+  const found = [];
+  for (const [low, high] of intervals) {
+    const last = found[found.length - 1];
+    if (last && last[1] === low) last[1] = high;
+    else found.push([low, high]);
+  }
+  return found;
 }
 
 function smaller(best, found) {

@@ -44,6 +44,11 @@ export class Model {
     this.axes = payload.columns.map((column, i) =>
       column.kind === "numerical" ? new Axis(column, i, this.fields, buffers) : null,
     );
+    // Sources of the same values: several fields may read one column.
+    this.alike = payload.columns.map((column, i) => {
+      const same = (other) => other.column === column.column && (other.part ?? null) === (column.part ?? null);
+      return payload.columns.map((other, j) => (same(other) ? j : -1)).filter((j) => j >= 0);
+    });
     this.terms = new Terms();
     this.rows = new Rows(payload.rows, buffers);
     const { items } = payload;
@@ -194,8 +199,7 @@ export class Model {
     this.axes.forEach((axis, source) => {
       const { name } = this.columns[source];
       if (!axis || (names && !names.includes(name))) return;
-      const { x, u } = axis.grid(points);
-      const xs = [...x, ...this.tokenValues(source)];
+      const { x, u, xs } = axis.grid(points);
       const scores = every.map((c) => new Segment(this, values, [source], c, units.get(c)).along(xs));
       const own = scores[every.indexOf(cls)];
       const linked = this.predicted(scores, every.indexOf(cls));
@@ -225,13 +229,7 @@ export class Model {
     return predictions(this.loss, flat, scores.length).filter((_, i) => i % scores.length === position);
   }
 
-  /** Values that have a feature to themselves: one for each special value, and null if missing values have one. */
-  tokenValues(source) {
-    const { rules, missing } = this.axes[source].readers[0];
-    return [...rules.map((rule) => rule.example()), ...(missing === null ? [] : [NaN])];
-  }
-
-  /** What they are called. */
+  /** What special values and missing ones are called. */
   tokenNames(source) {
     const { special, missing } = this.columns[source];
     return [...special, ...(missing ? ["missing"] : [])];

@@ -20,11 +20,8 @@ export function piecesOf(model, segment) {
   const n = 1 + Math.min(MOST_DEGREE, highest * Math.min(model.unitsAlong(segment), model.payload.model.order));
   const nodes = chebyshevNodes(n);
   const breaks = axis.breaks();
-  return breaks.slice(1).map((high, i) => {
-    const low = breaks[i];
-    const values = nodes.map((t) => segment.at(axis.transform.inverse(low + ((t + 1) / 2) * (high - low))));
-    return new Piece(low, high, throughNodes(values));
-  });
+  const scores = segment.along(axis.inside(nodes));
+  return breaks.slice(1).map((high, i) => new Piece(breaks[i], high, throughNodes(scores.subarray(i * n, (i + 1) * n))));
 }
 
 /**
