@@ -49,7 +49,7 @@ class Buckets {
 }
 
 /** Collects the functions of one number. */
-class Functions {
+export class Functions {
   constructor() {
     this.features = [];
     this.weights = [];

@@ -9,6 +9,7 @@
 
 import { NumberField, Terms } from "./fields.js";
 import { Rest, Units } from "./formula.js";
+import { pathsAlong } from "./paths.js";
 import { Transform, numberBelow } from "./numbers.js";
 
 const NEAR = 1e-9; // points of a grid that are closer in u are one
@@ -28,6 +29,8 @@ export class Axis {
     [this.low, this.high] = column.range;
     this.readers = numbersOf(fields, source);
     this.grids = new Map();
+    this.nodes = new Map();
+    this.borders = null;
   }
 
   /** T(z). */
@@ -37,6 +40,7 @@ export class Axis {
 
   /** Borders of the polynomials along the axis, in u: those of all fields that vary. */
   breaks() {
+    if (this.borders) return this.borders;
     const found = [this.low, this.high];
     for (const number of this.readers) {
       for (const window of number.windows) {
@@ -46,13 +50,14 @@ export class Axis {
         }
       }
     }
-    return distinct(found.filter((u) => u >= this.low && u <= this.high));
+    this.borders = distinct(found.filter((u) => u >= this.low && u <= this.high));
+    return this.borders;
   }
 
   /**
    * Values along the axis: evenly spaced in u, and all knots; both sides of the edges of steps.
    * @param {number} points
-   * @returns {{x: Float64Array, u: Float64Array}}
+   * @returns {{x: Float64Array, u: Float64Array, xs: Float64Array}} `xs` has special and missing values besides
    */
   grid(points) {
     let grid = this.grids.get(points);
@@ -61,10 +66,32 @@ export class Axis {
       let x = distinct([...even, ...this.breaks()]).map((u) => this.transform.inverse(u));
       x = [...x, ...this.stepEdges()].sort((a, b) => a - b);
       x = Float64Array.from(x.filter((value, i) => i === 0 || value !== x[i - 1]));
-      grid = { x, u: x.map((value) => this.at(value)) };
+      grid = { x, u: x.map((value) => this.at(value)), xs: Float64Array.of(...x, ...this.tokenValues()) };
       this.grids.set(points, grid);
     }
     return grid;
+  }
+
+  /** Values that have a feature to themselves: one for each special value, and NaN if missing values have one. */
+  tokenValues() {
+    const { rules, missing } = this.readers[0];
+    return [...rules.map((rule) => rule.example()), ...(missing === null ? [] : [NaN])];
+  }
+
+  /** For each piece between two breaks the raw values at positions from -1 to 1 inside, one after the other. */
+  inside(positions) {
+    let xs = this.nodes.get(positions.length);
+    if (!xs) {
+      const breaks = this.breaks();
+      xs = Float64Array.from(
+        breaks.slice(1).flatMap((high, i) => {
+          const width = high - breaks[i];
+          return Array.from(positions, (t) => this.transform.inverse(breaks[i] + ((t + 1) / 2) * width));
+        }),
+      );
+      this.nodes.set(positions.length, xs);
+    }
+    return xs;
   }
 
   /** Raw values where steps begin, and those just below. */
@@ -149,9 +176,34 @@ export class Segment {
     return this.rest.score(this.formula.addUnits(this.terms, this.units));
   }
 
-  /** Scores at many values of one source. */
+  /** Scores at many values of one source; an array of numbers that is used again is encoded once. */
   along(xs) {
-    return Float64Array.from(xs, (x) => this.at(x));
+    const isNumbers = xs instanceof Float64Array && this.model.axes[this.sources[0]];
+    const paths = isNumbers && pathsAlong(this.model, this.formula, this.values, this.sources[0], this.free);
+    if (!paths) return Float64Array.from(xs, (x) => this.at(x));
+    const encoded = paths.map((path) => path.along(xs));
+    return this.effects ? this.alongEffects(encoded[0]) : this.alongPaths(paths, encoded, xs.length);
+  }
+
+  /** β + Σ_i α_i weight_i at every value. */
+  alongEffects({ features, weights, ends }) {
+    const { effects } = this;
+    let t = 0;
+    return Float64Array.from(ends, (end) => {
+      let total = this.rest.base;
+      for (; t < end; ++t) total += effects[features[t]] * weights[t];
+      return total;
+    });
+  }
+
+  /** The score with the units of all paths at every value. */
+  alongPaths(paths, encoded, n) {
+    const { units } = this;
+    return Float64Array.from({ length: n }, (_, i) => {
+      units.n = 0;
+      paths.forEach((path, p) => path.addUnit(encoded[p], i, units));
+      return this.rest.score(units);
+    });
   }
 
   /** Scores at a grid of two sources, row by row: those of the second source are next to each other. */
