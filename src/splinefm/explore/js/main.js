@@ -1,6 +1,6 @@
 /** The page: reads its data, starts the model's worker, and shows one view at a time. */
 
-import { announce, clipped, el, named, quietly, shown } from "./base/dom.js";
+import { announce, clipped, el, isQuiet, named, quietly, shown } from "./base/dom.js";
 import { Client } from "./base/client.js";
 import { number, valueText } from "./base/format.js";
 import { Rows } from "./base/rows.js";
@@ -104,6 +104,11 @@ class App {
     this.update(this.store.state, false);
     document.addEventListener("keydown", (event) => this.pressed(event));
     document.documentElement.dataset.ready = "true";
+  }
+
+  /** Whether nothing is being computed or waited for. */
+  get isIdle() {
+    return isQuiet() && this.client.waiting.size === 0;
   }
 
   cutText() {

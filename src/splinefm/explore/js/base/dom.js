@@ -69,13 +69,25 @@ export function announce(text) {
   document.getElementById("announcements").textContent = shown(text);
 }
 
+const timers = new Set();
+
 /** Call a function once things have been quiet for some milliseconds. */
 export function quietly(wait, act) {
   let timer = 0;
   return (...args) => {
     clearTimeout(timer);
-    timer = setTimeout(() => act(...args), wait);
+    timers.delete(timer);
+    timer = setTimeout(() => {
+      timers.delete(timer);
+      act(...args);
+    }, wait);
+    timers.add(timer);
   };
+}
+
+/** Whether something waits for quiet. */
+export function isQuiet() {
+  return timers.size === 0;
 }
 
 /** A labeled select: options are [value, text] pairs. */

@@ -44,7 +44,7 @@ export class BarsCard extends Card {
     const c = this.content;
     if (!c || !this.width || this.fit()) return;
     const narrow = this.row > ROW;
-    const names = narrow ? 0 : Math.min(250, Math.max(110, this.width * 0.36));
+    const names = narrow ? 4 : Math.min(250, Math.max(110, this.width * 0.36));
     const right = this.width - 64;
     const ends = c.bars.flatMap((bar) => [bar.from, bar.to]);
     const [low, high] = d3.extent(c.waterfall ? ends : [0, ...ends]);
@@ -65,7 +65,7 @@ export class BarsCard extends Card {
     attributes(name, { x: narrow ? 2 : names - 10, y: narrow ? y + 11 : y + ROW / 2, dy: "0.32em", "text-anchor": narrow ? "start" : "end" });
     name.textContent = clipped(bar.name, Math.floor(((narrow ? this.width : names) - 14) / 7));
     attributes(rect, { x: a, width: Math.max(1.5, b - a), y: at + 5, height: ROW - 10, rx: 1.5, class: bar.class });
-    attributes(link, { x1: x(bar.to), x2: x(bar.to), y1: at + 5, y2: at + this.row + ROW - 5, display: next ? "inline" : "none" });
+    attributes(link, { x1: x(bar.to), x2: x(bar.to), y1: at + 5, y2: at + this.row + ROW - 5, display: next && !narrow ? "inline" : "none" });
     const atLeft = this.content.waterfall && bar.to < bar.from;
     attributes(amount, { x: atLeft ? a - 5 : b + 5, y: at + ROW / 2, "text-anchor": atLeft ? "end" : "start" });
     amount.textContent = bar.text;

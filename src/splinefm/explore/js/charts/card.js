@@ -1,6 +1,6 @@
 /** A card with a plot, its title, downloads and the table behind it. */
 
-import { el, fresh, keep, named, shown, svg } from "../base/dom.js";
+import { clipped, el, fresh, keep, named, shown, svg } from "../base/dom.js";
 import { csvText, offer, pngBlob, svgText } from "../base/download.js";
 
 const MOST_ROWS = 300;
@@ -52,8 +52,8 @@ export class Card {
 
   /** A line under the title: what the vertical axis shows, and at its right what is pointed at. */
   say(text, reading = "") {
-    if (this.note.textContent !== text) this.note.textContent = shown(text);
-    if (this.reading.textContent !== reading) this.reading.textContent = shown(reading);
+    write(this.note, text);
+    write(this.reading, reading);
   }
 
   get fullTitle() {
@@ -91,7 +91,7 @@ export function bottomAxis(group, ticks, scale, y, { title = "", width = 0, grid
   let free = -Infinity;
   for (const [value, text] of ticks) {
     const half = 3.4 * text.length + 3;
-    const x = Math.min(Math.max(scale(value), half - 40), width - half);
+    const x = Math.min(Math.max(scale(value), half), width - half);
     if (x - half < free) continue;
     free = x + half + 5;
     kept.push([scale(value), x, text]);
@@ -103,12 +103,12 @@ export function bottomAxis(group, ticks, scale, y, { title = "", width = 0, grid
     for (const [name, v] of [["x1", at], ["x2", at], ["y1", y - grid], ["y2", y + 4]]) line.setAttribute(name, v);
     label.setAttribute("x", x);
     label.setAttribute("y", y + 8);
-    if (label.textContent !== text) label.textContent = text;
+    write(label, text);
   });
   const node = group.querySelector(".axis-title") ?? group.appendChild(svg("text", { class: "axis-title", "text-anchor": "end" }));
   node.setAttribute("x", width - 12);
   node.setAttribute("y", y + 34);
-  if (node.textContent !== title) node.textContent = shown(title);
+  write(node, clipped(title, Math.floor((width - 20) / 6.4)));
 }
 
 /** Draw ticks along the left side, with lines across the plot. */
@@ -120,8 +120,14 @@ export function leftAxis(group, ticks, scale, { left, right }) {
     for (const [name, v] of [["x1", left], ["x2", right], ["y1", y], ["y2", y]]) line.setAttribute(name, v);
     label.setAttribute("x", left - 7);
     label.setAttribute("y", y);
-    if (label.textContent !== ticks[i][1]) label.textContent = ticks[i][1];
+    write(label, ticks[i][1]);
   });
+}
+
+/** Set a text, if it is another one. */
+export function write(node, text) {
+  const safe = shown(text);
+  if (node.textContent !== safe) node.textContent = safe;
 }
 
 /** The width that the texts of ticks need. */

@@ -35,7 +35,7 @@ export class ImportanceView {
   bars(title, xTitle, rows, columns) {
     const card = new BarsCard(title);
     const bars = rows.slice(0, MOST).map(([name, value, open]) => ({ name, from: 0, to: value, class: "line-0", text: number(value, 3), open }));
-    card.show({ bars, title: rows.length > MOST ? `the ${MOST} largest of ${rows.length}` : "", xTitle: `${xTitle}, ${this.app.about.score_unit}`, table: { columns, rows: rows.map(([name, value, , other]) => [name, value, ...(other === undefined ? [] : [other])]) } });
+    card.show({ bars, title: xTitle + (rows.length > MOST ? `, the ${MOST} largest of ${rows.length}` : ""), xTitle: this.app.about.score_unit, table: { columns, rows: rows.map(([name, value, , other]) => [name, value, ...(other === undefined ? [] : [other])]) } });
     return card;
   }
 

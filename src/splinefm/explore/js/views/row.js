@@ -1,6 +1,6 @@
 /** Row: why a row gets its prediction, what would change it, and how little would reach another one. */
 
-import { announce, el, named } from "../base/dom.js";
+import { announce, el, named, shown } from "../base/dom.js";
 import { count, number, signed, valueText } from "../base/format.js";
 import { BarsCard, waterfall } from "../charts/bars.js";
 import { makeTable } from "../charts/card.js";
@@ -42,11 +42,11 @@ export class RowView {
   paste() {
     try {
       const { row, unknown } = readRow(this.pasted.value, this.app.columns);
-      this.problem.textContent = unknown.length ? `Not columns of the model: ${unknown.slice(0, 5).join(", ")}` : "";
+      this.problem.textContent = shown(unknown.length ? `Not columns of the model: ${unknown.slice(0, 5).join(", ")}` : "");
       this.app.store.commit({ picked: null, row: { ...this.app.store.state.row, ...row } });
       announce("The row was read");
     } catch (error) {
-      this.problem.textContent = error.message;
+      this.problem.textContent = shown(error.message);
     }
   }
 

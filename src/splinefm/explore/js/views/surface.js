@@ -1,6 +1,6 @@
 /** Surface: two columns at once, with a crosshair and the slices through it. */
 
-import { choice, el, select } from "../base/dom.js";
+import { choice, el, named, select } from "../base/dom.js";
 import { CurveCard } from "../charts/curve.js";
 import { HeatCard } from "../charts/heat.js";
 import { domainOf } from "../charts/plain.js";
@@ -66,7 +66,7 @@ export class SurfaceView {
   draw(state, found, moving, a, b) {
     const title = this.app.scaleText(state);
     this.heat.title = `${a.name} × ${b.name}`;
-    this.heat.heading.textContent = this.heat.title;
+    this.heat.heading.replaceChildren(named(this.heat.title, 60));
     const domain = d3.extent(found.z);
     this.heat.show({ a, b, x: found.x, y: found.y, z: found.z, at: [state.row[a.name], state.row[b.name]], kind: state.surface.kind, title, value: found.level, domain });
     this.drawSlices(state, found, [a, b], title);

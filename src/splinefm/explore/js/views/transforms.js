@@ -1,6 +1,6 @@
 /** Transforms: how a numerical column becomes u in [0, 1], and which basis functions see enough rows. */
 
-import { el, select } from "../base/dom.js";
+import { el, select, shown } from "../base/dom.js";
 import { axisOf, count, percent, ticksOf } from "../base/format.js";
 import { PlainCard } from "../charts/plain.js";
 
@@ -29,8 +29,8 @@ export class TransformsView {
     if (this.drawn === column.name) return;
     this.drawn = column.name;
     const hungry = (column.starvation ?? []).filter((one) => one.starved).length;
-    this.text.textContent = `${column.transform.name} maps ${column.name} to u between 0 and 1; the basis, ${column.basis.text}, has ${column.basis.functions} functions of u. ` +
-      (hungry ? `${hungry} of them saw less than a tenth of the training rows that an even spread would give them: predictions there rely on few rows.` : "All of them saw enough training rows.") + (column.note ? ` Note: ${column.note}.` : "");
+    this.text.textContent = shown(`${column.transform.name} maps ${column.name} to u between 0 and 1; the basis, ${column.basis.text}, has ${column.basis.functions} functions of u. ` +
+      (hungry ? `${hungry} of them saw less than a tenth of the training rows that an even spread would give them: predictions there rely on few rows.` : "All of them saw enough training rows.") + (column.note ? ` Note: ${column.note}.` : ""));
     this.drawValues(column);
     this.drawTransform(column);
     this.drawBasis(column);
