@@ -35,6 +35,8 @@ OPTIONAL = [
     "msgspec",
     "httptools",
     "uvloop",
+    "mpld3",
+    "playwright",
 ]
 FOLDERS_OF = {"torch": ("model/torch/", "distribute/"), "torchrec": ("distribute/",)}
 # The imports against the order of the folders, `Fitted.segment`, `Fitted.scorer` and the `feature_importances_` of

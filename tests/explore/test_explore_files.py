@@ -7,9 +7,9 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
+from explorers import BREAKOUT, fit_flats, flats_table, hostile_explorer
 from typer.testing import CliRunner
 
-from explorers import BREAKOUT, fit_flats, flats_table, hostile_explorer
 from splinefm.cli.main import app
 from splinefm.explore import bundle as bundles
 from splinefm.explore.bundle import bundle, d3_script, page_script, worker_script
@@ -27,7 +27,9 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *arguments):
-    return CliRunner().invoke(app, ["explore", str(folder / "m.sfm"), str(folder / "flats.parquet"), *map(str, arguments)])
+    return CliRunner().invoke(
+        app, ["explore", str(folder / "m.sfm"), str(folder / "flats.parquet"), *map(str, arguments)]
+    )
 
 
 class TestBundle:
@@ -58,7 +60,9 @@ class TestBundle:
     def test_scripts_have_no_imports_left_and_evaluate_no_text(self):
         for text in (page_script(), worker_script()):
             assert not re.search(r"^(import|export) ", text, re.MULTILINE)
-            assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text)
+            assert not re.search(
+                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function\(", text
+            )
 
     def test_a_missing_package_is_named(self, monkeypatch):
         monkeypatch.setattr(bundles, "D3_PACKAGE", "no-such-package-here")

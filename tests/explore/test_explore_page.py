@@ -5,9 +5,9 @@ from importlib.metadata import files
 
 import numpy as np
 import pytest
+from explorers import FAULTS, fit_flats, flats_table, hostile_explorer, make_explorer_of, shown_text, visiting
 
 import splinefm as sf
-from explorers import FAULTS, fit_flats, flats_table, hostile_explorer, make_explorer_of, shown_text, visiting
 from splinefm.explore.payload_items import Items
 
 VIEWS = ("segment", "surface", "row", "importance", "quality", "ranking", "transforms")
@@ -151,7 +151,9 @@ def test_a_surface_is_that_of_python_and_has_a_crosshair(visit, flats):
     _, rows = visit.table("size × age")
     x, y, z = np.array(rows, float).T
     surface = fitted.segment({"floor": 2, "district": "hills"}, along=("size", "age"))
-    assert len(rows) == 300 and np.allclose([surface(*at) for at in zip(x[:40], y[:40], strict=True)], z[:40], atol=2e-5)
+    assert len(rows) == 300 and np.allclose(
+        [surface(*at) for at in zip(x[:40], y[:40], strict=True)], z[:40], atol=2e-5
+    )
     visit.page.get_by_role("slider", name="crosshair: arrow keys move it").press("ArrowUp")
     assert visit.state["row"]["age"] > 30.0 and visit.state["row"]["size"] == 60.0
 
@@ -159,7 +161,11 @@ def test_a_surface_is_that_of_python_and_has_a_crosshair(visit, flats):
 def test_quality_is_measured_on_the_rows_that_filters_leave(visit, flats):
     fitted, table = flats
     visit.open("quality", quality={"by": "", "filters": [{"column": "district", "is": "hills"}]})
-    tiles = dict(visit.page.locator(".tile").evaluate_all("all => all.map(one => [one.lastChild.textContent, one.firstChild.textContent])"))
+    tiles = dict(
+        visit.page.locator(".tile").evaluate_all(
+            "all => all.map(one => [one.lastChild.textContent, one.firstChild.textContent])"
+        )
+    )
     kept = table.filter(np.array(table["district"].to_pylist()) == "hills")
     error = fitted.predict(kept) - kept["rent"].to_numpy()
     assert int(tiles["rows"]) == len(kept)
@@ -180,7 +186,11 @@ def test_items_of_the_page_are_ranked(visit, flats):
 
 
 def test_an_address_keeps_the_view(visit, browser):
-    state = {"row": {**ROW, "district": "suburb"}, "scale": "score", "surface": {"a": "age", "b": "district", "kind": "contour"}}
+    state = {
+        "row": {**ROW, "district": "suburb"},
+        "scale": "score",
+        "surface": {"a": "age", "b": "district", "kind": "contour"},
+    }
     visit.open("surface", **state)
     link = visit.page.evaluate("location.href")
     with visiting(browser, link) as other:
@@ -230,7 +240,9 @@ def test_a_tour_with_the_keyboard_alone(browser, address):
         page, seen = visit.page, []
 
         def focused():
-            return page.evaluate("(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()")
+            return page.evaluate(
+                "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()"
+            )
 
         for _ in range(60):
             page.keyboard.press("Tab")

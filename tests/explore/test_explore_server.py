@@ -6,15 +6,21 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from explorers import make_explorer_of, serving, visiting
 
 import splinefm as sf
-from explorers import make_explorer_of, serving, visiting
 
 
 @pytest.fixture(scope="module")
 def explorer():
     rng = np.random.default_rng(0)
-    table = pa.table({"user": rng.choice(["a", "b", "c"], 300), "ad": rng.choice(["x", "y", "z"], 300), "hour": rng.uniform(0, 24, 300)})
+    table = pa.table(
+        {
+            "user": rng.choice(["a", "b", "c"], 300),
+            "ad": rng.choice(["x", "y", "z"], 300),
+            "hour": rng.uniform(0, 24, 300),
+        }
+    )
     table = table.append_column("click", pa.array((rng.random(300) < 0.3).astype(int)))
     training = sf.Training(epochs=1, threads=1, select_resolutions=False, crosses=None)
     fitted = sf.fit_model(table, "click", model=sf.FM(k=2), training=training)
@@ -82,7 +88,9 @@ def test_others_are_not_answered(server, status, request_):
 
 
 def rank(server, body, **headers):
-    status, _, answer = ask(server, f"/{server.token}/rank", "POST", body, **{"Content_Type": "application/json", **headers})
+    status, _, answer = ask(
+        server, f"/{server.token}/rank", "POST", body, **{"Content_Type": "application/json", **headers}
+    )
     return status, json.loads(answer)
 
 
@@ -131,7 +139,9 @@ def test_a_page_of_strangers_gets_nothing(browser, server):
     context = browser.new_context()
     try:
         page = context.new_page()
-        page.route("http://evil.example/", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html"))
+        page.route(
+            "http://evil.example/", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html")
+        )
         page.goto("http://evil.example/")
         tried = page.evaluate("url => fetch(url).then((answer) => answer.text()).catch(() => 'refused')", server.url)
         assert tried == "refused"

@@ -59,9 +59,10 @@ def describe_page(fitted: Fitted, origin: Origin, ranking: dict[str, Any] | None
     loss = fitted.loss
     unit, scale, zero = _unit(loss)
     sampled = f", {origin.n_sampled:,} of them in this page" if origin.n_sampled < origin.n_rows else ""
+    rows = f"{origin.n_rows:,} rows of {origin.data}{sampled}"
     return {
         "title": origin.target or predicted_thing(fitted),
-        "subtitle": f"{fitted.model} predicts the {predicted_thing(fitted)}. {origin.n_rows:,} rows of {origin.data}{sampled}.",
+        "subtitle": f"{fitted.model} predicts the {predicted_thing(fitted)}. {rows}.",
         "model": origin.model,
         "prediction_short": _short(loss),
         "prediction_text": _text(fitted, origin.target),

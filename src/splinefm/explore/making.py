@@ -20,7 +20,7 @@ from splinefm.explore.payload_items import MOST_ITEMS, Items
 from splinefm.learn.evaluation import column_types
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.progress import Progress
+from splinefm.learn.progress import SILENT, Progress
 from splinefm.rank.index import ItemIndex
 from splinefm.view.samples import read_sample
 
@@ -113,6 +113,13 @@ def make_explorer(request: ExploreRequest, progress: Progress) -> Explorer:
     progress.begin("reading the model")
     fitted = load(request.model)
     index = None if request.index is None else ItemIndex.load(request.index, fitted)
+    return describe_model(fitted, request, index, progress)
+
+
+def describe_model(
+    fitted: Fitted, request: ExploreRequest, index: ItemIndex | None = None, progress: Progress = SILENT
+) -> Explorer:
+    """Sample the table of a request and describe it for the page of a model that is loaded."""
     table = open_data(request.data, column_types(fitted, request.target, request.weight), request.sep)
     target = request.target if request.target is not None else _only_other(fitted, table, request.weight)
     rows, n_rows = _sampled(fitted, table, target, request, progress)
