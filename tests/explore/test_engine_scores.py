@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from engine_rows import assert_equal, page_rows
 
 import splinefm as sf
-from engine_rows import assert_equal, page_rows
 from splinefm.encode.fields.vocabulary import hash_bucket
 from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.spelling import canonical, float_names
@@ -51,8 +51,8 @@ def check_scores(engine, fitted, table, rows):
     expected = np.asarray(fitted.scores(rows), np.float64).reshape(n, -1)
     assert_equal(np.reshape(engine.call("scores", given), expected.shape), expected)
     assert_equal(engine.calls("score", [[row] for row in given[:50]]), expected[:50])
-    predicted = np.reshape(engine.call("predictions", given), expected.shape)
-    assert_equal(predicted, fitted.predict(rows).reshape(n, -1), 1e-4 if fitted.loss.link == "log" else 1e-5)
+    predicted = np.reshape(engine.call("predictions", given[:200]), expected[:200].shape)
+    assert_equal(predicted, fitted.predict(rows).reshape(n, -1)[:200], 1e-4 if fitted.loss.link == "log" else 1e-5)
     own = np.asarray(fitted.scores(table), np.float64).ravel()
     assert_equal(engine.call("scores"), own)
 
