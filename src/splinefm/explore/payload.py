@@ -29,6 +29,7 @@ from splinefm.learn.fitted import Fitted
 
 MOST_PARAMETERS = 1_000_000
 """Parameters that a page gets at most, before categories are left out."""
+NOT_ASKED = "explanations were not asked for"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,7 @@ def make_payload(
     weight: str | None = None,
     items: Items | None = None,
     most_parameters: int = MOST_PARAMETERS,
+    explain: bool = True,
     threads: int | None = None,
 ) -> Payload:
     """Describe a model and some rows for a page.
@@ -78,6 +80,8 @@ def make_payload(
     most_parameters : int
         A model with more loses its rarest categories and combinations of categories, but none that the rows have:
         `data["cut"]` says how many of a field are left. To the page, the others are unseen.
+    explain : bool
+        Whether the page explains scores by Shapley values and shows importances, which take time to measure.
     threads : int, optional
         All cores by default.
 
@@ -120,7 +124,7 @@ def make_payload(
         },
         "rows": describe_rows(fitted, sources, rows, target, weight, buffers),
         "items": describe_items(sources, items, buffers),
-        "explain": describe_explanations(fitted, rows, buffers, threads),
+        "explain": describe_explanations(fitted, rows, buffers, threads) if explain else {"reason": NOT_ASKED},
         "training": _training(fitted),
     }
     return Payload(_finite(data), buffers.arrays)

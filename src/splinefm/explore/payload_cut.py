@@ -93,7 +93,7 @@ def _rows(item: Field, counts: npt.NDArray[np.float64], total: int) -> npt.NDArr
 
 def _needed(item: Field, used: npt.NDArray[np.bool_], total: int) -> npt.NDArray[np.bool_]:
     first, cost = _first(item), _cost(item)
-    return used[first : first + total * cost].reshape(total, cost).any(axis=1)
+    return np.asarray(used[first : first + total * cost].reshape(total, cost).any(axis=1))
 
 
 def _kept(item: Field, members: IndexArray) -> Kept:

@@ -89,12 +89,13 @@ def _importance(fitted: Fitted, found: Importance) -> dict[str, Any]:
     crosses = []
     for item in fitted.encoder.fields:
         if isinstance(item, Cross):
-            columns = tuple(sorted(set(item.columns), key=names.index))
+            columns = sorted(set(item.columns), key=names.index)
+            value: float | None = None
             if len(columns) == 2:
-                value: float | None = float(found.pairs[names.index(columns[0]), names.index(columns[1])])
-            else:
-                value = found.triples.get(columns)  # type: ignore[call-overload]  # None unless there are three
-            crosses.append({"name": item.name, "columns": list(columns), "value": value})
+                value = float(found.pairs[names.index(columns[0]), names.index(columns[1])])
+            elif len(columns) == 3:
+                value = found.triples.get((columns[0], columns[1], columns[2]))
+            crosses.append({"name": item.name, "columns": columns, "value": value})
     return {
         "fields": [
             {"name": name, "shapley": float(shapley), "main": float(main)}
