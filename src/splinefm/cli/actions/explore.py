@@ -6,11 +6,11 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
+from splinefm._writing import check_destination, check_writable, replacing
 from splinefm.cli.output import print_json, say
 from splinefm.encode.tables.sources import refuse_overwriting
 from splinefm.explore.making import ExploreRequest, make_explorer
 from splinefm.explore.server import ExploreServer
-from splinefm.learn.files.container import check_destination, check_writable, replacing
 from splinefm.learn.progress import make_progress
 
 
