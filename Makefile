@@ -139,6 +139,7 @@ define sanitized
 	$(call build_sanitized,$1)
 	$(call on_sanitized,$1,$(SANITIZED_$1))
 	$(if $(filter address,$1),SPLINEFM_ISA=baseline $(call on_sanitized,$1,$(SANITIZED_baseline)))
+	$(if $(filter address,$1),SPLINEFM_THOROUGH=1 $(call on_sanitized,$1,tests/campaigns/test_short_campaigns.py -k test_files))
 endef
 
 # The package is copied next to the module and found before the one in src/. Python itself is not sanitized, hence

@@ -238,7 +238,7 @@ def supervise(campaign: Campaign, part: str, count: int) -> None:
 def own_leaks(report: str) -> list[str]:
     """Return the leaks of a report whose blocks our code has allocated."""
     blocks = re.split(r"\n\s*\n", report)
-    mine = re.compile(r"#[0-9] .*(_core\S*\.so|libsplinefm)")  # near the allocation, not anywhere below it
+    mine = re.compile(r"#[0-9] .*(_core\S*\.so|libsplinefm|/cpp/\S+\.[ch]pp)")  # near the allocation
     return [block.strip()[:1500] for block in blocks if " leak of " in block and mine.search(block)]
 
 
