@@ -237,7 +237,9 @@ def measure(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) ->
     else:
         if loss.name in _OWN:
             value = float(np.average(loss.value(loss.standardize(y), score), weights=weight))
-            yield Measured(loss.metric_name, loss.metric(value), _OWN[loss.name].format(loss, loss.parameter * loss.scale))
+            yield Measured(
+                loss.metric_name, loss.metric(value), _OWN[loss.name].format(loss, loss.parameter * loss.scale)
+            )
         if loss.quantile is not None:
             yield metric(
                 "coverage", metrics.coverage, f"share of targets up to the prediction; {loss.quantile:g} is best"
