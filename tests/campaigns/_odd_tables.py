@@ -317,8 +317,8 @@ def make_case(pick: Pick, folder: Path) -> Case:
             source = _as_form(table, form, folder, pick)
             rows = table.to_pylist() if form in ("arrow", "parquet", "lists") else None
             rows = source.to_dicts() if form == "polars" else rows
-    except BaseException as error:  # polars panics
-        if isinstance(error, KeyboardInterrupt):
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of polars
             raise
         raise ImportError(f"{form} has no such table: {error}") from error
     return Case(table, form, source, rows)
