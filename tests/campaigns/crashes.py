@@ -19,7 +19,7 @@ from pathlib import Path
 import _faults
 from _shared import Campaign, main
 
-SHARES = {"tune": 0.08, "reload": 0.02, "checkpoint": 0.02}
+SHARES = {"tune": 0.05, "reload": 0.02, "checkpoint": 0.02}
 """Of all kills; the others are shared by the targets of `_targets.py`."""
 
 
@@ -32,14 +32,14 @@ def run(campaign: Campaign) -> None:
     with tempfile.TemporaryDirectory(prefix="splinefm-crashes-") as name:
         folder = Path(name)
         chosen = [target for target in targets() if campaign.wants(target.name)]
-        left = campaign.count
-        for part, kill_some in (("tune", kill_tune), ("reload", kill_server), ("checkpoint", kill_ranks)):
-            if campaign.wants(part):
-                number = max(1, round(campaign.count * SHARES[part]))
-                left -= kill_some(campaign, folder / part, number, exact)
+        shares = {part: max(1, round(campaign.count * share)) for part, share in SHARES.items() if campaign.wants(part)}
+        left = campaign.count - sum(shares.values())
         for i, target in enumerate(chosen):
             number = left // len(chosen) + (i < left % len(chosen))
             _kill_target(campaign, target, folder / target.name.replace(" ", "-"), number, exact)
+        for part, kill_some in (("reload", kill_server), ("checkpoint", kill_ranks), ("tune", kill_tune)):
+            if part in shares:
+                kill_some(campaign, folder / part, shares[part], exact)
     killed = [value for name, value in campaign.counts.items() if not name.endswith("finished")]
     campaign.figures["kills"] = sum(killed)
 
@@ -133,13 +133,13 @@ def kill_child(
 # Studies: every trial that was finished stays as it was, and the study can go on
 
 
-def kill_tune(campaign: Campaign, folder: Path, number: int, exact: bool) -> int:
-    """Kill processes that tune; returns how many."""
+def kill_tune(campaign: Campaign, folder: Path, number: int, exact: bool) -> None:
+    """Kill processes that tune."""
     try:
         import optuna
     except ModuleNotFoundError:
         campaign.saw("tune", "skipped: no optuna")
-        return 0
+        return
     from _targets import fresh, rows
 
     import splinefm as sf
@@ -191,22 +191,21 @@ def kill_tune(campaign: Campaign, folder: Path, number: int, exact: bool) -> int
             done = [state for state in tuned.history["state"] if state in ("complete", "pruned")]  # type: ignore[attr-defined]
             if len(done) < trials:
                 campaign.find(f"{what}: the study cannot go on")
-            others = {entry.name for entry in folder.iterdir()} - {"study.db", "study.journal"}
+            others = {entry.name for entry in folder.iterdir() if entry.name.startswith(path.name)} - {path.name}
             if others:
                 campaign.find(f"{what}: the next run has not removed {sorted(others)}")
-    return number
 
 
 # Servers: the workers end, and the next server removes the folder of the one that was killed
 
 
-def kill_server(campaign: Campaign, folder: Path, number: int, exact: bool) -> int:
-    """Kill servers while they load a new file; returns how many."""
+def kill_server(campaign: Campaign, folder: Path, number: int, exact: bool) -> None:
+    """Kill servers while they load a new file."""
     try:
         import uvloop  # noqa: F401
     except ModuleNotFoundError:
         campaign.saw("reload", "skipped: no uvloop")
-        return 0
+        return
     import threading
 
     import numpy as np
@@ -247,7 +246,6 @@ def kill_server(campaign: Campaign, folder: Path, number: int, exact: bool) -> i
             campaign.saw("reload", "new start serves the file")
     finally:
         del os.environ["TMPDIR"]
-    return number
 
 
 def _ask_quietly(server: object) -> None:
@@ -270,13 +268,13 @@ def _is_alive(pid: int) -> bool:
 # Checkpoints: a run that is killed and continued again and again ends with the model of one that was not
 
 
-def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> int:
-    """Kill runs that write a checkpoint after every step; returns how many."""
+def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> None:
+    """Kill runs that write a checkpoint after every step."""
     try:
         import torchrec  # noqa: F401
     except ModuleNotFoundError:
         campaign.saw("checkpoint", "skipped: no torchrec")
-        return 0
+        return
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -303,7 +301,7 @@ def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> in
     seconds = time.monotonic() - begin
     if code:
         campaign.find(f"checkpoint: a run without harm ended with {code}")
-        return 0
+        return
     whole = np.asarray(sf.load(folder / "whole.sfm").scores(TABLE))
     fresh(folder / "steps")
     for i in range(number):
@@ -324,7 +322,6 @@ def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> in
             if litter:
                 campaign.find(f"{what}: left {litter}")
             fresh(folder / "steps")
-    return number
 
 
 if __name__ == "__main__":

@@ -150,6 +150,19 @@ def test_an_error_while_pieces_are_made_leaves_the_old_file(fitted, tmp_path):
 # Sharded models
 
 
+def test_parts_of_interrupted_saves_do_not_pile_up(fitted, tmp_path):
+    for there in (False, True):
+        for _ in range(3):
+            save = begin_shards(tmp_path / "model")
+            (tmp_path / "model" / f"{save}-00000.part").write_bytes(b"half")
+        left = {path.name for path in (tmp_path / "model").iterdir()}
+        assert len(left) == 1 + 4 * there and f"{save}-00000.part" in left
+        sf.ShardedModel.write(fitted, tmp_path / "model")
+    (tmp_path / "model" / "manifest.json").write_text("damaged")
+    begin_shards(tmp_path / "model")
+    assert len(list((tmp_path / "model").iterdir())) == 4  # what a damaged manifest named can be of use
+
+
 @pytest.mark.parametrize("fails", ["00001.part", ".head", "manifest.json"])
 def test_a_full_disk_leaves_the_old_model_and_nothing_else(fitted, tmp_path, monkeypatch, fails):
     sf.ShardedModel.write(fitted, tmp_path / "model")

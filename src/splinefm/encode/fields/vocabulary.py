@@ -91,7 +91,7 @@ class CategoryCounts:
     def _merged(self) -> pa.Table:
         if not self.pieces:
             return pa.table({"name": pa.nulls(0, pa.large_string()), "count": pa.nulls(0, pa.int64())})
-        if len(self.pieces) > 1:
+        if len(self.pieces) > 1 or self._pending:  # one piece alone may have a name twice, too
             whole = pa.concat_tables(self.pieces)
             self.pieces = [_sum_by_name(one_array(whole["name"]), to_numpy(one_array(whole["count"])))]
         self._pending = 0

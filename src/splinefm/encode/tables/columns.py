@@ -172,10 +172,14 @@ def as_lists(column: pa.Array, name: str, separator: str | None) -> Lists:
         column = pc.split_pattern(column.cast(pa.large_string()), separator)
     elif pa.types.is_null(column.type):
         column = column.cast(pa.large_list(pa.large_string()))
+    elif pa.types.is_nested(column.type) and not _is_list(column.type):
+        raise ValueError(_nested(column, name))
     elif not _is_list(column.type):
         raise ValueError(
             f"column {name!r} should hold lists but is of type {column.type}; {as_field('Categorical', name)}"
         )
+    if pa.types.is_nested(column.type.value_type):
+        raise ValueError(f"column {name!r} holds lists of {column.type.value_type}; make them lists of text or numbers")
     column = column.cast(pa.large_list(column.type.value_type))
     missing = to_numpy(column.is_null())
     lengths = to_numpy(pc.fill_null(pc.list_value_length(column), scalar(0, np.int64)))
@@ -256,6 +260,9 @@ def _names(values: pa.Array, name: str, widened: bool) -> pa.LargeStringArray:
         raise ValueError(
             f"column {name!r} of type {kind} cannot be read as categories ({error}); convert it to text"
         ) from error
+    if pa.types.is_time(kind):  # the same time in seconds and in microseconds
+        for pattern, shorter in ((r"(\.\d*?)0+$", r"\1"), (r"\.$", "")):
+            names = pc.replace_substring_regex(names, pattern=pattern, replacement=shorter)
     if is_date(kind) and pc.any(pc.starts_with(names, "<")).as_py():  # what Arrow writes for years beyond 32767
         example = names.filter(pc.starts_with(names, "<"))[0].as_py()
         raise ValueError(
@@ -310,4 +317,6 @@ def _stray_date(column: pa.Array, stray: npt.NDArray[np.bool_], name: str, forma
 def _nested(column: pa.Array, name: str) -> str:
     if _is_list(column.type):
         return f"column {name!r} holds lists; {as_field('MultiValued', name)}"
-    return f"column {name!r} is of the nested type {column.type}; split its parts into columns"
+    is_view = pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)
+    advice = "cast it to a list" if is_view else "split its parts into columns"
+    return f"column {name!r} is of the nested type {column.type}; {advice}"

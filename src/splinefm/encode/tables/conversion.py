@@ -31,9 +31,13 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     """
     if pa.types.is_string_view(kind):  # of polars; many Arrow functions do not take them
         return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
     if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, plain_type(kind.value_type), kind.ordered)
     if pa.types.is_large_list(kind):
+        return pa.large_list(plain_type(kind.value_type))
+    if pa.types.is_list(kind) and plain_type(kind.value_type) != kind.value_type:
         return pa.large_list(plain_type(kind.value_type))
     if not isinstance(kind, pa.BaseExtensionType):
         return kind

@@ -33,8 +33,8 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
     source : object
         A pandas or polars DataFrame or anything else with `__arrow_c_stream__`; a pyarrow Table, RecordBatch,
         RecordBatchReader (can be read once) or Dataset; a dict of arrays; a 2-D NumPy array (columns x0, x1,
-        ...); the path of a Parquet, CSV or TSV file, a folder of such files, a glob, or a list of paths.
-        Files of a folder or glob are read in sorted order; all files must have the same columns. NaN in NumPy
+        ...) or a structured one; the path of a Parquet, CSV or TSV file, a folder of such files, a glob, or a list of
+        paths. Files of a folder or glob are read in sorted order; all files must have the same columns. NaN in NumPy
         arrays, lists and pandas becomes null; Arrow and polars have both and keep it. The index of a
         DataFrame is not a column.
     types : mapping of str to pyarrow.DataType, optional
@@ -175,6 +175,8 @@ def _from_dict(source: Mapping[object, object]) -> Table:
 
 
 def _from_numpy(array: np.ndarray) -> Table:
+    if array.dtype.names is not None and array.ndim == 1:
+        return _from_dict({name: array[name] for name in array.dtype.names})
     if array.ndim != 2:
         raise ValueError(
             f"a NumPy table must have shape (rows, columns), got shape {array.shape}; "

@@ -138,6 +138,9 @@ def begin_shards(folder: str | os.PathLike[str]) -> str:
     other = sorted(item.name for item in path.iterdir() if item.name != MANIFEST and not _is_ours(item))
     if other:
         raise FileExistsError(f"the folder {str(path)!r} has other files, such as {other[0]!r}; choose a new folder")
+    named = _named(path)
+    if named is not None:  # what saves have left that were interrupted
+        _remove_others(path, named)
     return secrets.token_hex(4)
 
 
@@ -205,14 +208,21 @@ def removing_parts(folder: str | os.PathLike[str], save: str) -> Iterator[None]:
         yield
     except BaseException:
         path = Path(folder)
-        try:
-            manifest = Manifest.read(path)
-            kept = {manifest.head.file, *(entry.file for entry in manifest.parts)}
-        except (ModelFileError, OSError, KeyError, TypeError):
-            kept = set()
         with suppress(OSError):
-            _remove_others(path, kept | {item.name for item in path.iterdir() if not item.name.startswith(save)})
+            others = {item.name for item in path.iterdir() if not item.name.startswith(save)}
+            _remove_others(path, others | (_named(path) or set()))
         raise
+
+
+def _named(folder: Path) -> set[str] | None:
+    """Return the files that the manifest names: none if there is no manifest, None if it cannot be read."""
+    if not (folder / MANIFEST).exists():
+        return set()
+    try:
+        manifest = Manifest.read(folder)
+    except (ModelFileError, OSError, KeyError, TypeError):
+        return None
+    return {manifest.head.file, *(entry.file for entry in manifest.parts)}
 
 
 def _is_ours(path: Path) -> bool:
