@@ -65,17 +65,18 @@ format: $(VENV)/.test  ## let ruff and clang-format rewrite the files
 stub: native $(VENV)/.test  ## write the types of the compiled module to src/splinefm/_core.pyi
 	$(BIN)/python -m nanobind.stubgen --quiet --module splinefm._core --pattern-file cpp/bindings/stub.patterns --output-file src/splinefm/_core.pyi
 
+# Built from the source distribution in an environment of its own, as by an installer. The compiler is Zig's, which can
+# build for an old C library on a new machine; WHEEL_ZIG= takes the machine's, for wheels that need one as new as its own.
+# Another Python: make wheel PYTHON=python3.12 VENV=build/python3.12
+WHEEL_ZIG ?= $(filter Linux,$(shell uname -s))
+BUILT := build/wheels/$(notdir $(VENV))
+PACKAGED := $(shell find cpp cmake licenses src/splinefm -type f -not -name '*.so' -not -name '*.pyc') CMakeLists.txt LICENSE README.md
+
 wheel: $(BUILT)/.done  ## build the source distribution and, from it, a wheel that runs on any Linux into dist/
 	@mkdir -p dist
 	cp $(BUILT)/*.whl $(BUILT)/*.tar.gz dist/
 	@ls -l dist
 
-# Built from the source distribution in an environment of its own, as by an installer. The compiler is Zig's, which can
-# build for an old C library on a new machine; WHEEL_ZIG= takes the machine's, for wheels that need one as new as its own.
-# Another Python: make wheel PYTHON=python3.12 VENV=build/python3.12
-WHEEL_ZIG ?= $(filter Linux,$(shell uname -s))
-BUILT = build/wheels/$(notdir $(VENV))
-PACKAGED = $(shell find cpp cmake licenses src/splinefm -type f -not -name '*.so' -not -name '*.pyc') CMakeLists.txt LICENSE README.md
 $(BUILT)/.done: $(VENV)/.release pyproject.toml $(PACKAGED)
 	rm -rf $(BUILT)
 	PIP_CONSTRAINT=$(abspath constraints.txt) SPLINEFM_ZIG=$(if $(WHEEL_ZIG),1) CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \

@@ -351,22 +351,24 @@ def test_without_tokens_changes_come_from_the_same_machine_and_not_from_pages_of
     address = _own_address()
     visits_model().save(tmp_path / "m.sfm")
     server = LiveServer(tmp_path / "m.sfm", "--host", "0.0.0.0")
-    with closing(server.connect()) as near:
-        near.request("POST", "/v1/reload", b"{}", {"Content-Type": "application/json"})
-        assert Answer(near.getresponse()).status == 200
-        near.request("POST", "/v1/reload", b"{}", {"Content-Type": "text/plain"})  # as a page of another site can
-        assert Answer(near.getresponse()).status == 415
-        near.request("OPTIONS", "/v1/reload", headers={"Origin": "http://example.com"})  # what its browser asks first
-        assert Answer(near.getresponse()).status == 405
-    with closing(HTTPConnection(address, server.port, timeout=PATIENCE)) as far:
-        body = json.dumps({"rows": ROWS}).encode()
-        far.request("POST", "/v1/score", body, {"Content-Type": "application/json"})
-        assert Answer(far.getresponse()).status == 200
-        for path, content in (("/v1/reload", b"{}"), ("/v1/arms", b'{"weights": {"default": 2}}')):
-            far.request("POST", path, content, {"Content-Type": "application/json"})
-            answer = Answer(far.getresponse())
-            assert answer.status == 403 and "from the server's machine alone" in answer.json["detail"]
-    assert server.stop() == 0
+    try:
+        with closing(server.connect()) as near:
+            near.request("POST", "/v1/reload", b"{}", {"Content-Type": "application/json"})
+            assert Answer(near.getresponse()).status == 200
+            near.request("POST", "/v1/reload", b"{}", {"Content-Type": "text/plain"})  # as a page of another site can
+            assert Answer(near.getresponse()).status == 415
+            near.request("OPTIONS", "/v1/reload", headers={"Origin": "http://example.com"})  # its browser asks first
+            assert Answer(near.getresponse()).status == 405
+        with closing(HTTPConnection(address, server.port, timeout=PATIENCE)) as far:
+            body = json.dumps({"rows": ROWS}).encode()
+            far.request("POST", "/v1/score", body, {"Content-Type": "application/json"})
+            assert Answer(far.getresponse()).status == 200
+            for path, content in (("/v1/reload", b"{}"), ("/v1/arms", b'{"weights": {"default": 2}}')):
+                far.request("POST", path, content, {"Content-Type": "application/json"})
+                answer = Answer(far.getresponse())
+                assert answer.status == 403 and "from the server's machine alone" in answer.json["detail"]
+    finally:
+        assert server.stop() == 0
 
 
 def _is_alive(pid):
