@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,7 +62,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _command in _COMMANDS:
-    app.command()(_command)
+    # Typer keeps the line breaks of all paragraphs but the first, which a narrower terminal breaks once more.
+    app.command(help=re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(_command) or ""))(_command)
 app.add_typer(ab, name="ab")
 
 
