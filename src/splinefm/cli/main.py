@@ -30,6 +30,7 @@ from splinefm.cli.commands.tune import tune
 from splinefm.cli.commands.update import update
 from splinefm.cli.commands.view import view
 from splinefm.cli.failures import plain_warnings, report
+from splinefm.cli.output import say
 
 # The base class of all usage errors, which typer itself reports but does not export.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -48,6 +49,9 @@ class Commands(TyperGroup):
                 sys.stdout.flush()  # here, where a full disk can still be reported
                 return result
         except (BrokenPipeError, _UsageError, typer.Exit, typer.Abort):
+            raise
+        except KeyboardInterrupt:
+            say("splinefm: interrupted before there was a result; files are as they were")
             raise
         except Exception as error:
             raise typer.Exit(report(error)) from error
