@@ -26,6 +26,7 @@ COMMANDS = (
     "discretize",
     "export",
     "rank",
+    "index",
     "demo",
 )
 

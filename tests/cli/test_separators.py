@@ -18,6 +18,7 @@ COMMANDS = {
     "explain": ["explain", "model.sfm", "DATA", "--json"],
     "discretize": ["discretize", "model.sfm", "--bins", "9", "--data", "DATA", "--out", "out.sfm"],
     "export": ["export", "model.sfm", "--to", "libffm", "--out", "out.ffm", "--rows", "DATA", "--rows-out", "rows.ffm"],
+    "index": ["index", "model.sfm", "ITEMS", "--ids", "id", "--out", "out.sfi"],
     "rank": ["rank", "model.sfm", "ITEMS", "--ids", "id", "--context", '{"city": "Rome"}'],
 }
 

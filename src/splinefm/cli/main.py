@@ -23,7 +23,7 @@ from splinefm.cli.commands.export import export
 from splinefm.cli.commands.fit import fit
 from splinefm.cli.commands.info import info
 from splinefm.cli.commands.predict import predict
-from splinefm.cli.commands.rank import rank
+from splinefm.cli.commands.rank import index, rank
 from splinefm.cli.commands.schema import schema
 from splinefm.cli.commands.serve import serve
 from splinefm.cli.commands.tune import tune
@@ -36,7 +36,23 @@ from splinefm.cli.output import say
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 # In the order of the help.
-_COMMANDS = (schema, fit, tune, evaluate, predict, update, info, view, explain, discretize, export, rank, serve, demo)
+_COMMANDS = (
+    schema,
+    fit,
+    tune,
+    evaluate,
+    predict,
+    update,
+    info,
+    view,
+    explain,
+    discretize,
+    export,
+    rank,
+    index,
+    serve,
+    demo,
+)
 
 
 class Commands(TyperGroup):
