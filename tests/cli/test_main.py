@@ -1,9 +1,11 @@
 """The command line as a whole: help, versions, exit codes, pipes; and `splinefm schema`."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ COMMANDS = (
     "discretize",
     "export",
     "rank",
+    "index",
     "demo",
 )
 
@@ -48,6 +51,19 @@ finally:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(run, command):
     assert "--json" in run(command, "--help").stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_paragraphs_of_the_help_fill_their_lines(run, command):
+    about = run(command, "--help").stdout.split("╭")[0]
+    for paragraph in re.split(r"\n\s*\n", about):
+        for line, following in pairwise(paragraph.splitlines()):
+            if line.strip() and following.strip():
+                assert len(line.rstrip()) + len(following.split()[0]) >= 78, line
+
+
+def test_the_help_of_fit_names_the_extra_for_several_processes(run):
+    assert "(splinefm[distributed])" in run("fit", "--help").stdout
 
 
 def test_version(run):

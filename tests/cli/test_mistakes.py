@@ -205,6 +205,16 @@ def test_a_model_that_does_not_fit_in_memory_is_told_before_training(place, run,
     assert "of memory, 1.0 kB are free" in message and not Path("n.sfm").exists()
 
 
+def test_an_interrupted_command_says_that_there_is_no_result(place, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fit, "choose_loss", interrupt)
+    done = CliRunner().invoke(cli.app, ["fit", "good.csv", "--target", "click", "--out", "n.sfm", *FIT])
+    assert done.exit_code == 130 and "interrupted before there was a result" in done.stderr
+    assert not Path("n.sfm").exists()
+
+
 @pytest.mark.parametrize(
     "error", [MemoryError("Unable to allocate 7.28 TiB"), pa.ArrowTypeError("odd"), pa.ArrowNotImplementedError("odd")]
 )

@@ -1,6 +1,7 @@
 """`splinefm discretize`, `export` and `rank`: what the library does, through files."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -142,8 +143,45 @@ def test_rank_takes_files_lists_and_the_standard_input(run, model, items, tmp_pa
         ('{"city": ', [], "not JSON"),
         ("missing.json", [], "missing.json"),
         ('{"city": "Rome"}', ["--ids", "name"], "--ids"),
-        ('{"city": "Rome"}', ["--exclude", "x"], "integers"),
+        ('{"city": "Rome"}', ["--exclude", "x"], "--exclude 'x': the ids of the items are integers"),
+        ('{"city": "Rome"}', ["--allow", "x"], "--allow 'x': the ids of the items are integers"),
+        ('{"city": "Rome"}', ["--group", "x"], "the index has no groups"),
+        ('{"city": "Rome"}', ["--groups", "shelf"], "--groups"),
     ],
 )
 def test_rank_refuses(run, model, items, context, options, message):
     assert message in run("rank", model, items, "--context", context, *options, code=1).output
+
+
+@pytest.fixture
+def shelves(write, tmp_path):
+    table = pa.table({"ad": ["a", "b", "c", "d"], "price": [0.5, 1.0, 2.0, None], "shelf": ["toys", "books"] * 2})
+    return write(table, tmp_path / "shelves.parquet")
+
+
+@pytest.mark.parametrize("filters", [[], ["--exclude", "a"], ["--allow", "a", "--allow", "d"], ["--group", "books"]])
+def test_an_index_file_ranks_like_its_table(run, model, shelves, filters):
+    columns = ["--ids", "ad", "--groups", "shelf"]
+    about = json.loads(run("index", model, shelves, *columns, "--out", "ads.sfi", "--json", "-q").stdout)
+    assert about["items"] == 4 and about["groups"] == 2 and about["context_columns"] == ["city"]
+    assert about["bytes"] == Path("ads.sfi").stat().st_size
+    asked = ["--context", '{"city": "Rome"}', *filters, "--json", "-q"]
+    of_table = json.loads(run("rank", model, shelves, *columns, *asked).stdout)["contexts"][0]
+    assert json.loads(run("rank", model, "ads.sfi", *asked).stdout)["contexts"][0] == of_table
+    kept = {"--exclude": {"b", "c", "d"}, "--allow": {"a", "d"}, "--group": {"b", "d"}, "": {"a", "b", "c", "d"}}
+    assert {item["id"] for item in of_table} == kept[filters[0] if filters else ""]
+
+
+def test_index_tells_what_it_wrote(run, model, items):
+    shown = run("index", model, items, "--ids", "ad", "--dtype", "int8", "--out", "ads.sfi").stdout
+    assert "4, as vectors of int8" in shown and "city" in shown and "ads.sfi" in shown
+
+
+def test_index_refuses(run, model, items, shelves):
+    asked = ["--ids", "ad", "--out", "ads.sfi"]
+    assert "--groups" in run("index", model, items, *asked, "--groups", "shelf", code=1).output
+    assert "would replace the input" in run("index", model, items, "--out", items, code=1).output
+    run("index", model, items, *asked)
+    for option in ("--ids", "--groups"):
+        told = run("rank", model, "ads.sfi", option, "ad", "--context", '{"city": "Rome"}', code=1).output
+        assert "is an index" in told

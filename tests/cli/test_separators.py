@@ -19,6 +19,7 @@ COMMANDS = {
     "explore": ["explore", "model.sfm", "DATA", "--out", "page.html", "--json", "-q"],
     "discretize": ["discretize", "model.sfm", "--bins", "9", "--data", "DATA", "--out", "out.sfm"],
     "export": ["export", "model.sfm", "--to", "libffm", "--out", "out.ffm", "--rows", "DATA", "--rows-out", "rows.ffm"],
+    "index": ["index", "model.sfm", "ITEMS", "--ids", "id", "--out", "out.sfi"],
     "rank": ["rank", "model.sfm", "ITEMS", "--ids", "id", "--context", '{"city": "Rome"}'],
 }
 

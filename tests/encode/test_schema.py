@@ -217,6 +217,40 @@ class TestInference:
         assert schema.reasons["empty"] == "left out: it has no values"
         assert "# empty: left out" in str(schema)
 
+    def test_text_of_several_values_is_cut_where_they_recur(self):
+        rng = np.random.default_rng(0)
+        genres = np.array(["Drama", "Comedy", "War", "Crime", "Children's", "Film-Noir", "1980s"])
+        lists = ["|".join(rng.choice(genres, rng.integers(1, 4), replace=False)) for _ in range(500)]
+        schema = self.schema(genres=[None, *lists])
+        assert list(schema) == [sf.MultiValued("genres", "|")]
+        assert "up to 3 of 7 values" in schema.reasons["genres"]
+        names = [f"tag {i}" for i in range(1500)]
+        many = self.schema(tags=["|".join(rng.choice(names, rng.integers(1, 4))) for _ in range(6000)])
+        assert list(many) == [sf.MultiValued("tags", "|", min_count=10)]
+
+    @pytest.mark.parametrize(
+        "texts",
+        [
+            [f"{country}|{device}" for country in "abcdef" for device in "uvwxyz"],  # one name in two parts
+            ["a|b", "c", "d|e|f", "g"],  # parts do not recur
+            [*(f"text {i}" for i in range(200)), "text 1|text 2"],  # one odd row
+        ],
+    )
+    def test_other_text_with_bars_is_a_category(self, texts):
+        assert isinstance(self.schema(text=texts * 10)["text"], sf.Categorical)
+
+    @pytest.mark.parametrize("name", ["timestamp", "time", "ts", "created_at", "createdAt", "event.time", "startTime"])
+    def test_integers_that_may_be_times_are_remarked(self, name):
+        seconds = 1_260_759_144 + 3600 * np.arange(400)
+        for values, words in ((seconds, "if these are seconds"), (seconds * 1000, "divide them by 1000")):
+            schema = self.schema(**{name: values})
+            assert isinstance(schema[name], sf.Numerical)
+            assert words in schema.reasons[name] and "from 2009-12-14 to 2009-12-30" in schema.reasons[name]
+
+    @pytest.mark.parametrize(("name", "start"), [("timestamp", 5), ("price", 1_260_759_144), ("flat", 1_260_759_144)])
+    def test_other_integers_are_not_remarked(self, name, start):
+        assert "since 1970" not in self.schema(**{name: start + 7 * np.arange(400)}).reasons[name]
+
     def test_leaves_out_the_nameless_index_of_a_text_file(self, tmp_path):
         pd = pytest.importorskip("pandas")
         pd.DataFrame({"x": np.arange(50.0), "y": [0, 1] * 25}).to_csv(tmp_path / "data.csv")

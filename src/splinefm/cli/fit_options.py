@@ -94,7 +94,10 @@ CrossesFound = Annotated[
         show_default=False,
     ),
 ]
-Model = Annotated[ModelName | None, typer.Option(help="Model. Default: fwfm with k = 16.", rich_help_panel=_MODEL)]
+Model = Annotated[
+    ModelName | None,
+    typer.Option(help="Model. Default: fwfm with k = 16 and third = 16; fm beyond 256 fields.", rich_help_panel=_MODEL),
+]
 K = Annotated[
     int | None, typer.Option("--k", metavar="N", min=1, help="Length of the vectors.", rich_help_panel=_MODEL)
 ]
@@ -104,7 +107,11 @@ Order = Annotated[
 ]
 Third = Annotated[
     int | None,
-    count_option("Length of the vectors of fwfm for products of three fields. Default: none.", _MODEL, least=0),
+    count_option(
+        "Length of the vectors of fwfm for products of three fields. Default: 16, or none with --model fwfm.",
+        _MODEL,
+        least=0,
+    ),
 ]
 LossOption = Annotated[LossName, typer.Option(help=_LOSSES, rich_help_panel=_MODEL)]
 Quantile = Annotated[

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,13 +24,14 @@ from splinefm.cli.commands.info import info
 from splinefm.cli.commands.pages.explain import explain
 from splinefm.cli.commands.pages.explore import explore
 from splinefm.cli.commands.predict import predict
-from splinefm.cli.commands.rank import rank
+from splinefm.cli.commands.rank import index, rank
 from splinefm.cli.commands.schema import schema
 from splinefm.cli.commands.serve import serve
 from splinefm.cli.commands.tune import tune
 from splinefm.cli.commands.update import update
 from splinefm.cli.commands.view import view
 from splinefm.cli.failures import plain_warnings, report
+from splinefm.cli.output import say
 
 # The base class of all usage errors, which typer itself reports but does not export.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -48,6 +51,7 @@ _COMMANDS = (
     discretize,
     export,
     rank,
+    index,
     serve,
     demo,
 )
@@ -64,6 +68,9 @@ class Commands(TyperGroup):
                 return result
         except (BrokenPipeError, _UsageError, typer.Exit, typer.Abort):
             raise
+        except KeyboardInterrupt:
+            say("splinefm: interrupted before there was a result; files are as they were")
+            raise
         except Exception as error:
             raise typer.Exit(report(error)) from error
 
@@ -77,7 +84,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _command in _COMMANDS:
-    app.command()(_command)
+    # Typer keeps the line breaks of all paragraphs but the first, which a narrower terminal breaks once more.
+    app.command(help=re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(_command) or ""))(_command)
 app.add_typer(ab, name="ab")
 
 

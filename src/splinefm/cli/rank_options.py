@@ -10,7 +10,7 @@ import typer
 
 from splinefm.cli.options import amount_option, count_option
 
-_PANEL = "Several processes and machines (splinefm[distributed])"
+_PANEL = r"Several processes and machines (splinefm\[distributed])"  # or Rich takes it for a style
 
 
 class FusedName(StrEnum):

@@ -57,6 +57,11 @@ ROWS_PER_IDENTIFIER = 4
 MOST_AMOUNTS, GAP, KNOWN, ROWS_PER_AMOUNT = 256, 10.0, 0.9, 4
 # Text is numbers or dates if nearly all of it is, or if what is not has few spellings, such as "?".
 NEARLY_ALL, MOSTLY, FEW_SPELLINGS = 0.99, 0.8, 3
+# Text such as "Comedy|Drama": the share of rows that are cut, and how many texts there are for each of their parts.
+BAR, CUT, TEXTS_PER_PART = "|", 0.1, 2
+# Names of integers that may be times, and the seconds since 1970 of the years that they may lie in (1973 to 2096).
+_TIME = re.compile(r"(^|[^a-z])(date|time|timestamp|ts|epoch|at)$|[a-z](Date|Time|Timestamp|At)$", re.ASCII)
+YEARS = (1e8, 4e9)
 EXAMPLES = 3
 SAMPLE = 5_000  # values that are tried first: to go through all takes long
 # With more distinct values than this, splines of several resolutions find the detail that the data support.
@@ -74,7 +79,8 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     The rules, in this order:
 
     1. Columns without any value or without a name are left out.
-    2. Lists become multi-valued fields.
+    2. Lists become multi-valued fields, and so does text such as `Comedy|Drama` if a tenth of the rows has a bar, the
+       number of parts varies, and there are at most half as many distinct parts as texts.
     3. Dates and times, also as text, become a numerical field for each part that the range of the data bears: the
        trend always, the hour if there are times of day on two days or more, the day of the week from two weeks on, the
        day of the year from two years on. Text is dates if 99 % of it is written as ISO 8601 says, or all of it in
@@ -192,11 +198,13 @@ def _text(name: str, text: pa.LargeStringArray, untyped: bool) -> _Choice:
     distinct = present.unique()
     booleans = find_values(distinct) == "booleans"
     if not pc.any(matches(distinct, r"\d"), min_count=0).as_py():  # no dates or numbers: most of the time of a column
-        return _categorical(name, text, "booleans" if booleans else "text")
+        return _text_lists(name, text, distinct) or _categorical(name, text, "booleans" if booleans else "text")
     found = _text_dates(name, text, present) or _text_numbers(name, text, present, untyped)
-    if found is not None:
-        return found
-    return _categorical(name, text, "booleans" if booleans else "text", _mixture_words(name, present))
+    return (
+        found
+        or _text_lists(name, text, distinct)
+        or _categorical(name, text, "booleans" if booleans else "text", _mixture_words(name, present))
+    )
 
 
 def _text_dates(name: str, text: pa.LargeStringArray, present: pa.LargeStringArray) -> _Choice | None:
@@ -216,6 +224,20 @@ def _text_dates(name: str, text: pa.LargeStringArray, present: pa.LargeStringArr
         return None
     words = _stray_words(text, stray, "date")
     return _dates(name, to_seconds(times), format=format, text="missing", words=words)
+
+
+def _text_lists(name: str, text: pa.LargeStringArray, distinct: pa.LargeStringArray) -> _Choice | None:
+    if pc.mean(pc.match_substring(text, BAR)).as_py() < CUT:  # of the rows with text
+        return None
+    lists = as_lists(distinct, name, BAR)
+    lengths = np.diff(lists.offsets)
+    n_parts = len(lists.names.unique())
+    # The same number of parts everywhere is rather one name of several, such as "US|mobile".
+    if lengths.min() == lengths.max() or TEXTS_PER_PART * n_parts > len(distinct):
+        return None
+    reason = f"text of up to {lengths.max()} of {n_parts:,} values with {BAR!r} between them"
+    reason += f"; for a category of each of the {len(distinct):,} texts use sf.Categorical({name!r})"
+    return _one(MultiValued(name, BAR, min_count=MIN_COUNT if n_parts > MANY_CATEGORIES else 1), reason)
 
 
 def _text_numbers(name: str, text: pa.LargeStringArray, present: pa.LargeStringArray, untyped: bool) -> _Choice | None:
@@ -335,7 +357,18 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
         shares = ", ".join(f"{value[i]:g} ({count[i] / count.sum():.0%} of the rows)" for i in atoms)
         reason += f"; {shares} too frequent to be a quantity: special"
     special = tuple(value[atoms].tolist())
-    return _one(Numerical(name, basis=_basis(len(value)), special=special, decimal=decimal, text=text), reason + words)
+    reason += words + (_time_words(name, value) if is_whole else "")
+    return _one(Numerical(name, basis=_basis(len(value)), special=special, decimal=decimal, text=text), reason)
+
+
+def _time_words(name: str, value: FloatArray) -> str:
+    """A remark on integers that may be times: as such they would have hours and days, too."""
+    for unit, what, how in ((1.0, "seconds", ""), (1000.0, "milliseconds", "divide them by 1000 and ")):
+        if _TIME.search(name) and YEARS[0] <= value[0] / unit and value[-1] / unit <= YEARS[1]:
+            first, last = (str(time)[:10] for time in to_times(value[[0, -1]] / unit))
+            span = f"{what} since 1970, from {first} to {last}"
+            return f"; if these are {span}, {how}use sf.Timestamp({name!r}) for hours and days"
+    return ""
 
 
 def _or_quantity(name: str) -> str:

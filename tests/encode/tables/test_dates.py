@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm._wording import on_command_line
 from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.columns import as_seconds
 from splinefm.encode.tables.dates import find_format, parse_times, seconds_of, take_part, to_times
@@ -97,6 +98,17 @@ def test_what_is_no_date_is_told_or_missing():
     assert np.isnan(as_seconds(column, "t", text="missing")).tolist() == [False, True, True, True]
     times, stray = parse_times(column.cast(pa.large_string()))
     assert stray.tolist() == [False, True, False, True] and times.null_count == 3
+
+
+def test_seconds_in_a_text_file_are_told_apart_from_dates(tmp_path):
+    (tmp_path / "t.csv").write_text("t,y\n" + "".join(f"{10**9 + 5000 * i},{i % 2}\n" for i in range(40)))
+    schema = sf.Schema([sf.Timestamp("t")])
+    with pytest.raises(ValueError, match=r"'t' .* has '1000000000'; for seconds since 1970 .*types=\{'t'"):
+        sf.fit_encoder(schema, tmp_path / "t.csv")
+    typed = sf.open_table(tmp_path / "t.csv", types={"t": pa.int64()})
+    assert sf.fit_encoder(schema, typed).n_rows == 40
+    with on_command_line(), pytest.raises(ValueError, match="write the table as a Parquet file"):
+        as_seconds(pa.array(["1000000000"]), "t")
 
 
 def test_seconds_become_times_again():

@@ -1,4 +1,4 @@
-"""Find the best items of a catalog for a context."""
+"""Find the best items of a catalog for a context, and write the index of a catalog."""
 
 from __future__ import annotations
 
@@ -12,58 +12,103 @@ import numpy as np
 
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
-from splinefm.encode.tables.sources import STANDARD
+from splinefm.encode.tables.sources import STANDARD, refuse_overwriting
+from splinefm.learn.files.container import check_writable
 from splinefm.learn.files.modelfile import load
+from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import make_progress
 from splinefm.rank.index import ItemIndex
+from splinefm.rank.store import Dtype
 
 Context = dict[str, Any]
+INDEX_FILE = ".sfi"
+
+
+class Items(NamedTuple):
+    """A catalog: a table with names of columns, or an index file (.sfi), which has them already."""
+
+    path: str
+    ids: str | None = None
+    groups: str | None = None
+    sep: str | None = None
+    threads: int | None = None
 
 
 class RankRequest(NamedTuple):
     """What the user asked for; `context` is a file, "-", or JSON itself."""
 
     model: Path
-    items: str
+    items: Items
     context: str
     k: int = 20
-    ids: str | None = None
     excluded: Sequence[str] = ()
-    threads: int | None = None
-    sep: str | None = None
+    allowed: Sequence[str] = ()
+    group: Sequence[str] = ()
 
 
 def rank_file(request: RankRequest, verbose: bool = False) -> list[list[dict[str, Any]]]:
     """The best items for each context: id, score and prediction."""
     contexts = read_contexts(request.context)
     fitted = load(request.model)
-    table = open_table(request.items, types=fitted.encoder.schema.column_types(), sep=request.sep)
-    with make_progress(verbose) as progress:
-        progress.say("building the index")
-        ids: Any = request.ids
-        if ids is None:  # rows of the catalog, counted from 0
-            ids = np.arange(table.count_rows())
-        elif ids not in table.names:
-            raise ValueError(f"--ids: {missing_column_message(ids, table.names)}")
-        index = ItemIndex(fitted, table, ids, threads=request.threads)
-    known = [_as_id(text, index) for text in request.excluded]
+    index = open_index(fitted, request.items, verbose)
+    excluded = [_as_id(text, index, "--exclude") for text in request.excluded]
+    allowed = [_as_id(text, index, "--allow") for text in request.allowed]
     found = []
     for number, context in enumerate(contexts):
         _check(context, index, number if len(contexts) > 1 else None)
-        best, scores = index.top_k(context, request.k, excluded=known or None)
+        best, scores = index.top_k(
+            context, request.k, allowed=allowed or None, excluded=excluded or None, group=list(request.group) or None
+        )
         predictions = fitted.loss.predict(scores.astype(np.float64))
         each = zip(best.tolist(), scores.tolist(), predictions.tolist(), strict=True)
         found.append([{"id": item, "score": score, "prediction": value} for item, score, value in each])
     return found
 
 
-def _as_id(text: str, index: ItemIndex) -> Any:
+def write_index(
+    model: Path, items: Items, out: Path, dtype: Dtype = "float32", verbose: bool = False
+) -> dict[str, Any]:
+    """Write the index of a catalog, and describe it."""
+    refuse_overwriting(out, model, items.path)
+    check_writable(out)
+    index = open_index(load(model), items, verbose, dtype)
+    index.save(out)
+    return {
+        "file": str(out),
+        "bytes": out.stat().st_size,
+        "items": len(index),
+        "groups": len(index.groups) if items.groups is not None else None,
+        "form": index.form,
+        "dtype": index.dtype,
+        "item_fields": list(index.item_fields),
+        "context_columns": list(index.context_columns),
+    }
+
+
+def open_index(fitted: Fitted, items: Items, verbose: bool = False, dtype: Dtype = "float32") -> ItemIndex:
+    """The index of a catalog, built from a table or read from a file."""
+    if items.path.endswith(INDEX_FILE):
+        if items.ids is not None or items.groups is not None:
+            raise ValueError(f"{items.path!r} is an index, which has ids and groups; leave out --ids and --groups")
+        return ItemIndex.load(items.path, fitted)
+    table = open_table(items.path, types=fitted.encoder.schema.column_types(), sep=items.sep)
+    for option, name in (("--ids", items.ids), ("--groups", items.groups)):
+        if name is not None and name not in table.names:
+            raise ValueError(f"{option}: {missing_column_message(name, table.names)}")
+    with make_progress(verbose) as progress:
+        progress.say("building the index")
+        # Without a column, items are the rows of the catalog, counted from 0.
+        ids: Any = np.arange(table.count_rows()) if items.ids is None else items.ids
+        return ItemIndex(fitted, table, ids, groups=items.groups, dtype=dtype, threads=items.threads)
+
+
+def _as_id(text: str, index: ItemIndex, option: str) -> Any:
     """An id of the command line in the type that the catalog has."""
     if np.issubdtype(index.ids.dtype, np.integer):
         try:
             return int(text)
         except ValueError:
-            raise ValueError(f"--exclude {text!r}: the ids of the items are integers") from None
+            raise ValueError(f"{option} {text!r}: the ids of the items are integers") from None
     return text
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm._wording import as_field
+from splinefm._wording import as_field, for_reader
 from splinefm.encode.tables.arrow import from_strings, matches, scalar, to_arrow, to_numpy
 from splinefm.encode.tables.dates import ISO, parse_times, to_seconds
 from splinefm.encode.tables.numbers import Decimal, parse_numbers
@@ -308,6 +308,11 @@ def _stray_number(column: pa.Array, stray: npt.NDArray[np.bool_], name: str) -> 
 def _stray_date(column: pa.Array, stray: npt.NDArray[np.bool_], name: str, format: str | None) -> str:
     example = column[int(stray.argmax())].as_py()
     written = "as ISO 8601 says, such as 2024-05-28 or 2024-05-28T13:30" if format is None else f"as {format!r}"
+    if format is None and example.strip().isdigit():  # ambiguous as text: 20240528 may be a date as well
+        return f"column {name!r} should hold dates written {written}, but has {example!r}; " + for_reader(
+            f"for seconds since 1970 in a text file, say so: sf.open_table(path, types={{{name!r}: pyarrow.int64()}})",
+            "for seconds since 1970, write the table as a Parquet file with numbers in this column",
+        )
     return (
         f"column {name!r} should hold dates written {written}, but has {example!r}; correct it, "
         'give the format in its field, such as format="%m/%d/%Y", or count such text as missing: text="missing"'
