@@ -8,7 +8,7 @@
 // the identity reduction, several units vary, and `Rest` puts them together.
 
 import { NumberField, Terms } from "./fields.js";
-import { Rest, Units } from "./formula.js";
+import { Rest, Units, dot } from "./formula.js";
 import { pathsAlong } from "./paths.js";
 import { Transform, numberBelow } from "./numbers.js";
 
@@ -122,15 +122,16 @@ export class Segment {
    * @param {Array} values of all sources
    * @param {number[]} sources that vary
    * @param {number} output
-   * @param {Units} [units] of the row, if they are known
+   * @param {{units: Units, score: number}|null} whole the row, if it is known: see `Model.whole`
    */
-  constructor(model, values, sources, output, units = null) {
+  constructor(model, values, sources, output, whole = null) {
     this.model = model;
     this.values = [...values];
     this.sources = sources;
     this.formula = model.formulas[output];
     this.free = model.readersOf(sources);
-    this.rest = new Rest(this.formula, units ?? model.unitsOf(values, output, new Set(this.free)), new Set(this.free));
+    const free = new Set(this.free);
+    this.rest = new Rest(this.formula, whole?.units ?? model.unitsOf(values, output, free), free, whole?.score ?? null);
     this.terms = new Terms();
     this.units = new Units(this.formula.width);
     this.effects = null;
@@ -206,8 +207,45 @@ export class Segment {
     });
   }
 
-  /** Scores at a grid of two sources, row by row: those of the second source are next to each other. */
+  /** The units of some fields for every value of a source. */
+  unitsAlong(fields, source, xs) {
+    return Array.from(xs, (x) => {
+      this.values[source] = x;
+      this.terms.clear();
+      for (const f of fields) this.model.encodeField(f, this.values, this.terms);
+      return this.formula.addUnits(this.terms, new Units(this.formula.width, fields.length || 1));
+    });
+  }
+
+  /**
+   * Scores at a grid of two sources, row by row: those of the second source are next to each other. Without crosses of
+   * both and products of three, the score is β + a(x) + b(y) + Σ p(x)' M p(y) (pairwise lemma).
+   */
   over(xs, ys) {
+    const [one, other] = this.sources;
+    const reads = (source) => this.free.filter((f) => this.model.fields[f].sources.includes(source));
+    const [ofOne, ofOther] = [reads(one), reads(other)];
+    if (this.formula.order > 2 || ofOne.some((f) => ofOther.includes(f))) return this.overEach(xs, ys);
+    const [rows, columns] = [this.unitsAlong(ofOne, one, xs), this.unitsAlong(ofOther, other, ys)];
+    const alone = columns.map((units) => this.rest.score(units) - this.rest.base);
+    const scores = new Float64Array(xs.length * ys.length);
+    let at = 0;
+    for (const units of rows) {
+      const first = this.rest.score(units);
+      const slopes = ofOther.map((f) => new Rest(this.formula, units, new Set()).slope(f));
+      columns.forEach((others, j) => {
+        let total = first + alone[j];
+        for (let u = 0; u < others.n; ++u) {
+          const slope = slopes[ofOther.indexOf(others.fields[u])];
+          total += dot(slope, 0, others.vectors, u * others.width, others.width);
+        }
+        scores[at++] = total;
+      });
+    }
+    return scores;
+  }
+
+  overEach(xs, ys) {
     const scores = new Float64Array(xs.length * ys.length);
     let at = 0;
     for (const x of xs) for (const y of ys) scores[at++] = this.at(x, y);

@@ -180,20 +180,31 @@ export class Rest {
    * @param {Formula} formula
    * @param {Units} units of all fields; those of free fields are left out
    * @param {Set<number>} free fields
+   * @param {number|null} score of all units, if it is known: then a single free unit is subtracted from it
    */
-  constructor(formula, units, free) {
+  constructor(formula, units, free, score = null) {
     this.formula = formula;
     this.fixed = new Units(formula.width, Math.max(1, units.n));
     const { width } = formula;
+    const left = [];
     for (let u = 0; u < units.n; ++u) {
-      if (free.has(units.fields[u])) continue;
+      if (free.has(units.fields[u])) {
+        left.push(u);
+        continue;
+      }
       const at = this.fixed.push(units.fields[u]);
       this.fixed.vectors.set(units.vectors.subarray(u * width, (u + 1) * width), at * width);
       this.fixed.linear[at] = units.linear[u];
     }
-    this.base = formula.score(this.fixed);
     this.sums = formula.order > 2 ? formula.symmetricSums(this.fixed, formula.order - 1) : null;
     this.slopes = new Map();
+    if (score !== null && left.length === 1) {
+      const [u] = left;
+      const gradient = this.gradient(units.fields[u]);
+      this.base = score - units.linear[u] - dot(gradient, 0, units.vectors, u * width, width);
+    } else {
+      this.base = formula.score(this.fixed);
+    }
   }
 
   /** g_f of pairs: Σ M_fe p_e over the fixed units. */
