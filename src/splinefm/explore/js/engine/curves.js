@@ -189,22 +189,26 @@ export class Segment {
   /** β + Σ_i α_i weight_i at every value. */
   alongEffects({ features, weights, ends }) {
     const { effects } = this;
-    let t = 0;
-    return Float64Array.from(ends, (end) => {
-      let total = this.rest.base;
-      for (; t < end; ++t) total += effects[features[t]] * weights[t];
-      return total;
-    });
+    const { base } = this.rest;
+    const scores = new Float64Array(ends.length);
+    for (let i = 0, t = 0; i < ends.length; ++i) {
+      let total = base;
+      for (; t < ends[i]; ++t) total += effects[features[t]] * weights[t];
+      scores[i] = total;
+    }
+    return scores;
   }
 
   /** The score with the units of all paths at every value. */
   alongPaths(paths, encoded, n) {
     const { units } = this;
-    return Float64Array.from({ length: n }, (_, i) => {
+    const scores = new Float64Array(n);
+    for (let i = 0; i < n; ++i) {
       units.n = 0;
-      paths.forEach((path, p) => path.addUnit(encoded[p], i, units));
-      return this.rest.score(units);
-    });
+      for (let p = 0; p < paths.length; ++p) paths[p].addUnit(encoded[p], i, units);
+      scores[i] = this.rest.score(units);
+    }
+    return scores;
   }
 
   /** The units of some fields for every value of a source. */

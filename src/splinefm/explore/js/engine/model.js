@@ -76,8 +76,10 @@ export class Model {
 
   /** The fields that read some sources. */
   readersOf(sources) {
-    const wanted = new Set(sources);
-    return this.fields.map((_, f) => f).filter((f) => this.fields[f].sources.some((source) => wanted.has(source)));
+    return this.remembered(`readers ${sources}`, () => {
+      const wanted = new Set(sources);
+      return this.fields.map((_, f) => f).filter((f) => this.fields[f].sources.some((source) => wanted.has(source)));
+    });
   }
 
   /** Adds the terms of a field. */

@@ -68,10 +68,5 @@ export class Ranking {
 
 /** Appends the units of item i. */
 function copyUnits({ units, ends }, i, to) {
-  const { width } = units;
-  for (let u = i ? ends[i - 1] : 0; u < ends[i]; ++u) {
-    const at = to.push(units.fields[u]);
-    to.vectors.set(units.vectors.subarray(u * width, (u + 1) * width), at * width);
-    to.linear[at] = units.linear[u];
-  }
+  for (let u = i ? ends[i - 1] : 0; u < ends[i]; ++u) to.copy(units, u);
 }
