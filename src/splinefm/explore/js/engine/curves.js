@@ -7,10 +7,10 @@
 // so that a whole curve takes one inner product per basis function. Where crosses contain the column, or its field has
 // the identity reduction, several units vary, and `Rest` puts them together.
 
-import { NumberField, Terms } from "./fields.js";
+import { NumberField, Terms } from "./encode/fields.js";
 import { Rest, Units, dot } from "./formula.js";
 import { pathsAlong } from "./paths.js";
-import { Transform, numberBelow } from "./numbers.js";
+import { Transform, numberBelow } from "./encode/numbers.js";
 
 const NEAR = 1e-9; // points of a grid that are closer in u are one
 

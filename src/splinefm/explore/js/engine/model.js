@@ -1,14 +1,14 @@
 // The model in the page: the same scores as `fitted.scores`, and curves, surfaces and explanations from them.
 
 import { Axis, Segment } from "./curves.js";
-import { CrossField } from "./crosses.js";
-import { ListField, NamesField, NumberField, Terms } from "./fields.js";
+import { CrossField } from "./encode/crosses.js";
+import { ListField, NamesField, NumberField, Terms } from "./encode/fields.js";
 import { Formula, Units } from "./formula.js";
-import { Search } from "./counterfactual.js";
+import { Search } from "./explain/counterfactual.js";
 import { predictions } from "./links.js";
 import { Ranking } from "./ranking.js";
 import { Rows, positionOf } from "./rows.js";
-import { Shapley } from "./shapley.js";
+import { Shapley } from "./explain/shapley.js";
 import { barsOf, basisOf, extremaOf, spreadOf, surfaceOf } from "./views.js";
 
 const ENCODERS = { number: NumberField, names: NamesField, lists: ListField, cross: CrossField };

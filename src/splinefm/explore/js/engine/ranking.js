@@ -1,6 +1,6 @@
 // The best items for a context: the columns of items vary, those of the context are fixed.
 
-import { Terms } from "./fields.js";
+import { Terms } from "./encode/fields.js";
 import { Rest, Units } from "./formula.js";
 
 /** Ranks the items of the page. */

@@ -3,11 +3,11 @@
 // The size of a change of a number is how far it moves in u = T(z), the share of the data between old and new value for a
 // quantile transform. Another category, and a number instead of a special or missing value, count as 1.
 
-import { Segment } from "./curves.js";
-import { scoreOf } from "./links.js";
-import { bisect } from "./polynomials.js";
-import { positionOf } from "./rows.js";
-import { piecesOf } from "./views.js";
+import { Segment } from "../curves.js";
+import { scoreOf } from "../links.js";
+import { bisect } from "../polynomials.js";
+import { positionOf } from "../rows.js";
+import { piecesOf } from "../views.js";
 
 const NUDGE = 1e-9; // inside an interval, where its end belongs to the next one
 const SOFTMAX_POINTS = 400;
