@@ -21,6 +21,7 @@ COMMANDS = (
     "info",
     "view",
     "explain",
+    "explore",
     "discretize",
     "export",
     "rank",

@@ -16,10 +16,11 @@ from splinefm.cli.commands.ab import ab
 from splinefm.cli.commands.demo import demo
 from splinefm.cli.commands.discretize import discretize
 from splinefm.cli.commands.evaluate import evaluate
-from splinefm.cli.commands.explain import explain
 from splinefm.cli.commands.export import export
 from splinefm.cli.commands.fit import fit
 from splinefm.cli.commands.info import info
+from splinefm.cli.commands.pages.explain import explain
+from splinefm.cli.commands.pages.explore import explore
 from splinefm.cli.commands.predict import predict
 from splinefm.cli.commands.rank import rank
 from splinefm.cli.commands.schema import schema
@@ -33,7 +34,23 @@ from splinefm.cli.failures import plain_warnings, report
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 # In the order of the help.
-_COMMANDS = (schema, fit, tune, evaluate, predict, update, info, view, explain, discretize, export, rank, serve, demo)
+_COMMANDS = (
+    schema,
+    fit,
+    tune,
+    evaluate,
+    predict,
+    update,
+    info,
+    view,
+    explain,
+    explore,
+    discretize,
+    export,
+    rank,
+    serve,
+    demo,
+)
 
 
 class Commands(TyperGroup):

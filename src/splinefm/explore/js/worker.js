@@ -2,6 +2,7 @@
 
 import { Model } from "./engine/model.js";
 import { decodePayload } from "./engine/payload.js";
+import { studies } from "./studies.js";
 
 let model = null;
 
@@ -21,6 +22,7 @@ function answer(method, args) {
     return { columns: model.columns.length };
   }
   if (!model) throw new Error("the model is not loaded yet");
+  if (Object.hasOwn(studies, method)) return studies[method](model, ...args);
   if (typeof model[method] !== "function" || method === "constructor") throw new Error(`no method ${method}`);
   return model[method](...args);
 }
