@@ -50,11 +50,11 @@ export class Model {
       return payload.columns.map((other, j) => (same(other) ? j : -1)).filter((j) => j >= 0);
     });
     this.terms = new Terms();
+    this.kept = new Map(); // see `remembered`
+    this.explanations = new Map();
     this.rows = new Rows(payload.rows, buffers);
     const { items } = payload;
     this.ranking = items ? new Ranking(this, new Rows(items, buffers), items.ids) : null;
-    this.explanations = new Map();
-    this.kept = new Map();
   }
 
   /** @returns {Model} */
