@@ -17,12 +17,6 @@ export class CurveCard extends Card {
     this.content = null;
     this.make();
     this.listen();
-    // Cards that are scrolled away are drawn when they come back.
-    this.onScreen = true;
-    new IntersectionObserver((entries) => {
-      this.onScreen = entries[entries.length - 1].isIntersecting;
-      if (this.onScreen) this.redraw();
-    }, { rootMargin: "120px" }).observe(this.root);
   }
 
   make() {
