@@ -102,6 +102,19 @@ def test_pinned_segments_are_compared(visit, flats):
     assert np.allclose(np.array([row[1] for row in rows], float), now - pinned, atol=0.05)
 
 
+def test_a_category_is_chosen_by_its_bar(visit, flats):
+    fitted, _ = flats
+    visit.open("segment", row=ROW)
+    bar = visit.page.locator("main figure .rows").get_by_role("button", name="center")
+    bar.press("Enter")
+    visit.settle()
+    assert visit.state["row"]["district"] == "center"
+    _, rows = visit.table("district")
+    names, values = [row[0] for row in rows], [float(row[1]) for row in rows]
+    table = {**{name: [value] * len(names) for name, value in ROW.items()}, "district": names}
+    assert len(names) == 4 and np.allclose(values, fitted.predict(table), rtol=1e-4)
+
+
 def test_shapley_values_are_those_of_python(visit, flats):
     fitted, table = flats
     visit.open("row", picked=7, row=table.slice(7, 1).select(list(ROW)).to_pylist()[0])
@@ -294,4 +307,4 @@ def test_a_broken_address_opens_a_fresh_page(browser, address):
     with visiting(browser, f"{address}#/nothing?row={bad}&pins=7&scale=%zz&unknown=1") as visit:
         visit.settle()
         assert visit.state["view"] == "segment" and visit.state["pins"] == []
-        assert visit.page.locator("main figure").count() == 3
+        assert isinstance(visit.state["row"]["size"], float) and visit.page.locator("main figure").count() == 4
