@@ -46,7 +46,7 @@ class Engine:
                 window.engine = {
                     ...(await import("/engine/model.js")),
                     ...(await import("/engine/payload.js")),
-                    ...(await import("/engine/names.js")),
+                    ...(await import("/engine/encode/names.js")),
                     ...(await import("/engine/polynomials.js")),
                 };
                 window.plain = (key, value) => {

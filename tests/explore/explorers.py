@@ -12,8 +12,8 @@ import pyarrow as pa
 import splinefm as sf
 from splinefm.explore.about import Origin
 from splinefm.explore.making import Explorer
-from splinefm.explore.payload import make_payload
-from splinefm.explore.payload_items import Items
+from splinefm.explore.payload.items import Items
+from splinefm.explore.payload.make import make_payload
 from splinefm.explore.server import ExploreServer
 
 EVIL = "<img src=x onerror=alert(1)>"

@@ -9,7 +9,7 @@ import splinefm as sf
 from splinefm.encode.fields.vocabulary import hash_bucket
 from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.spelling import canonical, float_names
-from splinefm.explore.payload import make_payload
+from splinefm.explore.payload.make import make_payload
 from splinefm.learn.losses import Loss
 from support import (
     CROSSES,

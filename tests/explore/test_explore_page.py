@@ -8,7 +8,7 @@ import pytest
 from explorers import FAULTS, fit_flats, flats_table, hostile_explorer, make_explorer_of, shown_text, visiting
 
 import splinefm as sf
-from splinefm.explore.payload_items import Items
+from splinefm.explore.payload.items import Items
 
 VIEWS = ("segment", "surface", "row", "importance", "quality", "ranking", "transforms")
 ROW = {"size": 60.0, "age": 30.0, "floor": 2, "district": "hills"}
@@ -100,6 +100,19 @@ def test_pinned_segments_are_compared(visit, flats):
     heads, rows = visit.table("size")
     assert heads[1] == "now − A"
     assert np.allclose(np.array([row[1] for row in rows], float), now - pinned, atol=0.05)
+
+
+def test_a_category_is_chosen_by_its_bar(visit, flats):
+    fitted, _ = flats
+    visit.open("segment", row=ROW)
+    bar = visit.page.locator("main figure .rows").get_by_role("button", name="center")
+    bar.press("Enter")
+    visit.settle()
+    assert visit.state["row"]["district"] == "center"
+    _, rows = visit.table("district")
+    names, values = [row[0] for row in rows], [float(row[1]) for row in rows]
+    table = {**{name: [value] * len(names) for name, value in ROW.items()}, "district": names}
+    assert len(names) == 4 and np.allclose(values, fitted.predict(table), rtol=1e-4)
 
 
 def test_shapley_values_are_those_of_python(visit, flats):
@@ -294,4 +307,4 @@ def test_a_broken_address_opens_a_fresh_page(browser, address):
     with visiting(browser, f"{address}#/nothing?row={bad}&pins=7&scale=%zz&unknown=1") as visit:
         visit.settle()
         assert visit.state["view"] == "segment" and visit.state["pins"] == []
-        assert visit.page.locator("main figure").count() == 3
+        assert isinstance(visit.state["row"]["size"], float) and visit.page.locator("main figure").count() == 4

@@ -15,8 +15,8 @@ from splinefm.encode.tables.table import Table
 from splinefm.explore.about import Origin, describe_page
 from splinefm.explore.bundle import d3_script
 from splinefm.explore.page import render
-from splinefm.explore.payload import Payload, make_payload
-from splinefm.explore.payload_items import MOST_ITEMS, Items
+from splinefm.explore.payload.items import MOST_ITEMS, Items
+from splinefm.explore.payload.make import Payload, make_payload
 from splinefm.learn.evaluation import column_types
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from splinefm.explore.bundle import d3_script, page_script, read_asset, worker_script
-from splinefm.explore.payload import Payload
+from splinefm.explore.payload.make import Payload
 
 _IMPOSSIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 

@@ -2,6 +2,7 @@
 
 import { announce, clipped, el, isQuiet, named, quietly, shown } from "./base/dom.js";
 import { Client } from "./base/client.js";
+import { usable } from "./base/checks.js";
 import { number, valueText } from "./base/format.js";
 import { Rows } from "./base/rows.js";
 import { Store } from "./base/store.js";
@@ -32,8 +33,9 @@ class App {
     this.densities = new Map();
     this.client = new Client(byId("worker-source").textContent, payload, buffers);
     this.client.onError = (error) => this.fail(error);
-    this.store = new Store(this.startState());
-    if (!VIEWS[this.store.state.view]) this.store.state.view = "segment";
+    const start = this.startState();
+    const page = { columns: this.columns, classes: payload.model.outputs, rows: this.rows.n, views: Object.keys(VIEWS), pins: PINS };
+    this.store = new Store(start, (found) => usable(found, start, page));
     this.views = new Map();
   }
 
@@ -41,7 +43,7 @@ class App {
     const pair = this.payload.explain?.outputs?.[0]?.importance?.pairs?.[0]?.names ?? [];
     const drawable = pair.length === 2 && pair.every((name) => this.column(name) && this.column(name).kind !== "multivalued");
     const [a, b] = drawable ? pair.slice().sort((one, other) => Number(/lon|lng/i.test(other)) - Number(/lon|lng/i.test(one))) : this.byImportance.filter((column) => column.kind === "numerical").concat(this.byImportance.filter((column) => column.kind === "categorical")).map((column) => column.name);
-    return { view: "segment", row: this.rows.typical(), cls: 0, scale: "prediction", range: "same", compare: "overlay", show: { density: true, spread: true, knots: false, extrema: true }, pins: [], focus: "", all: false,
+    return { view: "segment", row: this.rows.typical(), cls: 0, scale: "prediction", range: "same", compare: "overlay", show: { density: true, spread: true, knots: false, extrema: true, categories: true }, pins: [], focus: "", all: false,
       surface: { a: a ?? "", b: b ?? "", kind: "heat" }, picked: null, quality: { by: "", filters: [] }, transformed: "", k: 20 };
   }
 
@@ -61,8 +63,12 @@ class App {
   }
 
   scaleText(state) {
-    const text = state.scale === "prediction" ? this.about.prediction_text : this.about.score_text;
-    return this.classes ? `${text} ${this.classes[state.cls]}` : text;
+    if (state.scale === "prediction") return this.predictionText(state);
+    return this.classes ? `score of ${this.classes[state.cls]}` : this.about.score_text;
+  }
+
+  predictionText(state) {
+    return this.classes ? `probability of ${this.classes[state.cls]}` : this.about.prediction_text;
   }
 
   targetText(value) {
@@ -201,7 +207,7 @@ class App {
     this.controls.update(state.row);
     if (this.classes_) this.classes_.value = state.cls;
     this.pin.disabled = state.pins.length >= PINS.length;
-    const text = this.classes ? `probability of ${this.classes[state.cls]}` : this.about.prediction_text;
+    const text = this.predictionText(state);
     if (this.what.textContent !== shown(text)) this.what.textContent = shown(text);
     this.client.latest("judge", "judge", [state.row, state.cls], ({ score, prediction }) => {
       this.level.textContent = number(prediction);

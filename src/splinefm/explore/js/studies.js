@@ -53,6 +53,17 @@ export const studies = {
     return rows.map((row) => ({ curves: drawn(model, row, points, cls, asPrediction, names), level: levelOf(model, row, cls, asPrediction) }));
   },
 
+  /** The level of a row with each of some categories of a column in place of its own: {column: numbers}. */
+  categoriesOf(model, row, wanted, cls, asPrediction) {
+    const found = {};
+    const every = asPrediction && model.link === "softmax" ? model.formulas.map((_, c) => c) : [cls];
+    for (const [name, categories] of Object.entries(wanted)) {
+      const scores = every.map((c) => new Segment(model, model.values(row), [model.source(name)], c).along(categories));
+      found[name] = asPrediction ? model.predicted(scores, every.indexOf(cls)) : scores[0];
+    }
+    return found;
+  },
+
   /** Extrema of curves of a row, and the spread of the curves of similar rows. Not for probabilities of several classes. */
   around(model, row, names, points, cls, asPrediction, wanted) {
     const [extrema, bands] = [{}, {}];

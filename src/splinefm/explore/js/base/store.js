@@ -3,9 +3,12 @@
 const MOST_STEPS = 200;
 
 export class Store {
-  /** @param {object} start the state of a fresh page; the address holds what differs from it */
-  constructor(start) {
-    this.start = start;
+  /**
+   * @param {object} start the state of a fresh page; the address holds what differs from it
+   * @param {(found: object) => object} usable keeps what can be used of an address
+   */
+  constructor(start, usable) {
+    [this.start, this.usable] = [start, usable];
     this.state = { ...start, ...this.fromAddress() };
     this.past = [];
     this.future = [];
@@ -83,7 +86,7 @@ export class Store {
     return Object.fromEntries(Object.entries(value).filter(([key, one]) => JSON.stringify(one) !== JSON.stringify(this.start.row[key])));
   }
 
-  /** What the address says; names and types that are not those of a state are ignored. */
+  /** What the address says, as far as it can be used. */
   fromAddress() {
     const [, view, query] = /^#\/([a-z]+)\??(.*)$/.exec(location.hash) ?? [];
     if (view === undefined) return {};
@@ -92,20 +95,11 @@ export class Store {
       const [name, text] = part.split("=");
       try {
         const value = JSON.parse(decodeURIComponent(text));
-        if (Object.hasOwn(this.start, name) && sameKind(value, this.start[name])) found[name] = value;
+        found[name] = value;
       } catch {
         // A truncated address: what can be read is used.
       }
     }
-    if (found.row) found.row = { ...this.start.row, ...known(found.row, this.start.row) };
-    return found;
+    return this.usable(found);
   }
-}
-
-function known(row, start) {
-  return Object.fromEntries(Object.entries(row).filter(([name]) => Object.hasOwn(start, name)));
-}
-
-function sameKind(a, b) {
-  return b === null || (typeof a === typeof b && Array.isArray(a) === Array.isArray(b) && a !== null);
 }

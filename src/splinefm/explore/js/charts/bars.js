@@ -5,7 +5,7 @@ import { numberTicks, signed } from "../base/format.js";
 import { Card, bottomAxis } from "./card.js";
 
 const ROW = 27;
-const NARROW = 480; // below this width, names are above the bars
+const NARROW = 400; // below this width, names are above the bars
 
 export class BarsCard extends Card {
   constructor(title, options = {}) {
@@ -31,18 +31,18 @@ export class BarsCard extends Card {
 
   /** Set the height that the bars need; true if that has drawn them. */
   fit() {
-    this.row = this.area.clientWidth < NARROW ? 42 : ROW;
-    const height = this.content.bars.length * this.row + 52;
+    this.row = (this.width || this.area.clientWidth) < NARROW ? 42 : ROW; // reading a width from the page takes time
+    const height = this.content.bars.length * this.row + (this.content.xTitle ? 52 : 30);
     if (height === this.height) return false;
     this.height = height;
-    this.width = 0;
-    this.resized();
+    if (!this.width) return false;
+    this.sized();
     return true;
   }
 
   redraw() {
     const c = this.content;
-    if (!c || !this.width || this.fit()) return;
+    if (!c || !this.width || this.fit() || !this.onScreen) return;
     const narrow = this.row > ROW;
     const names = narrow ? 4 : Math.min(250, Math.max(110, this.width * 0.36));
     const right = this.width - 64;
@@ -57,20 +57,23 @@ export class BarsCard extends Card {
 
   drawBar(group, bar, i, { x, names, next }) {
     const [hit, name, link, rect, amount] = group.children;
+    group.open = bar.open;
+    const key = [this.width, bar.name, bar.text, bar.class, x(bar.from).toFixed(1), x(bar.to).toFixed(1), next ? 1 : 0].join("\n");
+    if (group.key === key) return;
+    group.key = key;
     const narrow = this.row > ROW;
     const y = i * this.row + 4;
     const at = y + (narrow ? this.row - ROW + 3 : 0); // of the bar
     const [a, b] = [x(Math.min(bar.from, bar.to)), x(Math.max(bar.from, bar.to))];
     attributes(hit, { x: 0, width: this.width, y, height: this.row });
     attributes(name, { x: narrow ? 2 : names - 10, y: narrow ? y + 11 : y + ROW / 2, dy: "0.32em", "text-anchor": narrow ? "start" : "end" });
-    name.textContent = clipped(bar.name, Math.floor(((narrow ? this.width : names) - 14) / 7));
+    name.textContent = clipped(bar.name, Math.floor(((narrow ? this.width : names) - 14) / 7.4));
     attributes(rect, { x: a, width: Math.max(1.5, b - a), y: at + 5, height: ROW - 10, rx: 1.5, class: bar.class });
     attributes(link, { x1: x(bar.to), x2: x(bar.to), y1: at + 5, y2: at + this.row + ROW - 5, display: next && !narrow ? "inline" : "none" });
     const atLeft = this.content.waterfall && bar.to < bar.from;
     attributes(amount, { x: atLeft ? a - 5 : b + 5, y: at + ROW / 2, "text-anchor": atLeft ? "end" : "start" });
     amount.textContent = bar.text;
     attributes(group, bar.open ? { role: "button", tabindex: 0, "aria-label": `${bar.name}: ${bar.text}; open`, class: "open" } : { role: "img", "aria-label": `${bar.name}: ${bar.text}`, class: "" });
-    group.open = bar.open;
   }
 
   chosen(event) {

@@ -24,8 +24,13 @@ export class Card {
     this.root = el("figure", { class: "card", "aria-labelledby": id },
       el("div", { class: "head" }, this.heading, el("div", { class: "tools" }, this.toggle, this.downloads())),
       el("div", { class: "sub" }, this.note, this.reading), this.area, this.behind);
-    this.resizing = new ResizeObserver(() => this.resized());
-    this.resizing.observe(this.area);
+    new ResizeObserver(() => this.resized()).observe(this.area);
+    // Cards that are scrolled away are drawn when they come back.
+    this.onScreen = true;
+    new IntersectionObserver((entries) => {
+      this.onScreen = entries[entries.length - 1].isIntersecting;
+      if (this.onScreen) this.redraw?.();
+    }, { rootMargin: "120px" }).observe(this.root);
   }
 
   downloads() {
@@ -44,8 +49,13 @@ export class Card {
     const width = Math.floor(this.area.clientWidth);
     if (!width || width === this.width) return;
     this.width = width;
-    this.plot.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
-    this.plot.setAttribute("width", width);
+    this.sized();
+  }
+
+  /** Draw in the current size. */
+  sized() {
+    this.plot.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
+    this.plot.setAttribute("width", this.width);
     this.plot.setAttribute("height", this.height);
     this.redraw?.();
   }

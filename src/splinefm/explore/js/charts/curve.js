@@ -85,9 +85,20 @@ export class CurveCard extends Card {
   }
 
   redraw() {
-    if (!this.content || !this.width) return;
+    if (!this.content || !this.width || !this.onScreen) return;
     const c = this.content;
     const bottom = this.height - BOTTOM - STRIP;
+    this.drawFrame(c, bottom);
+    this.drawLines(c, bottom);
+    this.drawExtrema(c.extrema ?? []);
+    this.drawHandle(c, bottom);
+  }
+
+  /** Axes, density and knots: they stay while a value is dragged. */
+  drawFrame(c, bottom) {
+    const key = [this.width, ...c.xDomain, ...c.yDomain, c.knots?.length, c.density?.bars.length].join();
+    if (key === this.framed) return;
+    this.framed = key;
     this.y = d3.scaleLinear().domain(c.yDomain).range([bottom, TOP]);
     const yTicks = numberTicks(...c.yDomain, 5);
     this.left = Math.max(38, ticksWidth(yTicks));
@@ -96,11 +107,8 @@ export class CurveCard extends Card {
     leftAxis(this.parts.left, yTicks, this.y, { left: this.left, right: this.right });
     const xTicks = ticksOf(this.column, ...c.xDomain, Math.max(3, Math.floor((this.right - this.left) / 64)));
     bottomAxis(this.parts.bottom, xTicks, this.x, this.height - BOTTOM, { width: this.width });
-    this.drawLines(c, bottom);
     this.drawDensity(c.density, this.height - BOTTOM);
     this.drawKnots(c.knots ?? [], bottom);
-    this.drawExtrema(c.extrema ?? []);
-    this.drawHandle(c, bottom);
   }
 
   drawLines(c, bottom) {

@@ -7,10 +7,10 @@
 // so that a whole curve takes one inner product per basis function. Where crosses contain the column, or its field has
 // the identity reduction, several units vary, and `Rest` puts them together.
 
-import { NumberField, Terms } from "./fields.js";
-import { Rest, Units } from "./formula.js";
+import { NumberField, Terms } from "./encode/fields.js";
+import { Rest, Units, dot } from "./formula.js";
 import { pathsAlong } from "./paths.js";
-import { Transform, numberBelow } from "./numbers.js";
+import { Transform, numberBelow } from "./encode/numbers.js";
 
 const NEAR = 1e-9; // points of a grid that are closer in u are one
 
@@ -122,15 +122,16 @@ export class Segment {
    * @param {Array} values of all sources
    * @param {number[]} sources that vary
    * @param {number} output
-   * @param {Units} [units] of the row, if they are known
+   * @param {{units: Units, score: number}|null} whole the row, if it is known: see `Model.whole`
    */
-  constructor(model, values, sources, output, units = null) {
+  constructor(model, values, sources, output, whole = null) {
     this.model = model;
     this.values = [...values];
     this.sources = sources;
     this.formula = model.formulas[output];
     this.free = model.readersOf(sources);
-    this.rest = new Rest(this.formula, units ?? model.unitsOf(values, output, new Set(this.free)), new Set(this.free));
+    const free = new Set(this.free);
+    this.rest = new Rest(this.formula, whole?.units ?? model.unitsOf(values, output, free), free, whole?.score ?? null);
     this.terms = new Terms();
     this.units = new Units(this.formula.width);
     this.effects = null;
@@ -188,26 +189,67 @@ export class Segment {
   /** β + Σ_i α_i weight_i at every value. */
   alongEffects({ features, weights, ends }) {
     const { effects } = this;
-    let t = 0;
-    return Float64Array.from(ends, (end) => {
-      let total = this.rest.base;
-      for (; t < end; ++t) total += effects[features[t]] * weights[t];
-      return total;
-    });
+    const { base } = this.rest;
+    const scores = new Float64Array(ends.length);
+    for (let i = 0, t = 0; i < ends.length; ++i) {
+      let total = base;
+      for (; t < ends[i]; ++t) total += effects[features[t]] * weights[t];
+      scores[i] = total;
+    }
+    return scores;
   }
 
   /** The score with the units of all paths at every value. */
   alongPaths(paths, encoded, n) {
     const { units } = this;
-    return Float64Array.from({ length: n }, (_, i) => {
+    const scores = new Float64Array(n);
+    for (let i = 0; i < n; ++i) {
       units.n = 0;
-      paths.forEach((path, p) => path.addUnit(encoded[p], i, units));
-      return this.rest.score(units);
+      for (let p = 0; p < paths.length; ++p) paths[p].addUnit(encoded[p], i, units);
+      scores[i] = this.rest.score(units);
+    }
+    return scores;
+  }
+
+  /** The units of some fields for every value of a source. */
+  unitsAlong(fields, source, xs) {
+    return Array.from(xs, (x) => {
+      this.values[source] = x;
+      this.terms.clear();
+      for (const f of fields) this.model.encodeField(f, this.values, this.terms);
+      return this.formula.addUnits(this.terms, new Units(this.formula.width, fields.length || 1));
     });
   }
 
-  /** Scores at a grid of two sources, row by row: those of the second source are next to each other. */
+  /**
+   * Scores at a grid of two sources, row by row: those of the second source are next to each other. Without crosses of
+   * both and products of three, the score is β + a(x) + b(y) + Σ p(x)' M p(y) (pairwise lemma).
+   */
   over(xs, ys) {
+    const [one, other] = this.sources;
+    const reads = (source) => this.free.filter((f) => this.model.fields[f].sources.includes(source));
+    const [ofOne, ofOther] = [reads(one), reads(other)];
+    if (this.formula.order > 2 || ofOne.some((f) => ofOther.includes(f))) return this.overEach(xs, ys);
+    const [rows, columns] = [this.unitsAlong(ofOne, one, xs), this.unitsAlong(ofOther, other, ys)];
+    const alone = columns.map((units) => this.rest.score(units) - this.rest.base);
+    const scores = new Float64Array(xs.length * ys.length);
+    let at = 0;
+    for (const units of rows) {
+      const first = this.rest.score(units);
+      const slopes = ofOther.map((f) => new Rest(this.formula, units, new Set()).slope(f));
+      columns.forEach((others, j) => {
+        let total = first + alone[j];
+        for (let u = 0; u < others.n; ++u) {
+          const slope = slopes[ofOther.indexOf(others.fields[u])];
+          total += dot(slope, 0, others.vectors, u * others.width, others.width);
+        }
+        scores[at++] = total;
+      });
+    }
+    return scores;
+  }
+
+  overEach(xs, ys) {
     const scores = new Float64Array(xs.length * ys.length);
     let at = 0;
     for (const x of xs) for (const y of ys) scores[at++] = this.at(x, y);

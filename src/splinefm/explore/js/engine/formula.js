@@ -33,6 +33,14 @@ export class Units {
     this.fields[u] = field;
     return u;
   }
+
+  /** Appends unit u of others. */
+  copy(others, u) {
+    const { width } = this;
+    const at = this.push(others.fields[u]);
+    for (let d = 0; d < width; ++d) this.vectors[at * width + d] = others.vectors[u * width + d];
+    this.linear[at] = others.linear[u];
+  }
 }
 
 /** The formula of a model, with the parameters of one output. */
@@ -105,6 +113,28 @@ export class Formula {
 
   /** Σ_{u<v} p_u' M p_v over all pairs of units. */
   pairs(units) {
+    return this.axes === 0 ? this.weightedPairs(units) : this.mappedPairs(units);
+  }
+
+  /** The same where M_fe is a weight: Σ_{u<v} r_fe p_u' p_v. */
+  weightedPairs({ n, fields, vectors }) {
+    const { width, part, between, columns, nFields } = this;
+    let total = 0;
+    for (let v = 1; v < n; ++v) {
+      const f = fields[v];
+      for (let u = 0; u < v; ++u) {
+        const e = fields[u];
+        const atU = u * width + columns[f];
+        const atV = v * width + columns[e];
+        let sum = 0;
+        for (let d = 0; d < part; ++d) sum += vectors[atU + d] * vectors[atV + d];
+        total += between[f * nFields + e] * sum;
+      }
+    }
+    return total;
+  }
+
+  mappedPairs(units) {
     const { width } = this;
     const slope = new Float64Array(width);
     let total = 0;
@@ -180,20 +210,40 @@ export class Rest {
    * @param {Formula} formula
    * @param {Units} units of all fields; those of free fields are left out
    * @param {Set<number>} free fields
+   * @param {number|null} score of all units, if it is known: then a single free unit is subtracted from it
    */
-  constructor(formula, units, free) {
+  constructor(formula, units, free, score = null) {
     this.formula = formula;
-    this.fixed = new Units(formula.width, Math.max(1, units.n));
-    const { width } = formula;
-    for (let u = 0; u < units.n; ++u) {
-      if (free.has(units.fields[u])) continue;
-      const at = this.fixed.push(units.fields[u]);
-      this.fixed.vectors.set(units.vectors.subarray(u * width, (u + 1) * width), at * width);
-      this.fixed.linear[at] = units.linear[u];
-    }
-    this.base = formula.score(this.fixed);
+    this.units = units;
+    this.free = free;
     this.sums = formula.order > 2 ? formula.symmetricSums(this.fixed, formula.order - 1) : null;
     this.slopes = new Map();
+    const u = score === null ? -1 : this.onlyFree();
+    if (u < 0) {
+      this.base = formula.score(this.fixed);
+    } else {
+      const gradient = this.gradient(units.fields[u]);
+      this.base = score - units.linear[u] - dot(gradient, 0, units.vectors, u * formula.width, formula.width);
+    }
+  }
+
+  /** The only unit that is free; -1 if there are none or several. */
+  onlyFree() {
+    let found = -1;
+    for (let u = 0; u < this.units.n; ++u) {
+      if (!this.free.has(this.units.fields[u])) continue;
+      if (found >= 0) return -1;
+      found = u;
+    }
+    return found;
+  }
+
+  /** The units of the other fields. */
+  get fixed() {
+    const { units, formula } = this;
+    const fixed = new Units(formula.width, Math.max(1, units.n));
+    for (let u = 0; u < units.n; ++u) if (!this.free.has(units.fields[u])) fixed.copy(units, u);
+    return fixed;
   }
 
   /** g_f of pairs: Σ M_fe p_e over the fixed units. */
@@ -201,8 +251,9 @@ export class Rest {
     let slope = this.slopes.get(f);
     if (!slope) {
       slope = new Float64Array(this.formula.width);
-      for (let u = 0; u < this.fixed.n; ++u) {
-        this.formula.addSlope(f, this.fixed.fields[u], this.fixed.vectors, u * this.formula.width, slope);
+      const { n, fields, vectors } = this.units;
+      for (let u = 0; u < n; ++u) {
+        if (!this.free.has(fields[u])) this.formula.addSlope(f, fields[u], vectors, u * this.formula.width, slope);
       }
       this.slopes.set(f, slope);
     }

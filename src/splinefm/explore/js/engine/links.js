@@ -10,7 +10,9 @@
 export function predictions(loss, scores, outputs = 1) {
   if (loss.link === "softmax") return softmax(scores, outputs);
   const { center, scale } = loss;
-  return Float64Array.from(scores, (score) => center + scale * fromScore(loss.link, score));
+  const result = new Float64Array(scores.length);
+  for (let i = 0; i < result.length; ++i) result[i] = center + scale * fromScore(loss.link, scores[i]);
+  return result;
 }
 
 /** The standardized prediction of a score. */

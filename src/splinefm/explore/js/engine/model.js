@@ -1,14 +1,14 @@
 // The model in the page: the same scores as `fitted.scores`, and curves, surfaces and explanations from them.
 
 import { Axis, Segment } from "./curves.js";
-import { CrossField } from "./crosses.js";
-import { ListField, NamesField, NumberField, Terms } from "./fields.js";
+import { CrossField } from "./encode/crosses.js";
+import { ListField, NamesField, NumberField, Terms } from "./encode/fields.js";
 import { Formula, Units } from "./formula.js";
-import { Search } from "./counterfactual.js";
+import { Search } from "./explain/counterfactual.js";
 import { predictions } from "./links.js";
 import { Ranking } from "./ranking.js";
 import { Rows, positionOf } from "./rows.js";
-import { Shapley } from "./shapley.js";
+import { Shapley } from "./explain/shapley.js";
 import { barsOf, basisOf, extremaOf, spreadOf, surfaceOf } from "./views.js";
 
 const ENCODERS = { number: NumberField, names: NamesField, lists: ListField, cross: CrossField };
@@ -50,11 +50,11 @@ export class Model {
       return payload.columns.map((other, j) => (same(other) ? j : -1)).filter((j) => j >= 0);
     });
     this.terms = new Terms();
+    this.kept = new Map(); // see `remembered`
+    this.explanations = new Map();
     this.rows = new Rows(payload.rows, buffers);
     const { items } = payload;
     this.ranking = items ? new Ranking(this, new Rows(items, buffers), items.ids) : null;
-    this.explanations = new Map();
-    this.kept = new Map();
   }
 
   /** @returns {Model} */
@@ -76,8 +76,10 @@ export class Model {
 
   /** The fields that read some sources. */
   readersOf(sources) {
-    const wanted = new Set(sources);
-    return this.fields.map((_, f) => f).filter((f) => this.fields[f].sources.some((source) => wanted.has(source)));
+    return this.remembered(`readers ${sources}`, () => {
+      const wanted = new Set(sources);
+      return this.fields.map((_, f) => f).filter((f) => this.fields[f].sources.some((source) => wanted.has(source)));
+    });
   }
 
   /** Adds the terms of a field. */
@@ -101,6 +103,12 @@ export class Model {
   /** The units of a row, without those of some fields. */
   unitsOf(values, output, without = null) {
     return this.formulas[output].addUnits(this.encode(values, without), new Units(this.formulas[output].width));
+  }
+
+  /** The units of a row and its score, for segments of several columns. */
+  whole(values, output) {
+    const units = this.unitsOf(values, output);
+    return { units, score: this.formulas[output].score(units) };
   }
 
   /** The scores of a row: one, or one for each class. */
@@ -168,6 +176,22 @@ export class Model {
     return this.remembered(`positions ${source}`, make);
   }
 
+  /**
+   * Predictions of one output with other values of some sources, which all take the same one.
+   * @param {Array} values
+   * @param {number[]} sources
+   * @param {Array} others
+   * @param {number} cls
+   */
+  predictedAt(values, sources, others, cls) {
+    const every = this.link === "softmax" ? this.formulas.map((_, c) => c) : [cls];
+    const scores = every.map((c) => {
+      const segment = new Segment(this, values, sources, c);
+      return Float64Array.from(others, (value) => segment.at(...sources.map(() => value)));
+    });
+    return this.predicted(scores, every.indexOf(cls));
+  }
+
   /** How many units vary along a segment. */
   unitsAlong(segment) {
     const counts = segment.free.map((f) => {
@@ -194,13 +218,13 @@ export class Model {
   curves(row, points = 200, cls = 0, names = null) {
     const values = this.values(row);
     const every = this.link === "softmax" ? this.formulas.map((_, c) => c) : [cls];
-    const units = new Map(every.map((c) => [c, this.unitsOf(values, c)]));
+    const whole = new Map(every.map((c) => [c, this.whole(values, c)]));
     const found = {};
     this.axes.forEach((axis, source) => {
       const { name } = this.columns[source];
       if (!axis || (names && !names.includes(name))) return;
       const { x, u, xs } = axis.grid(points);
-      const scores = every.map((c) => new Segment(this, values, [source], c, units.get(c)).along(xs));
+      const scores = every.map((c) => new Segment(this, values, [source], c, whole.get(c)).along(xs));
       const own = scores[every.indexOf(cls)];
       const linked = this.predicted(scores, every.indexOf(cls));
       found[name] = {
@@ -280,7 +304,7 @@ export class Model {
   counterfactual(row, wanted, columns = null, cls = 0) {
     const search = new Search(this, this.values(row), wanted, cls);
     const sources = (columns ?? this.columns.map(({ name }) => name)).map((name) => this.source(name));
-    if (search.reaches(search.values)) return [];
+    if (search.isReached(search.current)) return [];
     const single = search.single(sources);
     return single.length ? single : search.pairs(sources);
   }

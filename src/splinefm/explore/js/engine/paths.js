@@ -4,8 +4,8 @@
 // sums of its vectors over the functions of the other parts, whose values are fixed. B_i(T(z)) are the same for every
 // segment, so they are computed once for the values of a grid.
 
-import { CrossField, Functions } from "./crosses.js";
-import { NumberField } from "./fields.js";
+import { CrossField, Functions } from "./encode/crosses.js";
+import { NumberField } from "./encode/fields.js";
 
 /** The functions of a number at each of some values, one after the other; tokens count as functions, too. */
 class Encoded {

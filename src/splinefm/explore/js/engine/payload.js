@@ -10,7 +10,9 @@ export function decodePayload(text) {
   const { payload, buffers } = JSON.parse(text);
   const decoded = {};
   for (const [name, { type, data }] of Object.entries(buffers)) {
-    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    const letters = atob(data);
+    const bytes = new Uint8Array(letters.length);
+    for (let i = 0; i < bytes.length; ++i) bytes[i] = letters.charCodeAt(i);
     decoded[name] = new ARRAYS[type](bytes.buffer);
   }
   return { payload, buffers: decoded };

@@ -1,6 +1,6 @@
 // The best items for a context: the columns of items vary, those of the context are fixed.
 
-import { Terms } from "./fields.js";
+import { Terms } from "./encode/fields.js";
 import { Rest, Units } from "./formula.js";
 
 /** Ranks the items of the page. */
@@ -68,10 +68,5 @@ export class Ranking {
 
 /** Appends the units of item i. */
 function copyUnits({ units, ends }, i, to) {
-  const { width } = units;
-  for (let u = i ? ends[i - 1] : 0; u < ends[i]; ++u) {
-    const at = to.push(units.fields[u]);
-    to.vectors.set(units.vectors.subarray(u * width, (u + 1) * width), at * width);
-    to.linear[at] = units.linear[u];
-  }
+  for (let u = i ? ends[i - 1] : 0; u < ends[i]; ++u) to.copy(units, u);
 }

@@ -1,7 +1,7 @@
 // Views of a segment beyond single curves: bars, surfaces, extrema, the spread over real rows, bases.
 
 import { Segment } from "./curves.js";
-import { Functions } from "./crosses.js";
+import { Functions } from "./encode/crosses.js";
 import { Piece, chebyshevNodes, localExtrema, throughNodes } from "./polynomials.js";
 import { quantilesOf, similarRows } from "./rows.js";
 

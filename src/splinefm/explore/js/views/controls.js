@@ -29,12 +29,15 @@ class NumberControl {
     const id = fresh("number");
     this.slider = el("input", { type: "range", min: 0, max: STEPS, step: 1, "aria-labelledby": id, on: {
       input: () => change(this.read(), false), change: () => change(this.read(), true), keydown: (event) => this.pressed(event) } });
-    this.box = el("input", { type: column.part === "trend" ? "date" : "number", step: "any", class: "box", "aria-label": `${column.name}, value`, on: { change: () => this.typed() } });
+    // Days and times of day are read as text, and moved with the slider.
+    this.isText = column.part && column.part !== "trend";
+    this.box = this.isText ? el("span", { class: "box", "aria-hidden": "true" })
+      : el("input", { type: column.part === "trend" ? "date" : "number", step: "any", class: "box", "aria-label": `${column.name}, value`, on: { change: () => this.typed() } });
     const states = [["number", "number"], ...(column.missing ? [["missing", "missing"]] : []), ...column.special.map((value) => [String(value), `= ${value}`])];
     this.state = states.length < 2 ? null : el("select", { class: "state", "aria-label": `${column.name}: number, missing or a special value`, on: { change: () => this.chosen() } },
       states.map(([value, text]) => el("option", { value }, text)));
     this.root = el("div", { class: "control", role: "group", "aria-labelledby": id },
-      el("div", { class: "line" }, el("span", { id, class: "name" }, named(column.name, 40)), this.state, this.box), this.slider);
+      el("div", { class: "line" }, el("span", { id, class: "name" }, named(column.name, 40)), this.box), el("div", { class: "line" }, this.slider, this.state));
   }
 
   read() {
@@ -72,10 +75,15 @@ class NumberControl {
       if (Number(this.slider.value) !== at) this.slider.value = at;
       this.slider.style.setProperty("--filled", `${at / 10}%`);
     }
-    const text = !known ? "" : this.column.part === "trend" ? new Date(1000 * value).toISOString().slice(0, 10) : String(Number(value.toPrecision(6)));
+    this.slider.setAttribute("aria-valuetext", known ? this.format(value) : "missing");
+    if (this.isText) {
+      this.box.textContent = known ? this.format(value) : "";
+      return;
+    }
+    const exact = Number.isInteger(value) ? value : Number(value?.toPrecision(6));
+    const text = !known ? "" : this.column.part === "trend" ? new Date(1000 * value).toISOString().slice(0, 10) : String(exact);
     if (document.activeElement !== this.box || this.box.value === "") this.box.value = text;
     else if (Number(this.box.value) !== value && this.column.part !== "trend") this.box.value = text;
-    this.slider.setAttribute("aria-valuetext", known ? this.format(value) : "missing");
   }
 }
 

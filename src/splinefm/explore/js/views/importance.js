@@ -13,7 +13,6 @@ export class ImportanceView {
     this.root = el("section", { "aria-labelledby": "importance-title" }, el("h2", { id: "importance-title", class: "visually-hidden" }, "Importance"),
       el("p", { class: "lead" }, `How far each column moves the ${app.about.score_short} from the average, up or down: the mean absolute Shapley value over the rows of this page. Choose a bar to open its curve, a pair to open its surface.`),
       this.grid);
-    app.client.call("importance").then((found) => this.show(found)).catch((error) => app.fail(error));
   }
 
   show(found) {
@@ -49,5 +48,9 @@ export class ImportanceView {
     if (this.app.column(a) && this.app.column(b)) this.app.store.commit({ view: "surface", surface: { ...this.app.store.state.surface, a, b } });
   }
 
-  update() {}
+  update(state) {
+    if (this.cls === state.cls) return;
+    this.cls = state.cls;
+    this.app.client.latest("importance", "importance", [state.cls], (found) => this.show(found));
+  }
 }

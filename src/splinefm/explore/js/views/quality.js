@@ -116,7 +116,7 @@ export class QualityView {
     if (!column) {
       const groups = calibrationOf(equalGroups(rows, p, GROUPS), p, y, weight);
       const domain = domainOf(groups.flatMap((one) => [one.predicted, one.measured]));
-      this.calibration.show({ x: { domain, title: this.app.about.prediction_text }, y: { domain, title: `${target}, in ten groups of rows` },
+      this.calibration.show({ x: { domain, title: this.app.predictionText(this.app.store.state) }, y: { domain, title: `${target}, in ten groups of rows` },
         lines: [{ points: [[domain[0], domain[0]], [domain[1], domain[1]]], class: "thin" }],
         points: groups.map((one) => ({ x: one.predicted, y: one.measured, low: Math.max(domain[0], one.measured - one.error), high: Math.min(domain[1], one.measured + one.error), class: "line-0" })),
         summary: `${groups.length} groups of rows by prediction`, table: { columns: ["mean prediction", target, "two standard errors", "rows"], rows: groups.map((one) => [one.predicted, one.measured, one.error, one.rows]) } });
@@ -153,7 +153,7 @@ export class QualityView {
     const domain = low < high ? [low, high] : [low - 1, high + 1];
     const bins = d3.histogram().domain(domain).thresholds(40)(values.filter((value) => value >= domain[0] && value <= domain[1]));
     const top = d3.max(bins, (bin) => bin.length) / rows.length;
-    this.residuals.show({ x: { domain, title: `${this.app.rows.targetName} − prediction` }, y: { domain: [0, top * 1.05 || 1], title: "share of the rows", ticks: shareTicks },
+    this.residuals.show({ x: { domain, title: binary ? "1 or 0 − probability" : `${this.app.rows.targetName} − prediction` }, y: { domain: [0, top * 1.05 || 1], title: "share of the rows", ticks: shareTicks },
       bars: bins.map((bin) => ({ from: bin.x0, to: bin.x1, y: bin.length / rows.length, class: "line-0" })), lines: [{ points: [[0, 0], [0, top]], class: "thin" }],
       summary: "distribution of target minus prediction", table: { columns: ["from", "to", "rows"], rows: bins.map((bin) => [bin.x0, bin.x1, bin.length]) } });
   }

@@ -60,6 +60,6 @@ export class RankingView {
     });
     const low = Math.min(0, ...predictions);
     const bars = ids.map((id, i) => ({ name: `${i + 1}. ${id}`, from: low, to: predictions[i], class: moved[i] === "new" ? "down" : "line-0", text: `${number(predictions[i], 3)} ${moved[i]}` }));
-    this.card.show({ bars, title: this.app.about.prediction_text, xTitle: this.app.about.prediction_text, table: { columns: ["rank", "id", "prediction", "score", "moved"], rows: ids.map((id, i) => [i + 1, String(id), predictions[i], scores[i], moved[i]]) } });
+    this.card.show({ bars, title: this.app.predictionText(this.app.store.state), xTitle: this.app.about.prediction_short, table: { columns: ["rank", "id", "prediction", "score", "moved"], rows: ids.map((id, i) => [i + 1, String(id), predictions[i], scores[i], moved[i]]) } });
   }
 }

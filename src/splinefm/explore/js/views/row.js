@@ -23,7 +23,7 @@ export class RowView {
       el("div", { class: "toolbar" },
         el("span", { class: "form" }, "Row", this.number, `of ${count(app.rows.n)}`, button("previous", () => this.pick(this.at() - 1)), button("next", () => this.pick(this.at() + 1)), button("any", () => this.pick(Math.floor(Math.random() * app.rows.n)))),
         el("details", { class: "paste" }, el("summary", {}, "Paste a row"), this.pasted, button("Read", () => this.paste()), this.problem)),
-      el("div", { class: "grid two" }, this.card.root,
+      el("div", { class: "grid reason" }, this.card.root,
         el("div", {}, this.changed,
           el("div", { class: "panel" }, el("h3", {}, "What would it take?"),
             el("p", { class: "lead" }, "The smallest change of one column, or of two, that reaches a wanted prediction, found on the exact curve."),

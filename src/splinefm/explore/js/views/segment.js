@@ -2,19 +2,23 @@
 
 import { choice, el, named, quietly } from "../base/dom.js";
 import { number, signed, valueText } from "../base/format.js";
+import { BarsCard } from "../charts/bars.js";
 import { makeTable } from "../charts/card.js";
 import { CurveCard } from "../charts/curve.js";
 import { domainOf } from "../charts/plain.js";
 
 const POINTS = 129;
 const MOST_CARDS = 24;
-const SHOWN = [["density", "rows"], ["spread", "spread of similar rows"], ["knots", "knots"], ["extrema", "extrema"]];
+const MOST_NAMES = 10;
+const SHOWN = [["density", "rows"], ["spread", "spread of similar rows"], ["knots", "knots"], ["extrema", "extrema"], ["categories", "categories"]];
 
 export class SegmentView {
   constructor(app) {
     this.app = app;
     this.columns = app.byImportance.filter((column) => column.kind === "numerical");
+    this.named = app.byImportance.filter((column) => column.kind === "categorical").slice(0, MOST_CARDS);
     this.cards = new Map();
+    this.bars = new Map();
     this.extra = null;
     this.domain = null;
     this.scale = choice("Vertical axis", [["prediction", app.about.prediction_short], ["score", app.about.score_short]], (scale) => app.store.commit({ scale }));
@@ -26,11 +30,12 @@ export class SegmentView {
     });
     this.legend = el("div", { class: "pins-table" });
     this.grid = el("div", { class: "grid" });
+    this.names = el("div", { class: "grid names" });
     this.more = el("button", { type: "button", hidden: true, on: { click: () => app.store.commit({ all: true }) } });
     this.root = el("section", { "aria-labelledby": "segment-title" },
       el("h2", { id: "segment-title", class: "visually-hidden" }, "Segment"),
       el("div", { class: "toolbar" }, this.scale, this.same, this.compare, el("div", { class: "checks", role: "group", "aria-label": "Shown in the plots" }, this.boxes.map((one) => one[2]))),
-      this.legend, this.grid, this.more,
+      this.legend, this.grid, this.more, this.names,
       this.columns.length ? null : el("p", { class: "empty" }, "This model has no numerical columns: see Importance and Surface."));
     this.later = quietly(160, () => this.around());
   }
@@ -51,6 +56,7 @@ export class SegmentView {
     for (const [name, box] of this.boxes) box.checked = state.show[name];
     this.place(state);
     if (!moving) this.domain = null;
+    this.updateNames(state, moving);
     const rows = [state.row, ...state.pins.map((pin) => pin.row)];
     if (!this.columns.length) return;
     this.app.client.latest("segment", "curvesOf", [rows, this.visible(state), POINTS, state.cls, state.scale === "prediction"], (found) => this.draw(state, found, moving));
@@ -73,6 +79,37 @@ export class SegmentView {
     const hidden = this.columns.length - names.length;
     this.more.hidden = hidden <= 0;
     this.more.textContent = `Show ${hidden} more columns`;
+  }
+
+  /** The categories of a column that have a bar: the most frequent, and the current one. */
+  shownNames(column, value) {
+    const order = column.byCount ?? d3.range(column.categories.length);
+    const most = order.slice(0, MOST_NAMES).map((i) => column.categories[i]);
+    return value === null || most.includes(value) ? most : [...most.slice(0, MOST_NAMES - 1), value];
+  }
+
+  updateNames(state, moving) {
+    this.names.hidden = !state.show.categories || !this.named.length;
+    // Curves come first: while a value is dragged, bars take every second frame.
+    const now = performance.now();
+    if (this.names.hidden || (moving && now - this.namesAt < 30)) return;
+    this.namesAt = now;
+    const wanted = Object.fromEntries(this.named.map((column) => [column.name, this.shownNames(column, state.row[column.name])]));
+    this.app.client.latest("categories", "categoriesOf", [state.row, wanted, state.cls, state.scale === "prediction"], (found) => {
+      for (const column of this.named) this.drawNames(column, wanted[column.name], found[column.name], state);
+    });
+  }
+
+  drawNames(column, names, values, state) {
+    if (!this.bars.has(column.name)) {
+      this.bars.set(column.name, new BarsCard(column.name));
+      this.names.replaceChildren(...this.named.filter((one) => this.bars.has(one.name)).map((one) => this.bars.get(one.name).root));
+    }
+    const now = state.row[column.name];
+    const bars = names.map((name, i) => ({ name, from: 0, to: values[i], class: name === now ? "now" : "line-0", text: number(values[i], 3), open: () => this.app.setValue(column.name, name, true) }));
+    const left = column.categories.length - names.length;
+    this.bars.get(column.name).show({ bars, title: this.app.scaleText(state) + (left > 0 ? `; ${left} rarer ones are not shown` : ""), reading: valueText(column, now), xTitle: "",
+      table: { columns: [column.name, this.app.scaleText(state)], rows: names.map((name, i) => [name, values[i]]) } });
   }
 
   around() {

@@ -87,7 +87,7 @@ export class SurfaceView {
       const slice = found.slices[numerical[i].name];
       const density = this.app.density(numerical[i].name);
       const value = state.row[numerical[i].name];
-      card.show({ x: slice.x, lines: [{ name: title, y: slice.y, at: value, value: found.level }], value, xDomain: density.domain, yDomain: domainOf([...d3.extent(found.z)]),
+      card.show({ x: slice.x, lines: [{ name: title, y: slice.y, at: value, value: found.level }], value, xDomain: density.domain, yDomain: domainOf([...d3.extent(slice.y)]),
         title: `${title}, slice`, density, knots: numerical[i].knots });
     });
   }

@@ -5,9 +5,9 @@
 // the explained row. The *state* of a cross is its vector with some columns from the row and the others from the
 // background. A coalition is a number whose bit i says whether player i belongs to it.
 
-import { Terms } from "./fields.js";
-import { Units, dot } from "./formula.js";
-import { unitSums } from "./shapley_triples.js";
+import { Terms } from "../encode/fields.js";
+import { Units, dot } from "../formula.js";
+import { unitSums } from "./triples.js";
 
 /** All players of several fields, and for every coalition of them the coalition of each field's players. */
 export function joinPlayers(...players) {

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.slots import Slots
-from splinefm.explore.payload_buffers import Buffers
-from splinefm.explore.payload_rows import describe_values
+from splinefm.explore.payload.buffers import Buffers
+from splinefm.explore.payload.rows import describe_values
 from splinefm.learn.fitted import Fitted
 
 MOST_ITEMS = 20_000

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.explore.payload_buffers import Buffers
+from splinefm.explore.payload.buffers import Buffers
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import by_output, each_output
 

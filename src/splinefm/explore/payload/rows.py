@@ -14,7 +14,7 @@ from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Single
 from splinefm.encode.tables.arrow import to_numpy
 from splinefm.encode.tables.columns import Categories, one_array
-from splinefm.explore.payload_buffers import Buffers
+from splinefm.explore.payload.buffers import Buffers
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets, as_weights
 

@@ -19,8 +19,8 @@ from splinefm.encode.schema import Single
 from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.columns import one_array
 from splinefm.encode.transforms.pieces import transform_pieces
-from splinefm.explore.payload_buffers import Buffers, json_number
-from splinefm.explore.payload_cut import Kept
+from splinefm.explore.payload.buffers import Buffers, json_number
+from splinefm.explore.payload.cut import Kept
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]

@@ -3,11 +3,11 @@
 // The size of a change of a number is how far it moves in u = T(z), the share of the data between old and new value for a
 // quantile transform. Another category, and a number instead of a special or missing value, count as 1.
 
-import { Segment } from "./curves.js";
-import { scoreOf } from "./links.js";
-import { bisect } from "./polynomials.js";
-import { positionOf } from "./rows.js";
-import { piecesOf } from "./views.js";
+import { Segment } from "../curves.js";
+import { scoreOf } from "../links.js";
+import { bisect } from "../polynomials.js";
+import { positionOf } from "../rows.js";
+import { piecesOf } from "../views.js";
 
 const NUDGE = 1e-9; // inside an interval, where its end belongs to the next one
 const SOFTMAX_POINTS = 400;
@@ -38,14 +38,15 @@ export class Search {
     return own;
   }
 
-  /** By how much a prediction is beyond the wanted one; at least 0 if it reaches it. */
-  beyond(values) {
-    return this.sign * (this.model.predictValues(this.together(values))[this.cls] - this.wanted);
+  /** The prediction for values. */
+  predict(values) {
+    return this.model.predictValues(this.together(values))[this.cls];
   }
 
-  /** Whether values reach the wanted prediction, up to rounding. */
-  reaches(values) {
-    return this.beyond(values) >= -1e-7 * Math.max(Math.abs(this.wanted), Math.abs(this.current));
+  /** Whether a prediction reaches the wanted one, up to rounding. */
+  isReached(prediction) {
+    const size = Math.max(Math.abs(this.wanted), Math.abs(this.current));
+    return this.sign * (prediction - this.wanted) >= -1e-7 * size;
   }
 
   /** Intervals of u where the curve of a numerical column reaches the wanted prediction. */
@@ -71,7 +72,7 @@ export class Search {
     const own = [...values];
     const gap = (u) => {
       own[source] = axis.transform.inverse(u);
-      return this.beyond(own);
+      return this.sign * (this.predict(own) - this.wanted);
     };
     const { u } = axis.grid(SOFTMAX_POINTS);
     const gaps = u.map(gap);
@@ -99,7 +100,7 @@ export class Search {
       for (const u of [near, near + NUDGE * (high - low), near - NUDGE * (high - low), (low + high) / 2]) {
         if (u < low || u > high) continue;
         own[source] = axis.transform.inverse(u);
-        if (positionOf(axis, own[source]) >= 0 && this.reaches(own)) {
+        if (positionOf(axis, own[source]) >= 0 && this.isReached(this.predict(own))) {
           return { value: own[source], cost: Number.isNaN(from) ? 1 : Math.abs(u - from), near: cost };
         }
       }
@@ -109,15 +110,13 @@ export class Search {
 
   /** The change of a column of categories: the one that goes beyond the wanted prediction the least. */
   ofCategory(values, source) {
-    const own = [...values];
-    let best = null;
-    for (const name of this.model.columns[source].categories) {
-      own[source] = name;
-      if (name === values[source] || !this.reaches(own)) continue;
-      const beyond = this.beyond(own);
-      if (!best || beyond < best.beyond) best = { value: name, cost: 1, beyond };
-    }
-    return best;
+    const names = this.model.columns[source].categories.filter((name) => name !== values[source]);
+    const predicted = this.model.predictedAt(values, this.model.alike[source], names, this.cls);
+    let best = -1;
+    predicted.forEach((prediction, i) => {
+      if (this.isReached(prediction) && (best < 0 || this.sign * (prediction - predicted[best]) < 0)) best = i;
+    });
+    return best < 0 ? null : { value: names[best], cost: 1 };
   }
 
   /** The changes of single columns that reach the wanted prediction, the smallest first. */
@@ -184,7 +183,7 @@ export class Search {
     const own = [...this.values];
     for (const [source, value] of changes) own[source] = value;
     const named = Object.fromEntries(changes.map(([source, value]) => [this.model.columns[source].name, value]));
-    return { changes: named, cost, prediction: this.model.predictValues(this.together(own))[this.cls] };
+    return { changes: named, cost, prediction: this.predict(own) };
   }
 }
 

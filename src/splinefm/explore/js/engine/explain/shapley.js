@@ -6,11 +6,11 @@
 //   φ_f = a_f + z_f' h_f + ½ Σ_e z_f' M_fe z_e - (the mean of this over the background)
 //
 // where a_f is the linear part of the field and the products of its units with each other. Products of three fields need
-// second moments of the background. Terms with crosses are small games of their columns: see shapley_crosses.js.
+// second moments of the background. Terms with crosses are small games of their columns: see games.js.
 
-import { Units, dot } from "./formula.js";
-import { CrossShares } from "./shapley_crosses.js";
-import { tripleShares, unitSums } from "./shapley_triples.js";
+import { Units, dot } from "../formula.js";
+import { CrossShares } from "./games.js";
+import { tripleShares, unitSums } from "./triples.js";
 
 /** Shapley values of one score of a row. */
 export class Shapley {

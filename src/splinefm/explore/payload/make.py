@@ -16,14 +16,14 @@ from splinefm.encode.encoder import CHUNK
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.tables.open import open_table
-from splinefm.explore.payload_buffers import Array, Buffers, encode_array
-from splinefm.explore.payload_columns import describe_columns
-from splinefm.explore.payload_cut import Kept, keep_features
-from splinefm.explore.payload_explain import describe_explanations
-from splinefm.explore.payload_fields import describe_plan, plan_fields
-from splinefm.explore.payload_items import Items, describe_items, encode_items
-from splinefm.explore.payload_model import describe_loss, describe_model
-from splinefm.explore.payload_rows import describe_rows
+from splinefm.explore.payload.buffers import Array, Buffers, encode_array
+from splinefm.explore.payload.columns import describe_columns
+from splinefm.explore.payload.cut import Kept, keep_features
+from splinefm.explore.payload.explain import describe_explanations
+from splinefm.explore.payload.fields import describe_plan, plan_fields
+from splinefm.explore.payload.items import Items, describe_items, encode_items
+from splinefm.explore.payload.model import describe_loss, describe_model
+from splinefm.explore.payload.rows import describe_rows
 from splinefm.learn.description import describe_validation, predicted_thing
 from splinefm.learn.fitted import Fitted
 

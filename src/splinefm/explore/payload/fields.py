@@ -12,8 +12,8 @@ from splinefm.encode.fields.cells import MULTIPLIERS, PRIME
 from splinefm.encode.fields.special import SIGNS
 from splinefm.encode.rows.plans import CrossPlan, ListPlan, NamesPlan, NumberPlan, Plan, SlowPlan, plan_field
 from splinefm.encode.tables.names import quoted
-from splinefm.explore.payload_buffers import Buffers, json_number
-from splinefm.explore.payload_cut import Kept
+from splinefm.explore.payload.buffers import Buffers, json_number
+from splinefm.explore.payload.cut import Kept
 from splinefm.learn.fitted import Fitted
 
 IndexArray = npt.NDArray[np.intp]

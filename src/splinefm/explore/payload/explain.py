@@ -13,7 +13,7 @@ from splinefm.explain.background import Background
 from splinefm.explain.cubic import TripleMoments
 from splinefm.explain.importance import Importance, importance
 from splinefm.explain.inputs import has_closed_form
-from splinefm.explore.payload_buffers import Buffers
+from splinefm.explore.payload.buffers import Buffers
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import each_output
 
