@@ -64,7 +64,19 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         oakland = {"MedInc": 4.2, "Latitude": 37.8, "Longitude": -122.2}
         fresno = {"MedInc": 4.2, "Latitude": 36.75, "Longitude": -119.8}
-        pins = [{"name": "A", "row": {**fresno, "HouseAge": 30, "AveRooms": 5.2, "AveBedrms": 1.05, "Population": 1200, "AveOccup": 2.8}}]
+        pins = [
+            {
+                "name": "A",
+                "row": {
+                    **fresno,
+                    "HouseAge": 30,
+                    "AveRooms": 5.2,
+                    "AveBedrms": 1.05,
+                    "Population": 1200,
+                    "AveOccup": 2.8,
+                },
+            }
+        ]
         shoot(browser, homes + hash_of("segment", row=oakland, pins=pins), "segment", {})
         surface = {"a": "Longitude", "b": "Latitude", "kind": "heat"}
         shoot(browser, homes + hash_of("surface", row=oakland, surface=surface), "surface", DARK)
