@@ -22,6 +22,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -140,7 +142,11 @@ def main(
         os.environ.update(sanitized_environment())
     count = given.count if given.count is not None else long if given.depth == "long" else short
     campaign = Campaign(name, given.depth or "short", count, given.seed, given.seconds, given.only)
-    run(campaign)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run(campaign)
+    except KeyboardInterrupt:  # a long run that is ended early tells what it has seen
+        campaign.figures["interrupted"] = True
     print(json.dumps(campaign.result()), flush=True)
     return int(bool(campaign.findings))
 
@@ -218,14 +224,16 @@ def supervise(campaign: Campaign, part: str, count: int) -> None:
             seconds = [] if campaign.deadline is None else ["--seconds", str(campaign.deadline - time.monotonic())]
             numbers = [str(first), str(count), str(campaign.seed)]
             command = [sys.executable, str(script), "--cases", part, *numbers, folder, campaign.depth, *seconds]
-            run = subprocess.run(command, capture_output=True, text=True, errors="replace")
-            seen = json.loads(trace.read_text()) if trace.exists() else {"number": first, "counts": {}, "findings": []}
-        campaign.counts.update(seen["counts"])
-        campaign.findings += [f"{part}: {what}" for what in seen["findings"]]
-        for name, value in seen.get("figures", {}).items():
-            campaign.figures[name] = max(value, campaign.figures.get(name, 0))
+            try:
+                run = subprocess.run(command, capture_output=True, text=True, errors="replace")
+            finally:  # also if the whole run is ended early
+                seen = _merge(campaign, part, first, trace)
         campaign.findings += [f"{part}: {leak}" for leak in own_leaks(run.stderr)]
-        if run.returncode == 0 and "figures" in seen:
+        if "figures" in seen:  # all cases were tried
+            if run.returncode:  # the sanitizer stops all threads to look for leaks, and sometimes fails to
+                campaign.saw(part, "processes in which the leak sanitizer failed")
+                if "LeakSanitizer has encountered a fatal error" not in run.stderr:
+                    campaign.find(f"{part}: its end: {run.stderr[-1500:]}")
             return
         crashes += 1
         campaign.saw(part, "crashed")
@@ -233,6 +241,20 @@ def supervise(campaign: Campaign, part: str, count: int) -> None:
         if crashes == _MOST_CRASHES:
             return
         first = seen["number"] + 1
+
+
+def _merge(campaign: Campaign, part: str, first: int, trace: Path) -> dict[str, Any]:
+    """Add what a process has noted to a campaign, and return it."""
+    seen: dict[str, Any] = {"number": first, "counts": {}, "findings": []}
+    if trace.exists() and trace.stat().st_size:
+        seen, _ = json.JSONDecoder().raw_decode(trace.read_text())
+    campaign.counts.update(seen["counts"])
+    campaign.findings += [f"{part}: {what}" for what in seen["findings"]]
+    for name, value in seen.get("figures", {}).items():
+        campaign.figures[name] = max(value, campaign.figures.get(name, 0))
+    if campaign.depth == "long":
+        print(json.dumps({"part": part, **seen}), file=sys.stderr, flush=True)
+    return seen
 
 
 def own_leaks(report: str) -> list[str]:

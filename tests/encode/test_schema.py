@@ -1,5 +1,7 @@
 """Schemas: from code, files and tables."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -120,6 +122,15 @@ def test_a_bad_file_is_explained_with_its_path(tmp_path, text, message):
     with pytest.raises(ValueError, match=message) as caught:
         sf.Schema.load(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["name", "missing", "reason", "special"])
+def test_halves_of_surrogate_pairs_are_no_text(tmp_path, place):
+    entry = {"kind": "Numerical", "name": "x", place: ["\ud800"] if place == "special" else "a\ud800"}
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"field": [entry]}))
+    with pytest.raises(ValueError, match=r"s\.json: .* holds text that is not valid Unicode: 'a?\\ud800'"):
+        sf.Schema.load(path)
 
 
 def test_a_file_of_another_kind(tmp_path):

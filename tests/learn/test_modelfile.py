@@ -661,6 +661,11 @@ class TestHostileDescriptions:
                 assert fitted.encoder.layout.n_features == len(fitted.params["linear"])
         assert 50 < loaded < 1000  # such as another version number, or other settings of the training
 
+    @pytest.mark.parametrize("where", [("encoder", "fields", 1, "name"), ("encoder", "notes"), ("version",)], ids=str)
+    def test_halves_of_surrogate_pairs_are_no_text(self, path, where):
+        change = setting({"x": "a\ud800"} if where[-1] == "notes" else "a\ud800", *where)
+        refused(path, self.rewrite(path, change), r"its header is damaged \(UnicodeEncodeError\)")
+
     def test_settings_that_an_older_version_did_not_write_get_their_defaults(self, small, path):
         def change(description):
             for key in ("smoothness", "warmup", "patience"):

@@ -192,7 +192,7 @@ class Schema:
             reason = entry.pop("reason", None)
             items.append(_from_dict(entry, f"field {entry.get('name', len(items))!r}"))
             if reason is not None:
-                reasons[entry["name"]] = str(reason)
+                reasons[entry["name"]] = _checked_text(str(reason), f"the reason of {entry['name']!r}")
         return Schema(tuple(items), reasons)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -295,6 +295,8 @@ def _is_default(value: Any, item: Any) -> bool:
 def _from_dict(description: Any, where: str) -> Any:
     if isinstance(description, list):
         return tuple(_from_dict(item, where) for item in description)
+    if isinstance(description, str):
+        return _checked_text(description, where)
     if not isinstance(description, Mapping):
         return description
     settings = dict(description)
@@ -310,6 +312,15 @@ def _from_dict(description: Any, where: str) -> Any:
         return kind(**{key: _from_dict(value, where) for key, value in settings.items()})
     except (TypeError, OverflowError) as error:  # also a number that no float holds
         raise ValueError(f"{where}: {name}: {error}") from error
+
+
+def _checked_text(text: str, where: str) -> str:
+    """The text, or an error if it has half of a surrogate pair, which JSON can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where} holds text that is not valid Unicode: {text!r}") from error
+    return text
 
 
 def _toml(description: dict[str, Any]) -> str:

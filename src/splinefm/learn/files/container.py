@@ -276,9 +276,11 @@ def to_json(value: Any) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; repeated names, which readers can interpret differently, raise an error."""
+    """Parse JSON; repeated names, which readers can interpret differently, and text that is no Unicode are errors."""
     try:
-        return json.loads(text, object_pairs_hook=_unique)
+        value = json.loads(text, object_pairs_hook=_unique)
+        json.dumps(value, ensure_ascii=False).encode()  # JSON can hold halves of surrogate pairs
+        return value
     except (ValueError, RecursionError) as error:
         raise Damaged(f"its header is damaged ({type(error).__name__})") from error
 
