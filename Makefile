@@ -17,7 +17,7 @@ CONFIGURE = $(BIN)/cmake -G Ninja -S . --log-level=WARNING $(TOOLCHAIN) \
   -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test distributed test-isa test-paper check coverage docs format stub native wheel sanitize fuzz clean paper-quick
+.PHONY: help demo test distributed test-isa test-paper check coverage docs format stub native wheel sanitize fuzz fuzz-coverage clean paper-quick
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -85,8 +85,11 @@ sanitize-%: native $(VENV)/.test
 letter = $(if $(filter address,$1),a,t)
 runtime = $(if $(COMPILER),$(shell $(COMPILER) -print-file-name=lib$(call letter,$1)san.so))
 
+sanitized-%: native $(VENV)/.test  ## build the package with sanitizers, for tests/campaigns/*.py --sanitize
+	$(call build_sanitized,$*)
+
 # Threads behave the same on every instruction set: testing the slowest is enough.
-define sanitized
+define build_sanitized
 	$(CONFIGURE) -B build/$1 -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS=-O1 \
 	  -DSPLINEFM_SANITIZE=$(if $(filter address,$1),address$(comma)undefined,$1) \
 	  -DSPLINEFM_ISAS="$$(PYTHONPATH=src $(BIN)/python -c 'from splinefm import _core; print(*_core.isas[:$(if $(filter thread,$1),1)], sep=";")')" \
@@ -96,8 +99,13 @@ define sanitized
 	cp -r src/splinefm build/$1/package/
 	rm -f build/$1/package/splinefm/_core*.so
 	$(BIN)/cmake --build build/$1 --parallel $(JOBS) -- --quiet
+endef
+
+define sanitized
+	$(call build_sanitized,$1)
 	$(call on_sanitized,$1,$(SANITIZED_$1))
 	$(if $(filter address,$1),SPLINEFM_ISA=baseline $(call on_sanitized,$1,$(SANITIZED_baseline)))
+	$(if $(filter address,$1),SPLINEFM_THOROUGH=1 $(call on_sanitized,$1,tests/campaigns/test_short_campaigns.py -k test_files))
 endef
 
 # The package is copied next to the module and found before the one in src/. Python itself is not sanitized, hence
@@ -124,6 +132,15 @@ fuzz: native $(VENV)/.test  ## open changed scorer files with sanitizers for SEC
 	  -DSPLINEFM_SANITIZE=address$(comma)undefined -DSPLINEFM_ISAS=baseline
 	$(BIN)/cmake --build build/fuzz --parallel $(JOBS) -- --quiet
 	SPLINEFM_FUZZ_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -q -s -p no:cacheprovider tests/native/test_fuzz.py
+
+# Coverage-guided: tests/campaigns/fuzz.py runs what this builds. Clang alone has libFuzzer.
+CLANG := $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14,$(shell command -v $(name))))
+fuzz-coverage: $(VENV)/.ready  ## build the fuzzers of the C library with libFuzzer (needs Clang)
+	$(if $(CLANG),,$(error no Clang found; `apt install clang` has libFuzzer))
+	$(BIN)/cmake -G Ninja -S . --log-level=WARNING -B build/coverage-fuzz -DCMAKE_CXX_COMPILER=$(CLANG) \
+	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DSPLINEFM_PYTHON=OFF -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS=-O1 \
+	  -DSPLINEFM_SANITIZE=address$(comma)undefined$(comma)fuzzer-no-link -DSPLINEFM_ISAS=baseline
+	$(BIN)/cmake --build build/coverage-fuzz --parallel $(JOBS) --target fuzz_coverage_file fuzz_coverage_rows -- --quiet
 
 paper-quick: native $(VENV)/.test  ## run every experiment of paper/ with reduced settings (DATA=folder: read data there instead of downloading)
 	for name in synthetic tabular criteo ab; do \

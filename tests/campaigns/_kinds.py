@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from _uses import ROWS, a_table, demand, models, rows_of, same_bits, use_model
 
 import splinefm as sf
 from c_library import ERROR_FILE, CallError, CItems, CScorer
-from splinefm.learn.files.container import header_digest
 from splinefm.learn.files.restore import MAPPED
 from support import cross_schema, cross_table, mixed_schema, mixed_table, random_fitted
 
@@ -34,6 +32,8 @@ class Kind:
     suffix: str
     refusals: tuple[type, ...] = (sf.ModelFileError,)
     has_checksums = True
+    unharmed = "loaded, the same"
+    """What becomes of a damaged file that is not refused."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / f"case{self.suffix}"
@@ -72,6 +72,7 @@ class Models(Kind):
     """Model files, read or mapped."""
 
     suffix = ".sfm"
+    unharmed = "mapped, whose numbers are not verified"
 
     def samples(self) -> list[bytes]:
         self.fitted = models()
@@ -106,6 +107,7 @@ class Indices(Kind):
     """Files of item indices, read or mapped."""
 
     suffix = ".sfi"
+    unharmed = "mapped, whose numbers are not verified"
 
     def samples(self) -> list[bytes]:
         mixed, rows = mixed_schema(), mixed_table(60)
@@ -290,66 +292,3 @@ class States(Kind):
         loss = loaded.update(self._rows(), "target")
         demand(np.isfinite(loss), f"the loss of an update is {loss}")
         loaded.fitted().save(self.folder / "again.sfm")
-
-
-class Sharded(Kind):
-    """Sharded models: a manifest, a head and two parts, of which one is changed."""
-
-    suffix = ""
-
-    def samples(self) -> list[bytes]:
-        self.names: list[str] = []
-        self.whole = random_fitted(sf.FwFM(k=3), mixed_schema(), mixed_table(60))
-        self.fill()
-        self.names = sorted(path.name for path in self.path.iterdir())
-        return [(self.path / name).read_bytes() for name in self.names]
-
-    def fill(self) -> None:
-        """Write the good folder."""
-        if self.names:
-            for name, data in zip(self.names, self.good, strict=True):
-                (self.path / name).write_bytes(data)
-        else:
-            sf.ShardedModel.write(self.whole, self.path, parts=2)
-
-    def load(self, how: str, rng: Rng) -> tuple[Any, Any]:
-        self.fill()
-        number = int(rng.integers(len(self.good)))
-        name, data = self.names[number], self.good[number]
-        if how == "damaged":
-            (self.path / name).write_bytes(damage(data, rng, self.good))
-        elif name == "manifest.json":
-            self._write_manifest(craft_json(json.loads(data), rng))
-        else:
-            (self.path / name).write_bytes(craft_container(data, rng))
-            manifest = json.loads((self.path / "manifest.json").read_text())
-            for entry in (manifest["head"], *manifest["parts"]):
-                if entry["file"] == name:
-                    with (self.path / name).open("rb") as file:
-                        entry |= {"bytes": (self.path / name).stat().st_size, "header": header_digest(file)}
-            self._write_manifest(manifest)
-        try:
-            return sf.ShardedModel.open(self.path), None
-        except Exception as error:
-            raise Refused(error, str(self.path)) from error
-
-    def _write_manifest(self, content: Any) -> None:
-        if isinstance(content, dict):
-            content.pop("sha256", None)
-            compact = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-            content["sha256"] = sha256(compact.encode("utf-8", "surrogatepass")).hexdigest()
-        (self.path / "manifest.json").write_text(json.dumps(content))
-
-    def use(self, loaded: Any, rng: Rng) -> None:
-        loaded.scores(a_table(loaded.head), watch=None, threads=1)
-        loaded.save(self.folder / "again.sfm")
-
-
-KINDS: dict[str, type[Kind]] = {
-    "sfm": Models,
-    "sfi": Indices,
-    "sfs": Scorers,
-    "schema": Schemas,
-    "state": States,
-    "sharded": Sharded,
-}

@@ -41,7 +41,7 @@ if str(FOLDER.parent) not in sys.path:  # support.py, c_library.py
 
 _MOST_FINDINGS = 50
 _MOST_CRASHES = 20
-_LONGEST_CASE = 60.0
+_LONGEST_CASE = 300.0  # by the clock, on a machine that may be busy with other things
 
 
 class Campaign:
@@ -238,7 +238,7 @@ def supervise(campaign: Campaign, part: str, count: int) -> None:
 def own_leaks(report: str) -> list[str]:
     """Return the leaks of a report whose blocks our code has allocated."""
     blocks = re.split(r"\n\s*\n", report)
-    mine = re.compile(r"#[0-9] .*(_core\S*\.so|libsplinefm)")  # near the allocation, not anywhere below it
+    mine = re.compile(r"#[0-9] .*(_core\S*\.so|libsplinefm|/cpp/\S+\.[ch]pp)")  # near the allocation
     return [block.strip()[:1500] for block in blocks if " leak of " in block and mine.search(block)]
 
 
@@ -261,12 +261,13 @@ def run_cases(case: Callable[[Campaign, str, int, Path], str], arguments: Sequen
                 break
             note()
             faulthandler.dump_traceback_later(_LONGEST_CASE, exit=True)
-            begin = time.perf_counter()
+            begin = time.process_time()
             try:
                 campaign.saw(part, case(campaign, part, number, Path(folder)))
             except Exception as error:
                 campaign.find(f"{number}", error)
-            slowest = max(slowest, time.perf_counter() - begin)
+            if number > int(first):  # the first case imports and prepares
+                slowest = max(slowest, time.process_time() - begin)
             faulthandler.cancel_dump_traceback_later()
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         note(figures={"slowest_ms": round(1000 * slowest), "most_memory_mb": memory})

@@ -17,6 +17,7 @@ from sklearn.metrics import (
     mean_tweedie_deviance,
 )
 
+from splinefm.learn.evaluation import measure
 from splinefm.learn.formulas import weighted_quantile
 from splinefm.learn.losses import LOSSES as ALL
 from splinefm.learn.losses import Loss, as_loss
@@ -411,6 +412,24 @@ def test_what_is_compared_for_calibration():
     np.testing.assert_array_equal(expected, 0.75)
     np.testing.assert_array_equal(measured, [1.0, 0.0, np.nan])
     assert Loss("gamma").compared(y, p)[0] is p
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "logistic"])
+def test_targets_whose_squares_overflow_or_vanish_are_refused(name):
+    with pytest.raises(ValueError, match=r"the target 'y' must lie between -1e\+100 and 1e\+100, got 2e\+150; divide"):
+        Loss(name).check(np.array([1.0, 2e150]), "y")
+    summary = TargetSummary(Loss(name))
+    summary.add(np.array([1e-300, 3e-300]), np.ones(2))
+    with pytest.raises(ValueError, match=r"all targets are below 1e-100, such as .*; multiply them by a constant"):
+        summary.fitted()
+    summary = TargetSummary(Loss(name))
+    summary.add(np.array([1e-90, 3e-90]), np.ones(2))
+    assert np.isfinite(summary.fitted()[1])
+
+
+def test_a_huber_loss_without_a_threshold_is_reported():
+    (first, *_) = measure(Loss("huber", scale=2.0), np.ones(3), np.zeros(3), np.ones(3))
+    assert "delta 2.69" in first.meaning
 
 
 class TestTargetSummary:

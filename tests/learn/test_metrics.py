@@ -368,3 +368,15 @@ def test_a_group_without_weight_has_no_error_and_no_warning():
 
 def test_a_missing_group_is_a_group():
     assert len(calibration_by(["a", None], [1, 1], [0.5, 0.5])) == 2
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e30, 1e300])
+@pytest.mark.parametrize("metric", [logloss, normalized_entropy, auc, rmse, mae, calibration_error])
+def test_weights_of_any_size_neither_overflow_nor_vanish(metric, size):
+    y, p, w = [0.0, 1.0, 1.0, 0.0], [0.2, 0.9, 0.4, 0.5], np.array([1.0, 2.0, 0.5, 3.0])
+    assert metric(y, p, size * w) == pytest.approx(metric(y, p, w), rel=1e-12)
+
+
+def test_errors_whose_squares_overflow():
+    assert rmse([0.0, 0.0], [3e200, 4e200]) == pytest.approx(np.sqrt(12.5) * 1e200)
+    assert rmse([0.0, 0.0], [0.0, 0.0]) == 0.0

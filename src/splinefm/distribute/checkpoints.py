@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ from splinefm._memory import free_memory
 from splinefm._writing import new_file, put_in_place, sync_folder
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.sharded.model import ParallelModel
+from splinefm.distribute.sharded.verified import VerifiedReader, VerifiedWriter, check_files, damaged, open_seal, seal
 
 # How many are kept, and how much memory must be free for copies to write from, relative to their size.
 KEPT, ROOM = 2, 1.5
@@ -73,7 +73,7 @@ class Checkpoints:
             if self.ranks.first:
                 shutil.rmtree(part, ignore_errors=True)
                 part.mkdir()
-        writer = dcp.FileSystemWriter(part)
+        writer = VerifiedWriter(part)
         scarce = free_memory() < ROOM * self.ranks.local_size * _local_bytes(tensors.values())
         if self.ranks.largest([float(scarce)])[0]:
             self._pending = Future()
@@ -121,7 +121,7 @@ class Checkpoints:
         try:
             if done.exception() is None:
                 with new_file(part / STATE) as file:
-                    file.write(json.dumps(state).encode())
+                    file.write(seal(part, state).encode())
                 sync_folder(part)
                 put_in_place(part, path, part.with_name(f"{part.name}.old"))
                 sync_folder(self.folder)
@@ -147,16 +147,28 @@ class Checkpoints:
 
     def state(self, kind: str, number: int) -> dict[str, Any]:
         """The state of a checkpoint."""
-        path = self._path(kind, number) / STATE
+        return self._seal(kind, number)[0]
+
+    def _seal(self, kind: str, number: int) -> tuple[dict[str, Any], dict[str, str]]:
+        """The state of a checkpoint, and the checksums of its small files."""
+        folder = self._path(kind, number)
         try:
-            return dict(json.loads(path.read_text()))
-        except ValueError as error:
-            raise ValueError(f"{str(path)!r} is damaged; remove its folder to use the checkpoint before it") from error
+            return open_seal((folder / STATE).read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise damaged(folder, STATE) from error
 
     def load(self, kind: str, number: int, tensors: dict[str, Any]) -> None:
         """Read tensors in place, whatever number of ranks wrote them."""
-        reader = dcp.FileSystemReader(self._path(kind, number))
-        dcp.load(tensors, storage_reader=reader, process_group=self.ranks.group)
+        folder = self._path(kind, number)
+        with self.ranks.together():
+            check_files(folder, self._seal(kind, number)[1])
+        try:
+            dcp.load(tensors, storage_reader=VerifiedReader(folder), process_group=self.ranks.group)
+        except dcp.CheckpointException as error:
+            rank, (cause, _) = next(iter(sorted(error.failures.items())))
+            if isinstance(cause, ValueError | OSError):
+                raise ValueError(f"rank {rank}: {cause}") from error
+            raise
 
     def remove(self) -> None:
         """Remove the folder, after the run is complete."""

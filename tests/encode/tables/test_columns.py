@@ -25,3 +25,13 @@ def test_names_of_a_slice_are_its_text(kind, names, begin, length):
     assert [name for name, known in zip(read, column.to_pylist(), strict=True) if known is not None] == [
         name for name in column.to_pylist() if name is not None
     ]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("us"), pa.date32()], ids=str)
+def test_dates_that_no_calendar_has_are_refused(kind):
+    most = 2**31 - 1 if pa.types.is_date32(kind) else 2**63 - 1
+    column = pa.array([0, most], pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind)
+    with pytest.raises(
+        ValueError, match=r"column 'c' has a date that no calendar has, <value out of range: [0-9]+>; correct"
+    ):
+        as_categories(column, "c")

@@ -1,0 +1,103 @@
+"""Checkpoint files with checksums: `torch.distributed.checkpoint` has none, and would go on with damaged numbers.
+
+Every rank writes the checksums of its own tensors beside them, and verifies those that it reads, so that the time does
+not grow with the number of ranks. `Seal` holds those of the small files: the metadata, which are a pickle and must not
+be opened if they are damaged, and the files with checksums themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch.distributed.checkpoint as dcp
+
+_SUMS = "sums.json"
+_METADATA = ".metadata"
+_PIECE = 1 << 24
+
+
+class VerifiedWriter(dcp.FileSystemWriter):
+    """Writes tensors, and a file with their checksums."""
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        """Write what a plan says; see `FileSystemWriter`."""
+        written = super().write_data(plan, planner)
+        sums: dict[str, dict[str, int]] = {}
+        for item in written.value():
+            place = item.storage_data
+            found = _checksum(Path(self.path) / place.relative_path, place.offset, place.length)
+            sums.setdefault(place.relative_path, {})[str(place.offset)] = found
+        (Path(self.path) / f"{plan.storage_data.prefix}{_SUMS}").write_text(json.dumps(sums))
+        return written
+
+
+class VerifiedReader(dcp.FileSystemReader):
+    """Reads tensors after comparing them with their checksums."""
+
+    def read_data(self, plan: Any, planner: Any) -> Any:
+        """Read what a plan says; see `FileSystemReader`."""
+        folder = Path(self.path)
+        sums: dict[str, dict[str, int]] = {}
+        for path in folder.glob(f"*{_SUMS}"):
+            sums |= json.loads(path.read_text())
+        for item in plan.items:
+            place = self.storage_data[item.storage_index]
+            expected = sums.get(place.relative_path, {}).get(str(place.offset))
+            path = folder / place.relative_path
+            if not path.is_file() or _checksum(path, place.offset, place.length) != expected:
+                raise damaged(folder, place.relative_path)
+        return super().read_data(plan, planner)
+
+
+def damaged(folder: Path, name: str) -> ValueError:
+    """Return the error for a file of a checkpoint."""
+    return ValueError(f"{str(folder / name)!r} is damaged; remove its folder to use the checkpoint before it")
+
+
+def seal(folder: Path, state: Mapping[str, Any]) -> str:
+    """Return JSON with a state, the checksums of the small files of a checkpoint, and one of itself."""
+    files = {path.name: _digest(path.read_bytes()) for path in sorted(folder.iterdir()) if _is_small(path)}
+    content = {"state": dict(state), "files": files}
+    return json.dumps({**content, "sha256": _digest(json.dumps(content).encode())})
+
+
+def open_seal(text: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the state and the checksums that `seal` wrote; raise ValueError if something in it has changed."""
+    content = json.loads(text)
+    if not isinstance(content, dict) or content.keys() != {"state", "files", "sha256"}:
+        raise ValueError("it has no seal")
+    found = {name: content[name] for name in ("state", "files")}
+    if _digest(json.dumps(found).encode()) != content["sha256"]:
+        raise ValueError("it does not match its checksum")
+    return found["state"], found["files"]
+
+
+def check_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Raise if a small file of a checkpoint is missing or damaged."""
+    for name, digest in files.items():
+        path = folder / name
+        if not path.is_file() or _digest(path.read_bytes()) != digest:
+            raise damaged(folder, name)
+
+
+def _is_small(path: Path) -> bool:
+    return path.name == _METADATA or path.name.endswith(_SUMS)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _checksum(path: Path, offset: int, length: int) -> int:
+    """Return the CRC-32 of a part of a file; of what there is, if the file is too short."""
+    found, left = 0, length
+    with path.open("rb") as file:
+        file.seek(offset)
+        while left and (data := file.read(min(left, _PIECE))):
+            found, left = zlib.crc32(data, found), left - len(data)
+    return found if not left else -1
