@@ -92,6 +92,7 @@ def soak_server(campaign: Campaign, folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    import live
     import splinefm as sf
     from live import LiveServer, as_columns, visits_rows
     from support import visits_schema, visits_table
@@ -105,6 +106,7 @@ def soak_server(campaign: Campaign, folder: Path) -> None:
         items = {"country": ["US", "FR", "DE", "US"] * 50, "device": ["phone", "desk", "phone", "desk"] * 50}
         sf.ItemIndex(sf.load(path), items, ids=list(range(200))).save(folder / "items.sfi")
 
+    live.PATIENCE = 900.0  # campaigns give way to everything else
     model = folder / "model.sfm"
     training = sf.Training(epochs=1, threads=1)
     schema = visits_schema(sf.BSpline(8))

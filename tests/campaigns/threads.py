@@ -39,9 +39,9 @@ def run(campaign: Campaign) -> None:
             done = subprocess.run(command, capture_output=True, text=True, env=own, timeout=3600)
             if done.returncode:
                 campaign.find(f"{name}: ended with {done.returncode}: {done.stderr[-1500:]}")
-                continue
-            for outcome, number in json.loads(done.stdout.splitlines()[-1]).items():
-                campaign.counts[f"{name}: {outcome}"] += number
+            else:
+                for outcome, number in json.loads(done.stdout.splitlines()[-1]).items():
+                    campaign.counts[f"{name}: {outcome}"] += number
             for path in sorted(Path(folder).glob("report*")):
                 text = path.read_text(errors="replace")
                 campaign.find(f"{name}: {text.count('WARNING: ThreadSanitizer')} reports: {text[:1500]}")

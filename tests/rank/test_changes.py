@@ -2,9 +2,11 @@
 
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import replace
 
@@ -498,3 +500,32 @@ sys.stdin.readline()
         coded = pa.array(["a", "b", "c", "d", "e"]).dictionary_encode()
         assert sf.ItemIndex(fitted, items, ids=coded).ids.tolist() == list("abcde")
         assert sf.ItemIndex(fitted, items, ids=pa.chunked_array([[1, 2], [3, 4, 5]])).ids.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_searches_see_all_of_a_change_or_nothing_of_it(monkeypatch):
+    """A change that begins in the middle of a search waits for its end; the storage of its items is used again."""
+    fitted = random_fitted(
+        sf.FM(k=4), sf.Schema([sf.Categorical("u"), sf.Categorical("ad")]), {"u": ["a"], "ad": ["x"]}
+    )
+    index = sf.ItemIndex(fitted, {"ad": ["x", "y"]}, ids=[0, 1])
+    store, expected = index._catalog.store, index.top_k({"u": "a"})
+    search, workers = store.search, []
+
+    def change():
+        index.update({"ad": ["y"]}, ids=[0])
+        index.add({"ad": ["x"]}, ids=[2])
+
+    def search_slowly(*arguments):
+        found = search(*arguments)
+        workers.append(threading.Thread(target=change))
+        workers[0].start()
+        workers[0].join(0.2)
+        return found
+
+    monkeypatch.setattr(store, "search", search_slowly)
+    ids, scores = index.top_k({"u": "a"})
+    workers[0].join()
+    assert ids.tolist() == expected[0].tolist() and scores.tolist() == expected[1].tolist()
+    monkeypatch.undo()
+    assert sorted(index.top_k({"u": "a"})[0].tolist()) == [0, 1, 2]
+    assert pickle.loads(pickle.dumps(index)).ids.tolist() == index.ids.tolist()

@@ -20,6 +20,7 @@ from splinefm.model.split import Split
 from splinefm.rank.effects import EffectStore
 from splinefm.rank.effects_error import EffectMeter
 from splinefm.rank.error import Maxima, Meter
+from splinefm.rank.gate import Gate
 from splinefm.rank.ids import Groups, Ids, Keys, first_repeated, join_keys, read_groups, read_keys
 from splinefm.rank.store import Dtype, Float32, Form, Positions, Store, VectorStore
 from splinefm.rank.tables import FieldSubset
@@ -86,6 +87,7 @@ class Catalog:
         self.groups = Groups()
         self.meter = (EffectMeter if effects else Meter).of(fitted, self.split)
         self.id_column, self.group_column, self.has_groups = id_column, group_column, has_groups
+        self.gate = Gate()
 
     def stage(self, source: Table, ids: object, groups: object, threads: int | None) -> Staged:
         """Encode items chunk by chunk, and write them to unused positions."""
@@ -99,9 +101,10 @@ class Catalog:
             with _one_blas_thread(source):
                 chunks = self._chunks(source, ids, groups, keys, names)
                 for block in in_order(partial(self._encode, watch), chunks, threads):
-                    positions.append(self.store.reserve(len(block.offsets)))
-                    self.store.write(positions[-1], block.packed)
-                    self.meter.maxima.update(block.maxima)
+                    with self.gate.writing:  # searches may still read what was at these positions
+                        positions.append(self.store.reserve(len(block.offsets)))
+                        self.store.write(positions[-1], block.packed)
+                        self.meter.maxima.update(block.maxima)
                     offsets.append(block.offsets)
             every_key = join_keys(keys) if isinstance(ids, str) else read_keys(ids, "ids")
             if groups is not None and not isinstance(groups, str):
@@ -112,30 +115,33 @@ class Catalog:
             _check_lengths(staged)
             watch.warn()
         except BaseException:
-            self.store.release(np.concatenate(positions))
+            with self.gate.writing:
+                self.store.release(np.concatenate(positions))
             raise
         return staged
 
     def commit(self, staged: Staged, *, replace: bool) -> None:
         """Publish staged items, replacing those with the same ids or adding new ones; on an error, release them."""
-        try:
-            old = self._replaced(staged.keys, replace)
-        except BaseException:
-            self.store.release(staged.positions)
-            raise
-        self.ids.erase(old)
-        self.store.release(old)
-        self.ids.assign(staged.positions, staged.keys, self.store.capacity)
-        if staged.groups is not None:
-            self.groups.assign(staged.positions, staged.groups, self.store.capacity)
-        self.store.publish(staged.positions, staged.offsets)
+        with self.gate.writing:
+            try:
+                old = self._replaced(staged.keys, replace)
+            except BaseException:
+                self.store.release(staged.positions)
+                raise
+            self.ids.erase(old)
+            self.store.release(old)
+            self.ids.assign(staged.positions, staged.keys, self.store.capacity)
+            if staged.groups is not None:
+                self.groups.assign(staged.positions, staged.groups, self.store.capacity)
+            self.store.publish(staged.positions, staged.offsets)
 
     def remove(self, ids: object) -> None:
         """Remove items."""
         keys = read_keys(ids, "ids")
-        positions = np.unique(self._present(keys))
-        self.ids.erase(positions)
-        self.store.release(positions)
+        with self.gate.writing:
+            positions = np.unique(self._present(keys))
+            self.ids.erase(positions)
+            self.store.release(positions)
 
     def known_positions(self, ids: object, what: str) -> Positions:
         """Positions of the given ids, without those that the index does not have."""

@@ -151,8 +151,9 @@ class ItemIndex:
     @property
     def ids(self) -> Array:
         """All ids, ascending."""
-        ids = self._catalog.ids
-        words = ids.words[self._catalog.store.used()]
+        with self._catalog.gate.reading:
+            ids = self._catalog.ids
+            words = ids.words[self._catalog.store.used()]
         return as_ids(words[np.argsort(sort_keys(words, ids.kind))], ids.kind)
 
     @property
@@ -168,9 +169,10 @@ class ItemIndex:
     def matrix(self) -> tuple[Array, Float32, Float32]:
         """Ids, vectors of shape (n, length) and offsets of all items, by ascending id, for other search engines."""
         store, ids = self._catalog.store, self._catalog.ids
-        positions = store.used()
-        positions = positions[np.argsort(ids.order(positions))]
-        return ids.names(positions), store.vectors(positions), store.offsets[positions]
+        with self._catalog.gate.reading:
+            positions = store.used()
+            positions = positions[np.argsort(ids.order(positions))]
+            return ids.names(positions), store.vectors(positions), store.offsets[positions]
 
     # Search
 
@@ -220,13 +222,11 @@ class ItemIndex:
         check_size("k", k)
         check_size("threads", threads)
         queries, constants = self.queries(self.encode_context(context))
-        only, visit = self._filter(allowed, excluded, group)
-        most = min(int(k), len(self))
-        if most:
+        with self._catalog.gate.reading:
+            only, visit = self._filter(allowed, excluded, group)
+            most = min(int(k), len(self))
             found = self._catalog.store.search(queries, constants, most, only, visit, int(threads))
-        else:
-            found = [(np.zeros(0, np.float32), np.zeros(0, np.int64))] * len(queries)
-        ids, scores = self._ranked(found, most)
+            ids, scores = self._ranked(found, most)
         return (ids[0], scores[0]) if len(queries) == 1 else (ids, scores)
 
     def encode_context(self, context: object) -> Slots:
@@ -324,7 +324,8 @@ class ItemIndex:
         """
         from splinefm.rank.file import save
 
-        save(self._catalog, self.fitted, path)
+        with self._catalog.gate.reading:
+            save(self._catalog, self.fitted, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], fitted: Fitted, *, mmap: bool = True) -> Self:

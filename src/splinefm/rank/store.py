@@ -224,6 +224,8 @@ class Store:
         self, queries: Float32, constants: Float32, k: int, only: Filter, visit: Positions | None, threads: int
     ) -> list[tuple[Float32, Positions]]:
         """For each query, scores and positions of the best k items and all ties of the k-th, in no order."""
+        if not k:
+            return [(np.zeros(0, np.float32), np.zeros(0, np.int64))] * len(queries)
         kernel, capacity, step = self._kernel(), self._candidate_capacity(k), self._batch(k)
         panels = np.arange(self.n_panels) if visit is None else visit
         found: list[tuple[Float32, Positions]] = []

@@ -129,3 +129,78 @@ def test_types_that_polars_alone_has_are_refused():
         open_table(pl.DataFrame({"c": pl.Series([fractions.Fraction(1, 3)], dtype=pl.Object)}))
     with pytest.raises(ValueError, match=r"column 'c' is of type Int128, such as 10{30}; cast it to pl.Float64 .*code"):
         open_table(pl.DataFrame({"c": [10**30]}))
+
+
+class TestOddTypes:
+    """What `tests/campaigns/tables.py` has found."""
+
+    def test_a_number_that_a_chunk_names_twice_is_one_category(self):
+        """0 and -0 are two values to Arrow."""
+        table = {"e": [0.0, -0.0, float("-inf"), 2.0] * 20}
+        encoder = sf.fit_encoder(sf.Schema([sf.Categorical("e")]), table)
+        assert encoder.fields[0].vocabulary.names.to_pylist() == ["0", "-inf", "2"]
+
+    def test_names_that_a_dictionary_has_twice_are_one_category(self):
+        codes, names = pa.array([0, 1, 2, 0] * 20, pa.int32()), pa.array(["u", "u", "v"])
+        encoder = sf.fit_encoder(sf.Schema([sf.Categorical("e")]), {"e": pa.DictionaryArray.from_arrays(codes, names)})
+        assert encoder.fields[0].vocabulary.names.to_pylist() == ["u", "v"]
+
+    @pytest.mark.parametrize("kind", [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")], ids=str)
+    def test_times_of_day_have_one_name_in_all_units(self, kind):
+        times = [datetime.time(0, 0), datetime.time(10, 30), datetime.time(23, 59, 50)]
+        encoder = sf.fit_encoder(sf.Schema([sf.Categorical("t")]), pa.table({"t": pa.array(times * 3, kind)}))
+        assert sorted(encoder.fields[0].vocabulary.names.to_pylist()) == ["00:00:00", "10:30:00", "23:59:50"]
+        for other in (times, pa.array(times, pa.time32("s")), ["00:00:00", "10:30:00", "23:59:50"]):
+            assert (
+                encoder.encode({"t": other}).start.tolist()
+                == encoder.encode({"t": pa.array(times, kind)}).start.tolist()
+            )
+
+    def test_parts_of_seconds_stay(self):
+        times = pa.array([datetime.time(1, 2, 3, 500_000), datetime.time(1, 2, 3, 120)])
+        encoder = sf.fit_encoder(sf.Schema([sf.Categorical("t")]), pa.table({"t": times}))
+        assert sorted(encoder.fields[0].vocabulary.names.to_pylist()) == ["01:02:03.00012", "01:02:03.5"]
+
+    @pytest.mark.parametrize(
+        ("kind", "plain"),
+        [
+            (pa.binary_view(), pa.binary()),
+            (pa.list_(pa.string_view()), pa.list_(pa.string())),
+            (pa.large_list(pa.string_view()), pa.list_(pa.string())),
+        ],
+        ids=str,
+    )
+    def test_views_are_read_as_what_they_show(self, kind, plain):
+        values = [b"a", b"b", None] * 10 if kind == pa.binary_view() else [["a", "b"], ["b"], None] * 10
+        tables = [pa.table({"c": pa.array(values, each), "y": [0, 1, 1] * 10}) for each in (kind, plain)]
+        training = sf.Training(epochs=1, threads=1)
+        fitted = sf.fit_model(tables[0], "y", model=sf.FM(k=2), training=training)
+        assert fitted.scores(tables[0]).tolist() == fitted.scores(tables[1]).tolist()
+
+    def test_structured_arrays_have_named_columns(self):
+        array = np.array([(1.5, "a", 0), (2.5, "b", 1)] * 10, [("x", "f8"), ("c", "U1"), ("y", "i4")])
+        assert sf.open_table(array).names == ("x", "c", "y")
+        columns = {name: array[name] for name in array.dtype.names}
+        training = sf.Training(epochs=1, threads=1)
+        fitted = sf.fit_model(array, "y", model=sf.FM(k=2), training=training)
+        assert fitted.scores(array).tolist() == fitted.scores(columns).tolist()
+
+    @pytest.mark.parametrize("field", [None, sf.Categorical("c"), sf.MultiValued("c"), sf.Numerical("c")], ids=str)
+    @pytest.mark.parametrize(
+        ("values", "kind", "advice"),
+        [
+            ([{"a": 1}], None, "split its parts into columns"),
+            ([[("k", 1)]], pa.map_(pa.string(), pa.int64()), "split its parts into columns"),
+            ([["a"]], pa.list_view(pa.string()), "cast it to a list"),
+        ],
+        ids=["struct", "map", "view"],
+    )
+    def test_nested_columns_are_refused_with_advice_that_helps(self, values, kind, advice, field):
+        table = pa.table({"c": pa.array(values * 20, kind), "y": [0, 1] * 10})
+        with pytest.raises(ValueError, match=f"column 'c' is of the nested type .*; {advice}"):
+            sf.fit_encoder(sf.infer_schema(table, target="y") if field is None else sf.Schema([field]), table)
+
+    def test_lists_of_lists_are_refused(self):
+        table = pa.table({"c": [[["a"]]] * 20, "y": [0, 1] * 10})
+        with pytest.raises(ValueError, match=r"column 'c' holds lists of list<.*make them lists of text or numbers"):
+            sf.infer_schema(table, target="y")
