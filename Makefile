@@ -77,7 +77,7 @@ wheel: $(BUILT)/.done  ## build the source distribution and, from it, a wheel th
 	cp $(BUILT)/*.whl $(BUILT)/*.tar.gz dist/
 	@ls -l dist
 
-$(BUILT)/.done: $(VENV)/.release pyproject.toml $(PACKAGED)
+$(BUILT)/.done: pyproject.toml $(PACKAGED) | $(VENV)/.release
 	rm -rf $(BUILT)
 	PIP_CONSTRAINT=$(abspath constraints.txt) SPLINEFM_ZIG=$(if $(WHEEL_ZIG),1) CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
 	  $(BIN)/python -m build --outdir $(BUILT)/raw .

@@ -3,7 +3,7 @@
 1. The wheel has what it should have: the module, libsplinefm with its header and CMake package, pages, types, licenses;
    and nothing else that is compiled.
 2. In a new environment, with no program on the path and so no compiler, `splinefm demo` fits, draws and saves.
-3. The library of the wheel loads into a process that has never seen Python's module.
+3. The C library of the wheel opens a scorer file of that model, without the package.
 4. With `--tests`: the tests that need no source run against it, from a copy outside of the repository.
 """
 
@@ -35,9 +35,11 @@ SOURCES = ROOT / "src"
 LIBRARY = """
 import ctypes, pathlib, sys, sysconfig
 path = pathlib.Path(sysconfig.get_path("platlib")) / "splinefm" / "lib" / "libsplinefm.so"
-library = ctypes.CDLL(str(path))
+library, scorer, error = ctypes.CDLL(str(path)), ctypes.c_void_p(), ctypes.create_string_buffer(512)
+if library.sfm_open(sys.argv[1].encode(), ctypes.byref(scorer), error):
+    sys.exit(error.raw[4:].partition(bytes(1))[0].decode())
 library.sfm_instruction_set.restype = ctypes.c_char_p
-assert "splinefm" not in sys.modules
+assert library.sfm_n_columns(scorer) > 0 and "splinefm" not in sys.modules
 print(f"libsplinefm: ABI {library.sfm_abi_version()}, {library.sfm_instruction_set().decode()}")
 """
 EXTRAS = "plots,onnx,faiss,tune,serve,test"
@@ -61,7 +63,7 @@ def main() -> None:
     trial.make_environment(arguments.python)
     trial.install("plots")
     trial.run_demo()
-    trial.run("-c", LIBRARY)
+    trial.run_library()
     if arguments.tests is not None:
         trial.install(arguments.extras)
         trial.run_tests(arguments.tests)
@@ -122,6 +124,13 @@ class Trial:
             sys.exit(f"splinefm demo has left no picture or no model: {sorted(out.iterdir())}")
         version = self.run("--version", program="splinefm").strip()
         print(f"{version} demo: {time.perf_counter() - begin:.1f} s, {', '.join(sorted(result))}", flush=True)
+
+    def run_library(self) -> None:
+        """Open a scorer file in a process that does not import the package."""
+        scorer = self.folder / "demo.sfs"
+        model = next((self.folder / "demo").glob("*.sfm"))
+        self.run("export", str(model), "--to", "scorer", "--out", str(scorer), program="splinefm")
+        self.run("-c", LIBRARY, str(scorer))
 
     def run_tests(self, chosen: list[str]) -> None:
         """Copy what the tests need, but no source, and run them."""
