@@ -227,7 +227,7 @@ def test_axe_has_nothing_serious_to_say(browser, address, theme, rules):
     axe = next(file for file in files("axe-playwright-python") or [] if file.name == "axe.min.js").read_text()
     with visiting(browser, address, color_scheme=theme) as visit:
         visit.page.evaluate(axe)
-        for view in VIEWS:
+        for view in VIEWS if rules is None else VIEWS[:3]:
             visit.open(view, pins=[{"name": "A", "row": ROW}])
             options = {"resultTypes": ["violations"], **({} if rules is None else {"runOnly": rules})}
             found = visit.page.evaluate("options => axe.run(options)", options)["violations"]
