@@ -45,6 +45,14 @@ export function set(node, attributes) {
   return node;
 }
 
+/** Set attributes of a part of a plot, if they are other ones: each one that is set is laid out and painted again. */
+export function put(node, attributes) {
+  for (const name of Object.keys(attributes)) {
+    const value = String(attributes[name]);
+    if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+  }
+}
+
 /** An HTML element with attributes and children; strings become text. */
 export function el(name, attributes, ...children) {
   const node = set(document.createElement(name), attributes);

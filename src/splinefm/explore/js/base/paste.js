@@ -1,5 +1,7 @@
 /** Rows that users paste: JSON, or a header and a line of CSV or of a spreadsheet. */
 
+import { rowOfTable } from "../engine/encode/dates.js";
+
 /**
  * Read a row.
  * @param {string} text  @param {object[]} columns
@@ -7,12 +9,9 @@
  */
 export function readRow(text, columns) {
   const given = text.trim().startsWith("{") ? fromJson(text) : fromLines(text);
+  const { row: found, unknown } = rowOfTable(columns, given);
   const byName = new Map(columns.map((column) => [column.name, column]));
-  const row = {};
-  // A date sets the parts of it that the model reads.
-  for (const column of columns.filter((one) => one.part && Object.hasOwn(given, one.column))) row[column.name] = datePart(given[column.column], column);
-  for (const [name, value] of Object.entries(given)) if (byName.has(name)) row[name] = readValue(value, byName.get(name));
-  const unknown = Object.keys(given).filter((name) => !byName.has(name) && !columns.some((one) => one.part && one.column === name));
+  const row = Object.fromEntries(Object.entries(found).map(([name, value]) => [name, readValue(value, byName.get(name))]));
   if (!Object.keys(row).length) throw new Error(`None of these is a column of the model: ${unknown.slice(0, 5).join(", ") || "nothing was pasted"}`);
   return { row, unknown };
 }
@@ -45,19 +44,6 @@ function cells(line, separator) {
     else found[found.length - 1] += letter;
   }
   return found.map((cell) => cell.trim());
-}
-
-/** A part of a date, as Python reads it: without a zone, a time is taken as it is. */
-function datePart(value, column) {
-  if (value === null || value === "") return null;
-  const text = String(value).trim().replace(" ", "T");
-  const time = Date.parse(/^\d{4}-\d{2}-\d{2}T[^Z+]*$/.test(text) && !/-\d{2}:\d{2}$/.test(text.slice(10)) ? `${text}Z` : text);
-  if (!Number.isFinite(time)) throw new Error(`${column.column}: ${JSON.stringify(value)} is not a date, such as 2024-05-28`);
-  const date = new Date(time);
-  if (column.part === "trend") return time / 1000;
-  if (column.part === "hour") return date.getUTCHours() + date.getUTCMinutes() / 60 + date.getUTCSeconds() / 3600;
-  if (column.part === "weekday") return (date.getUTCDay() + 6) % 7;
-  return 1 + (Date.UTC(2024, date.getUTCMonth(), date.getUTCDate()) - Date.UTC(2024, 0, 1)) / 86_400_000;
 }
 
 function readValue(value, column) {
