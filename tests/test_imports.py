@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "splinefm"
 # for do not know each other; the doors come last.
 PATH = ["encode", "model", "learn"]
 GOOD_FOR = ["view", "explain", "rank", "export", "distribute"]
-DOORS_LAST = ["plots", "serve", "report", "cli"]
+DOORS_LAST = ["plots", "explore", "serve", "report", "cli"]
 ALLOWED = {folder: PATH[:place] for place, folder in enumerate(PATH)}
 ALLOWED |= dict.fromkeys(GOOD_FOR, PATH)
 ALLOWED |= {folder: PATH + GOOD_FOR + DOORS_LAST[:place] for place, folder in enumerate(DOORS_LAST)}
@@ -35,6 +35,8 @@ OPTIONAL = [
     "msgspec",
     "httptools",
     "uvloop",
+    "mpld3",
+    "playwright",
 ]
 FOLDERS_OF = {"torch": ("model/torch/", "distribute/"), "torchrec": ("distribute/",)}
 # The imports against the order of the folders, `Fitted.segment`, `Fitted.scorer` and the `feature_importances_` of

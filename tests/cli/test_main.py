@@ -23,6 +23,7 @@ COMMANDS = (
     "info",
     "view",
     "explain",
+    "explore",
     "discretize",
     "export",
     "rank",

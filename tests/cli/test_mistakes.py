@@ -102,6 +102,7 @@ def bad_lines():
             ["rank", "model.sfm", data, "--context", '{"city": "Rome"}', "--ids", "price"],
             ["view", "model.sfm", "--along", "price", "--data", data],
             ["explain", "model.sfm", data, "--json"],
+            ["explore", "model.sfm", data, "--out", "page.html"],
             ["discretize", "model.sfm", "--bins", "4", "--spacing", "quantile", "--data", data, "--out", "b.sfm"],
             ["export", "model.sfm", "--to", "libffm", "--out", "m.ffm", "--rows", data, "--rows-out", "r.ffm"],
             ["fit", data, "--target", "click", "--out", "n.sfm", *FIT],
@@ -145,6 +146,7 @@ def bad_lines():
         yield ["export", "model.sfm", "--to", to, "--out", "good.csv/x"]
     yield ["demo", "--out", "good.csv/x"]
     yield ["explain", "model.sfm", "good.csv", "--out", "good.csv/x"]
+    yield ["explore", "model.sfm", "good.csv", "--out", "good.csv/x"]
 
 
 def test_no_command_line_ends_in_a_traceback(place):
@@ -400,6 +402,7 @@ def test_no_command_prints_control_characters_of_the_data(hostile, run):
         ["view", model, "--along", hostile, "--along", "x"],
         ["view", model, "--along", "x", "--along", hostile],
         ["explain", model, data, "--target", "y", "--out", "page"],
+        ["explore", model, data, "--target", "y", "--out", "page.html"],
         ["rank", model, data, "--context", "{}", "--ids", "y"],
         ["rank", model, data, "--context", "{}", "--ids", "nothing"],
         ["discretize", model, "--bins", "x=4", "--out", "b.sfm"],

@@ -16,6 +16,7 @@ COMMANDS = {
     "predict the standard input": ["predict", "model.sfm", "-", "--id", "id"],
     "view": ["view", "model.sfm", "--along", "price", "--data", "DATA"],
     "explain": ["explain", "model.sfm", "DATA", "--json"],
+    "explore": ["explore", "model.sfm", "DATA", "--out", "page.html", "--json", "-q"],
     "discretize": ["discretize", "model.sfm", "--bins", "9", "--data", "DATA", "--out", "out.sfm"],
     "export": ["export", "model.sfm", "--to", "libffm", "--out", "out.ffm", "--rows", "DATA", "--rows-out", "rows.ffm"],
     "index": ["index", "model.sfm", "ITEMS", "--ids", "id", "--out", "out.sfi"],

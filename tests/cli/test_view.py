@@ -13,8 +13,8 @@ import splinefm as sf
 from splinefm.cli.actions import view
 from splinefm.cli.segments import parse_segments
 from splinefm.encode.tables.open import open_table
-from splinefm.report import samples
-from splinefm.report.samples import RowSample
+from splinefm.view import samples
+from splinefm.view.samples import RowSample
 from splinefm.view.values import category_counts, value_grid
 
 

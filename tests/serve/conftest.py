@@ -30,7 +30,15 @@ def server(visits, index, tmp_path_factory):
     visits.save(folder / "model.sfm")
     index.save(folder / "items.sfi")
     pq.write_table(pa.table(as_columns(visits_rows(50, seed=9, hostile=False))), folder / "background.parquet")
-    options = ["--workers", 2, "--index", folder / "items.sfi", "--background", folder / "background.parquet"]
+    options = [
+        "--workers",
+        2,
+        "--index",
+        folder / "items.sfi",
+        "--background",
+        folder / "background.parquet",
+        "--explore",
+    ]
     options += ["--max-rows", 2000, "--max-bulk-rows", 5000, "--max-body", 1 << 20, "--read-seconds", 1]
     live = LiveServer(folder / "model.sfm", *options, "--log", folder / "log")
     live.folder = folder

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from live import Answer, visits_rows
+from splinefm.serve.api.explore import explore
+from splinefm.serve.http.messages import Problem
+from splinefm.serve.settings import ArmSetting, Settings
 from support import examples
 
 ROW = {"recency": 3.5, "price": 2.0, "country": "US", "tags": ["t1"], "device": "phone"}
@@ -93,6 +97,25 @@ def quote(values):
     from urllib.parse import quote
 
     return quote(json.dumps(values))
+
+
+class TestExplore:
+    def test_the_page_of_a_model_has_rows_of_the_background(self, server):
+        answer = server.ask("GET", "/explore")
+        assert answer.status == 200, answer.body[:300]
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert b"50 rows of background.parquet" in answer.body and b"/v1/rank?arm=default" in answer.body
+        assert answer.headers["X-Content-Type-Options"] == "nosniff" and b"connect-src 'self'" in answer.body
+        assert server.ask("GET", "/explore?arm=nothing").status == 404
+        assert server.ask("POST", "/explore", {}).status == 405
+
+    def test_it_needs_rows_and_permission(self):
+        arms = (ArmSetting("a", "a.sfm"),)
+        with pytest.raises(ValueError, match="--background TABLE"):
+            Settings(arms, explore=True)
+        state = SimpleNamespace(settings=Settings(arms))
+        with pytest.raises(Problem, match="--explore"):
+            explore(state, None)
 
 
 class TestFeedback:

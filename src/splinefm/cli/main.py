@@ -18,10 +18,11 @@ from splinefm.cli.commands.ab import ab
 from splinefm.cli.commands.demo import demo
 from splinefm.cli.commands.discretize import discretize
 from splinefm.cli.commands.evaluate import evaluate
-from splinefm.cli.commands.explain import explain
 from splinefm.cli.commands.export import export
 from splinefm.cli.commands.fit import fit
 from splinefm.cli.commands.info import info
+from splinefm.cli.commands.pages.explain import explain
+from splinefm.cli.commands.pages.explore import explore
 from splinefm.cli.commands.predict import predict
 from splinefm.cli.commands.rank import index, rank
 from splinefm.cli.commands.schema import schema
@@ -46,6 +47,7 @@ _COMMANDS = (
     info,
     view,
     explain,
+    explore,
     discretize,
     export,
     rank,

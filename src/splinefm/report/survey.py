@@ -19,8 +19,8 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import as_targets, as_weights
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
-from splinefm.report.samples import ROWS, RowSample
 from splinefm.view.formats import NUMBERS, axis_format
+from splinefm.view.samples import ROWS, RowSample
 
 FINE, MOST_CATEGORIES = 256, 1000
 """Number of intervals of u, and of frequent categories, in which rows are counted first."""

@@ -13,6 +13,7 @@ ENDPOINTS = (
     "rank",
     "explain",
     "segment",
+    "explore",
     "models",
     "feedback",
     "reload",

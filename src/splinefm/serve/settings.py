@@ -136,10 +136,13 @@ class Settings:
     log_rows: bool = False
     log_requests: bool = False
     drift_rows: int = 500
+    explore: bool = False
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         check_arms(self.arms)
+        if self.explore and self.background is None:
+            raise ValueError("the page at /explore shows rows of a table; name it with --background TABLE")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a worker process."""

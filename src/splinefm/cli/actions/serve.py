@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 from splinefm.cli.output import say
+from splinefm.explore.bundle import d3_script
 from splinefm.serve.http.tokens import Tokens
 from splinefm.serve.settings import DEFAULT_ARM, ArmSetting, Settings, parse_arm
 
@@ -39,6 +40,8 @@ def run_server(settings: Settings) -> None:
         raise ModuleNotFoundError(
             f"splinefm serve needs {', '.join(missing)}: pip install 'splinefm[serve]'", name=missing[0]
         )
+    if settings.explore:
+        d3_script()  # raises where its package is missing
     from splinefm.serve.supervisor import serve
 
     if settings.tokens is not None:

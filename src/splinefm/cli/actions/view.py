@@ -18,8 +18,8 @@ from splinefm.learn.description import one_class, predicted_thing
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import make_progress
-from splinefm.report.samples import read_sample
 from splinefm.view.curves import Bars, Curve
+from splinefm.view.samples import read_sample
 from splinefm.view.segment import segment, segments
 from splinefm.view.surfaces import Surface
 from splinefm.view.values import View, bar_values, column_values, curve_values, side_grid, surface_values, value_grid

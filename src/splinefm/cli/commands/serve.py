@@ -53,6 +53,10 @@ def serve(
         int,
         opt.count_option("Rows per second and worker that are compared with the training rows; 0 for none.", least=0),
     ] = 500,
+    explore: Annotated[
+        bool,
+        typer.Option("--explore", help="Offer the page of splinefm explore at /explore, with rows of --background."),
+    ] = False,
     max_body: Annotated[int, opt.count_option("Bytes of a body.", _LIMITS)] = 16 << 20,
     max_rows: Annotated[int, opt.count_option("Rows of a JSON request.", _LIMITS)] = 10_000,
     max_bulk_rows: Annotated[int, opt.count_option("Rows of an Arrow stream.", _LIMITS)] = 1_000_000,
@@ -93,6 +97,7 @@ def serve(
         log_rows=log_rows,
         log_requests=log_requests,
         drift_rows=drift_rows,
+        explore=explore,
         limits=limits,
     )
     run_server(settings.with_index(index or []))

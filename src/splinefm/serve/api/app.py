@@ -12,7 +12,7 @@ from itertools import count
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from splinefm.serve.api import admin, explain, health, inference, rank
+from splinefm.serve.api import admin, explain, explore, health, inference, rank
 from splinefm.serve.api.openapi import describe
 from splinefm.serve.api.score import score
 from splinefm.serve.api.state import State
@@ -44,6 +44,7 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("POST", "/v1/rank"): Endpoint("rank", rank.rank),
     ("POST", "/v1/explain"): Endpoint("explain", explain.explain),
     ("GET", "/v1/segment"): Endpoint("segment", explain.segment),
+    ("GET", "/explore"): Endpoint("explore", explore.explore),
     ("GET", "/v1/models"): Endpoint("models", admin.models),
     ("POST", "/v1/feedback"): Endpoint("feedback", admin.feedback),
     ("POST", "/v1/reload"): Endpoint("reload", admin.reload, is_admin=True),

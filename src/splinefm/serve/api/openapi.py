@@ -133,6 +133,8 @@ def description(state: State) -> dict[str, Any]:
         "/readyz": {"get": _operation("Whether to send traffic", None, None, _ANY)},
         "/metrics": {"get": _operation("Metrics for Prometheus", None, None, None)},
     }
+    if state.settings.explore:
+        paths["/explore"] = {"get": _operation("The page that explores a model", None, None, None, [arm])}
     index = serving.shown[0].index
     if index is not None:
         context = {name: row.get(name) for name in index.context_columns}

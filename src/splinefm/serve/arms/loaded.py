@@ -82,6 +82,15 @@ class Loaded:
             return None
         return Background.of(self.fitted, self.background_path, threads=1)
 
+    @cached_property
+    def explorer_page(self) -> bytes:
+        """The page that explores this model on the rows of the background; made on first use."""
+        from splinefm.explore.making import ExploreRequest, describe_model
+
+        assert self.background_path is not None
+        request = ExploreRequest(Path(self.published.source), self.background_path, threads=1)
+        return describe_model(self.fitted, request, self.index).page(f"/v1/rank?arm={self.published.arm}").encode()
+
     def scores(self, rows: Sequence[Row]) -> Float32:
         """The scores of a list of rows."""
         return np.asarray(self.scorer.many(rows), np.float32)

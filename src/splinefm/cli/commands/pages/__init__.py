@@ -1,0 +1,1 @@
+"""Commands that make a page for the browser."""

@@ -1,0 +1,299 @@
+/** The page: reads its data, starts the model's worker, and shows one view at a time. */
+
+import { announce, clipped, el, isQuiet, named, quietly, shown } from "./base/dom.js";
+import { Client } from "./base/client.js";
+import { usable } from "./base/checks.js";
+import { number, valueText } from "./base/format.js";
+import { Rows } from "./base/rows.js";
+import { Store } from "./base/store.js";
+import { decodePayload } from "./engine/payload.js";
+import { makeControls } from "./views/controls.js";
+import { ImportanceView } from "./views/importance.js";
+import { QualityView } from "./views/quality.js";
+import { RankingView } from "./views/ranking.js";
+import { RowView } from "./views/row.js";
+import { SegmentView } from "./views/segment.js";
+import { SurfaceView } from "./views/surface.js";
+import { TransformsView } from "./views/transforms.js";
+
+const VIEWS = { segment: ["Segment", SegmentView], surface: ["Surface", SurfaceView], row: ["Row", RowView], importance: ["Importance", ImportanceView], quality: ["Quality", QualityView], ranking: ["Ranking", RankingView], transforms: ["Transforms", TransformsView] };
+const WITH_VALUES = new Set(["segment", "surface", "row", "ranking"]);
+const PINS = ["A", "B", "C", "D"];
+const byId = (id) => document.getElementById(id);
+
+class App {
+  constructor(about, payload, buffers) {
+    [this.about, this.payload] = [about, payload];
+    this.columns = payload.columns.map((column) => complete(column, about.columns[column.name]));
+    this.byName = new Map(this.columns.map((column) => [column.name, column]));
+    this.link = payload.loss.link;
+    this.classes = payload.model.outputs > 1 ? payload.loss.classes : null;
+    this.rows = new Rows(this.columns, payload.rows, buffers);
+    this.byImportance = this.ordered(payload.explain?.outputs?.[0]?.importance?.fields ?? []);
+    this.densities = new Map();
+    this.client = new Client(byId("worker-source").textContent, payload, buffers);
+    this.client.onError = (error) => this.fail(error);
+    const start = this.startState();
+    const page = { columns: this.columns, classes: payload.model.outputs, rows: this.rows.n, views: Object.keys(VIEWS), pins: PINS };
+    this.store = new Store(start, (found) => usable(found, start, page));
+    this.views = new Map();
+  }
+
+  startState() {
+    const pair = this.payload.explain?.outputs?.[0]?.importance?.pairs?.[0]?.names ?? [];
+    const drawable = pair.length === 2 && pair.every((name) => this.column(name) && this.column(name).kind !== "multivalued");
+    const [a, b] = drawable ? pair.slice().sort((one, other) => Number(/lon|lng/i.test(other)) - Number(/lon|lng/i.test(one))) : this.byImportance.filter((column) => column.kind === "numerical").concat(this.byImportance.filter((column) => column.kind === "categorical")).map((column) => column.name);
+    return { view: "segment", row: this.rows.typical(), cls: 0, scale: "prediction", range: "same", compare: "overlay", show: { density: true, spread: true, knots: false, extrema: true, categories: true }, pins: [], focus: "", all: false,
+      surface: { a: a ?? "", b: b ?? "", kind: "heat" }, picked: null, quality: { by: "", filters: [] }, transformed: "", k: 20 };
+  }
+
+  ordered(fields) {
+    const rank = new Map(fields.map((field, i) => [field.name, [-(field.shapley ?? 0), i]]));
+    const place = (column) => rank.get(column.name)?.[0] ?? rank.get(column.column)?.[0] ?? 0;
+    return [...this.columns].sort((a, b) => place(a) - place(b));
+  }
+
+  column(name) {
+    return this.byName.get(name);
+  }
+
+  density(name) {
+    if (!this.densities.has(name)) this.densities.set(name, this.rows.density(this.column(name)));
+    return this.densities.get(name);
+  }
+
+  scaleText(state) {
+    if (state.scale === "prediction") return this.predictionText(state);
+    return this.classes ? `score of ${this.classes[state.cls]}` : this.about.score_text;
+  }
+
+  predictionText(state) {
+    return this.classes ? `probability of ${this.classes[state.cls]}` : this.about.prediction_text;
+  }
+
+  targetText(value) {
+    return this.payload.loss.classes ? String(this.payload.loss.classes[value] ?? value) : number(value);
+  }
+
+  /** What predictions are compared with. */
+  measuredText(state) {
+    const labels = this.payload.loss.classes;
+    if (this.link === "softmax") return `share of ${labels[state.cls]}`;
+    return this.link === "logistic" ? `share of ${labels ? labels[1] : `${this.rows.targetName} = 1`}` : `mean ${this.rows.targetName}`;
+  }
+
+  setValue(name, value, done) {
+    this.setValues({ [name]: value }, done);
+  }
+
+  setValues(values, done) {
+    const row = { ...this.store.state.row, ...values };
+    if (done) this.store.commit({ row });
+    else this.store.move({ row });
+  }
+
+  fail(error) {
+    byId("failure").textContent = shown(error.message);
+    byId("failure").hidden = false;
+  }
+
+  async start() {
+    byId("title").replaceChildren("Explorer: ", named(this.about.title, 60));
+    byId("about").textContent = shown(this.about.subtitle + this.cutText());
+    byId("footer").textContent = shown(`Made by splinefm from ${this.about.model}. The model runs in this page, which loads nothing from elsewhere.`);
+    await this.client.ready;
+    this.makeActions();
+    this.makeTabs();
+    this.makeSide();
+    byId("loading").remove();
+    this.store.listen((state, moving) => this.update(state, moving));
+    this.update(this.store.state, false);
+    document.addEventListener("keydown", (event) => this.pressed(event));
+    document.documentElement.dataset.ready = "true";
+  }
+
+  /** Whether nothing is being computed or waited for. */
+  get isIdle() {
+    return isQuiet() && this.client.waiting.size === 0;
+  }
+
+  cutText() {
+    const cut = Object.entries(this.payload.cut ?? {});
+    if (!cut.length) return "";
+    return ` The model is large: this page has the most frequent categories of ${cut.map(([name, [kept, total]]) => `${clipped(name, 30)} (${kept.toLocaleString("en-US")} of ${total.toLocaleString("en-US")})`).slice(0, 4).join(", ")}; others count as unseen.`;
+  }
+
+  makeActions() {
+    const button = (text, label, act) => el("button", { type: "button", "aria-label": label, title: label, on: { click: act } }, text);
+    this.undo = button("↶", "Undo (Ctrl+Z)", () => this.store.undo());
+    this.redo = button("↷", "Redo (Ctrl+Shift+Z)", () => this.store.redo());
+    this.share = button("Copy link", "Copy the address of this view", () => this.copy());
+    this.theme = button("◐", "Light or dark", () => this.setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark", true));
+    this.help = el("dialog", { "aria-labelledby": "help-title" }, el("h2", { id: "help-title" }, "Keys"),
+      el("table", {}, el("tbody", {}, [["1 – 7", "open a view"], ["← →", "move a slider or the handle of a curve; Page Up and Page Down in larger steps"], ["P", "pin the current segment"], ["Ctrl+Z, Ctrl+Shift+Z", "undo, redo"], ["T", "light or dark"], ["?", "this list"]]
+        .map(([keys, text]) => el("tr", {}, el("td", {}, el("kbd", {}, keys)), el("td", {}, text))))),
+      el("form", { method: "dialog", class: "buttons" }, el("button", {}, "Close")));
+    byId("actions").append(this.undo, this.redo, this.share, this.theme, button("?", "Keys", () => this.help.showModal()), this.help);
+  }
+
+  makeTabs() {
+    this.tabs = Object.entries(VIEWS).map(([view, [title]]) => el("button", { type: "button", role: "tab", id: `tab-${view}`, "aria-controls": "main", on: { click: () => this.store.commit({ view }) } }, title));
+    byId("tabs").append(...this.tabs);
+    byId("tabs").addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!step) return;
+      const next = this.tabs[(this.tabs.indexOf(document.activeElement) + step + this.tabs.length) % this.tabs.length];
+      next.focus();
+      next.click();
+    });
+    byId("main").setAttribute("role", "tabpanel");
+  }
+
+  makeSide() {
+    this.controls = makeControls(this);
+    this.level = el("output", { for: "controls" });
+    this.scoreText = el("span", { class: "score" });
+    this.what = el("span", { class: "what" });
+    this.pins = el("ul", { class: "pins", "aria-label": "Pinned segments" });
+    this.pin = el("button", { type: "button", on: { click: () => this.addPin() } }, "Pin");
+    const reset = el("button", { type: "button", on: { click: () => this.store.commit({ row: this.store.start.row, picked: null }) } }, "Typical row");
+    const any = el("button", { type: "button", on: { click: () => this.pickAny() } }, "Any row");
+    const classes = this.classes ? el("label", { class: "field" }, el("span", { class: "visually-hidden" }, "Class"), this.classMenu()) : null;
+    byId("side").append(el("div", { class: "panel" }, el("div", { class: "level" }, this.what, this.level, this.scoreText), classes, el("div", { class: "buttons" }, this.pin, reset, any), this.pins),
+      el("details", { class: "panel", open: !matchMedia("(max-width: 900px)").matches }, el("summary", {}, "Change the values"), this.controls.root));
+  }
+
+  classMenu() {
+    this.classes_ = el("select", { "aria-label": "Class", on: { change: () => this.store.commit({ cls: Number(this.classes_.value) }) } }, this.classes.map((name, i) => el("option", { value: i }, clipped(name, 40))));
+    return this.classes_;
+  }
+
+  addPin() {
+    const { pins, row } = this.store.state;
+    const name = PINS.find((one) => !pins.some((pin) => pin.name === one));
+    if (!name) return;
+    this.store.commit({ pins: [...pins, { name, row }] });
+    announce(`Pinned as ${name}`);
+  }
+
+  pickAny() {
+    const picked = Math.floor(Math.random() * this.rows.n);
+    this.store.commit({ picked, row: { ...this.store.state.row, ...this.rows.row(picked) } });
+  }
+
+  update(state, moving) {
+    if (!moving) byId("failure").hidden = true;
+    const withValues = WITH_VALUES.has(state.view);
+    byId("side").hidden = !withValues;
+    byId("frame").classList.toggle("wide", !withValues);
+    this.tabs.forEach((tab) => {
+      const chosen = tab.id === `tab-${state.view}`;
+      tab.setAttribute("aria-selected", String(chosen));
+      tab.tabIndex = chosen ? 0 : -1;
+    });
+    byId("main").setAttribute("aria-labelledby", `tab-${state.view}`);
+    [this.undo.disabled, this.redo.disabled] = [!this.store.past.length, !this.store.future.length];
+    if (withValues) this.updateSide(state, moving);
+    const view = this.view(state.view);
+    if (byId("main").firstElementChild !== view.root) byId("main").replaceChildren(view.root);
+    view.update(state, moving);
+  }
+
+  view(name) {
+    if (!this.views.has(name)) this.views.set(name, new VIEWS[name][1](this));
+    return this.views.get(name);
+  }
+
+  updateSide(state, moving) {
+    this.controls.update(state.row);
+    if (this.classes_) this.classes_.value = state.cls;
+    this.pin.disabled = state.pins.length >= PINS.length;
+    const text = this.predictionText(state);
+    if (this.what.textContent !== shown(text)) this.what.textContent = shown(text);
+    this.client.latest("judge", "judge", [state.row, state.cls], ({ score, prediction }) => {
+      this.level.textContent = number(prediction);
+      this.scoreText.textContent = this.link === "identity" ? "" : `score ${number(score)}`;
+    });
+    if (moving) return;
+    this.pins.hidden = !state.pins.length;
+    this.pins.replaceChildren(...state.pins.map((pin, i) => el("li", {}, el("button", { type: "button", class: "go", title: "Go to this segment", on: { click: () => this.store.commit({ row: pin.row }) } }, el("span", { class: `key line-${i + 1}` }, pin.name), " ", this.pinText(pin, state)),
+      el("button", { type: "button", class: "quiet", "aria-label": `Remove pin ${pin.name}`, on: { click: () => this.store.commit({ pins: state.pins.filter((one) => one !== pin) }) } }, "×"))));
+  }
+
+  pinText(pin, state) {
+    const differing = this.columns.filter((column) => JSON.stringify(pin.row[column.name]) !== JSON.stringify(state.row[column.name]));
+    return differing.length ? clipped(differing.slice(0, 2).map((column) => `${column.name} ${valueText(column, pin.row[column.name])}`).join(", "), 34) : "as now";
+  }
+
+  pressed(event) {
+    const typing = event.target.matches?.("input:not([type=range]):not([type=checkbox]), textarea, select");
+    const control = event.ctrlKey || event.metaKey;
+    if (control && event.key.toLowerCase() === "z" && !typing) {
+      event.preventDefault();
+      if (event.shiftKey) this.store.redo();
+      else this.store.undo();
+    } else if (control && event.key.toLowerCase() === "y" && !typing) {
+      event.preventDefault();
+      this.store.redo();
+    } else if (!control && !event.altKey && !typing && !this.help.open) {
+      const view = Object.keys(VIEWS)[Number(event.key) - 1];
+      if (view) this.store.commit({ view });
+      else if (event.key === "?") this.help.showModal();
+      else if (event.key.toLowerCase() === "t") this.theme.click();
+      else if (event.key.toLowerCase() === "p" && WITH_VALUES.has(this.store.state.view)) this.addPin();
+      else if (event.key === "Escape") this.store.cancel();
+    }
+  }
+
+  async copy() {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      announce("The address was copied");
+      this.share.textContent = "Copied";
+      quietly(1500, () => { this.share.textContent = "Copy link"; })();
+    } catch {
+      this.fail(new Error("The browser does not allow copying: copy the address of this window"));
+    }
+  }
+
+  setTheme(theme, keep) {
+    document.documentElement.dataset.theme = theme;
+    try {
+      if (keep) localStorage.setItem("splinefm-theme", theme);
+    } catch {
+      // A page without storage forgets the choice.
+    }
+  }
+}
+
+/** What the payload and Python say about a column. */
+function complete(column, shapes) {
+  if (column.kind !== "numerical") {
+    const byCount = column.counts ? d3.range(column.categories.length).sort((a, b) => column.counts[b] - column.counts[a]) : null;
+    return { ...column, special: [], byCount: byCount && column.categories.length > 30 ? byCount : column.order ?? byCount };
+  }
+  return { ...column, special: shapes.special, integers: column.is_integer || shapes.integers, knots: column.knots.map(Number).filter(Number.isFinite),
+    transform: { ...column.transform, x: shapes.x, u: shapes.u }, shapes: { u: shapes.at, functions: shapes.functions }, low: Number(column.low), high: Number(column.high) };
+}
+
+function chooseTheme() {
+  let kept = null;
+  try {
+    kept = localStorage.getItem("splinefm-theme");
+  } catch {
+    // No storage: the system decides.
+  }
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const follow = () => { document.documentElement.dataset.theme = system.matches ? "dark" : "light"; };
+  if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept;
+  else {
+    follow();
+    system.addEventListener("change", follow);
+  }
+}
+
+chooseTheme();
+const { payload, buffers } = decodePayload(byId("payload-data").textContent);
+const app = new App(JSON.parse(byId("about-data").textContent), payload, buffers);
+globalThis.explorer = app;
+app.start().catch((error) => app.fail(error));

@@ -1,0 +1,1 @@
+"""What the page of a model is made of: JSON and arrays."""

@@ -1,0 +1,225 @@
+"""The scores of the page in a real browser are those of Python."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from engine_rows import assert_equal, page_rows
+
+import splinefm as sf
+from splinefm.encode.fields.vocabulary import hash_bucket
+from splinefm.encode.tables.arrow import from_strings
+from splinefm.encode.tables.dates import PARTS, parse_times, take_part, to_seconds
+from splinefm.encode.tables.spelling import canonical, float_names
+from splinefm.explore.payload.make import make_payload
+from splinefm.learn.losses import Loss
+from support import (
+    CROSSES,
+    THOROUGH,
+    all_models,
+    averages,
+    cross_schema,
+    cross_table,
+    mixed_schema,
+    mixed_table,
+    random_classes,
+    random_fitted,
+    shop_schema,
+    shop_table,
+    visits_schema,
+    visits_table,
+)
+
+TRANSFORMS = [sf.MinMax(), sf.Quantile(), sf.BestFitCDF(), sf.ArcsinhSquare(), sf.Log()]
+BASES = [
+    sf.BSpline(7, 3),
+    sf.BSpline(5, 1),
+    sf.BSpline(4, 0),
+    sf.BSpline(knots=(0.0, 0.1, 0.5, 1.0), degree=2),
+    sf.BSpline(6, 3, periodic=True),
+    sf.MultiResolution((2, 8), 2),
+    sf.Bins(6),
+    sf.Polynomial(4),
+    sf.Fourier(3),
+]
+
+
+def check_scores(engine, fitted, table, rows):
+    """Scores, one by one and in columns, and predictions are those of Python."""
+    payload = make_payload(fitted, table, explain=False)
+    engine.load(payload)
+    given = page_rows(payload, rows)
+    n = len(given)
+    expected = np.asarray(fitted.scores(rows), np.float64).reshape(n, -1)
+    assert_equal(np.reshape(engine.call("scores", given), expected.shape), expected)
+    assert_equal(engine.calls("score", [[row] for row in given[:50]]), expected[:50])
+    predicted = np.reshape(engine.call("predictions", given[:200]), expected[:200].shape)
+    assert_equal(predicted, fitted.predict(rows).reshape(n, -1)[:200], 1e-4 if fitted.loss.link == "log" else 1e-5)
+    own = np.asarray(fitted.scores(table), np.float64).ravel()
+    assert_equal(engine.call("scores"), own)
+
+
+@pytest.mark.parametrize("model", [*all_models(6), *averages()], ids=str)
+def test_every_model_scores_lists_tokens_and_both_reductions(engine, model):
+    fitted = random_fitted(model, mixed_schema(), mixed_table(300))
+    check_scores(engine, fitted, mixed_table(300), mixed_table(2000, 5))
+
+
+@pytest.mark.parametrize("reduction", ["sum", "identity"])
+@pytest.mark.parametrize("model", all_models(5), ids=str)
+def test_every_model_scores_unseen_categories_and_periodic_splines(engine, model, reduction):
+    fitted = random_fitted(model, shop_schema(reduction), shop_table(300, 0))
+    check_scores(engine, fitted, shop_table(300, 0), shop_table(500, 1))
+
+
+@pytest.mark.parametrize("model", [*all_models(7 + len(CROSSES)), *averages()], ids=str)
+def test_every_model_scores_crosses(engine, model):
+    fitted = random_fitted(model, cross_schema(*CROSSES), cross_table(300))
+    check_scores(engine, fitted, cross_table(300), cross_table(500, 5, strange=True))
+
+
+@pytest.mark.parametrize(
+    ("transform", "basis"),
+    [
+        pytest.param(transform, basis, id=f"{type(transform).__name__}-{basis}")
+        for i, transform in enumerate(TRANSFORMS)
+        for j, basis in enumerate(BASES)
+        if THOROUGH or i == 1 or j % len(TRANSFORMS) == i
+    ],
+)
+def test_every_transform_and_basis_with_values_that_training_did_not_meet(engine, transform, basis):
+    rng = np.random.default_rng(0)
+    table = visits_table(rng)
+    fitted = random_fitted(sf.FwFM(k=4), visits_schema(basis, transform), table)
+    check_scores(engine, fitted, table, visits_table(rng, 1000, hostile=True))
+
+
+@pytest.mark.parametrize("model", [sf.FwFM(k=4), sf.FFM(k=2), sf.FwFM(k=3, third=2)], ids=str)
+def test_several_classes(engine, model):
+    fitted = random_classes(model, mixed_schema(), mixed_table(300))
+    check_scores(engine, fitted, mixed_table(300), mixed_table(500, 5))
+
+
+@pytest.mark.parametrize("name", ["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"])
+def test_links_of_all_losses(engine, name):
+    scaled = {} if name in ("logistic", "poisson") else {"scale": 2.5}
+    loss = Loss(name, center=0.0 if name in ("logistic", "poisson", "gamma", "tweedie") else -3.0, **scaled)
+    fitted = random_fitted(sf.FwFM(k=4), mixed_schema(), mixed_table(300), loss=loss)
+    check_scores(engine, fitted, mixed_table(300), mixed_table(300, 5))
+
+
+def test_dates_are_read_by_their_parts(engine):
+    rng = np.random.default_rng(0)
+    seconds = rng.integers(1_600_000_000, 1_700_000_000, 400)
+    table = {"seen_at": pa.array(seconds, pa.timestamp("s")), "c": rng.choice(["a", "b"], 400).tolist()}
+    schema = sf.Schema([sf.Timestamp("seen_at"), sf.Categorical("c"), sf.Cross("seen_at.hour", "c", min_count=1)])
+    fitted = random_fitted(sf.FwFM(k=4), schema, pa.table(table))
+    payload = make_payload(fitted, pa.table(table), explain=False)
+    engine.load(payload)
+    assert [column["name"] for column in payload.data["columns"]][:2] == ["seen_at.trend", "seen_at.hour"]
+    assert_equal(engine.call("scores"), fitted.scores(pa.table(table)))
+
+
+def test_parts_of_dates(engine):
+    rng = np.random.default_rng(0)
+    seconds = rng.uniform(-4e9, 4e9, 300).round(3)
+    for part in PARTS:
+        got = engine.run("([s, part]) => s.map(one => engine.datePart(one, part))", seconds.tolist(), part)
+        assert_equal(got, take_part(seconds, part), 1e-12)
+    text = ["2024-05-28", "2024-05-28T13:30", " 2024-05-28 13:30:00.25 ", "2024-02-29T23:59Z", "2023-01-01 02:00+02:00"]
+    text += ["1969-12-31 23:00:00 -05", "0099-03-01"]
+    expected = to_seconds(parse_times(from_strings(text))[0])
+    assert_equal(engine.run("([text]) => text.map(engine.secondsOf)", text), expected, 1e-12)
+    for wrong in ("soon", "2024-13-01", "28.05.2024"):
+        with pytest.raises(Exception, match="is not a date"):
+            engine.run("([text]) => engine.secondsOf(text)", wrong)
+
+
+def test_rows_of_the_table_become_rows_of_the_model(engine):
+    columns = [
+        {"name": "seen.hour", "column": "seen", "part": "hour"},
+        {"name": "seen.weekday", "column": "seen", "part": "weekday"},
+        {"name": "x", "column": "x"},
+        {"name": "level", "column": "x"},
+    ]
+    given = {"seen": "2024-05-28T13:30", "x": 3, "level": "own", "other": 1}
+    found = engine.run("([columns, given]) => engine.rowOfTable(columns, given)", columns, given)
+    assert found == {"row": {"seen.hour": 13.5, "seen.weekday": 1, "x": 3, "level": "own"}, "unknown": ["other"]}
+    found = engine.run("([columns, given]) => engine.rowOfTable(columns, given)", columns, {"seen": None, "x": 1})
+    assert found["row"] == {"seen.hour": None, "seen.weekday": None, "x": 1, "level": 1}
+
+
+def test_two_fields_of_one_column_and_of_different_kinds(engine):
+    rng = np.random.default_rng(0)
+    table = {"x": rng.integers(0, 6, 300).astype(float).tolist(), "c": rng.choice(["a", "b"], 300).tolist()}
+    schema = sf.Schema(
+        [
+            sf.Numerical("x"),
+            sf.Categorical("level", column="x"),
+            sf.Categorical("c"),
+            sf.Cross("c", sf.Categorical("floor", column="x"), min_count=1),
+        ]
+    )
+    fitted = random_fitted(sf.FwFM(k=4), schema, table)
+    payload = make_payload(fitted, table, explain=False)
+    engine.load(payload)
+    expected = fitted.scores(table)
+    assert_equal(engine.call("scores"), expected)
+    assert_equal(engine.call("scores", page_rows(payload, table)), expected)
+
+
+DATES = ["2024-01-01T00:00", "2024-01-01 12:30:00.500000", "2024-01-01", " 2024-05-28T13:30Z", "2023-12-31 22:00-05:00"]
+SPELLED = [
+    "2.0",
+    "+2",
+    " 2.50 ",
+    "1e3",
+    "x",
+    "TRUE",
+    "False ",
+    "-0",
+    "007",
+    ".5",
+    "1e-7",
+    "12345678901.5",
+    "1.",
+    "-3.0",
+]
+
+
+@pytest.mark.parametrize("spelling", ["text", "numbers", "booleans", "dates"])
+def test_names_in_any_spelling(engine, spelling):
+    names = [*SPELLED, *DATES, "2024-01-01 00:00:00.100", "2024-01-01 10:20:00", "soon"]
+    names = [name for name in names if not name.endswith(".500000")] if spelling == "dates" else names
+    got = engine.run("([names, spelling]) => names.map(name => engine.canonicalName(name, spelling))", names, spelling)
+    assert got == canonical(from_strings(names), spelling).to_pylist()
+
+
+def test_numbers_as_names(engine):
+    rng = np.random.default_rng(0)
+    x = np.concatenate([10.0 ** rng.uniform(-12, 20, 300) * rng.choice([-1, 1], 300), np.arange(-5.0, 5.0, 0.25)])
+    got = engine.run("([numbers]) => numbers.map(engine.numberName)", x.tolist())
+    assert got == float_names(pa.array(x)).to_pylist()
+
+
+def test_buckets_of_names(engine):
+    names = ["", "a", "straße", "名前", "x" * 127, "x" * 128, "x" * 129, "é" * 200]
+    for buckets in (3, 64, 1_000_003):
+        got = engine.run("([names, n]) => names.map(name => engine.hashBucket(name, n))", names, buckets)
+        assert got == [hash_bucket(name, buckets) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        (sf.Numerical("x", sf.MinMax(), missing="error"), None, "x: missing values"),
+        (sf.Numerical("x", sf.MinMax()), "many", 'x: "many" is not a number'),
+        (sf.Categorical("x", unseen="error"), "new", 'x: "new" is not a category'),
+        (sf.Categorical("x", missing="error"), None, "x: missing values"),
+    ],
+)
+def test_values_that_a_field_refuses_name_the_column(engine, field, value, message):
+    table = {"x": [1.0, 2.0, 3.0] if isinstance(field, sf.Numerical) else ["a", "b", "a"], "c": ["u", "v", "u"]}
+    fitted = random_fitted(sf.FM(k=2), sf.Schema([field, sf.Categorical("c")]), table)
+    engine.load(make_payload(fitted, table, explain=False))
+    with pytest.raises(Exception, match=message):
+        engine.call("score", {"x": value, "c": "u"})
