@@ -33,6 +33,7 @@ PACKAGES = (
     "msgspec",
     "httptools",
     "uvloop",
+    "playwright",
 )
 Result = dict[str, Any]
 

@@ -2,9 +2,9 @@
 
 Each page is opened in Chromium without a window. A slider of the Segment view is moved in every animation frame, by the
 events that a hand would cause, and every move asks the worker for the curves of all numerical columns. Counted are
-animation frames, which show whether the page is free to react, and updates: frames in which the curve of another column
-was drawn anew. A screen has 60 frames per second. `answer_ms` is the median time of one answer of the worker, with 200
-points for each curve, and its way there and back.
+animation frames, which show whether the page is free to react, and updates: frames in which the curves were drawn anew.
+A screen has 60 frames per second. `answer_ms` is the median time of one answer of the worker, with 200 points for each
+curve, and its way there and back.
 
 The models are fitted with the defaults to California housing and Adult, if --data says where they are, and random for
 13 numerical and 26 categorical columns with 10⁵ features, of which a page keeps those of the frequent categories.
@@ -37,19 +37,21 @@ from splinefm.explore.payload.make import make_payload
 
 ROWS, CRITEO_ROWS = 5000, 300_000
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# Moves the first slider in every frame, back and forth, and watches the curves of the other columns.
+# Moves the first slider in every frame, back and forth, and watches the curves that are seen.
 DRAG = """async (seconds) => {
   const slider = document.querySelector("input[type=range]");
   const [low, high] = [Number(slider.min), Number(slider.max)];
-  const paths = [...document.querySelectorAll("main svg path")].filter((path) => path.getAttribute("d")?.length > 500);
-  const last = paths[paths.length - 1];
+  const isSeen = ({ top, bottom }) => bottom > 0 && top < innerHeight;
+  const paths = [...document.querySelectorAll("main svg path")].filter((path) => isSeen(path.getBoundingClientRect()));
+  const curves = paths.filter((path) => path.getAttribute("d")?.length > 500);
+  const drawing = () => curves.map((path) => path.getAttribute("d")).join();
   const frames = [];
-  let [updates, shown] = [0, last.getAttribute("d")];
+  let [updates, shown] = [0, drawing()];
   const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
   const begin = performance.now();
   while (performance.now() - begin < 1000 * seconds) {
     frames.push(await frame());
-    const drawn = last.getAttribute("d");
+    const drawn = drawing();
     if (drawn !== shown) updates += 1;
     shown = drawn;
     const turn = Math.abs(((frames.length / 90) % 2) - 1);

@@ -25,6 +25,7 @@ GOALS: dict[str, dict[str, float]] = {
     "rank": {"matvec_vs_topk": 0.67, "topk_vs_lightgbm": 300},
     "single_row": {"p50_vs_lightgbm": 5},
     "explain": {"predict_vs_shapley": 0.2},
+    "explore": {"updates_vs_60": 0.9},
     "serve": {"throughput_vs_lightgbm": 3, "p99_vs_lightgbm": 1, "rows_100_throughput_vs_lightgbm": 10},
     "overload": {"goal_p99_vs_overload": 1, "goal_memory": 1},
     "accuracy": {"best_tree_vs_splinefm": 1 / 0.99, "ebm_vs_splinefm": 1 / 0.97, "lightgbm_seconds_vs_splinefm": 1},

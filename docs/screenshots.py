@@ -10,9 +10,12 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import splinefm as sf
@@ -20,13 +23,20 @@ from splinefm.explore.making import ExploreRequest, make_explorer
 from splinefm.learn.progress import SILENT
 
 IMAGES = Path(__file__).parent / "images"
-DARK, PHONE = {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 780}}
+# A row of the data with another age, and what it would take to reach a probability of one half.
+WHAT_IF = """() => {
+  const view = explorer.view("row");
+  view.pick(8);
+  explorer.setValue("age", 45, true);
+  view.wanted.value = 0.5;
+  view.search();
+}"""
 
 
 def make_page(folder: Path, data: Path, target: str, ignored: list[str]) -> str:
     """Fit a model with the defaults, and write its page; returns its address."""
     table = pq.read_table(data).drop_columns(ignored)
-    loss = "logistic" if table.schema.field(target).type == "string" or "income" in target else "squared"
+    loss = "squared" if pa.types.is_floating(table.schema.field(target).type) else "logistic"
     sf.fit_model(table, target, loss=loss).save(folder / f"{data.stem}.sfm")
     pq.write_table(table, folder / data.name)
     explorer = make_explorer(ExploreRequest(folder / f"{data.stem}.sfm", str(folder / data.name)), SILENT)
@@ -35,15 +45,20 @@ def make_page(folder: Path, data: Path, target: str, ignored: list[str]) -> str:
     return path.as_uri()
 
 
-def shoot(browser: Browser, address: str, name: str, options: dict[str, object], height: int = 860) -> None:
-    """Save what a view looks like."""
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": height}, **options})  # type: ignore[arg-type]
+def shoot(
+    browser: Browser, address: str, name: str, *, theme: Literal["light", "dark"] = "light", script: str = "() => {}"
+) -> None:
+    """Save what a view looks like, after a script has changed it."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, color_scheme=theme)
     page = context.new_page()
     page.goto(address)
     page.wait_for_selector("html[data-ready=true]")
-    page.wait_for_timeout(1500)
+    page.evaluate(script)
+    page.wait_for_timeout(2500)
     path = IMAGES / f"explore-{name}.png"
     page.screenshot(path=path)
+    with Image.open(path) as image:  # 256 colors take half the bytes
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size / 1024:.0f} KB")
     context.close()
 
@@ -64,23 +79,11 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         oakland = {"MedInc": 4.2, "Latitude": 37.8, "Longitude": -122.2}
         fresno = {"MedInc": 4.2, "Latitude": 36.75, "Longitude": -119.8}
-        pins = [
-            {
-                "name": "A",
-                "row": {
-                    **fresno,
-                    "HouseAge": 30,
-                    "AveRooms": 5.2,
-                    "AveBedrms": 1.05,
-                    "Population": 1200,
-                    "AveOccup": 2.8,
-                },
-            }
-        ]
-        shoot(browser, homes + hash_of("segment", row=oakland, pins=pins), "segment", {})
+        pins = [{"name": "A", "row": fresno}]
+        shoot(browser, homes + hash_of("segment", row=oakland, pins=pins), "segment")
         surface = {"a": "Longitude", "b": "Latitude", "kind": "heat"}
-        shoot(browser, homes + hash_of("surface", row=oakland, surface=surface), "surface", DARK)
-        shoot(browser, adult + hash_of("row", row={"age": 48, "occupation": "Exec-managerial"}), "row", {})
+        shoot(browser, homes + hash_of("surface", row=oakland, surface=surface), "surface", theme="dark")
+        shoot(browser, adult + hash_of("row"), "row", script=WHAT_IF)
         browser.close()
 
 

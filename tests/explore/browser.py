@@ -47,6 +47,7 @@ class Engine:
                     ...(await import("/engine/model.js")),
                     ...(await import("/engine/payload.js")),
                     ...(await import("/engine/encode/names.js")),
+                    ...(await import("/engine/encode/dates.js")),
                     ...(await import("/engine/polynomials.js")),
                 };
                 window.plain = (key, value) => {

@@ -8,6 +8,7 @@ from engine_rows import assert_equal, page_rows
 import splinefm as sf
 from splinefm.encode.fields.vocabulary import hash_bucket
 from splinefm.encode.tables.arrow import from_strings
+from splinefm.encode.tables.dates import PARTS, parse_times, take_part, to_seconds
 from splinefm.encode.tables.spelling import canonical, float_names
 from splinefm.explore.payload.make import make_payload
 from splinefm.learn.losses import Loss
@@ -118,6 +119,35 @@ def test_dates_are_read_by_their_parts(engine):
     assert_equal(engine.call("scores"), fitted.scores(pa.table(table)))
 
 
+def test_parts_of_dates(engine):
+    rng = np.random.default_rng(0)
+    seconds = rng.uniform(-4e9, 4e9, 300).round(3)
+    for part in PARTS:
+        got = engine.run("([s, part]) => s.map(one => engine.datePart(one, part))", seconds.tolist(), part)
+        assert_equal(got, take_part(seconds, part), 1e-12)
+    text = ["2024-05-28", "2024-05-28T13:30", " 2024-05-28 13:30:00.25 ", "2024-02-29T23:59Z", "2023-01-01 02:00+02:00"]
+    text += ["1969-12-31 23:00:00 -05", "0099-03-01"]
+    expected = to_seconds(parse_times(from_strings(text))[0])
+    assert_equal(engine.run("([text]) => text.map(engine.secondsOf)", text), expected, 1e-12)
+    for wrong in ("soon", "2024-13-01", "28.05.2024"):
+        with pytest.raises(Exception, match="is not a date"):
+            engine.run("([text]) => engine.secondsOf(text)", wrong)
+
+
+def test_rows_of_the_table_become_rows_of_the_model(engine):
+    columns = [
+        {"name": "seen.hour", "column": "seen", "part": "hour"},
+        {"name": "seen.weekday", "column": "seen", "part": "weekday"},
+        {"name": "x", "column": "x"},
+        {"name": "level", "column": "x"},
+    ]
+    given = {"seen": "2024-05-28T13:30", "x": 3, "level": "own", "other": 1}
+    found = engine.run("([columns, given]) => engine.rowOfTable(columns, given)", columns, given)
+    assert found == {"row": {"seen.hour": 13.5, "seen.weekday": 1, "x": 3, "level": "own"}, "unknown": ["other"]}
+    found = engine.run("([columns, given]) => engine.rowOfTable(columns, given)", columns, {"seen": None, "x": 1})
+    assert found["row"] == {"seen.hour": None, "seen.weekday": None, "x": 1, "level": 1}
+
+
 def test_two_fields_of_one_column_and_of_different_kinds(engine):
     rng = np.random.default_rng(0)
     table = {"x": rng.integers(0, 6, 300).astype(float).tolist(), "c": rng.choice(["a", "b"], 300).tolist()}
@@ -137,6 +167,7 @@ def test_two_fields_of_one_column_and_of_different_kinds(engine):
     assert_equal(engine.call("scores", page_rows(payload, table)), expected)
 
 
+DATES = ["2024-01-01T00:00", "2024-01-01 12:30:00.500000", "2024-01-01", " 2024-05-28T13:30Z", "2023-12-31 22:00-05:00"]
 SPELLED = [
     "2.0",
     "+2",
@@ -155,12 +186,12 @@ SPELLED = [
 ]
 
 
-@pytest.mark.parametrize("spelling", ["text", "numbers", "booleans"])
+@pytest.mark.parametrize("spelling", ["text", "numbers", "booleans", "dates"])
 def test_names_in_any_spelling(engine, spelling):
-    got = engine.run(
-        "([names, spelling]) => names.map(name => engine.canonicalName(name, spelling))", SPELLED, spelling
-    )
-    assert got == canonical(from_strings(SPELLED), spelling).to_pylist()
+    names = [*SPELLED, *DATES, "2024-01-01 00:00:00.100", "2024-01-01 10:20:00", "soon"]
+    names = [name for name in names if not name.endswith(".500000")] if spelling == "dates" else names
+    got = engine.run("([names, spelling]) => names.map(name => engine.canonicalName(name, spelling))", names, spelling)
+    assert got == canonical(from_strings(names), spelling).to_pylist()
 
 
 def test_numbers_as_names(engine):

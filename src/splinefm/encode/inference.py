@@ -350,15 +350,15 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
         reason = f"{len(value):,} distinct numbers that recur exactly, far apart{_or_quantity(name)}{words}"
         return _one(Categorical(name), reason)
     reason = f"numbers with {len(value):,} distinct values"
-    if is_whole and len(value) > MANY_CATEGORIES and len(value) > 0.9 * len(x):
+    times = _time_words(name, value) if is_whole else ""
+    if is_whole and not times and len(value) > MANY_CATEGORIES and len(value) > 0.9 * len(x):
         reason += f", {_ONE_PER_ROW}"
     atoms = _atoms(value, count)
     if len(atoms):
         shares = ", ".join(f"{value[i]:g} ({count[i] / count.sum():.0%} of the rows)" for i in atoms)
         reason += f"; {shares} too frequent to be a quantity: special"
-    special = tuple(value[atoms].tolist())
-    reason += words + (_time_words(name, value) if is_whole else "")
-    return _one(Numerical(name, basis=_basis(len(value)), special=special, decimal=decimal, text=text), reason)
+    basis, special = _basis(len(value)), tuple(value[atoms].tolist())
+    return _one(Numerical(name, basis=basis, special=special, decimal=decimal, text=text), reason + words + times)
 
 
 def _time_words(name: str, value: FloatArray) -> str:

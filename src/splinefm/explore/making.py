@@ -158,7 +158,7 @@ def _read_items(fitted: Fitted, request: ExploreRequest) -> Items:
     if n_rows > MOST_ITEMS:
         raise ValueError(
             f"--items: {request.items!r} has {n_rows:,} items, and a page holds {MOST_ITEMS:,} at most; save an index "
-            "(sf.ItemIndex(...).save) and give it with --index, which the server ranks"
+            "(splinefm index) and give it with --index, which the server ranks"
         )
     known = [name for name in fitted.encoder.schema.columns if name in table.names]
     wanted = list(dict.fromkeys([*known, *([request.ids] if request.ids is not None else [])]))

@@ -104,10 +104,16 @@ export const studies = {
     return model.outputs === 1 ? all : all.filter((_, i) => i % model.outputs === cls);
   },
 
-  /** The best items for a context. */
+  /** The best items for a context: by score or, of several classes, by the probability of one. */
   bestItems(model, row, k, cls) {
-    const found = model.rank(row, k, cls);
-    const scores = Float64Array.from(found, (one) => one.score);
-    return { ids: found.map((one) => one.id), scores: [...scores], predictions: model.link === "softmax" ? [...scores] : [...model.predicted([scores], 0)] };
+    if (!model.ranking) throw new Error("the page has no items to rank");
+    const values = model.values(row);
+    const every = model.link === "softmax" ? model.formulas.map((_, c) => c) : [cls];
+    const scores = every.map((c) => model.ranking.scores(values, c));
+    const own = scores[every.indexOf(cls)];
+    const predictions = model.predicted(scores, every.indexOf(cls));
+    const keys = model.link === "softmax" ? predictions : own;
+    const best = Array.from(keys.keys()).sort((a, b) => keys[b] - keys[a] || a - b).slice(0, k);
+    return { ids: best.map((i) => model.ranking.ids[i]), scores: best.map((i) => own[i]), predictions: best.map((i) => predictions[i]) };
   },
 };

@@ -67,6 +67,8 @@ def _numerical(item: Numerical, limits: FloatArray, x: FloatArray, buffers: Buff
     return {
         "kind": "numerical",
         "part": item.part,
+        "format": item.format,
+        "zone": item.zone,
         "low": json_number(known[0]),
         "high": json_number(known[1]),
         "range": list(first_last),

@@ -11,7 +11,7 @@ export function number(value, digits = 4) {
   const size = Math.abs(value);
   let text;
   if (size >= 1e9 || (size > 0 && size < 1e-4)) text = value.toExponential(Math.max(0, digits - 2));
-  else if (size >= 10 ** (digits - 1)) text = Math.round(value).toLocaleString("en-US");
+  else if (size >= 10 ** (digits - 1)) text = withDecimals(0).format(Math.round(value));
   else text = d3.format(`.${digits}~r`)(value);
   return text.replace("-", "−");
 }
@@ -28,7 +28,7 @@ export function percent(value, digits = 1) {
 
 /** A number of things. */
 export function count(value) {
-  return Math.round(value).toLocaleString("en-US");
+  return withDecimals(0).format(Math.round(value));
 }
 
 /** How the values of a column are written. */
@@ -73,6 +73,14 @@ export function ticksOf(column, low, high, most) {
   return numberTicks(low, high, most, column.integers, column.low >= 1000 && column.high < 3000 && column.integers);
 }
 
+const FORMATS = new Map();
+
+/** A format with at least so many decimals; making one takes longer than a hundred numbers. */
+function withDecimals(decimals) {
+  if (!FORMATS.has(decimals)) FORMATS.set(decimals, new Intl.NumberFormat("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: 6 }));
+  return FORMATS.get(decimals);
+}
+
 /** Ticks of plain numbers, all written with the same number of decimals. */
 export function numberTicks(low, high, most, integers = false, isYear = false) {
   const positions = d3.ticks(low, high, most).filter((x) => !integers || Number.isInteger(x)).map((x) => (Math.abs(x) < 1e-9 * (high - low) ? 0 : x));
@@ -82,7 +90,7 @@ export function numberTicks(low, high, most, integers = false, isYear = false) {
   const style = isYear ? (x) => String(x)
     : size >= 1e5 ? (x) => (x === 0 ? "0" : d3.format(".3~s")(x).replace("G", "B"))
     : decimals > 4 ? (x) => (x === 0 ? "0" : d3.format(".2~e")(x))
-    : (x) => x.toLocaleString("en-US", { minimumFractionDigits: Math.min(decimals, 6), maximumFractionDigits: 6 });
+    : (x) => withDecimals(Math.min(decimals, 6)).format(x);
   return positions.map((x) => [x, style(x).replace("-", "−")]);
 }
 

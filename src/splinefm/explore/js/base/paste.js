@@ -1,5 +1,7 @@
 /** Rows that users paste: JSON, or a header and a line of CSV or of a spreadsheet. */
 
+import { rowOfTable } from "../engine/encode/dates.js";
+
 /**
  * Read a row.
  * @param {string} text  @param {object[]} columns
@@ -7,10 +9,9 @@
  */
 export function readRow(text, columns) {
   const given = text.trim().startsWith("{") ? fromJson(text) : fromLines(text);
+  const { row: found, unknown } = rowOfTable(columns, given);
   const byName = new Map(columns.map((column) => [column.name, column]));
-  const row = {};
-  for (const [name, value] of Object.entries(given)) if (byName.has(name)) row[name] = readValue(value, byName.get(name));
-  const unknown = Object.keys(given).filter((name) => !byName.has(name));
+  const row = Object.fromEntries(Object.entries(found).map(([name, value]) => [name, readValue(value, byName.get(name))]));
   if (!Object.keys(row).length) throw new Error(`None of these is a column of the model: ${unknown.slice(0, 5).join(", ") || "nothing was pasted"}`);
   return { row, unknown };
 }

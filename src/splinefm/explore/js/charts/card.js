@@ -1,6 +1,6 @@
 /** A card with a plot, its title, downloads and the table behind it. */
 
-import { clipped, el, fresh, keep, named, shown, svg } from "../base/dom.js";
+import { clipped, el, fresh, keep, named, put, shown, svg } from "../base/dom.js";
 import { csvText, offer, pngBlob, svgText } from "../base/download.js";
 
 const MOST_ROWS = 300;
@@ -110,14 +110,12 @@ export function bottomAxis(group, ticks, scale, y, { title = "", width = 0, grid
   [...group.firstChild.children].forEach((node, i) => {
     const [at, x, text] = kept[i];
     const [line, label] = node.children;
-    for (const [name, v] of [["x1", at], ["x2", at], ["y1", y - grid], ["y2", y + 4]]) line.setAttribute(name, v);
-    label.setAttribute("x", x);
-    label.setAttribute("y", y + 8);
+    put(line, { x1: at, x2: at, y1: y - grid, y2: y + 4 });
+    put(label, { x, y: y + 8 });
     write(label, text);
   });
   const node = group.querySelector(".axis-title") ?? group.appendChild(svg("text", { class: "axis-title", "text-anchor": "end" }));
-  node.setAttribute("x", width - 12);
-  node.setAttribute("y", y + 34);
+  put(node, { x: width - 12, y: y + 34 });
   write(node, clipped(title, Math.floor((width - 20) / 6.4)));
 }
 
@@ -127,9 +125,8 @@ export function leftAxis(group, ticks, scale, { left, right }) {
   [...group.firstChild.children].forEach((node, i) => {
     const [line, label] = node.children;
     const y = scale(ticks[i][0]);
-    for (const [name, v] of [["x1", left], ["x2", right], ["y1", y], ["y2", y]]) line.setAttribute(name, v);
-    label.setAttribute("x", left - 7);
-    label.setAttribute("y", y);
+    put(line, { x1: left, x2: right, y1: y, y2: y });
+    put(label, { x: left - 7, y });
     write(label, ticks[i][1]);
   });
 }

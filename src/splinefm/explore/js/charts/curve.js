@@ -1,6 +1,6 @@
 /** The curve of one numerical column: lines, band, knots, extrema, density, and a handle that can be dragged. */
 
-import { fresh, keep, svg } from "../base/dom.js";
+import { fresh, keep, put, svg } from "../base/dom.js";
 import { axisOf, formatOf, number, numberTicks, ticksOf } from "../base/format.js";
 import { Card, bottomAxis, leftAxis, ticksWidth } from "./card.js";
 
@@ -114,16 +114,16 @@ export class CurveCard extends Card {
   drawLines(c, bottom) {
     const [low, high] = c.xDomain;
     const inside = clippedRange(c.x, low, high);
-    place(this.window, { x: this.left, width: this.right - this.left, height: bottom + 4 });
+    put(this.window, { x: this.left, width: this.right - this.left, height: bottom + 4 });
     const line = d3.line().defined((i) => Number.isFinite(this.current[i])).x((i) => this.x(c.x[i])).y((i) => this.y(this.current[i]));
     this.lines.forEach((path, i) => {
       this.current = c.lines[i]?.y;
-      path.setAttribute("d", this.current ? line(inside) ?? "" : "");
+      put(path, { d: this.current ? line(inside) ?? "" : "" });
     });
     const zero = c.difference && c.yDomain[0] < 0 && c.yDomain[1] > 0;
-    place(this.zero, { x1: this.left, x2: this.right, y1: this.y(0), y2: this.y(0), display: zero ? "inline" : "none" });
+    put(this.zero, { x1: this.left, x2: this.right, y1: this.y(0), y2: this.y(0), display: zero ? "inline" : "none" });
     const area = d3.area().x((i) => this.x(c.x[i])).y0((i) => this.y(c.band.low[i])).y1((i) => this.y(c.band.high[i]));
-    this.band.setAttribute("d", c.band ? area(inside) : "");
+    put(this.band, { d: c.band ? area(inside) : "" });
   }
 
   drawDensity(density, base) {
@@ -132,14 +132,14 @@ export class CurveCard extends Card {
     bars.forEach(([from, to, share], i) => {
       const [a, b] = [Math.max(this.left, this.x(from)), Math.min(this.right, this.x(to))];
       const tall = (STRIP - 4) * share;
-      place(this.parts.density.children[i], { x: a, width: Math.max(0.5, b - a - 0.75), y: base - tall, height: tall });
+      put(this.parts.density.children[i], { x: a, width: Math.max(0.5, b - a - 0.75), y: base - tall, height: tall });
     });
   }
 
   drawKnots(knots, bottom) {
     const inside = knots.filter((x) => x >= this.content.xDomain[0] && x <= this.content.xDomain[1]);
     keep(this.parts.knots, inside.length, () => svg("line"));
-    inside.forEach((x, i) => place(this.parts.knots.children[i], { x1: this.x(x), x2: this.x(x), y1: bottom - 1, y2: bottom + 4 }));
+    inside.forEach((x, i) => put(this.parts.knots.children[i], { x1: this.x(x), x2: this.x(x), y1: bottom - 1, y2: bottom + 4 }));
   }
 
   drawExtrema(extrema) {
@@ -149,27 +149,26 @@ export class CurveCard extends Card {
     inside.forEach((one, i) => {
       const up = one.kind === "maximum" ? -1 : 1;
       const [x, y] = [this.x(one.x), this.y(one.y) + 4 * up];
-      place(this.extrema.children[i], { d: `M${x},${y}l-4,${6 * up}h8z`, class: one.kind });
+      put(this.extrema.children[i], { d: `M${x},${y}l-4,${6 * up}h8z`, class: one.kind });
     });
   }
 
   drawHandle(c, bottom) {
     // A missing or special value has no place on the axis.
     const known = typeof c.value === "number";
-    this.handle.setAttribute("display", known ? "inline" : "none");
+    put(this.handle, { display: known ? "inline" : "none" });
     this.dots.forEach((dot, i) => {
       const line = i > 0 ? c.lines[i] : null;
       const here = line && typeof line.at === "number" && Number.isFinite(line.value);
-      place(dot, { display: here ? "inline" : "none", cx: here ? this.x(clamp(line.at, c.xDomain)) : 0, cy: here ? this.y(line.value) : 0 });
+      put(dot, { display: here ? "inline" : "none", cx: here ? this.x(clamp(line.at, c.xDomain)) : 0, cy: here ? this.y(line.value) : 0 });
     });
     if (!known) return this.say(c.title, c.special ?? "");
     const x = this.x(clamp(c.value, c.xDomain));
     const at = c.lines[0].value;
-    place(this.cross, { x1: x, x2: x, y1: TOP, y2: this.height - BOTTOM });
-    place(this.grip, { cx: x, cy: Number.isFinite(at) ? this.y(at) : bottom });
+    put(this.cross, { x1: x, x2: x, y1: TOP, y2: this.height - BOTTOM });
+    put(this.grip, { cx: x, cy: Number.isFinite(at) ? this.y(at) : bottom });
     this.say(c.title, `${this.format(c.value)} → ${number(at, 4)}`);
-    for (const [name, value] of [["aria-valuemin", this.column.low], ["aria-valuemax", this.column.high], ["aria-valuenow", c.value]]) this.handle.setAttribute(name, value);
-    this.handle.setAttribute("aria-valuetext", `${this.format(c.value)}, ${c.title} ${number(at, 4)}`);
+    put(this.handle, { "aria-valuemin": this.column.low, "aria-valuemax": this.column.high, "aria-valuenow": c.value, "aria-valuetext": `${this.format(c.value)}, ${c.title} ${number(at, 4)}` });
   }
 
   data() {
@@ -199,8 +198,4 @@ function clippedRange(x, low, high) {
 
 function clamp(value, [low, high]) {
   return Math.min(high, Math.max(low, value));
-}
-
-function place(node, attributes) {
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
 }

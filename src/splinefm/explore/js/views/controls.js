@@ -33,7 +33,7 @@ class NumberControl {
     this.isText = column.part && column.part !== "trend";
     this.box = this.isText ? el("span", { class: "box", "aria-hidden": "true" })
       : el("input", { type: column.part === "trend" ? "date" : "number", step: "any", class: "box", "aria-label": `${column.name}, value`, on: { change: () => this.typed() } });
-    const states = [["number", "number"], ...(column.missing ? [["missing", "missing"]] : []), ...column.special.map((value) => [String(value), `= ${value}`])];
+    const states = [["number", "number"], ...(column.missing && d3.sum(column.density?.tokens ?? [1]) > 0 ? [["missing", "missing"]] : []), ...column.special.map((value) => [String(value), `= ${value}`])];
     this.state = states.length < 2 ? null : el("select", { class: "state", "aria-label": `${column.name}: number, missing or a special value`, on: { change: () => this.chosen() } },
       states.map(([value, text]) => el("option", { value }, text)));
     this.root = el("div", { class: "control", role: "group", "aria-labelledby": id },

@@ -169,11 +169,10 @@ export class SegmentView {
     if (!state.pins.length) return;
     const rows = [state.row, ...state.pins.map((pin) => pin.row)];
     const differing = this.app.columns.filter((column) => new Set(rows.map((row) => JSON.stringify(row[column.name]))).size > 1);
-    const head = ["", el("span", { class: "key line-0" }, "now"), ...state.pins.map((pin, i) => el("span", { class: `key line-${i + 1}` }, pin.name))];
-    const body = differing.map((column) => [named(column.name, 40), ...rows.map((row) => named(valueText(column, row[column.name]), 30))]);
-    const levels = [this.app.scaleText(state), ...found.map((one, i) => `${number(one.level)}${i ? ` (${signed(found[0].level - one.level)} now)` : ""}`)];
-    const table = makeTable(["", "now", ...state.pins.map((pin) => pin.name)], [levels, ...body]);
-    [...table.tHead.rows[0].cells].forEach((cell, i) => i && cell.replaceChildren(head[i]));
+    const names = ["now", ...state.pins.map((pin) => pin.name)];
+    const body = rows.map((row, i) => [el("span", { class: `key line-${i}` }, names[i]), `${number(found[i].level)}${i ? ` (${signed(found[i].level - found[0].level)})` : ""}`,
+      ...differing.map((column) => named(valueText(column, row[column.name]), 30))]);
+    const table = makeTable(["", this.app.scaleText(state), ...differing.map((column) => column.name)], body);
     this.legend.append(el("div", { class: "card scroll", tabindex: "0", role: "region", "aria-label": "Pinned segments" }, table));
   }
 }

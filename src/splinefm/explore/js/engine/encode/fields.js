@@ -1,7 +1,7 @@
 // Fields: from the raw values of a row to the features of its units, and their weights.
 
 import { BasisWindow, Rule, Transform } from "./numbers.js";
-import { canonicalName, hashBucket, isForeignDate, nameOf } from "./names.js";
+import { canonicalName, hashBucket, nameOf } from "./names.js";
 
 const NO_FEATURE = -1;
 
@@ -123,13 +123,9 @@ export class NamesField {
 
   /** The position of a name in the vocabulary, in any spelling; -1 if it is not there. */
   position(name) {
-    let at = this.places.get(name);
+    const at = this.places.get(name);
     if (at !== undefined || this.spelling === "text") return at ?? NO_FEATURE;
-    at = this.places.get(canonicalName(name, this.spelling));
-    if (at === undefined && this.spelling === "dates" && isForeignDate(name)) {
-      throw new Error(`write the date ${JSON.stringify(name)} as in the list, such as 2024-01-31 or 2024-01-31 13:30:00`);
-    }
-    return at ?? NO_FEATURE;
+    return this.places.get(canonicalName(name, this.spelling)) ?? NO_FEATURE;
   }
 
   /** The feature of a value, inside the field; -1 if it has none. */

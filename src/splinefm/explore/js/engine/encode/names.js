@@ -1,8 +1,10 @@
 // Names of categories: one name for each value however it is spelled, and buckets of names by a hash.
 
+import { isoDate } from "./dates.js";
+
 const NUMBER = /^[ \t\n\f\r]*([+-]?)((\d*)(?:\.(\d*))?(?:[eE][+-]?\d+)?)[ \t\n\f\r]*$/;
 const EXACT = 2 ** 53; // floats below it that are integers are spelled like integers
-const FOREIGN_DATE = /^\s*\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?\s*$/;
+const FINE = /\.\d{4,}/; // browsers have milliseconds
 
 /**
  * A number as the name of a category: integers without a decimal point, others by the digits that tell them apart.
@@ -39,7 +41,8 @@ function canonicalNumber(name) {
  * @returns {string}
  */
 export function canonicalName(name, spelling) {
-  if (spelling === "text" || spelling === "dates") return name;
+  if (spelling === "text") return name;
+  if (spelling === "dates") return canonicalDate(name);
   const spaced = name.replace(/^[ \t\n\f\r]+|[ \t\n\f\r]+$/g, "").toLowerCase();
   const isTrue = spaced === "true";
   const isFalse = spaced === "false";
@@ -48,14 +51,13 @@ export function canonicalName(name, spelling) {
   return isTrue || found === "1" ? "true" : isFalse || found === "0" ? "false" : found;
 }
 
-/** Whether a name is a date in another spelling than that of the vocabulary, which has dates without a time or zone. */
-export function isForeignDate(name) {
-  const found = FOREIGN_DATE.exec(name);
-  if (!found) return false;
-  if (!found[1]) return name.trim() !== name;
-  const [, clock, seconds, fraction, zone] = found;
-  const plain = clock[0] === " " && seconds && !zone && !/00:00:00$/.test(clock) && !/0$/.test(fraction ?? "");
-  return !plain || name.trim() !== name || (fraction ?? "").length > 7;
+/** A date without a time if that is midnight, by the clock of UTC if it has a zone. */
+function canonicalDate(name) {
+  const text = isoDate(name);
+  if (text === null) return name;
+  if (FINE.test(name)) throw new Error(`a browser does not tell ${JSON.stringify(name)} from its milliseconds; write it as in the list`);
+  const plain = text.replace("T", " ").replace("Z", "");
+  return plain.replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "").replace(/ 00:00:00$/, "");
 }
 
 /**
