@@ -4,6 +4,7 @@ import json
 from importlib.metadata import files
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from explorers import FAULTS, fit_flats, flats_table, hostile_explorer, make_explorer_of, shown_text, visiting
 
@@ -196,6 +197,36 @@ def test_items_of_the_page_are_ranked(visit, flats):
     predicted = fitted.predict({**{name: [value] * 6 for name, value in ROW.items()}, "district": districts})
     assert [row[1] for row in rows] == [f"flat {i}" for i in sorted(range(6), key=lambda i: (-predicted[i], i))]
     assert np.allclose([float(row[2]) for row in rows], sorted(predicted, reverse=True), rtol=1e-4)
+
+
+def test_classes_and_dates(browser, tmp_path):
+    rng = np.random.default_rng(1)
+    seen = np.datetime64("2020-01-01") + rng.integers(0, 2000, 400).astype("timedelta64[D]")
+    table = pa.table(
+        {"seen": seen, "place": rng.choice(["a", "b", "c"], 400), "kind": rng.choice(["x", "y", "z"], 400)}
+    )
+    schema = sf.Schema([sf.Timestamp("seen", parts=["weekday", "yearday", "trend"]), sf.Categorical("place")])
+    training = sf.Training(epochs=2, threads=1, select_resolutions=False, crosses=None)
+    fitted = sf.fit_model(table, "kind", schema=schema, loss="softmax", model=sf.FM(k=2), training=training)
+    items = Items(pa.table({"place": ["a", "b", "c"]}), ["A", "B", "C"])
+    path = tmp_path / "classes.html"
+    path.write_text(make_explorer_of(fitted, table, "kind", items=items).page())
+    with visiting(browser, path.as_uri()) as visit:
+        visit.open("row", cls=2)
+        visit.page.get_by_text("Paste a row").click()
+        visit.page.get_by_role("textbox", name="A row as JSON").fill('{"seen": "2021-07-04", "place": "b"}')
+        visit.page.get_by_role("button", name="Read").click()
+        visit.settle()
+        expected = fitted.predict({"seen": ["2021-07-04"] * 3, "place": ["a", "b", "c"]})
+        assert float(visit.page.locator("output").inner_text()) == pytest.approx(expected[1, 2], abs=2e-4)
+        visit.page.keyboard.press("6")
+        visit.settle()
+        _, rows = visit.table("Best items")
+        assert [row[1] for row in rows] == ["ABC"[i] for i in np.argsort(-expected[:, 2])]
+        assert np.allclose([float(row[2]) for row in rows], sorted(expected[:, 2], reverse=True), atol=1e-5)
+        visit.page.keyboard.press("1")
+        visit.settle()
+        assert visit.page.locator("main figure").count() == 4 and visit.complaints == []
 
 
 def test_an_address_keeps_the_view(visit, browser):

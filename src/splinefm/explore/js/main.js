@@ -182,6 +182,7 @@ class App {
   }
 
   update(state, moving) {
+    if (!moving) byId("failure").hidden = true;
     const withValues = WITH_VALUES.has(state.view);
     byId("side").hidden = !withValues;
     byId("frame").classList.toggle("wide", !withValues);

@@ -15,6 +15,24 @@ export function clipped(text, most) {
   return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : letters.join("");
 }
 
+let pen = null;
+const fitting = new Map();
+
+/** As much of a text as fits into a width, at the size of names in plots. */
+export function fitted(text, width) {
+  const key = `${Math.floor(width)} ${text}`;
+  if (!fitting.has(key)) {
+    if (fitting.size > 5000) fitting.clear();
+    pen ??= document.createElement("canvas").getContext("2d");
+    pen.font = `12.5px ${getComputedStyle(document.body).fontFamily}`;
+    const letters = [...shown(text)];
+    let n = letters.length;
+    while (n > 1 && pen.measureText(letters.slice(0, n).join("") + (n < letters.length ? "…" : "")).width > width) n -= 1;
+    fitting.set(key, clipped(text, n < letters.length ? n + 1 : n));
+  }
+  return fitting.get(key);
+}
+
 /** Set attributes; `on` holds listeners, `text` the text, `null` or `false` takes an attribute away. */
 export function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes ?? {})) {

@@ -1,6 +1,6 @@
 /** Horizontal bars with names at their left: importance, and waterfalls from a base to a score. */
 
-import { clipped, keep, svg } from "../base/dom.js";
+import { fitted, keep, svg } from "../base/dom.js";
 import { numberTicks, signed } from "../base/format.js";
 import { Card, bottomAxis } from "./card.js";
 
@@ -67,7 +67,7 @@ export class BarsCard extends Card {
     const [a, b] = [x(Math.min(bar.from, bar.to)), x(Math.max(bar.from, bar.to))];
     attributes(hit, { x: 0, width: this.width, y, height: this.row });
     attributes(name, { x: narrow ? 2 : names - 10, y: narrow ? y + 11 : y + ROW / 2, dy: "0.32em", "text-anchor": narrow ? "start" : "end" });
-    name.textContent = clipped(bar.name, Math.floor(((narrow ? this.width : names) - 14) / 7.4));
+    name.textContent = fitted(bar.name, (narrow ? this.width : names) - 14);
     attributes(rect, { x: a, width: Math.max(1.5, b - a), y: at + 5, height: ROW - 10, rx: 1.5, class: bar.class });
     attributes(link, { x1: x(bar.to), x2: x(bar.to), y1: at + 5, y2: at + this.row + ROW - 5, display: next && !narrow ? "inline" : "none" });
     const atLeft = this.content.waterfall && bar.to < bar.from;
