@@ -1,5 +1,7 @@
 """The scores of the page in a real browser are those of Python."""
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -97,6 +99,23 @@ def test_every_transform_and_basis_with_values_that_training_did_not_meet(engine
 def test_several_classes(engine, model):
     fitted = random_classes(model, mixed_schema(), mixed_table(300))
     check_scores(engine, fitted, mixed_table(300), mixed_table(500, 5))
+
+
+def test_probabilities_of_very_large_scores(engine):
+    fitted = random_classes(sf.FM(k=2), mixed_schema(), mixed_table(50))
+    far = np.array([[1000.0], [-1000.0], [800.0]], np.float32)
+    fitted = dataclasses.replace(fitted, params=fitted.params | {"bias": far})
+    check_scores(engine, fitted, mixed_table(50), mixed_table(50, 5))
+
+
+def test_combinations_that_a_cross_does_not_keep(engine):
+    """A combination beyond those that are kept must not be taken for another one."""
+    table = {"a": ["u", "u", "v", "v", "w", "x"] * 10, "b": ["1", "1", None, None, "2", "3"] * 10}
+    schema = sf.Schema([sf.Categorical("a"), sf.Categorical("b"), sf.Cross("a", "b", min_count=15)])
+    fitted = random_fitted(sf.FwFM(k=3), schema, table)
+    assert len(fitted.encoder.fields[2].cells) == 2
+    rows = {"a": [a for a in "uvwxy" for _ in range(5)], "b": ["1", "2", "3", "4", None] * 5}
+    check_scores(engine, fitted, table, rows)
 
 
 @pytest.mark.parametrize("name", ["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber"])

@@ -153,9 +153,10 @@ def test_extrema_of_bins_are_inside_of_them(engine):
 
 @pytest.mark.parametrize("names", [("x", "z"), ("kind", "z"), ("x", "user"), ("kind", "code")])
 @pytest.mark.parametrize("kinds", [(), ("number × number", "category × number")], ids=["fields", "crosses"])
-def test_surfaces(engine, kinds, names):
+@pytest.mark.parametrize("model", [sf.FFM(k=3), sf.FwFM(k=3, third=2)], ids=str)
+def test_surfaces(engine, model, kinds, names):
     table = cross_table(200)
-    fitted = random_fitted(sf.FwFM(k=3, third=2), cross_schema(*kinds), table)
+    fitted = random_fitted(model, cross_schema(*kinds), table)
     row = loaded(engine, fitted, table)
     found = engine.call("surface", row, *names, 7, 9)
     surface = fitted.segment({name: value for name, value in row.items() if name not in names}, along=names)

@@ -7,7 +7,7 @@ import { Formula, Units } from "./formula.js";
 import { Search } from "./explain/counterfactual.js";
 import { predictions } from "./links.js";
 import { Ranking } from "./ranking.js";
-import { Rows, positionOf } from "./rows.js";
+import { Rows, unitPosition } from "./rows.js";
 import { Shapley } from "./explain/shapley.js";
 import { barsOf, basisOf, extremaOf, spreadOf, surfaceOf } from "./views.js";
 
@@ -172,7 +172,7 @@ export class Model {
 
   /** T(z) of a numerical column for all rows of the data; NaN for special and missing values. */
   rowPositions(source) {
-    const make = () => Float64Array.from({ length: this.rows.n }, (_, i) => positionOf(this.axes[source], this.rows.value(source, i)));
+    const make = () => Float64Array.from({ length: this.rows.n }, (_, i) => unitPosition(this.axes[source], this.rows.value(source, i)));
     return this.remembered(`positions ${source}`, make);
   }
 
