@@ -80,6 +80,20 @@ def test_a_curve_is_dragged_and_its_extrema_and_spread_are_shown(visit):
     assert visit.state["row"][name] > ROW[name]
 
 
+def test_the_middle_of_an_even_axis_is_the_middle_of_the_rows(visit, flats):
+    fitted, table = flats
+    visit.open("segment", row=ROW, axis="even", focus="size")
+    figure = visit.page.locator("main figure").first
+    box = figure.locator("svg").bounding_box()
+    left, right = (figure.locator(".tick.grid line").first.get_attribute(name) for name in ("x1", "x2"))
+    visit.page.mouse.click(box["x"] + (float(left) + float(right)) / 2, box["y"] + 80)
+    visit.settle()
+    transform = fitted.encoder.fields[0].fitted_transform
+    ends = transform(np.array([min(table["size"].to_pylist()), max(table["size"].to_pylist())]))
+    assert transform(np.array([visit.state["row"]["size"]]))[0] == pytest.approx(ends.mean(), abs=0.01)
+    assert "even axis" in figure.inner_text()
+
+
 def test_pinned_segments_are_compared(visit, flats):
     fitted, _ = flats
     visit.open("segment", row=ROW)

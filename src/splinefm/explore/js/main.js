@@ -43,7 +43,7 @@ class App {
     const pair = this.payload.explain?.outputs?.[0]?.importance?.pairs?.[0]?.names ?? [];
     const drawable = pair.length === 2 && pair.every((name) => this.column(name) && this.column(name).kind !== "multivalued");
     const [a, b] = drawable ? pair.slice().sort((one, other) => Number(/lon|lng/i.test(other)) - Number(/lon|lng/i.test(one))) : this.byImportance.filter((column) => column.kind === "numerical").concat(this.byImportance.filter((column) => column.kind === "categorical")).map((column) => column.name);
-    return { view: "segment", row: this.rows.typical(), cls: 0, scale: "prediction", range: "same", compare: "overlay", show: { density: true, spread: true, knots: false, extrema: true, categories: true }, pins: [], focus: "", all: false,
+    return { view: "segment", row: this.rows.typical(), cls: 0, scale: "prediction", range: "same", axis: "auto", compare: "overlay", show: { density: true, spread: true, knots: false, extrema: true, categories: true }, pins: [], focus: "", all: false,
       surface: { a: a ?? "", b: b ?? "", kind: "heat" }, picked: null, quality: { by: "", filters: [] }, transformed: "", k: 20 };
   }
 
@@ -57,9 +57,16 @@ class App {
     return this.byName.get(name);
   }
 
-  density(name) {
-    if (!this.densities.has(name)) this.densities.set(name, this.rows.density(this.column(name)));
-    return this.densities.get(name);
+  /** Where the rows are along a column, on the axis that a state asks for; without one, by value. */
+  density(name, state = { axis: "values" }) {
+    const plain = this.remembered(name, false);
+    return state.axis === "even" || (state.axis === "auto" && plain.skewed && !this.column(name).part) ? this.remembered(name, true) : plain;
+  }
+
+  remembered(name, even) {
+    const key = `${even} ${name}`;
+    if (!this.densities.has(key)) this.densities.set(key, this.rows.density(this.column(name), even));
+    return this.densities.get(key);
   }
 
   scaleText(state) {

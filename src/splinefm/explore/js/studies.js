@@ -39,14 +39,6 @@ export function prominent(extrema) {
   }
 }
 
-/** Values along an edge of a surface: numbers between two, or the names that are given. */
-function edge(range, n, isNumber, isInteger) {
-  if (!isNumber) return range;
-  const [low, high] = range;
-  if (isInteger && high - low < 2 * n) return Array.from({ length: Math.floor(high) - Math.ceil(low) + 1 }, (_, i) => Math.ceil(low) + i);
-  return Array.from({ length: n }, (_, i) => low + ((high - low) * i) / (n - 1));
-}
-
 export const studies = {
   /** Curves of several rows, and their levels. */
   curvesOf(model, rows, names, points, cls, asPrediction) {
@@ -75,10 +67,9 @@ export const studies = {
     return { extrema, bands };
   },
 
-  /** The score or prediction over two columns, by rows of the second one, and the slices through the row. */
-  surfaceOf(model, row, names, sizes, ranges, points, cls, asPrediction) {
+  /** The score or prediction over values of two columns, by rows of the second one, and the slices through the row. */
+  surfaceOf(model, row, names, [x, y], points, cls, asPrediction) {
     const sources = names.map((name) => model.source(name));
-    const [x, y] = sources.map((source, i) => edge(ranges[i], sizes[i], model.columns[source].kind === "numerical", model.columns[source].is_integer));
     const every = asPrediction && model.link === "softmax" ? model.formulas.map((_, c) => c) : [cls];
     const scores = every.map((c) => new Segment(model, model.values(row), sources, c).over(x, y));
     const flat = asPrediction ? model.predicted(scores, every.indexOf(cls)) : scores[0];

@@ -1,6 +1,6 @@
 /** What an address may say: a part of a state that does not fit the page is left out. */
 
-const CHOICES = { scale: ["prediction", "score"], range: ["same", "own"], compare: ["overlay", "difference"] };
+const CHOICES = { scale: ["prediction", "score"], range: ["same", "own"], axis: ["auto", "values", "even"], compare: ["overlay", "difference"] };
 
 /**
  * The parts of a state that can be used.

@@ -116,6 +116,39 @@ export function axisOf(column) {
   return { toU: (value) => clamp(forward(value)), toX: (value) => back(clamp(value)) };
 }
 
+/** Values whose u is evenly spaced between two values, strictly increasing. */
+export function evenValues(axis, [low, high], n) {
+  const [first, last] = [axis.toU(low), axis.toU(high)];
+  const found = [low];
+  for (let i = 1; i < n - 1; i += 1) {
+    const x = axis.toX(first + ((last - first) * i) / (n - 1));
+    if (x > found[found.length - 1] && x < high) found.push(x);
+  }
+  return high > low ? [...found, high] : [low, low + 1];
+}
+
+/** A scale that gives each part of u the same room; where T is flat, as beyond its range, values share what is left. */
+export function evenScale(axis, domain, [from, to]) {
+  const x = evenValues(axis, domain, 129);
+  const [first, last] = [axis.toU(x[0]), axis.toU(x[x.length - 1])];
+  const share = (value, i) => (last > first ? (axis.toU(value) - first) / (last - first) : i / (x.length - 1));
+  return d3.scaleLinear().domain(x).range(x.map((value, i) => from + share(value, i) * (to - from))).clamp(true);
+}
+
+/** Ticks of an even axis: round values near even places. */
+export function evenTicks(column, axis, domain, most) {
+  const format = formatOf(column);
+  const [first, last] = [axis.toU(domain[0]), axis.toU(domain[1])];
+  const found = new Map();
+  for (let i = 0; i <= most; i += 1) {
+    const exact = axis.toX(first + ((last - first) * i) / most);
+    const value = column.integers ? Math.round(Number(exact.toPrecision(2))) : Number(exact.toPrecision(2));
+    const inside = Math.min(domain[1], Math.max(domain[0], value));
+    found.set(format(inside), inside);
+  }
+  return [...found].map(([text, value]) => [value, text]).sort((a, b) => a[0] - b[0]);
+}
+
 function strictly(x, u) {
   const kept = [];
   for (let i = 0; i < x.length; i += 1) {

@@ -1,6 +1,9 @@
 /** The sampled rows on the page's side: for pickers, densities, typical values and the quality view. */
 
+import { axisOf, evenValues } from "./format.js";
+
 const BINS = 48;
+const SKEWED = 0.1;
 
 export class Rows {
   /** @param {object[]} columns  @param {object} data `rows` of the payload  @param {object} buffers */
@@ -39,14 +42,18 @@ export class Rows {
     return JSON.parse([...counts].reduce((best, one) => (one[1] > best[1] ? one : best))[0]);
   }
 
-  /** Where the rows are along a numerical column: bars with heights up to 1, and the range that holds nearly all. */
-  density(column) {
+  /**
+   * Where the rows are along a numerical column: bars with heights up to 1, the range of the axis, and whether most rows
+   * are near one of its ends. An even axis gives each part of u the same room, and shows all values.
+   */
+  density(column, even = false) {
     const values = (this.of(column.name) ?? []).filter((value) => value !== null && Number.isFinite(value)).sort(d3.ascending);
-    if (!values.length) return { bars: [], domain: [column.low, column.high] };
-    const domain = shownRange(values, column);
-    const distinct = new Set(values).size;
-    const whole = column.integers && domain[1] - domain[0] <= 3 * BINS;
-    const edges = whole ? d3.range(Math.floor(domain[0]) - 0.5, Math.ceil(domain[1]) + 1) : d3.range(BINS + 1).map((i) => domain[0] + (i / BINS) * (domain[1] - domain[0]));
+    if (!values.length) return { bars: [], domain: [column.low, column.high], skewed: false };
+    const axis = axisOf(column);
+    const domain = even ? [values[0], values[values.length - 1]] : shownRange(values, column);
+    const middle = (d3.quantile(values, 0.5) - domain[0]) / (domain[1] - domain[0] || 1);
+    const whole = !even && column.integers && domain[1] - domain[0] <= 3 * BINS;
+    const edges = even ? evenValues(axis, domain, BINS + 1) : whole ? d3.range(Math.floor(domain[0]) - 0.5, Math.ceil(domain[1]) + 1) : d3.range(BINS + 1).map((i) => domain[0] + (i / BINS) * (domain[1] - domain[0]));
     const counts = new Float64Array(edges.length - 1);
     for (const value of values) {
       const bin = d3.bisectRight(edges, value) - 1;
@@ -55,7 +62,7 @@ export class Rows {
     }
     const top = d3.max(counts) || 1;
     const bars = [...counts].map((rows, i) => [edges[i], edges[i + 1], Math.sqrt(rows / top), rows]).filter((bar) => bar[3] > 0);
-    return { bars, domain, distinct };
+    return { bars, domain, even, skewed: middle < SKEWED || middle > 1 - SKEWED };
   }
 }
 

@@ -1,7 +1,7 @@
 /** The curve of one numerical column: lines, band, knots, extrema, density, and a handle that can be dragged. */
 
 import { fresh, keep, put, svg } from "../base/dom.js";
-import { axisOf, formatOf, number, numberTicks, ticksOf } from "../base/format.js";
+import { axisOf, evenScale, evenTicks, formatOf, number, numberTicks, ticksOf } from "../base/format.js";
 import { Card, bottomAxis, leftAxis, ticksWidth } from "./card.js";
 
 const TOP = 10;
@@ -96,16 +96,17 @@ export class CurveCard extends Card {
 
   /** Axes, density and knots: they stay while a value is dragged. */
   drawFrame(c, bottom) {
-    const key = [this.width, ...c.xDomain, ...c.yDomain, c.knots?.length, c.density?.bars.length].join();
+    const key = [this.width, c.even, ...c.xDomain, ...c.yDomain, c.knots?.length, c.density?.bars.length].join();
     if (key === this.framed) return;
     this.framed = key;
     this.y = d3.scaleLinear().domain(c.yDomain).range([bottom, TOP]);
     const yTicks = numberTicks(...c.yDomain, 5);
     this.left = Math.max(38, ticksWidth(yTicks));
     this.right = this.width - 12;
-    this.x = d3.scaleLinear().domain(c.xDomain).range([this.left, this.right]);
+    this.x = c.even ? evenScale(this.axis, c.xDomain, [this.left, this.right]) : d3.scaleLinear().domain(c.xDomain).range([this.left, this.right]);
     leftAxis(this.parts.left, yTicks, this.y, { left: this.left, right: this.right });
-    const xTicks = ticksOf(this.column, ...c.xDomain, Math.max(3, Math.floor((this.right - this.left) / 64)));
+    const most = Math.max(3, Math.floor((this.right - this.left) / 64));
+    const xTicks = c.even ? evenTicks(this.column, this.axis, c.xDomain, most) : ticksOf(this.column, ...c.xDomain, most);
     bottomAxis(this.parts.bottom, xTicks, this.x, this.height - BOTTOM, { width: this.width });
     this.drawDensity(c.density, this.height - BOTTOM);
     this.drawKnots(c.knots ?? [], bottom);
@@ -162,12 +163,13 @@ export class CurveCard extends Card {
       const here = line && typeof line.at === "number" && Number.isFinite(line.value);
       put(dot, { display: here ? "inline" : "none", cx: here ? this.x(clamp(line.at, c.xDomain)) : 0, cy: here ? this.y(line.value) : 0 });
     });
-    if (!known) return this.say(c.title, c.special ?? "");
+    const title = c.even ? `${c.title}; even axis` : c.title;
+    if (!known) return this.say(title, c.special ?? "");
     const x = this.x(clamp(c.value, c.xDomain));
     const at = c.lines[0].value;
     put(this.cross, { x1: x, x2: x, y1: TOP, y2: this.height - BOTTOM });
     put(this.grip, { cx: x, cy: Number.isFinite(at) ? this.y(at) : bottom });
-    this.say(c.title, `${this.format(c.value)} → ${number(at, 4)}`);
+    this.say(title, `${this.format(c.value)} → ${number(at, 4)}`);
     put(this.handle, { "aria-valuemin": this.column.low, "aria-valuemax": this.column.high, "aria-valuenow": c.value, "aria-valuetext": `${this.format(c.value)}, ${c.title} ${number(at, 4)}` });
   }
 

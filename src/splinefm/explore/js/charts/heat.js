@@ -1,7 +1,7 @@
 /** A surface as a heat map with contour lines, a crosshair that can be moved, and slices beside it. */
 
 import { keep, svg } from "../base/dom.js";
-import { axisOf, number, numberTicks, ticksOf, valueText } from "../base/format.js";
+import { axisOf, evenTicks, number, numberTicks, ticksOf, valueText } from "../base/format.js";
 import { Card, bottomAxis, leftAxis } from "./card.js";
 import { stepped } from "./curve.js";
 
@@ -57,7 +57,7 @@ export class HeatCard extends Card {
     });
   }
 
-  /** @param {{a: object, b: object, x: any[], y: any[], z: Float64Array, at: any[], kind: "heat"|"contour", title: string, value: number}} content z by rows of y */
+  /** @param {{a: object, b: object, x: any[], y: any[], z: Float64Array, at: any[], even: boolean[], kind: "heat"|"contour", title: string, value: number}} content z by rows of y */
   show(content) {
     this.content = content;
     this.redraw();
@@ -70,8 +70,8 @@ export class HeatCard extends Card {
     this.plotLeft = 12 + Math.max(38, 6.6 * Math.max(...labels(c.b, c.y).map((text) => text.length)));
     this.plotLeft = Math.min(this.plotLeft, this.width * 0.35);
     const [right, floor] = [this.width - LEGEND, this.height - FLOOR];
-    this.ax = edgeAxis(c.a, c.x, this.plotLeft, right);
-    this.ay = edgeAxis(c.b, c.y, floor, TOP);
+    this.ax = edgeAxis(c.a, c.x, this.plotLeft, right, c.even[0]);
+    this.ay = edgeAxis(c.b, c.y, floor, TOP, c.even[1]);
     const domain = c.domain ?? d3.extent(c.z);
     this.paint(c, domain);
     attributes(this.image, { x: this.plotLeft, y: TOP, width: right - this.plotLeft, height: floor - TOP });
@@ -145,7 +145,7 @@ export class HeatCard extends Card {
 }
 
 /** Where values of a column are along an edge: columns of pixels have the same width, values are looked up. */
-function edgeAxis(column, values, from, to) {
+function edgeAxis(column, values, from, to, even) {
   const n = values.length;
   const cell = (to - from) / n;
   if (column.kind !== "numerical") {
@@ -163,7 +163,7 @@ function edgeAxis(column, values, from, to) {
   return {
     scale, place: (value) => (typeof value === "number" ? scale(value) : NaN), share: (place) => (place - from) / (to - from),
     at: (place) => (column.integers ? Math.round(back(place)) : Number(back(place).toPrecision(6))),
-    ticks: (most) => ticksOf(column, values[0], values[n - 1], most),
+    ticks: (most) => (even ? evenTicks(column, axis, [values[0], values[n - 1]], most) : ticksOf(column, values[0], values[n - 1], most)),
     stepped: (value, step) => (step ? stepped(column, axis, value, step) : value),
   };
 }

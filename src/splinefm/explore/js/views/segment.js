@@ -12,6 +12,11 @@ const MOST_CARDS = 24;
 const MOST_NAMES = 10;
 const SHOWN = [["density", "rows"], ["spread", "spread of similar rows"], ["knots", "knots"], ["extrema", "extrema"], ["categories", "categories"]];
 
+/** How numerical columns are laid out: by value, by u, or by u where most rows would be at one end. */
+export function axisChoice(app) {
+  return choice("Horizontal axis", [["auto", "auto axis"], ["values", "by value"], ["even", "even"]], (axis) => app.store.commit({ axis }));
+}
+
 export class SegmentView {
   constructor(app) {
     this.app = app;
@@ -23,6 +28,7 @@ export class SegmentView {
     this.domain = null;
     this.scale = choice("Vertical axis", [["prediction", app.about.prediction_short], ["score", app.about.score_short]], (scale) => app.store.commit({ scale }));
     this.same = choice("Range of the vertical axes", [["same", "same range"], ["own", "own range"]], (range) => app.store.commit({ range }));
+    this.axis = axisChoice(app);
     this.compare = choice("Pinned segments", [["overlay", "overlay"], ["difference", "difference"]], (compare) => app.store.commit({ compare }));
     this.boxes = SHOWN.map(([name, text]) => {
       const box = el("input", { type: "checkbox", on: { change: () => app.store.commit({ show: { ...app.store.state.show, [name]: box.checked } }) } });
@@ -34,7 +40,7 @@ export class SegmentView {
     this.more = el("button", { type: "button", hidden: true, on: { click: () => app.store.commit({ all: true }) } });
     this.root = el("section", { "aria-labelledby": "segment-title" },
       el("h2", { id: "segment-title", class: "visually-hidden" }, "Segment"),
-      el("div", { class: "toolbar" }, this.scale, this.same, this.compare, el("div", { class: "checks", role: "group", "aria-label": "Shown in the plots" }, this.boxes.map((one) => one[2]))),
+      el("div", { class: "toolbar" }, this.scale, this.same, this.axis, this.compare, el("div", { class: "checks", role: "group", "aria-label": "Shown in the plots" }, this.boxes.map((one) => one[2]))),
       this.legend, this.grid, this.more, this.names,
       this.columns.length ? null : el("p", { class: "empty" }, "This model has no numerical columns: see Importance and Surface."));
     this.later = quietly(160, () => this.around());
@@ -51,6 +57,7 @@ export class SegmentView {
   update(state, moving) {
     this.scale.choose(state.scale);
     this.same.choose(state.range);
+    this.axis.choose(state.axis);
     this.compare.choose(state.compare);
     this.compare.hidden = !state.pins.length;
     for (const [name, box] of this.boxes) box.checked = state.show[name];
@@ -146,7 +153,7 @@ export class SegmentView {
     const [now, ...pins] = found;
     const curve = now.curves[name];
     if (!curve) return null;
-    const density = this.app.density(name);
+    const density = this.app.density(name, state);
     const value = state.row[name];
     const all = [{ name: difference ? "" : "now", y: curve.y, at: value, value: now.level },
       ...pins.map((pin, i) => ({ name: state.pins[i].name, y: pin.curves[name].y, at: state.pins[i].row[name], value: pin.level }))];
@@ -156,7 +163,7 @@ export class SegmentView {
     const extent = [...lines, ...(band ? [{ y: band.low }, { y: band.high }] : [])].flatMap((line) => d3.extent(Array.from(line.y).filter((_, i) => inside(i))));
     const special = typeof value === "number" && this.app.column(name).special.includes(value);
     return {
-      name, x: curve.x, lines, band, difference, value: special ? null : value, xDomain: density.domain, extent,
+      name, x: curve.x, lines, band, difference, value: special ? null : value, xDomain: density.domain, even: density.even, extent,
       special: special || value === null ? `${valueText(this.app.column(name), value)} → ${number(now.level)}` : "",
       title: difference ? `${this.app.scaleText(state)}, difference` : this.app.scaleText(state),
       extrema: difference ? [] : extra?.extrema[name] ?? [], knots: state.show.knots ? this.app.column(name).knots : [], density: state.show.density ? density : null,

@@ -1,9 +1,11 @@
 /** Surface: two columns at once, with a crosshair and the slices through it. */
 
 import { choice, el, named, select } from "../base/dom.js";
+import { axisOf, evenValues } from "../base/format.js";
 import { CurveCard } from "../charts/curve.js";
 import { HeatCard } from "../charts/heat.js";
 import { domainOf } from "../charts/plain.js";
+import { axisChoice } from "./segment.js";
 
 const POINTS = 129;
 const FINE = 72;
@@ -19,6 +21,7 @@ export class SurfaceView {
     this.second = select("Upward", options, "", (b) => this.choose(app.store.state.surface.a, b));
     this.kind = choice("Kind of plot", [["heat", "heat map"], ["contour", "contours"]], (kind) => this.change({ kind }));
     this.scale = choice("Scale", [["prediction", app.about.prediction_short], ["score", app.about.score_short]], (scale) => app.store.commit({ scale }));
+    this.axis = axisChoice(app);
     this.heat = new HeatCard("Surface", (a, b, done) => {
       const { surface } = app.store.state;
       app.setValues({ [surface.a]: a, [surface.b]: b }, done);
@@ -26,7 +29,7 @@ export class SurfaceView {
     this.slices = el("div", { class: "grid two" });
     this.cards = new Map();
     this.root = el("section", { "aria-labelledby": "surface-title" }, el("h2", { id: "surface-title", class: "visually-hidden" }, "Surface"),
-      el("div", { class: "toolbar" }, this.first, this.second, el("button", { type: "button", on: { click: () => this.choose(app.store.state.surface.b, app.store.state.surface.a) } }, "swap"), this.kind, this.scale),
+      el("div", { class: "toolbar" }, this.first, this.second, el("button", { type: "button", on: { click: () => this.choose(app.store.state.surface.b, app.store.state.surface.a) } }, "swap"), this.kind, this.scale, this.axis),
       this.columns.length > 1 ? null : el("p", { class: "empty" }, "A surface needs two columns."), this.heat.root, this.slices);
     this.root.classList.toggle("none", this.columns.length < 2);
   }
@@ -49,18 +52,19 @@ export class SurfaceView {
     this.second.querySelector("select").value = b;
     this.kind.choose(kind);
     this.scale.choose(state.scale);
-    const [nx, ny] = [this.steps(one, moving), this.steps(two, moving)];
-    const ranges = [this.range(one), this.range(two)];
-    this.app.client.latest("surface", "surfaceOf", [state.row, [a, b], [nx, ny], ranges, POINTS, state.cls, state.scale === "prediction"], (found) => this.draw(state, found, moving, one, two));
+    this.axis.choose(state.axis);
+    const edges = [one, two].map((column) => this.edge(column, state, moving));
+    this.app.client.latest("surface", "surfaceOf", [state.row, [a, b], edges, POINTS, state.cls, state.scale === "prediction"], (found) => this.draw(state, found, moving, one, two));
   }
 
-  steps(column, moving) {
-    return column.kind === "numerical" ? (moving ? COARSE : FINE) : Math.min(MOST_NAMES, column.categories.length);
-  }
-
-  /** The values of an edge: a range of numbers, or the most frequent categories. */
-  range(column) {
-    return column.kind === "numerical" ? this.app.density(column.name).domain : (column.byCount ?? column.categories.map((_, i) => i)).slice(0, MOST_NAMES).map((i) => column.categories[i]);
+  /** The values along an edge: numbers, or the most frequent categories. */
+  edge(column, state, moving) {
+    if (column.kind !== "numerical") return (column.byCount ?? column.categories.map((_, i) => i)).slice(0, MOST_NAMES).map((i) => column.categories[i]);
+    const { domain: [low, high], even } = this.app.density(column.name, state);
+    const n = moving ? COARSE : FINE;
+    if (even) return evenValues(axisOf(column), [low, high], n);
+    if (column.integers && high - low < 2 * n) return d3.range(Math.ceil(low), Math.floor(high) + 1);
+    return d3.range(n).map((i) => low + ((high - low) * i) / (n - 1));
   }
 
   draw(state, found, moving, a, b) {
@@ -68,7 +72,7 @@ export class SurfaceView {
     this.heat.title = `${a.name} × ${b.name}`;
     this.heat.heading.replaceChildren(named(this.heat.title, 60));
     const domain = d3.extent(found.z);
-    this.heat.show({ a, b, x: found.x, y: found.y, z: found.z, at: [state.row[a.name], state.row[b.name]], kind: state.surface.kind, title, value: found.level, domain });
+    this.heat.show({ a, b, x: found.x, y: found.y, z: found.z, at: [state.row[a.name], state.row[b.name]], kind: state.surface.kind, title, value: found.level, domain, even: [a, b].map((column) => column.kind === "numerical" && this.app.density(column.name, state).even) });
     this.drawSlices(state, found, [a, b], title);
   }
 
@@ -85,9 +89,9 @@ export class SurfaceView {
     }
     cards.forEach((card, i) => {
       const slice = found.slices[numerical[i].name];
-      const density = this.app.density(numerical[i].name);
+      const density = this.app.density(numerical[i].name, state);
       const value = state.row[numerical[i].name];
-      card.show({ x: slice.x, lines: [{ name: title, y: slice.y, at: value, value: found.level }], value, xDomain: density.domain, yDomain: domainOf([...d3.extent(slice.y)]),
+      card.show({ x: slice.x, lines: [{ name: title, y: slice.y, at: value, value: found.level }], value, xDomain: density.domain, even: density.even, yDomain: domainOf([...d3.extent(slice.y)]),
         title: `${title}, slice`, density, knots: numerical[i].knots });
     });
   }

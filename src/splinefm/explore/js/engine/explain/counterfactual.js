@@ -1,7 +1,7 @@
 // Counterfactuals: the smallest change of one column, or of two, that reaches a wanted prediction.
 //
-// The size of a change of a number is how far it moves in u = T(z), the share of the data between old and new value for a
-// quantile transform. Another category, and a number instead of a special or missing value, count as 1.
+// The size of a change of a number is how far it moves in u = T(z), which is the share of the data in between for
+// a quantile transform. Another category, and a number instead of a special or missing value, count as 1.
 
 import { Segment } from "../curves.js";
 import { scoreOf } from "../links.js";
