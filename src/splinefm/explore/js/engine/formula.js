@@ -82,13 +82,13 @@ export class Formula {
   }
 
   /**
-   * Adds scale · M_fe p to `slope`, where p is a vector of field e: what the vector of a unit of field f is multiplied with.
+   * Adds M_fe p to `slope`, where p is a vector of field e: what the vector of a unit of field f is multiplied with.
    * @param {number} f
    * @param {number} e
    * @param {Float64Array} vectors
    * @param {number} at where p begins
    * @param {Float64Array} slope of length width
-   * @param {boolean} flipped whether to multiply with M_ef' instead: for two units of one field, of which p is the first
+   * @param {boolean} flipped whether to multiply with M_fe' instead: for two units of one field, p being the first
    */
   addSlope(f, e, vectors, at, slope, flipped = false) {
     const { part, between, axes } = this;

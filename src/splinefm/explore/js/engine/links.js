@@ -38,7 +38,7 @@ function softmax(scores, outputs) {
   return result;
 }
 
-/** The score whose prediction is wanted; infinite or NaN if there is none. Not for softmax, which has several scores. */
+/** The score whose prediction is wanted; infinite or NaN if there is none. Not for softmax, which has several. */
 export function scoreOf(loss, prediction) {
   const mean = (prediction - loss.center) / loss.scale;
   if (loss.link === "logistic") return Math.log(mean / (1 - mean));

@@ -7,7 +7,7 @@ import { Formula, Units } from "./formula.js";
 import { Search } from "./explain/counterfactual.js";
 import { predictions } from "./links.js";
 import { Ranking } from "./ranking.js";
-import { Rows, positionOf } from "./rows.js";
+import { Rows, unitPosition } from "./rows.js";
 import { Shapley } from "./explain/shapley.js";
 import { barsOf, basisOf, extremaOf, spreadOf, surfaceOf } from "./views.js";
 
@@ -113,8 +113,7 @@ export class Model {
 
   /** The scores of a row: one, or one for each class. */
   score(row) {
-    const terms = this.encode(this.values(row));
-    return Float64Array.from(this.formulas, (formula) => formula.score(formula.addUnits(terms, new Units(formula.width))));
+    return this.scoresOf(1, () => this.values(row));
   }
 
   /** The predictions of a row, as `fitted.predict`: one, or the probability of each class. */
@@ -124,14 +123,12 @@ export class Model {
 
   /** The predictions for values in the order of the columns. */
   predictValues(values) {
-    const terms = this.encode(values);
-    const scores = Float64Array.from(this.formulas, (formula) => formula.score(formula.addUnits(terms, new Units(formula.width))));
-    return predictions(this.loss, scores, this.outputs);
+    return predictions(this.loss, this.scoresOf(1, () => values), this.outputs);
   }
 
   /**
    * Scores of many rows, `outputs` numbers for each.
-   * @param {object[]|Object<string, Array>|null} rows objects, or an array for every column; all rows of the data by default
+   * @param {object[]|Object<string, Array>|null} rows objects, or arrays by column; those of the page by default
    * @returns {Float64Array}
    */
   scores(rows = null) {
@@ -172,8 +169,10 @@ export class Model {
 
   /** T(z) of a numerical column for all rows of the data; NaN for special and missing values. */
   rowPositions(source) {
-    const make = () => Float64Array.from({ length: this.rows.n }, (_, i) => positionOf(this.axes[source], this.rows.value(source, i)));
-    return this.remembered(`positions ${source}`, make);
+    return this.remembered(`positions ${source}`, () => {
+      const positions = new Float64Array(this.rows.n);
+      return positions.map((_, i) => unitPosition(this.axes[source], this.rows.value(source, i)));
+    });
   }
 
   /**

@@ -1,8 +1,8 @@
 // Units along a numerical column: p(z) = Σ_i B_i(T(z)) q_i, where the q_i do not depend on z.
 //
-// For the field of the column, q_i are the vectors of its basis functions. For a cross that contains the column, they are
-// sums of its vectors over the functions of the other parts, whose values are fixed. B_i(T(z)) are the same for every
-// segment, so they are computed once for the values of a grid.
+// For the field of the column, q_i are the vectors of its basis functions. For a cross that contains the column, they
+// are sums of its vectors over the functions of the other parts, whose values are fixed. B_i(T(z)) are the same for
+// every segment, so they are computed once for the values of a grid.
 
 import { CrossField, Functions } from "./encode/crosses.js";
 import { NumberField } from "./encode/fields.js";
@@ -79,8 +79,8 @@ class Path {
 export function pathsAlong(model, formula, values, source, free) {
   const paths = [];
   for (const f of free) {
-    const { encoder } = model.fields[f];
-    const path = encoder instanceof CrossField ? crossPath(model, formula, values, source, f) : fieldPath(model, formula, f);
+    const isCross = model.fields[f].encoder instanceof CrossField;
+    const path = isCross ? crossPath(model, formula, values, source, f) : fieldPath(model, formula, f);
     if (!path) return null;
     paths.push(path);
   }

@@ -108,8 +108,8 @@ export class Piece {
 }
 
 /**
- * Local extrema of a curve in pieces, from left to right: between two turns a polynomial is monotone. A stretch where the
- * curve is constant counts as the point in its middle.
+ * Local extrema of a curve in pieces, from left to right: between two turns a polynomial is monotone. A stretch where
+ * the curve is constant counts as the point in its middle.
  * @param {Piece[]} pieces
  * @returns {{u: number, score: number, kind: "minimum"|"maximum", isEnd: boolean}[]}
  */
@@ -124,7 +124,8 @@ export function localExtrema(pieces) {
   }
   const found = [];
   flat.forEach(([first, last, value], i) => {
-    const sides = [flat[i - 1], flat[i + 1]].filter((side) => side !== undefined).map((side) => Math.sign(value - side[2]));
+    const beside = [flat[i - 1], flat[i + 1]].filter((side) => side !== undefined);
+    const sides = beside.map((side) => Math.sign(value - side[2]));
     if (!sides.length || sides.some((side) => side !== sides[0])) return;
     const kind = sides[0] > 0 ? "maximum" : "minimum";
     found.push({ u: (first + last) / 2, score: value, kind, isEnd: sides.length < 2 });

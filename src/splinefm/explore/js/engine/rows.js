@@ -58,7 +58,7 @@ export function similarRows(model, values, without, most) {
     if (without.has(source)) return;
     if (column.kind === "numbers") {
       const u = model.rowPositions(source);
-      const own = positionOf(axes[source], values[source]);
+      const own = unitPosition(axes[source], values[source]);
       for (let i = 0; i < rows.n; ++i) {
         const both = Number.isNaN(u[i]) || Number.isNaN(own);
         likeness[i] += both ? Number(Number.isNaN(u[i]) === Number.isNaN(own)) : 1 - Math.abs(u[i] - own);
@@ -73,7 +73,7 @@ export function similarRows(model, values, without, most) {
 }
 
 /** T(z) of an ordinary number; NaN for others. */
-export function positionOf(axis, value) {
+export function unitPosition(axis, value) {
   const [number] = axis.readers;
   const x = number.read(value);
   if (Number.isNaN(x) || number.rules.some((rule) => rule.holds(x))) return NaN;

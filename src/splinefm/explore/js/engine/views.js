@@ -8,8 +8,8 @@ import { quantilesOf, similarRows } from "./rows.js";
 const MOST_DEGREE = 24;
 
 /**
- * The pieces of polynomials, in u, that the score along a numerical column is made of. Several units that vary multiply,
- * so that the degree is that of the splines times the number of units in a product.
+ * The pieces of polynomials, in u, that the score along a numerical column is made of. Units that vary multiply, so
+ * that the degree is that of the splines times the number of units in a product.
  * @param {object} model
  * @param {Segment} segment along one column
  * @returns {Piece[]}
@@ -21,7 +21,8 @@ export function piecesOf(model, segment) {
   const nodes = chebyshevNodes(n);
   const breaks = axis.breaks();
   const scores = segment.along(axis.inside(nodes));
-  return breaks.slice(1).map((high, i) => new Piece(breaks[i], high, throughNodes(scores.subarray(i * n, (i + 1) * n))));
+  const inside = (i) => throughNodes(scores.subarray(i * n, (i + 1) * n));
+  return breaks.slice(1).map((high, i) => new Piece(breaks[i], high, inside(i)));
 }
 
 /**
@@ -32,14 +33,19 @@ export function piecesOf(model, segment) {
 export function extremaOf(model, values, source, cls) {
   const axis = model.axes[source];
   const found = localExtrema(piecesOf(model, new Segment(model, values, [source], cls)));
-  const best = { maximum: -Infinity, minimum: Infinity };
-  for (const { kind, score } of found) best[kind] = kind === "maximum" ? Math.max(best[kind], score) : Math.min(best[kind], score);
+  const scores = found.map(({ score }) => score);
+  const best = { maximum: Math.max(...scores), minimum: Math.min(...scores) };
   return found.map((one) => ({
     ...one,
     x: axis.transform.inverse(one.u),
     prediction: model.link === "softmax" ? null : model.predicted([Float64Array.of(one.score)], 0)[0],
     isGlobal: one.score === best[one.kind],
   }));
+}
+
+/** A value for each category of a column: its name, or a list of it alone. */
+function categoryValues(column, most) {
+  return column.categories.slice(0, most).map((name) => (column.kind === "multivalued" ? [name] : name));
 }
 
 /**
@@ -49,8 +55,9 @@ export function extremaOf(model, values, source, cls) {
 export function valuesAlong(model, source, most) {
   const axis = model.axes[source];
   const column = model.columns[source];
-  if (!axis) return { values: column.categories.slice(0, most).map((name) => (column.kind === "multivalued" ? [name] : name)), u: null };
-  const u = Float64Array.from({ length: most }, (_, i) => axis.low + ((axis.high - axis.low) * i) / Math.max(1, most - 1));
+  if (!axis) return { values: categoryValues(column, most), u: null };
+  const step = (axis.high - axis.low) / Math.max(1, most - 1);
+  const u = Float64Array.from({ length: most }, (_, i) => axis.low + step * i);
   const x = u.map((value) => axis.transform.inverse(value));
   return { values: x, u: x.map((value) => axis.at(value)) };
 }
@@ -82,7 +89,7 @@ export function surfaceOf(model, values, sources, sizes, cls) {
 export function barsOf(model, values, source, cls, most = Infinity) {
   const column = model.columns[source];
   const names = column.categories.slice(0, most);
-  const each = [...names.map((name) => (column.kind === "multivalued" ? [name] : name)), ...(column.missing ? [null] : [])];
+  const each = [...categoryValues(column, most), ...(column.missing ? [null] : [])];
   const every = model.link === "softmax" ? model.formulas.map((_, c) => c) : [cls];
   const scores = every.map((c) => new Segment(model, values, [source], c).along(each));
   const position = every.indexOf(cls);

@@ -1,8 +1,8 @@
 // Crosses: the products of the features of several columns.
 //
-// Names choose a cell: a combination of their features that is kept, or a bucket of a hash. A cell has `block` features,
-// the products of the functions of the numbers: for every resolution all combinations, the last number's next to each
-// other. A row without a cell, and one with a special or missing number, has none: its vector is zero.
+// Names choose a cell: a combination of their features that is kept, or a bucket of a hash. A cell has `block`
+// features, the products of the functions of the numbers: for every resolution all combinations, the last number's next
+// to each other. A row without a cell, and one with a special or missing number, has none: its vector is zero.
 
 import { NamesField, NumberField } from "./fields.js";
 
@@ -31,7 +31,7 @@ class Cells {
   }
 }
 
-/** A bucket for every combination: ((f_0 + 1) m_0 + (f_1 + 1) m_1 + ..) modulo a prime, modulo the number of buckets. */
+/** A bucket for every combination: ((f_0 + 1) m_0 + (f_1 + 1) m_1 + ..) modulo a prime, modulo their number. */
 class Buckets {
   constructor(n, multipliers, prime) {
     this.n = BigInt(n);
@@ -68,7 +68,8 @@ export class CrossField {
     this.block = plan.block;
     this.sizes = plan.sizes;
     this.sources = plan.parts.map((part) => part.source);
-    this.parts = plan.parts.map((part) => (part.kind === "number" ? new NumberField(part, buffers) : new NamesField(part)));
+    const kinds = { number: NumberField, names: NamesField };
+    this.parts = plan.parts.map((part) => new kinds[part.kind](part, buffers));
     this.names = this.parts.map((_, i) => i).filter((i) => this.parts[i] instanceof NamesField);
     this.numbers = this.parts.map((_, i) => i).filter((i) => this.parts[i] instanceof NumberField);
     this.cells = null;
@@ -77,8 +78,8 @@ export class CrossField {
   }
 
   /**
-   * Where the value of a part is, so that parts of different rows can be put together: the feature of a name, -1 if it is
-   * unseen; the number itself, NaN if it is special or missing.
+   * Where the value of a part is, so that parts of different rows can be put together: the feature of a name, -1 if it
+   * is unseen; the number itself, NaN if it is special or missing.
    */
   place(i, value) {
     const part = this.parts[i];

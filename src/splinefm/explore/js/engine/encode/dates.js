@@ -23,7 +23,7 @@ export function isoDate(text) {
  */
 export function secondsOf(value) {
   const time = typeof value === "number" ? 1000 * value : milliseconds(value);
-  if (Number.isNaN(time)) throw new Error(`${JSON.stringify(value)} is not a date such as 2024-05-28 or 2024-05-28 13:30`);
+  if (Number.isNaN(time)) throw new Error(`${JSON.stringify(value)} is not a date such as 2024-05-28 13:30`);
   return typeof value === "number" ? value : time / 1000;
 }
 
@@ -49,7 +49,7 @@ export function datePart(seconds, part) {
 }
 
 /**
- * A row of the columns of a table as a row of the model: several fields may read one column, such as the parts of a date.
+ * A row of the columns of a table as a row of the model: several fields may read one column, as the parts of a date do.
  * @param {object[]} columns of the model
  * @param {object} given values by names of columns of the table, or of the model, which come first
  * @returns {{row: object, unknown: string[]}} values by names of columns of the model, and names that no field reads
@@ -62,7 +62,7 @@ export function rowOfTable(columns, given) {
     } else if (Object.hasOwn(given, column)) {
       const value = given[column];
       const isDate = part && value !== null && value !== "";
-      if (isDate && (format || zone)) throw new Error(`${column}: give ${name} itself, because its dates have a format or a zone of their own`);
+      if (isDate && (format || zone)) throw new Error(`${column}: its dates have a format or zone; give ${name}`);
       row[name] = isDate ? datePart(secondsOf(value), part) : value;
     }
   }

@@ -55,7 +55,7 @@ export function canonicalName(name, spelling) {
 function canonicalDate(name) {
   const text = isoDate(name);
   if (text === null) return name;
-  if (FINE.test(name)) throw new Error(`a browser does not tell ${JSON.stringify(name)} from its milliseconds; write it as in the list`);
+  if (FINE.test(name)) throw new Error(`${JSON.stringify(name)} is finer than milliseconds; write it as in the list`);
   const plain = text.replace("T", " ").replace("Z", "");
   return plain.replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "").replace(/ 00:00:00$/, "");
 }

@@ -1,12 +1,12 @@
 // Counterfactuals: the smallest change of one column, or of two, that reaches a wanted prediction.
 //
-// The size of a change of a number is how far it moves in u = T(z), the share of the data between old and new value for a
-// quantile transform. Another category, and a number instead of a special or missing value, count as 1.
+// The size of a change of a number is how far it moves in u = T(z), which is the share of the data in between for
+// a quantile transform. Another category, and a number instead of a special or missing value, count as 1.
 
 import { Segment } from "../curves.js";
 import { scoreOf } from "../links.js";
 import { bisect } from "../polynomials.js";
-import { positionOf } from "../rows.js";
+import { unitPosition } from "../rows.js";
 import { piecesOf } from "../views.js";
 
 const NUDGE = 1e-9; // inside an interval, where its end belongs to the next one
@@ -88,7 +88,7 @@ export class Search {
   /** The change of a numerical column: {value, cost}, or null. */
   ofNumber(values, source) {
     const axis = this.model.axes[source];
-    const from = positionOf(axis, this.values[source]);
+    const from = unitPosition(axis, this.values[source]);
     const own = [...values];
     const candidates = merged(this.intervals(values, source)).map(([low, high]) => {
       const end = low > axis.low ? low : high < axis.high ? high : (low + high) / 2;
@@ -100,7 +100,7 @@ export class Search {
       for (const u of [near, near + NUDGE * (high - low), near - NUDGE * (high - low), (low + high) / 2]) {
         if (u < low || u > high) continue;
         own[source] = axis.transform.inverse(u);
-        if (positionOf(axis, own[source]) >= 0 && this.isReached(this.predict(own))) {
+        if (unitPosition(axis, own[source]) >= 0 && this.isReached(this.predict(own))) {
           return { value: own[source], cost: Number.isNaN(from) ? 1 : Math.abs(u - from), near: cost };
         }
       }
@@ -159,7 +159,7 @@ export class Search {
   /** The smallest change of two columns, or null. */
   pair(one, other) {
     const axis = this.model.axes[one];
-    const from = positionOf(axis, this.values[one]);
+    const from = unitPosition(axis, this.values[one]);
     const own = [...this.values];
     const at = (u) => {
       own[one] = axis.transform.inverse(u);

@@ -148,8 +148,9 @@ export class CrossShares {
     const key = `${f},${e}`;
     let found = this.toward.get(key);
     if (!found) {
-      found = new Float64Array(this.n * this.shapley.formula.part);
-      this.fields.forEach((fields, b) => found.set(this.towardOf(f, e, fields.vectors, e), b * this.shapley.formula.part));
+      const { part } = this.shapley.formula;
+      found = new Float64Array(this.n * part);
+      this.fields.forEach((fields, b) => found.set(this.towardOf(f, e, fields.vectors, e), b * part));
       this.toward.set(key, found);
     }
     return found;
@@ -176,7 +177,7 @@ export class CrossShares {
         let sum = 0;
         for (let b = 0; b < this.n; ++b) {
           const at = state.at(coalition, b, width) + columns[e];
-          sum += isMine ? dot(state.vectors(coalition), at, own, 0, part) : dot(state.vectors(coalition), at, theirs, b * part, part);
+          sum += dot(state.vectors(coalition), at, isMine ? own : theirs, isMine ? 0 : b * part, part);
         }
         return sum / this.n;
       };

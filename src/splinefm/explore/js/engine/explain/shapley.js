@@ -5,8 +5,8 @@
 //
 //   φ_f = a_f + z_f' h_f + ½ Σ_e z_f' M_fe z_e - (the mean of this over the background)
 //
-// where a_f is the linear part of the field and the products of its units with each other. Products of three fields need
-// second moments of the background. Terms with crosses are small games of their columns: see games.js.
+// where a_f is the linear part of the field and the products of its units with each other. Products of three fields
+// need second moments of the background. Terms with crosses are small games of their columns: see games.js.
 
 import { Units, dot } from "../formula.js";
 import { CrossShares } from "./games.js";
@@ -41,7 +41,8 @@ export class Shapley {
 
   /** The player of each unit; -1 for units of crosses. */
   playersOf(units) {
-    return Array.from(units.fields.subarray(0, units.n), (f) => (this.ofField[f].length === 1 ? this.ofField[f][0] : -1));
+    const alone = this.ofField.map((players) => (players.length === 1 ? players[0] : -1));
+    return Array.from(units.fields.subarray(0, units.n), (f) => alone[f]);
   }
 
   /** The contribution of each player to the score of a row: `base` and the sum of them are the score. */
