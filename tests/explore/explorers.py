@@ -49,7 +49,7 @@ def fit_flats(table):
 def hostile_explorer(rows=300, seed=0):
     """Names and values that would do harm as markup."""
     rng = np.random.default_rng(seed)
-    kind = rng.choice([BREAKOUT, EVIL, REVERSED, QUOTES], rows)
+    kind = rng.choice([BREAKOUT, EVIL, REVERSED, QUOTES, "W" * 60], rows)
     x, n = rng.normal(size=rows), rng.integers(0, 4, rows)
     tags = [list(rng.choice([EVIL, "b"], rng.integers(0, 3), replace=False)) for _ in range(rows)]
     click = np.where(rng.logistic(size=rows) < x, EVIL, BREAKOUT)

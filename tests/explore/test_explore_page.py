@@ -334,9 +334,10 @@ def test_hostile_names_are_only_shown(browser, tmp_path):
     explorer = hostile_explorer()
     path = tmp_path / "hostile.html"
     path.write_text(explorer.page())
-    with visiting(browser, path.as_uri()) as visit:
+    with visiting(browser, path.as_uri(), viewport={"width": 390, "height": 900}) as visit:
         for view in VIEWS:
             visit.open(view)
+            assert visit.page.evaluate(FAULTS) == [], view
             texts = visit.page.locator("body").inner_text()
             assert "\u202e" not in texts
             assert visit.page.locator("main img, main script, aside img, aside script").count() == 0

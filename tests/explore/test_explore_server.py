@@ -70,6 +70,7 @@ def test_the_page_is_at_an_address_with_a_token(server):
         (404, {"path": "/{token}/../etc/passwd"}),
         (404, {"path": "/{token}x/"}),
         (404, {"path": "//"}),
+        (404, {"path": "x"}),
         (421, {"Host": "evil.example"}),
         (421, {"Host": "evil.example:{port}"}),
         (403, {"Origin": "http://evil.example"}),

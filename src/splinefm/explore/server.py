@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.FORBIDDEN, "this server answers its own pages only")
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             raise Refused(HTTPStatus.FORBIDDEN, "this server answers its own pages only")
-        given = self.path.split("?")[0].split("/")[1]
+        given = (self.path.partition("?")[0] + "/").split("/")[1]
         if not secrets.compare_digest(given.encode(), self.server.token.encode()):
             raise Refused(HTTPStatus.NOT_FOUND, "open the address that splinefm explore printed")
 

@@ -144,7 +144,7 @@ class App {
   }
 
   makeTabs() {
-    this.tabs = Object.entries(VIEWS).map(([view, [title]]) => el("button", { type: "button", role: "tab", id: `tab-${view}`, "aria-controls": "main", on: { click: () => this.store.commit({ view }) } }, title));
+    this.tabs = Object.entries(VIEWS).map(([view, [title]]) => el("button", { type: "button", role: "tab", id: `tab-${view}`, "aria-controls": "panel", on: { click: () => this.store.commit({ view }) } }, title));
     byId("tabs").append(...this.tabs);
     byId("tabs").addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -153,7 +153,7 @@ class App {
       next.focus();
       next.click();
     });
-    byId("main").setAttribute("role", "tabpanel");
+    byId("panel").setAttribute("role", "tabpanel");
   }
 
   makeSide() {
@@ -198,11 +198,11 @@ class App {
       tab.setAttribute("aria-selected", String(chosen));
       tab.tabIndex = chosen ? 0 : -1;
     });
-    byId("main").setAttribute("aria-labelledby", `tab-${state.view}`);
+    byId("panel").setAttribute("aria-labelledby", `tab-${state.view}`);
     [this.undo.disabled, this.redo.disabled] = [!this.store.past.length, !this.store.future.length];
     if (withValues) this.updateSide(state, moving);
     const view = this.view(state.view);
-    if (byId("main").firstElementChild !== view.root) byId("main").replaceChildren(view.root);
+    if (byId("panel").firstElementChild !== view.root) byId("panel").replaceChildren(view.root);
     view.update(state, moving);
   }
 

@@ -28,6 +28,7 @@ function bandOf(model, row, name, points, cls, asPrediction) {
 export function prominent(extrema) {
   const kept = [...extrema];
   const size = Math.max(...kept.map((one) => one.score)) - Math.min(...kept.map((one) => one.score));
+  if (!(size > 1e-9)) return [];
   for (;;) {
     let least = -1;
     for (let i = 0; i + 1 < kept.length; i += 1) {

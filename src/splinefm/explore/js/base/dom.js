@@ -16,19 +16,28 @@ export function clipped(text, most) {
 }
 
 let pen = null;
-const fitting = new Map();
+const [fitting, widths] = [new Map(), new Map()];
+
+/** The width of a text at the size of names in plots. */
+export function textWidth(text) {
+  if (!widths.has(text)) {
+    if (widths.size > 20_000) widths.clear();
+    pen ??= document.createElement("canvas").getContext("2d");
+    pen.font = `12.5px ${getComputedStyle(document.body).fontFamily}`;
+    widths.set(text, pen.measureText(text).width);
+  }
+  return widths.get(text);
+}
 
 /** As much of a text as fits into a width, at the size of names in plots. */
 export function fitted(text, width) {
   const key = `${Math.floor(width)} ${text}`;
   if (!fitting.has(key)) {
     if (fitting.size > 5000) fitting.clear();
-    pen ??= document.createElement("canvas").getContext("2d");
-    pen.font = `12.5px ${getComputedStyle(document.body).fontFamily}`;
-    const letters = [...shown(text)];
+    const letters = [...shown(text)].slice(0, Math.ceil(width / 2) + 1);
     let n = letters.length;
-    while (n > 1 && pen.measureText(letters.slice(0, n).join("") + (n < letters.length ? "…" : "")).width > width) n -= 1;
-    fitting.set(key, clipped(text, n < letters.length ? n + 1 : n));
+    while (n > 1 && textWidth(letters.slice(0, n).join("") + "…") > width && (n < letters.length || textWidth(shown(text)) > width)) n -= 1;
+    fitting.set(key, n < letters.length ? `${letters.slice(0, n).join("")}…` : letters.join(""));
   }
   return fitting.get(key);
 }

@@ -13,7 +13,7 @@ export function number(value, digits = 4) {
   if (size >= 1e9 || (size > 0 && size < 1e-4)) text = value.toExponential(Math.max(0, digits - 2));
   else if (size >= 10 ** (digits - 1)) text = withDecimals(0).format(Math.round(value));
   else text = d3.format(`.${digits}~r`)(value);
-  return text.replace("-", "−");
+  return text.replaceAll("-", "−");
 }
 
 /** A number with its sign. */
@@ -91,7 +91,7 @@ export function numberTicks(low, high, most, integers = false, isYear = false) {
     : size >= 1e5 ? (x) => (x === 0 ? "0" : d3.format(".3~s")(x).replace("G", "B"))
     : decimals > 4 ? (x) => (x === 0 ? "0" : d3.format(".2~e")(x))
     : (x) => withDecimals(Math.min(decimals, 6)).format(x);
-  return positions.map((x) => [x, style(x).replace("-", "−")]);
+  return positions.map((x) => [x, style(x).replaceAll("-", "−")]);
 }
 
 function thin(items, most) {

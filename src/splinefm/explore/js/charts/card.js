@@ -1,6 +1,6 @@
 /** A card with a plot, its title, downloads and the table behind it. */
 
-import { clipped, el, fresh, keep, named, put, shown, svg } from "../base/dom.js";
+import { el, fitted, fresh, keep, named, put, shown, svg, textWidth } from "../base/dom.js";
 import { csvText, offer, pngBlob, svgText } from "../base/download.js";
 
 const MOST_ROWS = 300;
@@ -100,7 +100,7 @@ export function bottomAxis(group, ticks, scale, y, { title = "", width = 0, grid
   const kept = [];
   let free = -Infinity;
   for (const [value, text] of ticks) {
-    const half = 3.4 * text.length + 3;
+    const half = textWidth(text) / 2 + 2;
     const x = Math.min(Math.max(scale(value), half), width - half);
     if (x - half < free) continue;
     free = x + half + 5;
@@ -116,7 +116,7 @@ export function bottomAxis(group, ticks, scale, y, { title = "", width = 0, grid
   });
   const node = group.querySelector(".axis-title") ?? group.appendChild(svg("text", { class: "axis-title", "text-anchor": "end" }));
   put(node, { x: width - 12, y: y + 34 });
-  write(node, clipped(title, Math.floor((width - 20) / 6.4)));
+  write(node, fitted(title, width - 20));
 }
 
 /** Draw ticks along the left side, with lines across the plot. */

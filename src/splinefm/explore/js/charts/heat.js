@@ -1,6 +1,6 @@
 /** A surface as a heat map with contour lines, a crosshair that can be moved, and slices beside it. */
 
-import { keep, svg } from "../base/dom.js";
+import { fitted, keep, svg, textWidth } from "../base/dom.js";
 import { axisOf, evenTicks, number, numberTicks, ticksOf, valueText } from "../base/format.js";
 import { Card, bottomAxis, leftAxis } from "./card.js";
 import { stepped } from "./curve.js";
@@ -67,8 +67,7 @@ export class HeatCard extends Card {
   redraw() {
     const c = this.content;
     if (!c || !this.width) return;
-    this.plotLeft = 12 + Math.max(38, 6.6 * Math.max(...labels(c.b, c.y).map((text) => text.length)));
-    this.plotLeft = Math.min(this.plotLeft, this.width * 0.35);
+    this.plotLeft = 12 + Math.max(38, ...labels(c.b, c.y).map(textWidth));
     const [right, floor] = [this.width - LEGEND, this.height - FLOOR];
     this.ax = edgeAxis(c.a, c.x, this.plotLeft, right, c.even[0]);
     this.ay = edgeAxis(c.b, c.y, floor, TOP, c.even[1]);
@@ -169,7 +168,7 @@ function edgeAxis(column, values, from, to, even) {
 }
 
 function labels(column, values) {
-  return column.kind === "numerical" ? ["000,000"] : values.map((value) => [...String(value)].slice(0, 18).join(""));
+  return column.kind === "numerical" ? ["000,000"] : values.map((value) => fitted(String(value), 110));
 }
 
 /** Parts of a ring that are not on the frame. */
