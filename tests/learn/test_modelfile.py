@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm import _writing
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.learn.files import container, kinds, modelfile, restore
@@ -803,10 +804,10 @@ class TestPaths:
         assert [item.name for item in tmp_path.iterdir()] == ["pipe"]
 
     def test_a_folder_that_is_not_writable(self, small, tmp_path, monkeypatch):
-        def refuse(self, *args):
-            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        def refuse(self, path, target):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-        monkeypatch.setattr(Path, "open", refuse)  # permissions do not bind everybody who runs tests
+        monkeypatch.setattr(_writing._File, "__init__", refuse)  # permissions do not bind everybody who runs tests
         with pytest.raises(PermissionError, match=r"the folder '.*' is not writable \(Permission denied\)"):
             small.save(tmp_path / "m.sfm")
 
