@@ -248,7 +248,10 @@ class Loss:
         if (missing := ~np.isfinite(y)).any():
             raise ValueError(_missing_message(missing, name, rows_before))
         self._check_all_classes()
-        self.formula.check(y)
+        try:
+            self.formula.check(y)
+        except ValueError as error:
+            raise error if name is None else ValueError(f"the target {name!r}: {error}") from None
 
     def _check_all_classes(self) -> None:
         if self.of_class is not None:
