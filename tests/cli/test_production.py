@@ -141,7 +141,8 @@ def test_rank_takes_files_lists_and_the_standard_input(run, model, items, tmp_pa
         ("[]", [], "must be an object"),
         ("[1]", [], "must be an object"),
         ('{"city": ', [], "not JSON"),
-        ("missing.json", [], "missing.json"),
+        ("missing.json", [], "--context 'missing.json' is no file"),
+        ("city=Rome", [], """no JSON such as '{"country": "US"}'"""),
         ('{"city": "Rome"}', ["--ids", "name"], "--ids"),
         ('{"city": "Rome"}', ["--exclude", "x"], "--exclude 'x': the ids of the items are integers"),
         ('{"city": "Rome"}', ["--allow", "x"], "--allow 'x': the ids of the items are integers"),
@@ -182,6 +183,7 @@ def test_index_refuses(run, model, items, shelves):
     assert "--groups" in run("index", model, items, *asked, "--groups", "shelf", code=1).output
     assert "would replace the input" in run("index", model, items, "--out", items, code=1).output
     run("index", model, items, *asked)
+    assert "'ads.sfi': it is an item index" in run("info", "ads.sfi", code=1).output
     for option in ("--ids", "--groups"):
         told = run("rank", model, "ads.sfi", option, "ad", "--context", '{"city": "Rome"}', code=1).output
         assert "is an index" in told

@@ -55,6 +55,7 @@ def test_a_bad_hour_is_refused_with_its_own_exit_code(run, model, make_table, wr
     write(bad, tmp_path / "bad.parquet")
     result = run("update", model, "bad.parquet", "--target", "click", "--json", code=4)
     about = json.loads(result.stdout)
+    assert "learning from 300 rows" in result.stderr
     assert not about["accepted"] and about["rejected"] == str(tmp_path / "model.rejected.sfm")
     assert "the update is refused: predicted / measured - 1 of 300 new rows" in result.stderr
     assert "add --no-guard or a larger bound" in result.stderr

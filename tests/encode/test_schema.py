@@ -103,6 +103,7 @@ def test_a_readable_file(tmp_path):
         ("[other]", 'one list "field"'),
         ("not toml", "is not a valid TOML file"),
         ('[[field]]\nkind = "Number"\nname = "x"', "\"kind\" must be one of Numerical, .*got 'Number'"),
+        ('[[field]]\nkind = "Multivalued"\nname = "x"', "got 'Multivalued'; nearest: 'MultiValued'"),
         ('[[field]]\nname = "x"', '"kind" must be one of'),
         ('[[field]]\nkind = "Numerical"\nname = "x"\nbase = 3', "field 'x': Numerical has no setting 'base'"),
         ('[[field]]\nkind = "Numerical"', "required positional argument: 'name'|missing"),

@@ -185,7 +185,7 @@ def test_a_sorted_folder_is_learned(tmp_path, monkeypatch):
 def test_a_bad_target_at_the_end_is_an_error_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr("splinefm.learn.runs.train", lambda *_: pytest.fail("training began"))
     data = sorted_by_target().set_column(2, "y", pa.array([0.0] * (ROWS - 1) + [7.0]))
-    with pytest.raises(ValueError, match="a logistic target must lie between 0 and 1, got 7"):
+    with pytest.raises(ValueError, match="the target 'y': a logistic target must lie between 0 and 1, got 7"):
         sf.fit_model(parquet_folder(data, tmp_path), "y", schema=SCHEMA, training=TRAINING)
 
 

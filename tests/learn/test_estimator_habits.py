@@ -74,7 +74,7 @@ class TestRandomState:
 class TestJobs:
     @pytest.mark.parametrize(("n_jobs", "threads"), [(-1, None), (None, 1), (1, 1), (2, 2), (np.int64(2), 2)])
     def test_threads_of_the_training(self, n_jobs, threads):
-        assert regressor(n_jobs=n_jobs, epochs=1).fit(TABLE, TABLE["x"]).fitted_.training.threads == threads
+        assert regressor(n_jobs=n_jobs, epochs=1).fit(TABLE, TABLE["x"].to_numpy()).fitted_.training.threads == threads
 
     def test_fewer_than_all(self):
         cores = joblib.cpu_count()
@@ -87,7 +87,7 @@ class TestJobs:
     @pytest.mark.parametrize("value", [0, 1.5, "all", True])
     def test_others_are_refused(self, value):
         with pytest.raises(ValueError, match="n_jobs must be None, -1 for all cores, or a number of threads"):
-            regressor(n_jobs=value).fit(TABLE, TABLE["x"])
+            regressor(n_jobs=value).fit(TABLE, TABLE["x"].to_numpy())
 
 
 class TestModelSettings:
@@ -359,7 +359,7 @@ class TestFiles:
 
     def test_the_other_kind_is_refused(self, tmp_path):
         classifier().fit(TABLE, CLICK).save(tmp_path / "c.sfm")
-        regressor().fit(TABLE, TABLE["x"]).save(tmp_path / "r.sfm")
+        regressor().fit(TABLE, TABLE["x"].to_numpy()).save(tmp_path / "r.sfm")
         with pytest.raises(ValueError, match=r"c\.sfm' holds a model with the logistic loss.*SplineFMClassifier\.load"):
             sf.SplineFMRegressor.load(tmp_path / "c.sfm")
         with pytest.raises(ValueError, match=r"r\.sfm' holds a model with the squared loss.*SplineFMRegressor\.load"):
@@ -400,9 +400,9 @@ class TestCallbacks:
 
     def test_what_else_they_return_does_not(self):
         for answer in (1, "stop", [0], None, np.False_, False):
-            model = regressor().fit(TABLE, TABLE["x"], callbacks=[lambda _, answer=answer: answer])
+            model = regressor().fit(TABLE, TABLE["x"].to_numpy(), callbacks=[lambda _, answer=answer: answer])
             assert len(model.history_) == 3
-        assert len(regressor().fit(TABLE, TABLE["x"], callbacks=[lambda _: np.True_]).history_) == 1
+        assert len(regressor().fit(TABLE, TABLE["x"].to_numpy(), callbacks=[lambda _: np.True_]).history_) == 1
 
     @pytest.mark.parametrize("callbacks", [print, [print, "x"], "print"])
     def test_others_are_refused(self, callbacks):
@@ -423,18 +423,20 @@ class TestSchedule:
     def test_a_constant_rate_does_not_depend_on_the_number_of_epochs(self):
         long = sf.Training(schedule="constant", learning_rate=0.01, epochs=50)
         assert {long.rate_at(step, 100) for step in (0, 1, 50, 99)} == {0.01}
-        rates = [epoch.learning_rate for epoch in regressor(schedule="constant").fit(TABLE, TABLE["x"]).history_]
+        rates = [
+            epoch.learning_rate for epoch in regressor(schedule="constant").fit(TABLE, TABLE["x"].to_numpy()).history_
+        ]
         assert rates == [0.02] * 3
-        short, long = (regressor(schedule="constant", epochs=n).fit(TABLE, TABLE["x"]) for n in (2, 4))
+        short, long = (regressor(schedule="constant", epochs=n).fit(TABLE, TABLE["x"].to_numpy()) for n in (2, 4))
         assert [epoch.train_loss for epoch in short.history_] == [epoch.train_loss for epoch in long.history_[:2]]
 
     def test_the_default_falls(self):
-        rates = [epoch.learning_rate for epoch in regressor().fit(TABLE, TABLE["x"]).history_]
+        rates = [epoch.learning_rate for epoch in regressor().fit(TABLE, TABLE["x"].to_numpy()).history_]
         assert rates[0] > rates[1] > rates[2] > 0.0
 
     def test_others_are_refused(self):
         with pytest.raises(ValueError, match='schedule must be "cosine" or "constant", got \'linear\''):
-            regressor(schedule="linear").fit(TABLE, TABLE["x"])
+            regressor(schedule="linear").fit(TABLE, TABLE["x"].to_numpy())
 
 
 def test_public_names():

@@ -389,7 +389,7 @@ def test_validation_rows_may_be_given():
 
 def test_validation_rows_of_a_regressor_and_of_a_file(tmp_path):
     held_out, _ = clicks(200, seed=3)
-    given = regressor(validation=0.5).fit(TABLE, TABLE["x"], eval_set=(held_out, held_out["x"]))
+    given = regressor(validation=0.5).fit(TABLE, TABLE["x"].to_numpy(), eval_set=(held_out, held_out["x"]))
     held_out.assign(t=held_out["x"]).to_parquet(tmp_path / "later.parquet")
     streamed = regressor().fit(TABLE.assign(t=TABLE["x"]), target="t", eval_set=tmp_path / "later.parquet")
     assert [epoch.validation_loss for epoch in given.history_] == [epoch.validation_loss for epoch in streamed.history_]
@@ -442,7 +442,7 @@ def test_counts_have_positive_rates():
 
 
 def test_other_targets_are_refused():
-    y = TABLE["x"]
+    y = TABLE["x"].to_numpy()
     with pytest.raises(ValueError, match=r"quantile, huber, got 'softmax'; for labels, use SplineFMClassifier"):
         sf.SplineFMRegressor(loss="softmax").fit(TABLE, y)
     with pytest.raises(ValueError, match="got 'logistic'; for labels, use SplineFMClassifier"):
@@ -616,6 +616,16 @@ def test_bad_settings_are_told_by_fit(settings, kind, message):
         model.fit(TABLE, CLICK)
 
 
+def test_a_target_among_the_columns_is_remarked():
+    named = pd.Series(np.asarray(CLICK), name="click")
+    for y in (named, named == named[0], (named == named[0]).astype(float)):
+        with pytest.warns(UserWarning, match=r"y is the column 'click' of X: .* target='click'"):
+            classifier().fit(TABLE.assign(click=y), y)
+    classifier().fit(TABLE.assign(click=np.roll(named, 1)), named)  # such as what happened the time before
+    schema = sf.Schema.infer(TABLE)
+    classifier().set_params(schema=schema).fit(TABLE.assign(click=named), named)  # which has no such field
+
+
 def test_what_to_learn_is_given_once():
     with pytest.raises(ValueError, match=r"requires y to be passed.*or name a column"):
         classifier().fit(TABLE)
@@ -623,6 +633,8 @@ def test_what_to_learn_is_given_once():
         regressor().fit(TABLE, CLICK, target="x")
     with pytest.raises(ValueError, match="y and target='x' are both given"):
         regressor().partial_fit(TABLE, CLICK, target="x")
+    with pytest.raises(ValueError, match=r"y='click' is text and no array; .* write target='click'"):
+        classifier().fit(TABLE, "click")
     with pytest.raises(ValueError, match="for files and datasets, name the target column"):
         classifier().fit("train.parquet", CLICK)
     with pytest.raises(ValueError, match="pass its name as sample_weight"):

@@ -402,7 +402,7 @@ class TestBadInput:
             ({"ids": [1, 2]}, "ids has 2 values, but items has 3 rows"),
             ({"ids": [1, 2, 3, 4]}, "ids has 4 values, but items has 3 rows"),
             ({"ids": [1, None, 3]}, "ids: id number 1 is missing"),
-            ({"ids": [1, 2, 1]}, "ids: 1 occurs twice"),
+            ({"ids": [1, 2, 1]}, "ids: 1 occurs twice; a catalog has one row per item"),
             ({"ids": ["a", "b", "b"]}, "ids: 'b' occurs twice"),
             ({"ids": [0.5, 1.0, 2.0]}, "integers or text, not double"),
             ({"ids": [1, "a", 2]}, "must be all integers or all text"),

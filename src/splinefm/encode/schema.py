@@ -23,7 +23,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
 from splinefm.encode.fields.vocabulary import Vocabulary
-from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.names import missing_column_message, nearest_hint
 from splinefm.encode.transforms.transform import TRANSFORMS
 
 Single = Numerical | Categorical | MultiValued
@@ -303,7 +303,8 @@ def _from_dict(description: Any, where: str) -> Any:
     name = settings.pop("kind", None)
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise ValueError(f'{where}: "kind" must be one of {", ".join(_KINDS)}, got {name!r}')
+        hint = nearest_hint(name, list(_KINDS)) if isinstance(name, str) else ""
+        raise ValueError(f'{where}: "kind" must be one of {", ".join(_KINDS)}, got {name!r}{hint}')
     known = [item.name for item in fields(kind)]
     for key in settings:
         if key not in known:

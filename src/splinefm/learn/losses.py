@@ -252,7 +252,10 @@ class Loss:
         if (missing := ~np.isfinite(y)).any():
             raise ValueError(_missing_message(missing, name, rows_before))
         self._check_all_classes()
-        self.formula.check(y)
+        try:
+            self.formula.check(y)
+        except ValueError as error:
+            raise error if name is None else ValueError(f"the target {name!r}: {error}") from None
         if (outside := np.abs(y) > _LARGEST).any():
             target = "a target" if name is None else f"the target {name!r}"
             raise ValueError(

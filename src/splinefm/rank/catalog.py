@@ -197,7 +197,7 @@ class Catalog:
         self.ids.check(keys, "ids")
         repeated = first_repeated(keys)
         if repeated >= 0:
-            raise ValueError(f"ids: {keys.named(repeated)!r} occurs twice; ids must be unique")
+            raise ValueError(f"ids: {keys.named(repeated)!r} occurs twice; a catalog has one row per item")
         if replace:
             return self._present(keys)
         known = np.flatnonzero(self.ids.find(keys) >= 0)

@@ -156,7 +156,7 @@ def load(path: str | os.PathLike[str], fitted: Fitted, mmap: bool) -> Catalog:
         except Damaged as error:
             raise ModelFileError(f"{failed}: {error}; {again}") from error
         except Foreign as error:
-            reason = "it is not an index file of splinefm; ItemIndex.save writes such files"
+            reason = "it is not an index file of splinefm; ItemIndex.save and splinefm index write such files"
             raise ModelFileError(f"{failed}: {reason}") from error
         except ModelFileError as error:
             raise ModelFileError(f"{failed}: {error}") from error

@@ -138,6 +138,8 @@ def read_contexts(text: str) -> list[Context]:
         source, origin = text, "--context"
     elif text == STANDARD:
         source, origin = sys.stdin.read(), "standard input"
+    elif not Path(text).exists():
+        raise ValueError(f'--context {text!r} is no file, and no JSON such as \'{{"country": "US"}}\'')
     else:
         source, origin = Path(text).read_text("utf-8"), repr(text)
     try:

@@ -65,6 +65,8 @@ def update_file(request: UpdateRequest, say: Callable[[str], None]) -> UpdateRep
     if target is None:
         target = find_target(request.data[0], table, load(request.model, mmap=True), {request.weight})
         say(f"target: {target!r}, the only column that is no field of the model")
+    if table.n_rows is not None:  # known before they are read, as in Parquet files
+        say(f"learning from {table.n_rows:,} rows")
     return update_model(
         request.model,
         table,

@@ -29,6 +29,7 @@ from splinefm.learn.estimators.inputs import (
     positional_names,
     read_table,
     rename_columns,
+    warn_of_answer,
 )
 from splinefm.learn.estimators.parameters import SplineFMParameters, check_kind, settings_of
 from splinefm.learn.files.modelfile import load
@@ -235,6 +236,8 @@ class SplineFMBase(SplineFMParameters):
         if isinstance(table, Table) and table.n_rows == 1:
             raise ValueError("X has 1 sample; fitting a model requires at least 2")
         if target is None:
+            if self.schema is None:
+                warn_of_answer(table, y)
             rows = attach_target(table, pa.array(self._numbers(y, classes)), sample_weight, self.schema)
         else:
             rows = name_target(table, target, sample_weight)
@@ -388,3 +391,5 @@ def check_one_target(estimator: SplineFMBase, y: object, target: str | None) -> 
         )
     if y is not None and target is not None:
         raise ValueError(f"y and target={target!r} are both given; pass one of them")
+    if isinstance(y, str):
+        raise ValueError(f"y={y!r} is text and no array; to name a column of the table, write target={y!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any, NamedTuple
@@ -85,6 +86,19 @@ def attach_target(table: TableInput, y: pa.Array, sample_weight: object, schema:
     weight_name = None if sample_weight is None else _unused_name("sample_weight", taken)
     rows = LabeledTable(table, _unused_name("y", taken), weight_name)
     return rows._replace(table=attach_columns(table, rows, y, sample_weight))
+
+
+def warn_of_answer(table: TableInput, y: object) -> None:
+    """Warn if y is a column of the table: the model is given the answer."""
+    name = getattr(y, "name", None)
+    if not (isinstance(table, Table) and isinstance(name, str) and name in table.names):
+        return
+    if np.array_equal(_all_rows(table)[name].to_numpy(), np.asarray(y)):
+        warnings.warn(
+            f"y is the column {name!r} of X: the model is given the answer; leave it out of X, or pass "
+            f"target={name!r} instead of y",
+            stacklevel=5,
+        )
 
 
 def attach_columns(table: Table, like: LabeledTable, y: pa.Array, sample_weight: object) -> Table:

@@ -47,6 +47,8 @@ _HIGHEST_ORDER = 64
 def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = False) -> Fitted:
     """Check everything and build the model; the arrays are removed from `tensors`."""
     parts = description.keys() - {"study"}
+    if "index" in parts:
+        raise ModelFileError("it is an item index, which belongs to a model file; load the model")
     demand(parts == _PARTS, f"it must hold {', '.join(sorted(_PARTS))}, but has {list(description)[:9]}")
     model, loss, training = (restore(description[part], tensors, part) for part in ("model", "loss", "training"))
     demand(isinstance(model, MODELS), "its model is invalid")
