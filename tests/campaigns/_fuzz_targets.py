@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import os
 import struct
 import tempfile
 import warnings
@@ -38,7 +39,7 @@ from _uses import a_table, demand, models, rows_of, same_bits
 
 from support import mixed_schema, mixed_table, random_fitted
 
-FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-target-"))
+FOLDER = Path(os.environ.get("SPLINEFM_FUZZ_FOLDER") or tempfile.gettempdir())
 
 
 def reseal(data: bytes) -> bytes:

@@ -57,7 +57,8 @@ def _missing(target: str) -> str | None:
 def _fuzz(campaign: Campaign, target: str, seconds: float, folder: Path) -> None:
     (folder / "new").mkdir()
     (CORPUS / target).mkdir(parents=True, exist_ok=True)
-    environment = dict(os.environ)
+    (folder / "work").mkdir()
+    environment = {**os.environ, "SPLINEFM_FUZZ_FOLDER": str(folder / "work")}
     command = [sys.executable, __file__, "--target", target]
     if target in NATIVE:
         command = [str(BUILD / NATIVE[target])]
