@@ -16,15 +16,9 @@ import { SegmentView } from "./views/segment.js";
 import { SurfaceView } from "./views/surface.js";
 import { TransformsView } from "./views/transforms.js";
 
-const VIEWS = {
-  segment: ["Segment", SegmentView],
-  surface: ["Surface", SurfaceView],
-  row: ["Row", RowView],
-  importance: ["Importance", ImportanceView],
-  quality: ["Quality", QualityView],
-  ranking: ["Ranking", RankingView],
-  transforms: ["Transforms", TransformsView]
-};
+const VIEWS = { segment: ["Segment", SegmentView], surface: ["Surface", SurfaceView], row: ["Row", RowView],
+  importance: ["Importance", ImportanceView], quality: ["Quality", QualityView], ranking: ["Ranking", RankingView],
+  transforms: ["Transforms", TransformsView] };
 const WITH_VALUES = new Set(["segment", "surface", "row", "ranking"]);
 const PINS = ["A", "B", "C", "D"];
 const byId = (id) => document.getElementById(id);
@@ -42,14 +36,8 @@ class App {
     this.client = new Client(byId("worker-source").textContent, payload, buffers);
     this.client.onError = (error) => this.fail(error);
     const start = this.startState();
-    const page = {
-      columns: this.columns,
-      classes: payload.model.outputs,
-      rows: this.rows.n,
-      views: Object.keys(
-        VIEWS),
-      pins: PINS
-    };
+    const page = { columns: this.columns, classes: payload.model.outputs, rows: this.rows.n, views: Object.keys(
+        VIEWS), pins: PINS };
     this.store = new Store(start, (found) => usable(found, start, page));
     this.views = new Map();
   }
@@ -132,8 +120,7 @@ class App {
 
   setValue(name, value, done) {
     this.setValues({
-      [name]: value
-    }, done);
+      [name]: value }, done);
   }
 
   setValues(values, done) {
@@ -175,12 +162,8 @@ class App {
   }
 
   makeActions() {
-    const button = (text, label, act) => el("button", {
-      type: "button",
-      "aria-label": label,
-      title: label,
-      on: { click: act }
-    }, text);
+    const button = (text, label, act) => el("button", { type: "button", "aria-label": label, title: label,
+      on: { click: act } }, text);
     this.undo = button("↶", "Undo (Ctrl+Z)", () => this.store.undo());
     this.redo = button("↷", "Redo (Ctrl+Shift+Z)", () => this.store.redo());
     this.share = button("Copy link", "Copy the address of this view", () => this.copy());
@@ -202,13 +185,8 @@ class App {
   }
 
   makeTabs() {
-    this.tabs = Object.entries(VIEWS).map(([view, [title]]) => el("button", {
-      type: "button",
-      role: "tab",
-      id: `tab-${view}`,
-      "aria-controls": "panel",
-      on: { click: () => this.store.commit({ view }) }
-    }, title));
+    this.tabs = Object.entries(VIEWS).map(([view, [title]]) => el("button", { type: "button", role: "tab",
+      id: `tab-${view}`, "aria-controls": "panel", on: { click: () => this.store.commit({ view }) } }, title));
     byId("tabs").append(...this.tabs);
     byId("tabs").addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 } [event.key];
@@ -228,15 +206,8 @@ class App {
     this.what = el("span", { class: "what" });
     this.pins = el("ul", { class: "pins", "aria-label": "Pinned segments" });
     this.pin = el("button", { type: "button", on: { click: () => this.addPin() } }, "Pin");
-    const reset = el("button", {
-      type: "button",
-      on: {
-        click: () => this.store.commit({
-          row: this.store.start.row,
-          picked: null
-        })
-      }
-    }, "Typical row");
+    const reset = el("button", { type: "button", on: { click: () => this.store.commit({ row: this.store.start.row,
+          picked: null }) } }, "Typical row");
     const any = el("button", { type: "button", on: { click: () => this.pickAny() } }, "Any row");
     const classes = this.classes ? el("label", { class: "field" }, el("span", { class: "visually-hidden" }, "Class"),
       this.classMenu()) : null;
@@ -247,15 +218,8 @@ class App {
   }
 
   classMenu() {
-    this.classes_ = el("select", {
-      "aria-label": "Class",
-      on: {
-        change: () => this.store.commit({
-          cls: Number(this
-            .classes_.value)
-        })
-      }
-    }, this.classes.map((name, i) => el("option", { value: i }, clipped(name, 40))));
+    this.classes_ = el("select", { "aria-label": "Class", on: { change: () => this.store.commit({ cls: Number(this
+            .classes_.value) }) } }, this.classes.map((name, i) => el("option", { value: i }, clipped(name, 40))));
     return this.classes_;
   }
 
@@ -307,22 +271,11 @@ class App {
     });
     if (moving) return;
     this.pins.hidden = !state.pins.length;
-    this.pins.replaceChildren(...state.pins.map((pin, i) => el("li", {}, el("button", {
-        type: "button",
-        class: "go",
-        title: "Go to this segment",
-        on: { click: () => this.store.commit({ row: pin.row }) }
-      }, el(
-        "span", { class: `key line-${i + 1}` }, pin.name), " ", this.pinText(pin, state)),
-      el("button", {
-        type: "button",
-        class: "quiet",
-        "aria-label": `Remove pin ${pin.name}`,
-        on: {
-          click: () =>
-            this.store.commit({ pins: state.pins.filter((one) => one !== pin) })
-        }
-      }, "×"))));
+    this.pins.replaceChildren(...state.pins.map((pin, i) => el("li", {}, el("button", { type: "button", class: "go",
+        title: "Go to this segment", on: { click: () => this.store.commit({ row: pin.row }) } }, el(
+      "span", { class: `key line-${i + 1}` }, pin.name), " ", this.pinText(pin, state)),
+      el("button", { type: "button", class: "quiet", "aria-label": `Remove pin ${pin.name}`, on: { click: () =>
+            this.store.commit({ pins: state.pins.filter((one) => one !== pin) }) } }, "×"))));
   }
 
   pinText(pin, state) {
@@ -378,12 +331,8 @@ function complete(column, shapes) {
   if (column.kind !== "numerical") {
     const byCount = column.counts ? d3.range(column.categories.length).sort((a, b) => column.counts[b] - column.counts[
       a]) : null;
-    return {
-      ...column,
-      special: [],
-      byCount: byCount && column.categories.length > 30 ? byCount : column.order ??
-        byCount
-    };
+    return { ...column, special: [], byCount: byCount && column.categories.length > 30 ? byCount : column.order ??
+        byCount };
   }
   return {
     ...column,
