@@ -36,7 +36,8 @@ export function fitted(text, width) {
     if (fitting.size > 5000) fitting.clear();
     const letters = [...shown(text)].slice(0, Math.ceil(width / 2) + 1);
     let n = letters.length;
-    while (n > 1 && textWidth(letters.slice(0, n).join("") + "…") > width && (n < letters.length || textWidth(shown(text)) > width)) n -= 1;
+    while (n > 1 && textWidth(letters.slice(0, n).join("") + "…") > width && (n < letters.length || textWidth(shown(
+        text)) > width)) n -= 1;
     fitting.set(key, n < letters.length ? `${letters.slice(0, n).join("")}…` : letters.join(""));
   }
   return fitting.get(key);
@@ -45,7 +46,8 @@ export function fitted(text, width) {
 /** Set attributes; `on` holds listeners, `text` the text, `null` or `false` takes an attribute away. */
 export function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (name === "on") for (const [event, listen] of Object.entries(value)) node.addEventListener(event, listen);
+    if (name === "on")
+      for (const [event, listen] of Object.entries(value)) node.addEventListener(event, listen);
     else if (name === "text") node.textContent = shown(value);
     else if (name === "value") node.value = value;
     else if (value === null || value === undefined || value === false) node.removeAttribute(name);
@@ -138,6 +140,7 @@ export function choice(label, options, change) {
   const buttons = options.map(([value, text]) =>
     el("button", { type: "button", "data-value": value, on: { click: () => change(value) } }, text));
   const group = el("div", { class: "choice", role: "group", "aria-label": label }, buttons);
-  group.choose = (value) => buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.value === value)));
+  group.choose = (value) => buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.value ===
+    value)));
   return group;
 }

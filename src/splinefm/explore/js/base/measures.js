@@ -22,11 +22,19 @@ export function metricsOf(rows, p, y, weight, binary) {
   };
   if (binary) {
     const clip = (value) => Math.min(1 - 1e-15, Math.max(1e-15, value));
-    return [["log loss", mean((i) => -Math.log(clip(y[i] ? p[i] : 1 - p[i])))], ["AUC", rocOf(rows, p, y, weight).area], ["Brier score", mean((i) => (p[i] - y[i]) ** 2)]];
+    return [
+      ["log loss", mean((i) => -Math.log(clip(y[i] ? p[i] : 1 - p[i])))],
+      ["AUC", rocOf(rows, p, y, weight).area],
+      ["Brier score", mean((i) => (p[i] - y[i]) ** 2)]
+    ];
   }
   const level = mean((i) => y[i]);
   const error = mean((i) => (p[i] - y[i]) ** 2);
-  return [["RMSE", Math.sqrt(error)], ["MAE", mean((i) => Math.abs(p[i] - y[i]))], ["R²", 1 - error / mean((i) => (y[i] - level) ** 2)]];
+  return [
+    ["RMSE", Math.sqrt(error)],
+    ["MAE", mean((i) => Math.abs(p[i] - y[i]))],
+    ["R²", 1 - error / mean((i) => (y[i] - level) ** 2)]
+  ];
 }
 
 /** Groups of rows with similar keys, about the same number in each. */
@@ -61,8 +69,11 @@ export function calibrationOf(groups, p, y, weight) {
 /** The ROC curve: shares of zeros and ones above each threshold, and the area below. */
 export function rocOf(rows, p, y, weight) {
   const sorted = [...rows].sort((a, b) => p[b] - p[a]);
-  const [ones, zeros] = [0, 1].map((kind) => sorted.reduce((sum, i) => sum + (Boolean(y[i]) === !kind ? weight[i] : 0), 0));
-  const points = [[0, 0]];
+  const [ones, zeros] = [0, 1].map((kind) => sorted.reduce((sum, i) => sum + (Boolean(y[i]) === !kind ? weight[i] : 0),
+    0));
+  const points = [
+    [0, 0]
+  ];
   let [hits, alarms, area] = [0, 0, 0];
   for (let i = 0; i < sorted.length;) {
     const [from, before, level] = [hits, alarms, p[sorted[i]]];
@@ -81,7 +92,9 @@ export function liftOf(rows, p, y, weight) {
   const sorted = [...rows].sort((a, b) => p[b] - p[a]);
   const all = sorted.reduce((sum, i) => sum + weight[i] * y[i], 0);
   const total = sorted.reduce((sum, i) => sum + weight[i], 0);
-  const points = [[0, 0]];
+  const points = [
+    [0, 0]
+  ];
   let [held, seen] = [0, 0];
   sorted.forEach((i, at) => {
     held += weight[i] * y[i];

@@ -19,18 +19,38 @@ export class SurfaceView {
     const options = this.columns.map((column) => [column.name, column.name]);
     this.first = select("Across", options, "", (a) => this.choose(a, app.store.state.surface.b));
     this.second = select("Upward", options, "", (b) => this.choose(app.store.state.surface.a, b));
-    this.kind = choice("Kind of plot", [["heat", "heat map"], ["contour", "contours"]], (kind) => this.change({ kind }));
-    this.scale = choice("Scale", [["prediction", app.about.prediction_short], ["score", app.about.score_short]], (scale) => app.store.commit({ scale }));
+    this.kind = choice("Kind of plot", [
+      ["heat", "heat map"],
+      ["contour", "contours"]
+    ], (kind) => this.change({ kind }));
+    this.scale = choice("Scale", [
+      ["prediction", app.about.prediction_short],
+      ["score", app.about.score_short]
+    ], (scale) => app.store.commit({ scale }));
     this.axis = axisChoice(app);
     this.heat = new HeatCard("Surface", (a, b, done) => {
       const { surface } = app.store.state;
-      app.setValues({ [surface.a]: a, [surface.b]: b }, done);
+      app.setValues({
+        [surface.a]: a,
+        [surface.b]: b
+      }, done);
     });
     this.slices = el("div", { class: "grid two" });
     this.cards = new Map();
-    this.root = el("section", { "aria-labelledby": "surface-title" }, el("h2", { id: "surface-title", class: "visually-hidden" }, "Surface"),
-      el("div", { class: "toolbar" }, this.first, this.second, el("button", { type: "button", on: { click: () => this.choose(app.store.state.surface.b, app.store.state.surface.a) } }, "swap"), this.kind, this.scale, this.axis),
-      this.columns.length > 1 ? null : el("p", { class: "empty" }, "A surface needs two columns."), this.heat.root, this.slices);
+    this.root = el("section", { "aria-labelledby": "surface-title" }, el("h2", {
+        id: "surface-title",
+        class: "visually-hidden"
+      }, "Surface"),
+      el("div", { class: "toolbar" }, this.first, this.second, el("button", {
+          type: "button",
+          on: {
+            click: () =>
+              this.choose(app.store.state.surface.b, app.store.state.surface.a)
+          }
+        }, "swap"), this.kind, this.scale,
+        this.axis),
+      this.columns.length > 1 ? null : el("p", { class: "empty" }, "A surface needs two columns."), this.heat.root,
+      this.slices);
     this.root.classList.toggle("none", this.columns.length < 2);
   }
 
@@ -54,12 +74,15 @@ export class SurfaceView {
     this.scale.choose(state.scale);
     this.axis.choose(state.axis);
     const edges = [one, two].map((column) => this.edge(column, state, moving));
-    this.app.client.latest("surface", "surfaceOf", [state.row, [a, b], edges, POINTS, state.cls, state.scale === "prediction"], (found) => this.draw(state, found, moving, one, two));
+    this.app.client.latest("surface", "surfaceOf", [state.row, [a, b], edges, POINTS, state.cls, this.app
+      .asPrediction(state)
+    ], (found) => this.draw(state, found, moving, one, two));
   }
 
   /** The values along an edge: numbers, or the most frequent categories. */
   edge(column, state, moving) {
-    if (column.kind !== "numerical") return (column.byCount ?? column.categories.map((_, i) => i)).slice(0, MOST_NAMES).map((i) => column.categories[i]);
+    if (column.kind !== "numerical") return (column.byCount ?? column.categories.map((_, i) => i)).slice(0,
+      MOST_NAMES).map((i) => column.categories[i]);
     const { domain: [low, high], even } = this.app.density(column.name, state);
     const n = moving ? COARSE : FINE;
     if (even) return evenValues(axisOf(column), [low, high], n);
@@ -72,14 +95,29 @@ export class SurfaceView {
     this.heat.title = `${a.name} × ${b.name}`;
     this.heat.heading.replaceChildren(named(this.heat.title, 60));
     const domain = d3.extent(found.z);
-    this.heat.show({ a, b, x: found.x, y: found.y, z: found.z, at: [state.row[a.name], state.row[b.name]], kind: state.surface.kind, title, value: found.level, domain, even: [a, b].map((column) => column.kind === "numerical" && this.app.density(column.name, state).even) });
+    this.heat.show({
+      a,
+      b,
+      x: found.x,
+      y: found.y,
+      z: found.z,
+      at: [state.row[a.name], state.row[b.name]],
+      kind: state
+        .surface.kind,
+      title,
+      value: found.level,
+      domain,
+      even: [a, b].map((column) => column.kind ===
+        "numerical" && this.app.density(column.name, state).even)
+    });
     this.drawSlices(state, found, [a, b], title);
   }
 
   drawSlices(state, found, columns, title) {
     const numerical = columns.filter((column) => column.kind === "numerical");
     const cards = numerical.map((column) => {
-      if (!this.cards.has(column.name)) this.cards.set(column.name, new CurveCard(column, (value, done) => this.app.setValue(column.name, value, done)));
+      if (!this.cards.has(column.name)) this.cards.set(column.name, new CurveCard(column, (value, done) => this
+        .app.setValue(column.name, value, done)));
       return this.cards.get(column.name);
     });
     const key = numerical.map((column) => column.name).join("\n");
@@ -91,8 +129,17 @@ export class SurfaceView {
       const slice = found.slices[numerical[i].name];
       const density = this.app.density(numerical[i].name, state);
       const value = state.row[numerical[i].name];
-      card.show({ x: slice.x, lines: [{ name: title, y: slice.y, at: value, value: found.level }], value, xDomain: density.domain, even: density.even, yDomain: domainOf([...d3.extent(slice.y)]),
-        title: `${title}, slice`, density, knots: numerical[i].knots });
+      card.show({
+        x: slice.x,
+        lines: [{ name: title, y: slice.y, at: value, value: found.level }],
+        value,
+        xDomain: density.domain,
+        even: density.even,
+        yDomain: domainOf([...d3.extent(slice.y)]),
+        title: `${title}, slice`,
+        density,
+        knots: numerical[i].knots
+      });
     });
   }
 }
