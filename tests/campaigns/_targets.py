@@ -54,13 +54,13 @@ class Target:
     name : str
     most_litter : int
         How many temporary files a killed process may leave.
-    may_stay : set of str
-        What may be there after the new state, where the last step failed.
+    may_stay : set of str, optional
+        What may be there beside the new state, where the last step failed, until the next run; None for anything.
     """
 
     name = ""
     most_litter = 1
-    may_stay: frozenset[str] = frozenset()
+    may_stay: frozenset[str] | None = frozenset()
 
     def prepare(self, folder: Path) -> None:
         """Write the old state."""
@@ -229,6 +229,9 @@ class Sharded(Target):
 
     name = "sharded save"
     most_litter = 5
+    may_stay = (
+        None  # the old parts, as long as the folder is not flushed: a power failure may bring their manifest back
+    )
 
     def prepare(self, folder: Path) -> None:
         sf.ShardedModel.write(OLD, folder / "m")

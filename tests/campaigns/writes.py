@@ -86,7 +86,9 @@ def _harm(campaign, target, folder, rescue, harm, at, new):
     found = "new" if is_new else "old" if after == before else "told apart"
     outcome = f"{'no error' if kind is None else 'error'}, {found}"
     campaign.saw(f"{target.name}, {harm}", outcome)
-    litter = target.litter(folder) - (target.may_stay if is_new else set())
+    litter = target.litter(folder)
+    if is_new:
+        litter = set() if target.may_stay is None else litter - target.may_stay
     if litter and (harm != "permissions" or len(litter) > target.most_litter):
         campaign.find(f"{what}: left {sorted(litter)}")
     # The next trial of a study waits for one whose process could not say any more that it has failed.
