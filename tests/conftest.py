@@ -24,7 +24,7 @@ if not Path(__file__).parents[1].joinpath("src").is_dir():
         "test_imports.py",
         "test_release.py",
     ]
-    collect_ignore_glob += ["cli/test_guide.py", "paper"]
+    collect_ignore_glob += ["cli/test_guide.py", "paper", "serve/test_hourly_loop.py"]
 
 # Collecting creates many objects that all stay: looking for garbage among them takes a fifth of the time.
 gc.disable()
