@@ -333,7 +333,9 @@ sys.stdin.readline()
         with pytest.raises(sf.ModelFileError, match=r"it is a model, not an index; load it with sf\.load"):
             sf.ItemIndex.load(tmp_path / "model.sfm", fitted)
         (tmp_path / "text").write_text("not at all" * 99)
-        with pytest.raises(sf.ModelFileError, match=r"not an index file of splinefm; ItemIndex\.save writes"):
+        with pytest.raises(
+            sf.ModelFileError, match=r"not an index file of splinefm; ItemIndex\.save and splinefm index write"
+        ):
             sf.ItemIndex.load(tmp_path / "text", fitted)
         (tmp_path / "empty").touch()
         with pytest.raises(sf.ModelFileError, match="it is empty"):
