@@ -94,7 +94,7 @@ def _merge(target: str, command: list[str], environment: dict[str, str], folder:
     least.mkdir()
     merge = [item for item in command if not item.startswith(("-max_total_time", "-print_final"))]
     subprocess.run([*merge, "-merge=1", str(least), str(CORPUS / target), str(folder / "new")], env=environment)
-    room = 40_000
+    room = 8_000
     for path in sorted(least.iterdir(), key=lambda path: path.stat().st_size):
         room -= path.stat().st_size
         if room > 0:
