@@ -27,8 +27,8 @@ export class CurveCard extends Card {
     this.extrema = svg("g", { class: "extrema" });
     this.zero = svg("line", { class: "zero" });
     this.cross = svg("line", { class: "cross" });
-    this.dots = Array.from({ length: LINES }, (_, i) => svg("circle", { class: `dot line-${i}`, r: 3.5 }));
-    this.grip = svg("circle", { class: "grip", r: 6.5 });
+    this.dots = Array.from({ length: LINES }, (_, i) => svg("circle", { class: `dot line-${i}`, r: 3.5, display: "none" }));
+    this.grip = svg("circle", { class: "grip", r: 6.5, cx: -20 });
     const { bottom, left, density, knots } = this.parts;
     const id = fresh("clip");
     this.window = svg("rect", { y: 0 });
@@ -196,7 +196,7 @@ export class CurveCard extends Card {
   }
 
   drawHandle(c, bottom) {
-    // A missing or special value has no place on the axis.
+    // A missing value has no place on the axis.
     const known = typeof c.value === "number";
     put(this.handle, { display: known ? "inline" : "none" });
     this.dots.forEach((dot, i) => {

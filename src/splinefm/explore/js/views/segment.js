@@ -236,13 +236,14 @@ export class SegmentView {
     const extent = [...lines, ...(band ? [{ y: band.low }, { y: band.high }] : [])].flatMap((line) => d3.extent(Array
       .from(line.y).filter((_, i) => inside(i))));
     const special = typeof value === "number" && this.app.column(name).special.includes(value);
+    if (special && !difference) extent.push(now.level);
     return {
       name,
       x: curve.x,
       lines,
       band,
       difference,
-      value: special ? null : value,
+      value: special && difference ? null : value, // a special value has its level beside the curve
       xDomain: density.domain,
       even: density.even,
       extent,
