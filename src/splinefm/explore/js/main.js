@@ -1,13 +1,16 @@
 /** The page: reads its data, starts the model's worker, and shows one view at a time. */
 
-import { announce, clipped, el, isQuiet, named, quietly, shown } from "./base/dom.js";
+import { announce, el, isQuiet, named, quietly, shown } from "./base/dom.js";
 import { Client } from "./base/client.js";
 import { usable } from "./base/checks.js";
+import { complete, cutText } from "./base/columns.js";
 import { number, valueText } from "./base/format.js";
 import { Rows } from "./base/rows.js";
 import { Store } from "./base/store.js";
+import { chooseTheme, switchTheme } from "./base/theme.js";
 import { decodePayload } from "./engine/payload.js";
 import { makeControls } from "./views/controls.js";
+import { makeHelp } from "./views/help.js";
 import { ImportanceView } from "./views/importance.js";
 import { QualityView } from "./views/quality.js";
 import { RankingView } from "./views/ranking.js";
@@ -16,9 +19,15 @@ import { SegmentView } from "./views/segment.js";
 import { SurfaceView } from "./views/surface.js";
 import { TransformsView } from "./views/transforms.js";
 
-const VIEWS = { segment: ["Segment", SegmentView], surface: ["Surface", SurfaceView], row: ["Row", RowView],
-  importance: ["Importance", ImportanceView], quality: ["Quality", QualityView], ranking: ["Ranking", RankingView],
-  transforms: ["Transforms", TransformsView] };
+const VIEWS = {
+  segment: ["Segment", SegmentView],
+  surface: ["Surface", SurfaceView],
+  row: ["Row", RowView],
+  importance: ["Importance", ImportanceView],
+  quality: ["Quality", QualityView],
+  ranking: ["Ranking", RankingView],
+  transforms: ["Transforms", TransformsView],
+};
 const WITH_VALUES = new Set(["segment", "surface", "row", "ranking"]);
 const PINS = ["A", "B", "C", "D"];
 const byId = (id) => document.getElementById(id);
@@ -36,19 +45,27 @@ class App {
     this.client = new Client(byId("worker-source").textContent, payload, buffers);
     this.client.onError = (error) => this.fail(error);
     const start = this.startState();
-    const page = { columns: this.columns, classes: payload.model.outputs, rows: this.rows.n, views: Object.keys(
-        VIEWS), pins: PINS };
+    const page = {
+      columns: this.columns,
+      classes: payload.model.outputs,
+      rows: this.rows.n,
+      views: Object.keys(VIEWS),
+      pins: PINS,
+    };
     this.store = new Store(start, (found) => usable(found, start, page));
     this.views = new Map();
   }
 
   startState() {
     const pair = this.payload.explain?.outputs?.[0]?.importance?.pairs?.[0]?.names ?? [];
-    const drawable = pair.length === 2 && pair.every((name) => this.column(name) && this.column(name).kind !==
-      "multivalued");
-    const [a, b] = drawable ? pair.slice().sort((one, other) => Number(/lon|lng/i.test(other)) - Number(/lon|lng/i
-      .test(one))) : this.byImportance.filter((column) => column.kind === "numerical").concat(this.byImportance
-      .filter((column) => column.kind === "categorical")).map((column) => column.name);
+    const drawable =
+      pair.length === 2 && pair.every((name) => this.column(name) && this.column(name).kind !== "multivalued");
+    const [a, b] = drawable
+      ? pair.slice().sort((one, other) => Number(/lon|lng/i.test(other)) - Number(/lon|lng/i.test(one)))
+      : this.byImportance
+          .filter((column) => column.kind === "numerical")
+          .concat(this.byImportance.filter((column) => column.kind === "categorical"))
+          .map((column) => column.name);
     return {
       view: "segment",
       row: this.rows.typical(),
@@ -65,7 +82,7 @@ class App {
       picked: null,
       quality: { by: "", filters: [] },
       transformed: "",
-      k: 20
+      k: 20,
     };
   }
 
@@ -82,8 +99,9 @@ class App {
   /** Where the rows are along a column, on the axis that a state asks for; without one, by value. */
   density(name, state = { axis: "values" }) {
     const plain = this.remembered(name, false);
-    return state.axis === "even" || (state.axis === "auto" && plain.skewed && !this.column(name).part) ? this
-      .remembered(name, true) : plain;
+    return state.axis === "even" || (state.axis === "auto" && plain.skewed && !this.column(name).part)
+      ? this.remembered(name, true)
+      : plain;
   }
 
   remembered(name, even) {
@@ -114,13 +132,18 @@ class App {
   measuredText(state) {
     const labels = this.payload.loss.classes;
     if (this.link === "softmax") return `share of ${labels[state.cls]}`;
-    return this.link === "logistic" ? `share of ${labels ? labels[1] : `${this.rows.targetName} = 1`}` :
-      `mean ${this.rows.targetName}`;
+    return this.link === "logistic"
+      ? `share of ${labels ? labels[1] : `${this.rows.targetName} = 1`}`
+      : `mean ${this.rows.targetName}`;
   }
 
   setValue(name, value, done) {
-    this.setValues({
-      [name]: value }, done);
+    this.setValues(
+      {
+        [name]: value,
+      },
+      done,
+    );
   }
 
   setValues(values, done) {
@@ -136,9 +159,10 @@ class App {
 
   async start() {
     byId("title").replaceChildren("Explorer: ", named(this.about.title, 60));
-    byId("about").textContent = shown(this.about.subtitle + this.cutText());
+    byId("about").textContent = shown(this.about.subtitle + cutText(this.payload.cut ?? {}));
     byId("footer").textContent = shown(
-      `Made by splinefm from ${this.about.model}. The model runs in this page, which loads nothing from elsewhere.`);
+      `Made by splinefm from ${this.about.model}. The model runs in this page, which loads nothing from elsewhere.`,
+    );
     await this.client.ready;
     this.makeActions();
     this.makeTabs();
@@ -155,44 +179,43 @@ class App {
     return isQuiet() && this.client.waiting.size === 0;
   }
 
-  cutText() {
-    const cut = Object.entries(this.payload.cut ?? {});
-    if (!cut.length) return "";
-    return ` The model is large: this page has the most frequent categories of ${cut.map(([name, [kept, total]]) => `${clipped(name, 30)} (${kept.toLocaleString("en-US")} of ${total.toLocaleString("en-US")})`).slice(0, 4).join(", ")}; others count as unseen.`;
-  }
-
   makeActions() {
-    const button = (text, label, act) => el("button", { type: "button", "aria-label": label, title: label,
-      on: { click: act } }, text);
+    const button = (text, label, act) =>
+      el("button", { type: "button", "aria-label": label, title: label, on: { click: act } }, text);
     this.undo = button("↶", "Undo (Ctrl+Z)", () => this.store.undo());
     this.redo = button("↷", "Redo (Ctrl+Shift+Z)", () => this.store.redo());
     this.share = button("Copy link", "Copy the address of this view", () => this.copy());
-    this.theme = button("◐", "Light or dark", () => this.setTheme(document.documentElement.dataset.theme === "dark" ?
-      "light" : "dark", true));
-    this.help = el("dialog", { "aria-labelledby": "help-title" }, el("h2", { id: "help-title" }, "Keys"),
-      el("table", {}, el("tbody", {}, [
-          ["1 – 7", "open a view"],
-          ["← →", "move a slider or the handle of a curve; Page Up and Page Down in larger steps"],
-          ["P", "pin the current segment"],
-          ["Ctrl+Z, Ctrl+Shift+Z", "undo, redo"],
-          ["T", "light or dark"],
-          ["?", "this list"]
-        ]
-        .map(([keys, text]) => el("tr", {}, el("td", {}, el("kbd", {}, keys)), el("td", {}, text))))),
-      el("form", { method: "dialog", class: "buttons" }, el("button", {}, "Close")));
-    byId("actions").append(this.undo, this.redo, this.share, this.theme, button("?", "Keys", () => this.help
-      .showModal()), this.help);
+    this.theme = button("◐", "Light or dark", switchTheme);
+    this.help = makeHelp();
+    byId("actions").append(
+      this.undo,
+      this.redo,
+      this.share,
+      this.theme,
+      button("?", "Keys", () => this.help.showModal()),
+      this.help,
+    );
   }
 
   makeTabs() {
-    this.tabs = Object.entries(VIEWS).map(([view, [title]]) => el("button", { type: "button", role: "tab",
-      id: `tab-${view}`, "aria-controls": "panel", on: { click: () => this.store.commit({ view }) } }, title));
+    this.tabs = Object.entries(VIEWS).map(([view, [title]]) =>
+      el(
+        "button",
+        {
+          type: "button",
+          role: "tab",
+          id: `tab-${view}`,
+          "aria-controls": "panel",
+          on: { click: () => this.store.commit({ view }) },
+        },
+        title,
+      ),
+    );
     byId("tabs").append(...this.tabs);
     byId("tabs").addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: -1, ArrowRight: 1 } [event.key];
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (!step) return;
-      const next = this.tabs[(this.tabs.indexOf(document.activeElement) + step + this.tabs.length) % this.tabs
-        .length];
+      const next = this.tabs[(this.tabs.indexOf(document.activeElement) + step + this.tabs.length) % this.tabs.length];
       next.focus();
       next.click();
     });
@@ -206,20 +229,39 @@ class App {
     this.what = el("span", { class: "what" });
     this.pins = el("ul", { class: "pins", "aria-label": "Pinned segments" });
     this.pin = el("button", { type: "button", on: { click: () => this.addPin() } }, "Pin");
-    const reset = el("button", { type: "button", on: { click: () => this.store.commit({ row: this.store.start.row,
-          picked: null }) } }, "Typical row");
+    const reset = el(
+      "button",
+      { type: "button", on: { click: () => this.store.commit({ row: this.store.start.row, picked: null }) } },
+      "Typical row",
+    );
     const any = el("button", { type: "button", on: { click: () => this.pickAny() } }, "Any row");
-    const classes = this.classes ? el("label", { class: "field" }, el("span", { class: "visually-hidden" }, "Class"),
-      this.classMenu()) : null;
-    byId("side").append(el("div", { class: "panel" }, el("div", { class: "level" }, this.what, this.level, this
-        .scoreText), classes, el("div", { class: "buttons" }, this.pin, reset, any), this.pins),
-      el("details", { class: "panel", open: !matchMedia("(max-width: 900px)").matches }, el("summary", {},
-        "Change the values"), this.controls.root));
+    const classes = this.classes
+      ? el("label", { class: "field" }, el("span", { class: "visually-hidden" }, "Class"), this.classMenu())
+      : null;
+    byId("side").append(
+      el(
+        "div",
+        { class: "panel" },
+        el("div", { class: "level" }, this.what, this.level, this.scoreText),
+        classes,
+        el("div", { class: "buttons" }, this.pin, reset, any),
+        this.pins,
+      ),
+      el(
+        "details",
+        { class: "panel", open: !matchMedia("(max-width: 900px)").matches },
+        el("summary", {}, "Change the values"),
+        this.controls.root,
+      ),
+    );
   }
 
   classMenu() {
-    this.classes_ = el("select", { "aria-label": "Class", on: { change: () => this.store.commit({ cls: Number(this
-            .classes_.value) }) } }, this.classes.map((name, i) => el("option", { value: i }, clipped(name, 40))));
+    this.classes_ = el(
+      "select",
+      { "aria-label": "Class", on: { change: () => this.store.commit({ cls: Number(this.classes_.value) }) } },
+      this.classes.map((name, i) => el("option", { value: i }, clipped(name, 40))),
+    );
     return this.classes_;
   }
 
@@ -271,18 +313,51 @@ class App {
     });
     if (moving) return;
     this.pins.hidden = !state.pins.length;
-    this.pins.replaceChildren(...state.pins.map((pin, i) => el("li", {}, el("button", { type: "button", class: "go",
-        title: "Go to this segment", on: { click: () => this.store.commit({ row: pin.row }) } }, el(
-      "span", { class: `key line-${i + 1}` }, pin.name), " ", this.pinText(pin, state)),
-      el("button", { type: "button", class: "quiet", "aria-label": `Remove pin ${pin.name}`, on: { click: () =>
-            this.store.commit({ pins: state.pins.filter((one) => one !== pin) }) } }, "×"))));
+    this.pins.replaceChildren(
+      ...state.pins.map((pin, i) =>
+        el(
+          "li",
+          {},
+          el(
+            "button",
+            {
+              type: "button",
+              class: "go",
+              title: "Go to this segment",
+              on: { click: () => this.store.commit({ row: pin.row }) },
+            },
+            el("span", { class: `key line-${i + 1}` }, pin.name),
+            " ",
+            this.pinText(pin, state),
+          ),
+          el(
+            "button",
+            {
+              type: "button",
+              class: "quiet",
+              "aria-label": `Remove pin ${pin.name}`,
+              on: { click: () => this.store.commit({ pins: state.pins.filter((one) => one !== pin) }) },
+            },
+            "×",
+          ),
+        ),
+      ),
+    );
   }
 
   pinText(pin, state) {
-    const differing = this.columns.filter((column) => JSON.stringify(pin.row[column.name]) !== JSON.stringify(state
-      .row[column.name]));
-    return differing.length ? clipped(differing.slice(0, 2).map((column) =>
-      `${column.name} ${valueText(column, pin.row[column.name])}`).join(", "), 34) : "as now";
+    const differing = this.columns.filter(
+      (column) => JSON.stringify(pin.row[column.name]) !== JSON.stringify(state.row[column.name]),
+    );
+    return differing.length
+      ? clipped(
+          differing
+            .slice(0, 2)
+            .map((column) => `${column.name} ${valueText(column, pin.row[column.name])}`)
+            .join(", "),
+          34,
+        )
+      : "as now";
   }
 
   pressed(event) {
@@ -310,55 +385,12 @@ class App {
       await navigator.clipboard.writeText(location.href);
       announce("The address was copied");
       this.share.textContent = "Copied";
-      quietly(1500, () => { this.share.textContent = "Copy link"; })();
+      quietly(1500, () => {
+        this.share.textContent = "Copy link";
+      })();
     } catch {
       this.fail(new Error("The browser does not allow copying: copy the address of this window"));
     }
-  }
-
-  setTheme(theme, keep) {
-    document.documentElement.dataset.theme = theme;
-    try {
-      if (keep) localStorage.setItem("splinefm-theme", theme);
-    } catch {
-      // A page without storage forgets the choice.
-    }
-  }
-}
-
-/** What the payload and Python say about a column. */
-function complete(column, shapes) {
-  if (column.kind !== "numerical") {
-    const byCount = column.counts ? d3.range(column.categories.length).sort((a, b) => column.counts[b] - column.counts[
-      a]) : null;
-    return { ...column, special: [], byCount: byCount && column.categories.length > 30 ? byCount : column.order ??
-        byCount };
-  }
-  return {
-    ...column,
-    special: shapes.special,
-    integers: column.is_integer || shapes.integers,
-    knots: column.knots.map(Number).filter(Number.isFinite),
-    transform: { ...column.transform, x: shapes.x, u: shapes.u },
-    shapes: { u: shapes.at, functions: shapes.functions },
-    low: Number(column.low),
-    high: Number(column.high)
-  };
-}
-
-function chooseTheme() {
-  let kept = null;
-  try {
-    kept = localStorage.getItem("splinefm-theme");
-  } catch {
-    // No storage: the system decides.
-  }
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const follow = () => { document.documentElement.dataset.theme = system.matches ? "dark" : "light"; };
-  if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept;
-  else {
-    follow();
-    system.addEventListener("change", follow);
   }
 }
 

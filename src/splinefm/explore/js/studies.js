@@ -8,10 +8,11 @@ const PROMINENT = 0.12;
 /** The curves of a row as scores or predictions: {column: {x, y}}. */
 function drawn(model, row, points, cls, asPrediction, names) {
   const found = {};
-  for (const [name, curve] of Object.entries(model.curves(row, points, cls, names))) found[name] = {
-    x: curve.x,
-    y: asPrediction ? curve.prediction : curve.score
-  };
+  for (const [name, curve] of Object.entries(model.curves(row, points, cls, names)))
+    found[name] = {
+      x: curve.x,
+      y: asPrediction ? curve.prediction : curve.score,
+    };
   return found;
 }
 
@@ -36,8 +37,8 @@ export function prominent(extrema) {
     let least = -1;
     for (let i = 0; i + 1 < kept.length; i += 1) {
       const step = Math.abs(kept[i + 1].score - kept[i].score);
-      if (step < PROMINENT * size && (least < 0 || step < Math.abs(kept[least + 1].score - kept[least].score))) least =
-        i;
+      if (step < PROMINENT * size && (least < 0 || step < Math.abs(kept[least + 1].score - kept[least].score)))
+        least = i;
     }
     if (least < 0) return kept.filter((one) => !one.isEnd);
     kept.splice(least, 2);
@@ -49,8 +50,7 @@ export const studies = {
   curvesOf(model, rows, names, points, cls, asPrediction) {
     return rows.map((row) => ({
       curves: drawn(model, row, points, cls, asPrediction, names),
-      level: levelOf(model,
-        row, cls, asPrediction)
+      level: levelOf(model, row, cls, asPrediction),
     }));
   },
 
@@ -59,8 +59,7 @@ export const studies = {
     const found = {};
     const every = asPrediction && model.link === "softmax" ? model.formulas.map((_, c) => c) : [cls];
     for (const [name, categories] of Object.entries(wanted)) {
-      const scores = every.map((c) => new Segment(model, model.values(row), [model.source(name)], c).along(
-        categories));
+      const scores = every.map((c) => new Segment(model, model.values(row), [model.source(name)], c).along(categories));
       found[name] = asPrediction ? model.predicted(scores, every.indexOf(cls)) : scores[0];
     }
     return found;
@@ -71,12 +70,12 @@ export const studies = {
     const [extrema, bands] = [{}, {}];
     const possible = !(asPrediction && model.link === "softmax");
     for (const name of possible ? names : []) {
-      if (wanted.extrema) extrema[name] = prominent(model.extrema(row, name, cls)).map((one) => ({
-        x: one.x,
-        kind: one
-          .kind,
-        y: asPrediction ? one.prediction : one.score
-      }));
+      if (wanted.extrema)
+        extrema[name] = prominent(model.extrema(row, name, cls)).map((one) => ({
+          x: one.x,
+          kind: one.kind,
+          y: asPrediction ? one.prediction : one.score,
+        }));
       if (wanted.spread) bands[name] = bandOf(model, row, name, points, cls, asPrediction);
     }
     return { extrema, bands };
@@ -97,8 +96,7 @@ export const studies = {
       y,
       z,
       slices: drawn(model, row, points, cls, asPrediction, numbers),
-      level: levelOf(model, row, cls,
-        asPrediction)
+      level: levelOf(model, row, cls, asPrediction),
     };
   },
 
@@ -127,12 +125,13 @@ export const studies = {
     const own = scores[every.indexOf(cls)];
     const predictions = model.predicted(scores, every.indexOf(cls));
     const keys = model.link === "softmax" ? predictions : own;
-    const best = Array.from(keys.keys()).sort((a, b) => keys[b] - keys[a] || a - b).slice(0, k);
+    const best = Array.from(keys.keys())
+      .sort((a, b) => keys[b] - keys[a] || a - b)
+      .slice(0, k);
     return {
       ids: best.map((i) => model.ranking.ids[i]),
       scores: best.map((i) => own[i]),
-      predictions: best.map((i) =>
-        predictions[i])
+      predictions: best.map((i) => predictions[i]),
     };
   },
 };

@@ -4,9 +4,7 @@ const CHOICES = {
   scale: ["prediction", "score"],
   range: ["same", "own"],
   axis: ["auto", "values", "even"],
-  compare: [
-    "overlay", "difference"
-  ]
+  compare: ["overlay", "difference"],
 };
 
 /**
@@ -28,23 +26,29 @@ export function usable(found, start, page) {
     focus: (value) => value === "" || isColumn(value),
     transformed: (value) => value === "" || isColumn(value),
     show: (value) => isObject(value) && Object.keys(start.show).every((name) => typeof value[name] === "boolean"),
-    surface: (value) => isObject(value) && isColumn(value.a) && isColumn(value.b) && ["heat", "contour"].includes(
-      value.kind),
-    quality: (value) => isObject(value) && (value.by === "" || isColumn(value.by)) && Array.isArray(value.filters) &&
+    surface: (value) =>
+      isObject(value) && isColumn(value.a) && isColumn(value.b) && ["heat", "contour"].includes(value.kind),
+    quality: (value) =>
+      isObject(value) &&
+      (value.by === "" || isColumn(value.by)) &&
+      Array.isArray(value.filters) &&
       value.filters.every((one) => isObject(one) && isColumn(one.column)),
     row: isRow,
-    pins: (value) => Array.isArray(value) && value.length <= page.pins.length && value.every((pin) => isObject(pin) &&
-      page.pins.includes(pin.name) && isRow(pin.row)),
+    pins: (value) =>
+      Array.isArray(value) &&
+      value.length <= page.pins.length &&
+      value.every((pin) => isObject(pin) && page.pins.includes(pin.name) && isRow(pin.row)),
   };
   for (const [name, choices] of Object.entries(CHOICES)) rules[name] = (value) => choices.includes(value);
-  const kept = Object.fromEntries(Object.entries(found).filter(([name, value]) => Object.hasOwn(rules, name) && rules[
-    name](value)));
+  const kept = Object.fromEntries(
+    Object.entries(found).filter(([name, value]) => Object.hasOwn(rules, name) && rules[name](value)),
+  );
   if (kept.row) kept.row = cleanRow(kept.row, start.row, page.columns);
-  if (kept.pins) kept.pins = kept.pins.map((pin) => ({
-    name: pin.name,
-    row: cleanRow(pin.row, start.row, page
-      .columns)
-  }));
+  if (kept.pins)
+    kept.pins = kept.pins.map((pin) => ({
+      name: pin.name,
+      row: cleanRow(pin.row, start.row, page.columns),
+    }));
   return kept;
 }
 
@@ -53,13 +57,14 @@ function cleanRow(row, start, columns) {
   const fits = {
     numerical: Number.isFinite,
     categorical: isText,
-    multivalued: (value) => Array.isArray(value) && value
-      .every(isText)
+    multivalued: (value) => Array.isArray(value) && value.every(isText),
   };
-  return Object.fromEntries(columns.map(({ name, kind }) => {
-    const value = Object.hasOwn(row, name) ? row[name] : start[name];
-    return [name, value === null || fits[kind](value) ? value : start[name]];
-  }));
+  return Object.fromEntries(
+    columns.map(({ name, kind }) => {
+      const value = Object.hasOwn(row, name) ? row[name] : start[name];
+      return [name, value === null || fits[kind](value) ? value : start[name]];
+    }),
+  );
 }
 
 function isText(value) {

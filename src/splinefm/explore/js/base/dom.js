@@ -36,8 +36,12 @@ export function fitted(text, width) {
     if (fitting.size > 5000) fitting.clear();
     const letters = [...shown(text)].slice(0, Math.ceil(width / 2) + 1);
     let n = letters.length;
-    while (n > 1 && textWidth(letters.slice(0, n).join("") + "…") > width && (n < letters.length || textWidth(shown(
-        text)) > width)) n -= 1;
+    while (
+      n > 1 &&
+      textWidth(letters.slice(0, n).join("") + "…") > width &&
+      (n < letters.length || textWidth(shown(text)) > width)
+    )
+      n -= 1;
     fitting.set(key, n < letters.length ? `${letters.slice(0, n).join("")}…` : letters.join(""));
   }
   return fitting.get(key);
@@ -46,8 +50,7 @@ export function fitted(text, width) {
 /** Set attributes; `on` holds listeners, `text` the text, `null` or `false` takes an attribute away. */
 export function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (name === "on")
-      for (const [event, listen] of Object.entries(value)) node.addEventListener(event, listen);
+    if (name === "on") for (const [event, listen] of Object.entries(value)) node.addEventListener(event, listen);
     else if (name === "text") node.textContent = shown(value);
     else if (name === "value") node.value = value;
     else if (value === null || value === undefined || value === false) node.removeAttribute(name);
@@ -67,7 +70,12 @@ export function put(node, attributes) {
 /** An HTML element with attributes and children; strings become text. */
 export function el(name, attributes, ...children) {
   const node = set(document.createElement(name), attributes);
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined).map(asNode));
+  node.append(
+    ...children
+      .flat()
+      .filter((child) => child !== null && child !== undefined)
+      .map(asNode),
+  );
   return node;
 }
 
@@ -138,9 +146,10 @@ export function select(label, options, chosen, change, attributes = {}) {
 /** Buttons of which one is pressed: options are [value, text] pairs. */
 export function choice(label, options, change) {
   const buttons = options.map(([value, text]) =>
-    el("button", { type: "button", "data-value": value, on: { click: () => change(value) } }, text));
+    el("button", { type: "button", "data-value": value, on: { click: () => change(value) } }, text),
+  );
   const group = el("div", { class: "choice", role: "group", "aria-label": label }, buttons);
-  group.choose = (value) => buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.value ===
-    value)));
+  group.choose = (value) =>
+    buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.value === value)));
   return group;
 }

@@ -1,8 +1,20 @@
 /** Downloads: a plot as SVG or PNG, its data as CSV. */
 
-const COPIED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "fill-opacity", "opacity",
-  "font-family", "font-size", "font-weight", "font-variant-numeric", "text-anchor", "dominant-baseline",
-  "stroke-linejoin"
+const COPIED = [
+  "fill",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "stroke-opacity",
+  "fill-opacity",
+  "opacity",
+  "font-family",
+  "font-size",
+  "font-weight",
+  "font-variant-numeric",
+  "text-anchor",
+  "dominant-baseline",
+  "stroke-linejoin",
 ];
 
 /** Offer a file to the user. */
@@ -45,21 +57,21 @@ export function svgText(plot, title) {
   const page = getComputedStyle(document.documentElement);
   const box = document.createElementNS(copy.namespaceURI, "rect");
   for (const [name, value] of Object.entries({
-      y: -head,
-      width,
-      height: height + head,
-      fill: page.getPropertyValue(
-        "--card")
-    })) box.setAttribute(name, value);
+    y: -head,
+    width,
+    height: height + head,
+    fill: page.getPropertyValue("--card"),
+  }))
+    box.setAttribute(name, value);
   const text = document.createElementNS(copy.namespaceURI, "text");
   for (const [name, value] of Object.entries({
-      x: 8,
-      y: -8,
-      fill: page.getPropertyValue(
-        "--ink"),
-      "font-family": "sans-serif",
-      "font-size": 13
-    })) text.setAttribute(name, value);
+    x: 8,
+    y: -8,
+    fill: page.getPropertyValue("--ink"),
+    "font-family": "sans-serif",
+    "font-size": 13,
+  }))
+    text.setAttribute(name, value);
   text.textContent = title;
   copy.prepend(box, text);
   return new XMLSerializer().serializeToString(copy);
@@ -76,8 +88,7 @@ export function pngBlob(plot, title) {
       [canvas.width, canvas.height] = [2 * image.width, 2 * image.height];
       canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
       URL.revokeObjectURL(address);
-      canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the plot cannot be drawn"))),
-        "image/png");
+      canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the plot cannot be drawn"))), "image/png");
     });
     image.src = address;
   });

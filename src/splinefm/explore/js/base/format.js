@@ -56,18 +56,20 @@ function monthDay(time) {
 
 /** Positions and texts of ticks between two values of a column. */
 export function ticksOf(column, low, high, most) {
-  if (!(high > low)) return [
-    [low, formatOf(column)(low)]
-  ];
+  if (!(high > low)) return [[low, formatOf(column)(low)]];
   if (column.part === "weekday") return thin(d3.range(Math.ceil(low), high + 1e-9), most).map((x) => [x, DAYS[x]]);
   if (column.part === "hour") {
     const step = [0.25, 0.5, 1, 2, 3, 6, 12].find((size) => (high - low) / size <= most) ?? 24;
     return d3.range(Math.ceil(low / step) * step, high + 1e-9, step).map((x) => [x, clock(x)]);
   }
   if (column.part === "yearday") {
-    const firsts = d3.range(12).map((month) => [1 + (Date.UTC(2024, month, 1) - Date.UTC(2024, 0, 1)) / DAY, MONTHS[
-      month]]);
-    return thin(firsts.filter(([x]) => x >= low && x <= high), most);
+    const firsts = d3
+      .range(12)
+      .map((month) => [1 + (Date.UTC(2024, month, 1) - Date.UTC(2024, 0, 1)) / DAY, MONTHS[month]]);
+    return thin(
+      firsts.filter(([x]) => x >= low && x <= high),
+      most,
+    );
   }
   if (column.part === "trend") {
     const scale = d3.scaleUtc().domain([1000 * low, 1000 * high]);
@@ -80,24 +82,33 @@ const FORMATS = new Map();
 
 /** A format with at least so many decimals; making one takes longer than a hundred numbers. */
 function withDecimals(decimals) {
-  if (!FORMATS.has(decimals)) FORMATS.set(decimals, new Intl.NumberFormat("en-US", {
-    minimumFractionDigits: decimals,
-    maximumFractionDigits: 6
-  }));
+  if (!FORMATS.has(decimals))
+    FORMATS.set(
+      decimals,
+      new Intl.NumberFormat("en-US", {
+        minimumFractionDigits: decimals,
+        maximumFractionDigits: 6,
+      }),
+    );
   return FORMATS.get(decimals);
 }
 
 /** Ticks of plain numbers, all written with the same number of decimals. */
 export function numberTicks(low, high, most, integers = false, isYear = false) {
-  const positions = d3.ticks(low, high, most).filter((x) => !integers || Number.isInteger(x)).map((x) => (Math.abs(x) <
-    1e-9 * (high - low) ? 0 : x));
+  const positions = d3
+    .ticks(low, high, most)
+    .filter((x) => !integers || Number.isInteger(x))
+    .map((x) => (Math.abs(x) < 1e-9 * (high - low) ? 0 : x));
   const size = Math.max(Math.abs(low), Math.abs(high));
   const step = positions.length > 1 ? positions[1] - positions[0] : size || 1;
   const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-  const style = isYear ? (x) => String(x) :
-    size >= 1e5 ? (x) => (x === 0 ? "0" : d3.format(".3~s")(x).replace("G", "B")) :
-    decimals > 4 ? (x) => (x === 0 ? "0" : d3.format(".2~e")(x)) :
-    (x) => withDecimals(Math.min(decimals, 6)).format(x);
+  const style = isYear
+    ? (x) => String(x)
+    : size >= 1e5
+      ? (x) => (x === 0 ? "0" : d3.format(".3~s")(x).replace("G", "B"))
+      : decimals > 4
+        ? (x) => (x === 0 ? "0" : d3.format(".2~e")(x))
+        : (x) => withDecimals(Math.min(decimals, 6)).format(x);
   return positions.map((x) => [x, style(x).replaceAll("-", "−")]);
 }
 
@@ -116,10 +127,12 @@ export function valueText(column, value) {
 /** The value of a column at u in [0, 1], and u of a value: the transform where it is known, else a straight line. */
 export function axisOf(column) {
   const known = column.transform?.x?.length > 1;
-  const [x, u] = known ? strictly(column.transform.x, column.transform.u) : [
-    [column.low, column.high],
-    [0, 1]
-  ];
+  const [x, u] = known
+    ? strictly(column.transform.x, column.transform.u)
+    : [
+        [column.low, column.high],
+        [0, 1],
+      ];
   const clamp = (value) => Math.min(1, Math.max(0, value));
   const forward = d3.scaleLinear().domain(x).range(u).clamp(true);
   const back = d3.scaleLinear().domain(u).range(x).clamp(true);
@@ -142,7 +155,11 @@ export function evenScale(axis, domain, [from, to]) {
   const x = evenValues(axis, domain, 129);
   const [first, last] = [axis.toU(x[0]), axis.toU(x[x.length - 1])];
   const share = (value, i) => (last > first ? (axis.toU(value) - first) / (last - first) : i / (x.length - 1));
-  return d3.scaleLinear().domain(x).range(x.map((value, i) => from + share(value, i) * (to - from))).clamp(true);
+  return d3
+    .scaleLinear()
+    .domain(x)
+    .range(x.map((value, i) => from + share(value, i) * (to - from)))
+    .clamp(true);
 }
 
 /** Ticks of an even axis: round values near even places. */
@@ -165,8 +182,10 @@ function strictly(x, u) {
     const last = kept[kept.length - 1];
     if (Number.isFinite(x[i]) && (last === undefined || (x[i] > x[last] && u[i] > u[last]))) kept.push(i);
   }
-  return kept.length > 1 ? [kept.map((i) => x[i]), kept.map((i) => u[i])] : [
-    [x[0], x[0] + 1],
-    [0, 1]
-  ];
+  return kept.length > 1
+    ? [kept.map((i) => x[i]), kept.map((i) => u[i])]
+    : [
+        [x[0], x[0] + 1],
+        [0, 1],
+      ];
 }

@@ -25,7 +25,7 @@ export function metricsOf(rows, p, y, weight, binary) {
     return [
       ["log loss", mean((i) => -Math.log(clip(y[i] ? p[i] : 1 - p[i])))],
       ["AUC", rocOf(rows, p, y, weight).area],
-      ["Brier score", mean((i) => (p[i] - y[i]) ** 2)]
+      ["Brier score", mean((i) => (p[i] - y[i]) ** 2)],
     ];
   }
   const level = mean((i) => y[i]);
@@ -33,7 +33,7 @@ export function metricsOf(rows, p, y, weight, binary) {
   return [
     ["RMSE", Math.sqrt(error)],
     ["MAE", mean((i) => Math.abs(p[i] - y[i]))],
-    ["R²", 1 - error / mean((i) => (y[i] - level) ** 2)]
+    ["R²", 1 - error / mean((i) => (y[i] - level) ** 2)],
   ];
 }
 
@@ -69,11 +69,10 @@ export function calibrationOf(groups, p, y, weight) {
 /** The ROC curve: shares of zeros and ones above each threshold, and the area below. */
 export function rocOf(rows, p, y, weight) {
   const sorted = [...rows].sort((a, b) => p[b] - p[a]);
-  const [ones, zeros] = [0, 1].map((kind) => sorted.reduce((sum, i) => sum + (Boolean(y[i]) === !kind ? weight[i] : 0),
-    0));
-  const points = [
-    [0, 0]
-  ];
+  const [ones, zeros] = [0, 1].map((kind) =>
+    sorted.reduce((sum, i) => sum + (Boolean(y[i]) === !kind ? weight[i] : 0), 0),
+  );
+  const points = [[0, 0]];
   let [hits, alarms, area] = [0, 0, 0];
   for (let i = 0; i < sorted.length;) {
     const [from, before, level] = [hits, alarms, p[sorted[i]]];
@@ -92,9 +91,7 @@ export function liftOf(rows, p, y, weight) {
   const sorted = [...rows].sort((a, b) => p[b] - p[a]);
   const all = sorted.reduce((sum, i) => sum + weight[i] * y[i], 0);
   const total = sorted.reduce((sum, i) => sum + weight[i], 0);
-  const points = [
-    [0, 0]
-  ];
+  const points = [[0, 0]];
   let [held, seen] = [0, 0];
   sorted.forEach((i, at) => {
     held += weight[i] * y[i];

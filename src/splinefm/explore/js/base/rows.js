@@ -27,8 +27,9 @@ export class Rows {
 
   /** Medians of numbers and the most frequent categories. */
   typical() {
-    return Object.fromEntries(this.columns.map((column, c) => [column.name, this.typicalValue(column, this.values[
-      c] ?? [])]));
+    return Object.fromEntries(
+      this.columns.map((column, c) => [column.name, this.typicalValue(column, this.values[c] ?? [])]),
+    );
   }
 
   typicalValue(column, values) {
@@ -48,15 +49,19 @@ export class Rows {
    * are near one of its ends. An even axis gives each part of u the same room, and shows all values.
    */
   density(column, even = false) {
-    const values = (this.of(column.name) ?? []).filter((value) => value !== null && Number.isFinite(value)).sort(d3
-      .ascending);
+    const values = (this.of(column.name) ?? [])
+      .filter((value) => value !== null && Number.isFinite(value))
+      .sort(d3.ascending);
     if (!values.length) return { bars: [], domain: [column.low, column.high], skewed: false };
     const axis = axisOf(column);
     const domain = even ? [values[0], values[values.length - 1]] : shownRange(values, column);
     const middle = (d3.quantile(values, 0.5) - domain[0]) / (domain[1] - domain[0] || 1);
     const whole = !even && column.integers && domain[1] - domain[0] <= 3 * BINS;
-    const edges = even ? evenValues(axis, domain, BINS + 1) : whole ? d3.range(Math.floor(domain[0]) - 0.5, Math.ceil(
-      domain[1]) + 1) : d3.range(BINS + 1).map((i) => domain[0] + (i / BINS) * (domain[1] - domain[0]));
+    const edges = even
+      ? evenValues(axis, domain, BINS + 1)
+      : whole
+        ? d3.range(Math.floor(domain[0]) - 0.5, Math.ceil(domain[1]) + 1)
+        : d3.range(BINS + 1).map((i) => domain[0] + (i / BINS) * (domain[1] - domain[0]));
     const counts = new Float64Array(edges.length - 1);
     for (const value of values) {
       const bin = d3.bisectRight(edges, value) - 1;
@@ -64,8 +69,9 @@ export class Rows {
       else if (bin >= 0 && bin < counts.length) counts[bin] += 1;
     }
     const top = d3.max(counts) || 1;
-    const bars = [...counts].map((rows, i) => [edges[i], edges[i + 1], Math.sqrt(rows / top), rows]).filter((bar) =>
-      bar[3] > 0);
+    const bars = [...counts]
+      .map((rows, i) => [edges[i], edges[i + 1], Math.sqrt(rows / top), rows])
+      .filter((bar) => bar[3] > 0);
     return { bars, domain, even, skewed: middle < SKEWED || middle > 1 - SKEWED };
   }
 }
@@ -80,8 +86,8 @@ function shownRange(values, column) {
 }
 
 function readColumn(described, buffers, n) {
-  if (described.kind === "numbers") return Array.from(buffers[described.values], (value) => (Number.isNaN(value) ?
-    null : value));
+  if (described.kind === "numbers")
+    return Array.from(buffers[described.values], (value) => (Number.isNaN(value) ? null : value));
   const codes = buffers[described.codes];
   if (described.kind === "names") return Array.from(codes, (code) => (code < 0 ? null : described.names[code]));
   const lengths = buffers[described.lengths];

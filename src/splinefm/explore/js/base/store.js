@@ -76,17 +76,20 @@ export class Store {
   /** The part of the address after #: the view, then what differs from a fresh page. */
   address() {
     const { view, ...rest } = this.state;
-    const changed = Object.entries(rest).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(this
-      .start[name]));
-    const parts = changed.map(([name, value]) =>
-      `${name}=${encodeURIComponent(JSON.stringify(this.packed(name, value)))}`);
+    const changed = Object.entries(rest).filter(
+      ([name, value]) => JSON.stringify(value) !== JSON.stringify(this.start[name]),
+    );
+    const parts = changed.map(
+      ([name, value]) => `${name}=${encodeURIComponent(JSON.stringify(this.packed(name, value)))}`,
+    );
     return `#/${view}${parts.length ? `?${parts.join("&")}` : ""}`;
   }
 
   packed(name, value) {
     if (name !== "row") return value;
-    return Object.fromEntries(Object.entries(value).filter(([key, one]) => JSON.stringify(one) !== JSON.stringify(this
-      .start.row[key])));
+    return Object.fromEntries(
+      Object.entries(value).filter(([key, one]) => JSON.stringify(one) !== JSON.stringify(this.start.row[key])),
+    );
   }
 
   /** What the address says, as far as it can be used. */

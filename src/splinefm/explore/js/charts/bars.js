@@ -14,8 +14,10 @@ export class BarsCard extends Card {
     this.rows = svg("g", { class: "rows" });
     this.plot.append(svg("g", { "aria-hidden": "true" }, this.bottom), this.rows);
     this.plot.addEventListener("click", (event) => this.chosen(event));
-    this.plot.addEventListener("keydown", (event) => (event.key === "Enter" || event.key === " ") && this.chosen(
-      event));
+    this.plot.addEventListener(
+      "keydown",
+      (event) => (event.key === "Enter" || event.key === " ") && this.chosen(event),
+    );
   }
 
   /**
@@ -49,26 +51,47 @@ export class BarsCard extends Card {
     const right = this.width - 64;
     const ends = c.bars.flatMap((bar) => [bar.from, bar.to]);
     const [low, high] = d3.extent(c.waterfall ? ends : [0, ...ends]);
-    const x = d3.scaleLinear().domain(low === high ? [low - 1, high + 1] : [low, high]).range([names + (c.waterfall ?
-      62 : 0), right]);
+    const x = d3
+      .scaleLinear()
+      .domain(low === high ? [low - 1, high + 1] : [low, high])
+      .range([names + (c.waterfall ? 62 : 0), right]);
     const floor = c.bars.length * this.row + 4;
-    bottomAxis(this.bottom, numberTicks(...x.domain(), Math.max(2, Math.floor((right - names) / 80))), x,
-      floor, { width: this.width, title: c.xTitle, grid: floor });
-    keep(this.rows, c.bars.length, () => svg("g", {}, svg("rect", { class: "hit" }), svg("text", { class: "name" }),
-      svg("line", { class: "link" }), svg("rect"), svg("text", { class: "amount", dy: "0.32em" })));
-    c.bars.forEach((bar, i) => this.drawBar(this.rows.children[i], bar, i, {
-      x,
-      names,
-      next: c.waterfall ? c.bars[i +
-        1] : null
-    }));
+    bottomAxis(this.bottom, numberTicks(...x.domain(), Math.max(2, Math.floor((right - names) / 80))), x, floor, {
+      width: this.width,
+      title: c.xTitle,
+      grid: floor,
+    });
+    keep(this.rows, c.bars.length, () =>
+      svg(
+        "g",
+        {},
+        svg("rect", { class: "hit" }),
+        svg("text", { class: "name" }),
+        svg("line", { class: "link" }),
+        svg("rect"),
+        svg("text", { class: "amount", dy: "0.32em" }),
+      ),
+    );
+    c.bars.forEach((bar, i) =>
+      this.drawBar(this.rows.children[i], bar, i, {
+        x,
+        names,
+        next: c.waterfall ? c.bars[i + 1] : null,
+      }),
+    );
   }
 
   drawBar(group, bar, i, { x, names, next }) {
     const [hit, name, link, rect, amount] = group.children;
     group.open = bar.open;
-    const key = [this.width, bar.name, bar.text, bar.class, x(bar.from).toFixed(1), x(bar.to).toFixed(1), next ? 1 :
-      0
+    const key = [
+      this.width,
+      bar.name,
+      bar.text,
+      bar.class,
+      x(bar.from).toFixed(1),
+      x(bar.to).toFixed(1),
+      next ? 1 : 0,
     ].join("\n");
     if (group.key === key) return;
     group.key = key;
@@ -81,7 +104,7 @@ export class BarsCard extends Card {
       x: narrow ? 2 : names - 10,
       y: narrow ? y + 11 : y + ROW / 2,
       dy: "0.32em",
-      "text-anchor": narrow ? "start" : "end"
+      "text-anchor": narrow ? "start" : "end",
     });
     name.textContent = fitted(bar.name, (narrow ? this.width : names) - 14);
     attributes(rect, { x: a, width: Math.max(1.5, b - a), y: at + 5, height: ROW - 10, rx: 1.5, class: bar.class });
@@ -90,18 +113,22 @@ export class BarsCard extends Card {
       x2: x(bar.to),
       y1: at + 5,
       y2: at + this.row + ROW - 5,
-      display: next && !
-        narrow ? "inline" : "none"
+      display: next && !narrow ? "inline" : "none",
     });
     const atLeft = this.content.waterfall && bar.to < bar.from;
     attributes(amount, { x: atLeft ? a - 5 : b + 5, y: at + ROW / 2, "text-anchor": atLeft ? "end" : "start" });
     amount.textContent = bar.text;
-    attributes(group, bar.open ? {
-      role: "button",
-      tabindex: 0,
-      "aria-label": `${bar.name}: ${bar.text}; open`,
-      class: "open"
-    } : { role: "img", "aria-label": `${bar.name}: ${bar.text}`, class: "" });
+    attributes(
+      group,
+      bar.open
+        ? {
+            role: "button",
+            tabindex: 0,
+            "aria-label": `${bar.name}: ${bar.text}; open`,
+            class: "open",
+          }
+        : { role: "img", "aria-label": `${bar.name}: ${bar.text}`, class: "" },
+    );
   }
 
   chosen(event) {

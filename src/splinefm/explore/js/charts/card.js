@@ -14,55 +14,78 @@ export class Card {
   constructor(title, table, { height = 230, open = null, level = "h3" } = {}) {
     [this.title, this.table, this.height, this.width] = [title, table, height, 0];
     const id = fresh("card");
-    this.heading = el(level, { id }, open ? el("button", { type: "button", class: "link", on: { click: open } },
-      named(title, 60)) : named(title, 60));
+    this.heading = el(
+      level,
+      { id },
+      open ? el("button", { type: "button", class: "link", on: { click: open } }, named(title, 60)) : named(title, 60),
+    );
     this.note = el("span", { class: "note" });
     this.reading = el("span", { class: "reading" });
     this.plot = svg("svg", { role: "group", "aria-labelledby": id, class: "plot" });
     this.area = el("div", { class: "area" }, this.plot);
-    this.toggle = el("button", {
-      type: "button",
-      class: "quiet",
-      "aria-expanded": "false",
-      on: {
-        click: () => this
-          .showTable()
-      }
-    }, "Table");
+    this.toggle = el(
+      "button",
+      {
+        type: "button",
+        class: "quiet",
+        "aria-expanded": "false",
+        on: {
+          click: () => this.showTable(),
+        },
+      },
+      "Table",
+    );
     this.behind = el("div", {
       class: "behind scroll",
       tabindex: "0",
       role: "region",
       "aria-label": `Data of ${title}`,
-      hidden: true
+      hidden: true,
     });
-    this.root = el("figure", { class: "card", "aria-labelledby": id },
+    this.root = el(
+      "figure",
+      { class: "card", "aria-labelledby": id },
       el("div", { class: "head" }, this.heading, el("div", { class: "tools" }, this.toggle, this.downloads())),
-      el("div", { class: "sub" }, this.note, this.reading), this.area, this.behind);
+      el("div", { class: "sub" }, this.note, this.reading),
+      this.area,
+      this.behind,
+    );
     new ResizeObserver(() => this.resized()).observe(this.area);
     // Cards that are scrolled away are drawn when they come back.
     this.onScreen = true;
-    new IntersectionObserver((entries) => {
-      this.onScreen = entries[entries.length - 1].isIntersecting;
-      if (this.onScreen) this.redraw?.();
-    }, { rootMargin: "120px" }).observe(this.root);
+    new IntersectionObserver(
+      (entries) => {
+        this.onScreen = entries[entries.length - 1].isIntersecting;
+        if (this.onScreen) this.redraw?.();
+      },
+      { rootMargin: "120px" },
+    ).observe(this.root);
   }
 
   downloads() {
-    const button = (text, save) => el("button", {
-      type: "button",
-      class: "quiet",
-      "aria-label": `Download ${text} of ${this.title}`,
-      on: { click: save }
-    }, text);
-    return el("span", { class: "downloads" },
-      button("SVG", () => offer(`${this.title}.svg`, new Blob([svgText(this.plot, this
-        .fullTitle)], { type: "image/svg+xml" }))),
+    const button = (text, save) =>
+      el(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          "aria-label": `Download ${text} of ${this.title}`,
+          on: { click: save },
+        },
+        text,
+      );
+    return el(
+      "span",
+      { class: "downloads" },
+      button("SVG", () =>
+        offer(`${this.title}.svg`, new Blob([svgText(this.plot, this.fullTitle)], { type: "image/svg+xml" })),
+      ),
       button("PNG", async () => offer(`${this.title}.png`, await pngBlob(this.plot, this.fullTitle))),
       button("CSV", () => {
         const { columns, rows } = this.table();
         offer(`${this.title}.csv`, new Blob([csvText(columns, rows)], { type: "text/csv" }));
-      }));
+      }),
+    );
   }
 
   /** Draw again if the width has changed. */
@@ -102,27 +125,66 @@ export class Card {
     if (this.behind.hidden) return;
     const { columns, rows } = this.table();
     this.behind.replaceChildren(makeTable(columns, rows.slice(0, MOST_ROWS)));
-    if (rows.length > MOST_ROWS) this.behind.append(el("p", { class: "note" },
-      `The first ${MOST_ROWS} of ${rows.length.toLocaleString("en-US")} rows; the CSV file has all.`));
+    if (rows.length > MOST_ROWS)
+      this.behind.append(
+        el(
+          "p",
+          { class: "note" },
+          `The first ${MOST_ROWS} of ${rows.length.toLocaleString("en-US")} rows; the CSV file has all.`,
+        ),
+      );
   }
 }
 
 /** A table: numbers are aligned right, cells may be nodes. */
 export function makeTable(columns, rows, caption = null) {
-  const show = (cell) => (cell instanceof Node ? cell : typeof cell === "number" ? String(Number(cell.toPrecision(7))) :
-    named(cell ?? ""));
-  const isNumber = columns.map((_, i) => rows.length > 0 && rows.every((row) => typeof row[i] === "number" || row[i] ===
-    null));
-  return el("table", {},
+  const show = (cell) =>
+    cell instanceof Node ? cell : typeof cell === "number" ? String(Number(cell.toPrecision(7))) : named(cell ?? "");
+  const isNumber = columns.map(
+    (_, i) => rows.length > 0 && rows.every((row) => typeof row[i] === "number" || row[i] === null),
+  );
+  return el(
+    "table",
+    {},
     caption ? el("caption", {}, caption) : null,
-    el("thead", {}, el("tr", {}, columns.map((name, i) => el("th", {
-      scope: "col",
-      class: isNumber[i] ? "number" : null
-    }, named(name))))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, [...row].map((cell, i) => el("td", {
-      class: isNumber[i] ?
-        "number" : null
-    }, show(cell)))))));
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        columns.map((name, i) =>
+          el(
+            "th",
+            {
+              scope: "col",
+              class: isNumber[i] ? "number" : null,
+            },
+            named(name),
+          ),
+        ),
+      ),
+    ),
+    el(
+      "tbody",
+      {},
+      rows.map((row) =>
+        el(
+          "tr",
+          {},
+          [...row].map((cell, i) =>
+            el(
+              "td",
+              {
+                class: isNumber[i] ? "number" : null,
+              },
+              show(cell),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 /** Draw ticks along the bottom: texts that would touch their neighbors are left out. */
@@ -136,8 +198,9 @@ export function bottomAxis(group, ticks, scale, y, { title = "", width = 0, grid
     free = x + half + 5;
     kept.push([scale(value), x, text]);
   }
-  keep(group.firstChild ?? group.appendChild(svg("g")), kept.length, () => svg("g", { class: "tick" }, svg("line"), svg(
-    "text", { "text-anchor": "middle", dy: "0.71em" })));
+  keep(group.firstChild ?? group.appendChild(svg("g")), kept.length, () =>
+    svg("g", { class: "tick" }, svg("line"), svg("text", { "text-anchor": "middle", dy: "0.71em" })),
+  );
   [...group.firstChild.children].forEach((node, i) => {
     const [at, x, text] = kept[i];
     const [line, label] = node.children;
@@ -145,16 +208,17 @@ export function bottomAxis(group, ticks, scale, y, { title = "", width = 0, grid
     put(label, { x, y: y + 8 });
     write(label, text);
   });
-  const node = group.querySelector(".axis-title") ?? group.appendChild(svg(
-    "text", { class: "axis-title", "text-anchor": "end" }));
+  const node =
+    group.querySelector(".axis-title") ?? group.appendChild(svg("text", { class: "axis-title", "text-anchor": "end" }));
   put(node, { x: width - 12, y: y + 34 });
   write(node, fitted(title, width - 20));
 }
 
 /** Draw ticks along the left side, with lines across the plot. */
 export function leftAxis(group, ticks, scale, { left, right }) {
-  keep(group.firstChild ?? group.appendChild(svg("g")), ticks.length, () => svg("g", { class: "tick grid" }, svg(
-    "line"), svg("text", { "text-anchor": "end", dy: "0.32em" })));
+  keep(group.firstChild ?? group.appendChild(svg("g")), ticks.length, () =>
+    svg("g", { class: "tick grid" }, svg("line"), svg("text", { "text-anchor": "end", dy: "0.32em" })),
+  );
   [...group.firstChild.children].forEach((node, i) => {
     const [line, label] = node.children;
     const y = scale(ticks[i][0]);

@@ -20,31 +20,49 @@ export class CurveCard extends Card {
   }
 
   make() {
-    this.parts = Object.fromEntries(["bottom", "left", "density", "knots"].map((name) => [name, svg(
-      "g", { class: name })]));
+    this.parts = Object.fromEntries(
+      ["bottom", "left", "density", "knots"].map((name) => [name, svg("g", { class: name })]),
+    );
     this.band = svg("path", { class: "band" });
     this.lines = Array.from({ length: LINES }, (_, i) => svg("path", { class: `line line-${i}` }));
     this.extrema = svg("g", { class: "extrema" });
     this.zero = svg("line", { class: "zero" });
     this.cross = svg("line", { class: "cross" });
-    this.dots = Array.from({ length: LINES }, (_, i) => svg("circle", { class: `dot line-${i}`, r: 3.5, display: "none" }));
+    this.dots = Array.from({ length: LINES }, (_, i) =>
+      svg("circle", { class: `dot line-${i}`, r: 3.5, display: "none" }),
+    );
     this.grip = svg("circle", { class: "grip", r: 6.5, cx: -20 });
     const { bottom, left, density, knots } = this.parts;
     const id = fresh("clip");
     this.window = svg("rect", { y: 0 });
     const clipped = svg("g", { "clip-path": `url(#${id})` }, this.band, [...this.lines].reverse());
-    const still = svg("g", { "aria-hidden": "true" }, svg("clipPath", { id }, this.window), left, density, knots,
-      bottom, this.zero, clipped, this.extrema, this.dots);
-    this.handle = svg("g", {
+    const still = svg(
+      "g",
+      { "aria-hidden": "true" },
+      svg("clipPath", { id }, this.window),
+      left,
+      density,
+      knots,
+      bottom,
+      this.zero,
+      clipped,
+      this.extrema,
+      this.dots,
+    );
+    this.handle = svg(
+      "g",
+      {
         role: "slider",
         tabindex: "0",
         class: "handle",
         "aria-label": `${this.column.name}, drag along the curve`,
         "aria-valuemin": 0,
         "aria-valuemax": 1,
-        "aria-valuenow": 0
+        "aria-valuenow": 0,
       },
-      this.cross, this.grip);
+      this.cross,
+      this.grip,
+    );
     this.plot.append(still, this.handle);
     this.plot.classList.add("draggable");
   }
@@ -81,7 +99,7 @@ export class CurveCard extends Card {
       PageDown: -10,
       PageUp: 10,
       Home: -1000,
-      End: 1000
+      End: 1000,
     };
     const step = steps[event.key];
     if (step === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -123,12 +141,14 @@ export class CurveCard extends Card {
     const yTicks = numberTicks(...c.yDomain, 5);
     this.left = Math.max(38, ticksWidth(yTicks));
     this.right = this.width - 12;
-    this.x = c.even ? evenScale(this.axis, c.xDomain, [this.left, this.right]) : d3.scaleLinear().domain(c.xDomain)
-      .range([this.left, this.right]);
+    this.x = c.even
+      ? evenScale(this.axis, c.xDomain, [this.left, this.right])
+      : d3.scaleLinear().domain(c.xDomain).range([this.left, this.right]);
     leftAxis(this.parts.left, yTicks, this.y, { left: this.left, right: this.right });
     const most = Math.max(3, Math.floor((this.right - this.left) / 64));
-    const xTicks = c.even ? evenTicks(this.column, this.axis, c.xDomain, most) : ticksOf(this.column, ...c.xDomain,
-      most);
+    const xTicks = c.even
+      ? evenTicks(this.column, this.axis, c.xDomain, most)
+      : ticksOf(this.column, ...c.xDomain, most);
     bottomAxis(this.parts.bottom, xTicks, this.x, this.height - BOTTOM, { width: this.width });
     this.drawDensity(c.density, this.height - BOTTOM);
     this.drawKnots(c.knots ?? [], bottom);
@@ -138,11 +158,14 @@ export class CurveCard extends Card {
     const [low, high] = c.xDomain;
     const inside = clippedRange(c.x, low, high);
     put(this.window, { x: this.left, width: this.right - this.left, height: bottom + 4 });
-    const line = d3.line().defined((i) => Number.isFinite(this.current[i])).x((i) => this.x(c.x[i])).y((i) => this.y(
-      this.current[i]));
+    const line = d3
+      .line()
+      .defined((i) => Number.isFinite(this.current[i]))
+      .x((i) => this.x(c.x[i]))
+      .y((i) => this.y(this.current[i]));
     this.lines.forEach((path, i) => {
       this.current = c.lines[i]?.y;
-      put(path, { d: this.current ? line(inside) ?? "" : "" });
+      put(path, { d: this.current ? (line(inside) ?? "") : "" });
     });
     const zero = c.difference && c.yDomain[0] < 0 && c.yDomain[1] > 0;
     put(this.zero, {
@@ -150,16 +173,20 @@ export class CurveCard extends Card {
       x2: this.right,
       y1: this.y(0),
       y2: this.y(0),
-      display: zero ? "inline" : "none"
+      display: zero ? "inline" : "none",
     });
-    const area = d3.area().x((i) => this.x(c.x[i])).y0((i) => this.y(c.band.low[i])).y1((i) => this.y(c.band.high[
-      i]));
+    const area = d3
+      .area()
+      .x((i) => this.x(c.x[i]))
+      .y0((i) => this.y(c.band.low[i]))
+      .y1((i) => this.y(c.band.high[i]));
     put(this.band, { d: c.band ? area(inside) : "" });
   }
 
   drawDensity(density, base) {
-    const bars = (density?.bars ?? []).filter(([from, to]) => to > this.content.xDomain[0] && from < this.content
-      .xDomain[1]);
+    const bars = (density?.bars ?? []).filter(
+      ([from, to]) => to > this.content.xDomain[0] && from < this.content.xDomain[1],
+    );
     keep(this.parts.density, bars.length, () => svg("rect"));
     bars.forEach(([from, to, share], i) => {
       const [a, b] = [Math.max(this.left, this.x(from)), Math.min(this.right, this.x(to))];
@@ -168,7 +195,7 @@ export class CurveCard extends Card {
         x: a,
         width: Math.max(0.5, b - a - 0.75),
         y: base - tall,
-        height: tall
+        height: tall,
       });
     });
   }
@@ -176,12 +203,14 @@ export class CurveCard extends Card {
   drawKnots(knots, bottom) {
     const inside = knots.filter((x) => x >= this.content.xDomain[0] && x <= this.content.xDomain[1]);
     keep(this.parts.knots, inside.length, () => svg("line"));
-    inside.forEach((x, i) => put(this.parts.knots.children[i], {
-      x1: this.x(x),
-      x2: this.x(x),
-      y1: bottom - 1,
-      y2: bottom + 4
-    }));
+    inside.forEach((x, i) =>
+      put(this.parts.knots.children[i], {
+        x1: this.x(x),
+        x2: this.x(x),
+        y1: bottom - 1,
+        y2: bottom + 4,
+      }),
+    );
   }
 
   drawExtrema(extrema) {
@@ -205,8 +234,7 @@ export class CurveCard extends Card {
       put(dot, {
         display: here ? "inline" : "none",
         cx: here ? this.x(clamp(line.at, c.xDomain)) : 0,
-        cy: here ?
-          this.y(line.value) : 0
+        cy: here ? this.y(line.value) : 0,
       });
     });
     const title = c.even ? `${c.title}; even axis` : c.title;
@@ -219,21 +247,24 @@ export class CurveCard extends Card {
     put(this.handle, {
       "aria-valuemin": this.column.low,
       "aria-valuemax": this.column.high,
-      "aria-valuenow": c
-        .value,
-      "aria-valuetext": `${this.format(c.value)}, ${c.title} ${number(at, 4)}`
+      "aria-valuenow": c.value,
+      "aria-valuetext": `${this.format(c.value)}, ${c.title} ${number(at, 4)}`,
     });
   }
 
   data() {
     const c = this.content;
     if (!c) return { columns: [], rows: [] };
-    const columns = [this.column.name, ...c.lines.map((line) => line.name), ...(c.band ? ["10 % of similar rows",
-      "90 % of similar rows"
-    ] : [])];
-    const rows = Array.from(c.x, (x, i) => [x, ...c.lines.map((line) => line.y[i]), ...(c.band ? [c.band.low[i], c
-      .band.high[i]
-    ] : [])]);
+    const columns = [
+      this.column.name,
+      ...c.lines.map((line) => line.name),
+      ...(c.band ? ["10 % of similar rows", "90 % of similar rows"] : []),
+    ];
+    const rows = Array.from(c.x, (x, i) => [
+      x,
+      ...c.lines.map((line) => line.y[i]),
+      ...(c.band ? [c.band.low[i], c.band.high[i]] : []),
+    ]);
     return { columns, rows };
   }
 }

@@ -17,24 +17,32 @@ export class HeatCard extends Card {
     super(title, () => this.data(), { height: 440 });
     this.move = move;
     this.image = svg("image", { preserveAspectRatio: "none", class: "heat" });
-    [this.left, this.bottom, this.contours, this.legend] = ["left", "bottom", "contours", "legend"].map((name) => svg(
-      "g", { class: name }));
+    [this.left, this.bottom, this.contours, this.legend] = ["left", "bottom", "contours", "legend"].map((name) =>
+      svg("g", { class: name }),
+    );
     this.ramp = svg("image", { preserveAspectRatio: "none" });
     [this.vertical, this.horizontal] = [svg("line", { class: "cross" }), svg("line", { class: "cross" })];
     this.grip = svg("circle", { class: "grip", r: 6.5 });
-    this.handle = svg("g", {
+    this.handle = svg(
+      "g",
+      {
         role: "slider",
         tabindex: "0",
         class: "handle",
         "aria-label": "crosshair: arrow keys move it",
         "aria-valuemin": 0,
         "aria-valuemax": 1,
-        "aria-valuenow": 0
+        "aria-valuenow": 0,
       },
-      this.vertical, this.horizontal, this.grip);
+      this.vertical,
+      this.horizontal,
+      this.grip,
+    );
     this.yTitle = svg("text", { class: "axis-title", y: 0 });
-    this.plot.append(svg("g", { "aria-hidden": "true" }, this.image, this.contours, this.left, this.bottom, this
-      .legend, this.ramp), this.handle);
+    this.plot.append(
+      svg("g", { "aria-hidden": "true" }, this.image, this.contours, this.left, this.bottom, this.legend, this.ramp),
+      this.handle,
+    );
     this.plot.classList.add("draggable", "surface");
     this.canvas = document.createElement("canvas");
     this.listen();
@@ -60,7 +68,7 @@ export class HeatCard extends Card {
       });
     }
     this.handle.addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] } [event.key];
+      const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] }[event.key];
       if (!step || !this.content) return;
       event.preventDefault();
       const c = this.content;
@@ -111,8 +119,15 @@ export class HeatCard extends Card {
     for (let j = 0; j < c.y.length; j += 1) {
       for (let i = 0; i < c.x.length; i += 1) {
         const share = (c.z[j * c.x.length + i] - domain[0]) / (domain[1] - domain[0] || 1);
-        const level = Math.min(255, Math.max(0, c.kind === "contour" ? Math.round((Math.floor(share * steps) / (
-          steps - 1)) * 255) : Math.round(share * 255)));
+        const level = Math.min(
+          255,
+          Math.max(
+            0,
+            c.kind === "contour"
+              ? Math.round((Math.floor(share * steps) / (steps - 1)) * 255)
+              : Math.round(share * 255),
+          ),
+        );
         const at = 4 * ((c.y.length - 1 - j) * c.x.length + i);
         pixels.data.set(table.subarray(4 * level, 4 * level + 4), at);
       }
@@ -131,24 +146,36 @@ export class HeatCard extends Card {
     const sx = (right - this.plotLeft) / c.x.length;
     const sy = (floor - TOP) / c.y.length;
     shapes.forEach((shape, i) => {
-      const path = shape.coordinates.flat().map((ring) => openRing(ring, c.x.length, c.y.length)
-        .map((part) => "M" + part.map(([x, y]) =>
-          `${(this.plotLeft + x * sx).toFixed(1)},${(floor - y * sy).toFixed(1)}`).join("L")).join("")).join("");
+      const path = shape.coordinates
+        .flat()
+        .map((ring) =>
+          openRing(ring, c.x.length, c.y.length)
+            .map(
+              (part) =>
+                "M" +
+                part.map(([x, y]) => `${(this.plotLeft + x * sx).toFixed(1)},${(floor - y * sy).toFixed(1)}`).join("L"),
+            )
+            .join(""),
+        )
+        .join("");
       this.contours.children[i].setAttribute("d", path);
     });
   }
 
   drawLegend(domain, right, floor) {
     const tall = Math.min(220, floor - TOP);
-    const scale = d3.scaleLinear().domain(domain).range([TOP + tall, TOP]);
+    const scale = d3
+      .scaleLinear()
+      .domain(domain)
+      .range([TOP + tall, TOP]);
     if (!this.ramp.hasAttribute("href")) this.ramp.setAttribute("href", rampImage());
     attributes(this.ramp, { x: right + 12, y: TOP, width: 10, height: tall });
     leftAxis(this.legend, numberTicks(...domain, 6), scale, { left: right + 22, right: right + 25 });
-    for (const node of this.legend.firstChild.children) attributes(node.lastChild, {
-      x: right +
-        28,
-      "text-anchor": "start"
-    });
+    for (const node of this.legend.firstChild.children)
+      attributes(node.lastChild, {
+        x: right + 28,
+        "text-anchor": "start",
+      });
   }
 
   data() {
@@ -172,21 +199,33 @@ function edgeAxis(column, values, from, to, even) {
       at,
       place: (value) => (values.includes(value) ? scale(values.indexOf(value)) : NaN),
       share: (place) => (place - from) / (to - from),
-      ticks: (most) => labels(column, values).map((text, i) => [i, text]).filter((_, i) => i % Math.ceil(n / Math.max(
-        most, Math.abs(to - from) / 16)) === 0),
+      ticks: (most) =>
+        labels(column, values)
+          .map((text, i) => [i, text])
+          .filter((_, i) => i % Math.ceil(n / Math.max(most, Math.abs(to - from) / 16)) === 0),
       stepped: (value, step) => values[Math.min(n - 1, Math.max(0, values.indexOf(value) + step))],
     };
   }
-  const scale = d3.scaleLinear().domain(values).range(d3.range(n).map((i) => from + (i + 0.5) * cell)).clamp(true);
+  const scale = d3
+    .scaleLinear()
+    .domain(values)
+    .range(d3.range(n).map((i) => from + (i + 0.5) * cell))
+    .clamp(true);
   const axis = axisOf(column);
-  const back = d3.scaleLinear().domain(d3.range(n).map((i) => from + (i + 0.5) * cell)).range(values).clamp(true);
+  const back = d3
+    .scaleLinear()
+    .domain(d3.range(n).map((i) => from + (i + 0.5) * cell))
+    .range(values)
+    .clamp(true);
   return {
     scale,
     place: (value) => (typeof value === "number" ? scale(value) : NaN),
     share: (place) => (place - from) / (to - from),
     at: (place) => (column.integers ? Math.round(back(place)) : Number(back(place).toPrecision(6))),
-    ticks: (most) => (even ? evenTicks(column, axis, [values[0], values[n - 1]], most) : ticksOf(column, values[0],
-      values[n - 1], most)),
+    ticks: (most) =>
+      even
+        ? evenTicks(column, axis, [values[0], values[n - 1]], most)
+        : ticksOf(column, values[0], values[n - 1], most),
     stepped: (value, step) => (step ? stepped(column, axis, value, step) : value),
   };
 }
@@ -198,9 +237,7 @@ function labels(column, values) {
 /** Parts of a ring that are not on the frame. */
 function openRing(ring, nx, ny) {
   const onFrame = ([x, y]) => x <= 0.5 || y <= 0.5 || x >= nx - 0.5 || y >= ny - 0.5;
-  const parts = [
-    []
-  ];
+  const parts = [[]];
   ring.forEach((point, i) => {
     if (i && onFrame(point) && onFrame(ring[i - 1])) parts.push([]);
     parts[parts.length - 1].push(point);
@@ -212,8 +249,11 @@ let colors = null;
 
 function colorTable() {
   if (colors) return colors;
-  const ramp = d3.scaleLinear().domain(COLORS.map((_, i) => (255 * i) / (COLORS.length - 1))).range(COLORS).interpolate(
-    d3.interpolateRgb);
+  const ramp = d3
+    .scaleLinear()
+    .domain(COLORS.map((_, i) => (255 * i) / (COLORS.length - 1)))
+    .range(COLORS)
+    .interpolate(d3.interpolateRgb);
   colors = new Uint8ClampedArray(1024);
   for (let i = 0; i < 256; i += 1) {
     const { r, g, b } = d3.rgb(ramp(i));

@@ -10,10 +10,12 @@ export class PlainCard extends Card {
   constructor(title, options = {}) {
     super(title, () => this.content?.table ?? { columns: [], rows: [] }, { height: 260, ...options });
     [this.left, this.bottom] = [svg("g", { class: "left" }), svg("g", { class: "bottom" })];
-    [this.bars, this.areas, this.lines, this.points] = ["bars", "areas", "lines", "points"].map((name) => svg(
-      "g", { class: name }));
-    this.plot.append(svg("g", { "aria-hidden": "true" }, this.left, this.bottom, this.bars, this.areas, this.lines,
-      this.points));
+    [this.bars, this.areas, this.lines, this.points] = ["bars", "areas", "lines", "points"].map((name) =>
+      svg("g", { class: name }),
+    );
+    this.plot.append(
+      svg("g", { "aria-hidden": "true" }, this.left, this.bottom, this.bars, this.areas, this.lines, this.points),
+    );
   }
 
   /**
@@ -41,10 +43,15 @@ export class PlainCard extends Card {
     const x = d3.scaleLinear().domain(c.x.domain).range([left, right]);
     const most = Math.max(3, Math.floor((right - left) / 64));
     leftAxis(this.left, yTicks, y, { left, right });
-    bottomAxis(this.bottom, c.x.ticks ? c.x.ticks(...c.x.domain, most) : numberTicks(...c.x.domain, most), x,
-      floor, { width: this.width, title: c.x.title });
+    bottomAxis(this.bottom, c.x.ticks ? c.x.ticks(...c.x.domain, most) : numberTicks(...c.x.domain, most), x, floor, {
+      width: this.width,
+      title: c.x.title,
+    });
     this.drawBars(c.bars ?? [], x, y);
-    const path = d3.line().x((point) => x(point[0])).y((point) => y(point[1]));
+    const path = d3
+      .line()
+      .x((point) => x(point[0]))
+      .y((point) => y(point[1]));
     keep(this.lines, c.lines?.length ?? 0, () => svg("path"));
     (c.lines ?? []).forEach((line, i) => {
       this.lines.children[i].setAttribute("d", path(line.points) ?? "");
@@ -59,12 +66,13 @@ export class PlainCard extends Card {
       const [a, b] = [x(bar.from), x(bar.to)];
       const [top, base] = [y(Math.max(bar.y, 0)), y(Math.min(bar.y, 0))];
       for (const [name, value] of Object.entries({
-          x: a + 0.5,
-          width: Math.max(0.5, b - a - 1),
-          y: top,
-          height: Math.max(0, base - top),
-          class: bar.class
-        })) this.bars.children[i].setAttribute(name, value);
+        x: a + 0.5,
+        width: Math.max(0.5, b - a - 1),
+        y: top,
+        height: Math.max(0, base - top),
+        class: bar.class,
+      }))
+        this.bars.children[i].setAttribute(name, value);
     });
   }
 
@@ -74,19 +82,19 @@ export class PlainCard extends Card {
       const [whisker, dot] = this.points.children[i].children;
       const has = point.low !== undefined;
       for (const [name, value] of Object.entries({
-          x1: x(point.x),
-          x2: x(point.x),
-          y1: y(has ? point.low : point
-            .y),
-          y2: y(has ? point.high : point.y)
-        })) whisker.setAttribute(name, value);
+        x1: x(point.x),
+        x2: x(point.x),
+        y1: y(has ? point.low : point.y),
+        y2: y(has ? point.high : point.y),
+      }))
+        whisker.setAttribute(name, value);
       for (const [name, value] of Object.entries({
-          cx: x(point.x),
-          cy: y(point.y),
-          r: point.r ?? 4,
-          class: point
-            .class
-        })) dot.setAttribute(name, value);
+        cx: x(point.x),
+        cy: y(point.y),
+        r: point.r ?? 4,
+        class: point.class,
+      }))
+        dot.setAttribute(name, value);
       whisker.setAttribute("class", `whisker ${point.class}`);
     });
   }
@@ -96,7 +104,7 @@ export class PlainCard extends Card {
 export function domainOf(values, { margin = 0.06, zero = false } = {}) {
   let [low, high] = d3.extent(values.filter(Number.isFinite));
   if (low === undefined) return [0, 1];
-  if (zero)[low, high] = [Math.min(0, low), Math.max(0, high)];
+  if (zero) [low, high] = [Math.min(0, low), Math.max(0, high)];
   const space = (high - low) * margin || Math.abs(high) * 0.1 || 1;
   return [zero && low === 0 ? 0 : low - space, zero && high === 0 ? 0 : high + space];
 }

@@ -104,10 +104,12 @@ export class Axis {
 
 /** The fields, and parts of crosses, that read a source as a number. */
 function numbersOf(fields, source) {
-  return fields.flatMap((field) => {
-    if (field.sources.length === 1) return field.sources[0] === source ? [field.encoder] : [];
-    return field.encoder.parts.filter((_, i) => field.sources[i] === source);
-  }).filter((encoder) => encoder instanceof NumberField);
+  return fields
+    .flatMap((field) => {
+      if (field.sources.length === 1) return field.sources[0] === source ? [field.encoder] : [];
+      return field.encoder.parts.filter((_, i) => field.sources[i] === source);
+    })
+    .filter((encoder) => encoder instanceof NumberField);
 }
 
 function distinct(numbers) {

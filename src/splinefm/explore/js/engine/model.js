@@ -123,7 +123,11 @@ export class Model {
 
   /** The predictions for values in the order of the columns. */
   predictValues(values) {
-    return predictions(this.loss, this.scoresOf(1, () => values), this.outputs);
+    return predictions(
+      this.loss,
+      this.scoresOf(1, () => values),
+      this.outputs,
+    );
   }
 
   /**
@@ -246,9 +250,11 @@ export class Model {
     if (this.link !== "softmax") return predictions(this.loss, scores[position]);
     const n = scores[0].length;
     const flat = new Float64Array(n * scores.length);
-    scores.forEach((own, c) => own.forEach((score, i) => {
-      flat[i * scores.length + c] = score;
-    }));
+    scores.forEach((own, c) =>
+      own.forEach((score, i) => {
+        flat[i * scores.length + c] = score;
+      }),
+    );
     return predictions(this.loss, flat, scores.length).filter((_, i) => i % scores.length === position);
   }
 

@@ -18,7 +18,7 @@ export class Rows {
 
   /** The values of all sources in row i; those that rows do not have are taken from `others`. */
   values(i, others = null) {
-    return this.columns.map((column, source) => (column ? column.value(i) : others?.[source] ?? null));
+    return this.columns.map((column, source) => (column ? column.value(i) : (others?.[source] ?? null)));
   }
 }
 

@@ -18,13 +18,20 @@ export function makeControls(app) {
     type: "search",
     class: "search",
     placeholder: "Find a column",
-    "aria-label": "Find a column"
+    "aria-label": "Find a column",
   });
   search.hidden = controls.length < 9;
-  search.addEventListener("input", () => controls.forEach((one) => {
-    one.root.hidden = !one.column.name.toLowerCase().includes(search.value.toLowerCase());
-  }));
-  const root = el("div", { class: "controls" }, search, controls.map((one) => one.root));
+  search.addEventListener("input", () =>
+    controls.forEach((one) => {
+      one.root.hidden = !one.column.name.toLowerCase().includes(search.value.toLowerCase());
+    }),
+  );
+  const root = el(
+    "div",
+    { class: "controls" },
+    search,
+    controls.map((one) => one.root),
+  );
   return { root, update: (row) => controls.forEach((one) => one.show(row[one.column.name])) };
 }
 
@@ -41,34 +48,43 @@ class NumberControl {
       on: {
         input: () => change(this.read(), false),
         change: () => change(this.read(), true),
-        keydown: (event) => this.pressed(event)
-      }
+        keydown: (event) => this.pressed(event),
+      },
     });
     // Days and times of day are read as text, and moved with the slider.
     this.isText = column.part && column.part !== "trend";
-    this.box = this.isText ? el("span", { class: "box", "aria-hidden": "true" }) :
-      el("input", {
-        type: column.part === "trend" ? "date" : "number",
-        step: "any",
-        class: "box",
-        "aria-label": `${column.name}, value`,
-        on: { change: () => this.typed() }
-      });
+    this.box = this.isText
+      ? el("span", { class: "box", "aria-hidden": "true" })
+      : el("input", {
+          type: column.part === "trend" ? "date" : "number",
+          step: "any",
+          class: "box",
+          "aria-label": `${column.name}, value`,
+          on: { change: () => this.typed() },
+        });
     const states = [
-      ["number", "number"], ...(column.missing && d3.sum(column.density?.tokens ?? [1]) > 0 ? [
-        ["missing", "missing"]
-      ] : []), ...column.special.map((value) => [String(value), `= ${value}`])
+      ["number", "number"],
+      ...(column.missing && d3.sum(column.density?.tokens ?? [1]) > 0 ? [["missing", "missing"]] : []),
+      ...column.special.map((value) => [String(value), `= ${value}`]),
     ];
-    this.state = states.length < 2 ? null : el(
-      "select", {
-        class: "state",
-        "aria-label": `${column.name}: number, missing or a special value`,
-        on: { change: () => this.chosen() }
-      },
-      states.map(([value, text]) => el("option", { value }, text)));
-    this.root = el("div", { class: "control", role: "group", "aria-labelledby": id },
-      el("div", { class: "line" }, el("span", { id, class: "name" }, named(column.name, 40)), this.box), el(
-        "div", { class: "line" }, this.slider, this.state));
+    this.state =
+      states.length < 2
+        ? null
+        : el(
+            "select",
+            {
+              class: "state",
+              "aria-label": `${column.name}: number, missing or a special value`,
+              on: { change: () => this.chosen() },
+            },
+            states.map(([value, text]) => el("option", { value }, text)),
+          );
+    this.root = el(
+      "div",
+      { class: "control", role: "group", "aria-labelledby": id },
+      el("div", { class: "line" }, el("span", { id, class: "name" }, named(column.name, 40)), this.box),
+      el("div", { class: "line" }, this.slider, this.state),
+    );
   }
 
   read() {
@@ -77,7 +93,7 @@ class NumberControl {
   }
 
   pressed(event) {
-    const step = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 } [event.key];
+    const step = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 }[event.key];
     if (step === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
     this.change(stepped(this.column, this.axis, this.value, step), true);
@@ -112,8 +128,11 @@ class NumberControl {
       return;
     }
     const exact = Number.isInteger(value) ? value : Number(value?.toPrecision(6));
-    const text = !known ? "" : this.column.part === "trend" ? new Date(1000 * value).toISOString().slice(0, 10) :
-      String(exact);
+    const text = !known
+      ? ""
+      : this.column.part === "trend"
+        ? new Date(1000 * value).toISOString().slice(0, 10)
+        : String(exact);
     if (document.activeElement !== this.box || this.box.value === "") this.box.value = text;
     else if (Number(this.box.value) !== value && this.column.part !== "trend") this.box.value = text;
   }
@@ -139,8 +158,8 @@ export class Menu {
         click: () => this.open(""),
         input: () => this.open(this.input.value),
         keydown: (event) => this.pressed(event),
-        blur: () => this.close()
-      }
+        blur: () => this.close(),
+      },
     });
     this.list = el("ul", { id, role: "listbox", "aria-label": label, hidden: true });
     this.list.addEventListener("pointerdown", (event) => {
@@ -156,16 +175,24 @@ export class Menu {
     const all = this.options();
     this.found = all.filter((one) => one.text.toLowerCase().includes(wanted)).slice(0, MOST_OPTIONS);
     this.at = text ? 0 : this.found.findIndex((one) => one.text === this.text);
-    const items = this.found.map((one, i) => el("li", {
-      role: "option",
-      id: `${this.list.id}-${i}`,
-      "data-at": i,
-      "aria-selected": "false"
-    }, named(one.text, 60), one.detail ? el(
-      "span", { class: "detail" }, one.detail) : null));
+    const items = this.found.map((one, i) =>
+      el(
+        "li",
+        {
+          role: "option",
+          id: `${this.list.id}-${i}`,
+          "data-at": i,
+          "aria-selected": "false",
+        },
+        named(one.text, 60),
+        one.detail ? el("span", { class: "detail" }, one.detail) : null,
+      ),
+    );
     const hidden = all.length - this.found.length;
-    if (!text && hidden > 0) items.push(el("li", { class: "more", role: "presentation" },
-      `${hidden.toLocaleString("en-US")} more: type to find them`));
+    if (!text && hidden > 0)
+      items.push(
+        el("li", { class: "more", role: "presentation" }, `${hidden.toLocaleString("en-US")} more: type to find them`),
+      );
     if (!items.length) items.push(el("li", { class: "more", role: "presentation" }, "nothing found"));
     this.list.replaceChildren(...items);
     this.list.hidden = false;
@@ -224,8 +251,7 @@ export function categoryOptions(column, withMissing = column.missing) {
   const options = order.map((i) => ({
     value: column.categories[i],
     text: column.categories[i],
-    detail: total ? percent(
-      column.counts[i] / total) : null
+    detail: total ? percent(column.counts[i] / total) : null,
   }));
   return withMissing ? [{ value: null, text: "(missing)" }, ...options] : options;
 }
@@ -234,9 +260,17 @@ class MenuControl {
   constructor(column, change) {
     this.column = column;
     const options = categoryOptions(column);
-    this.menu = new Menu(column.name, () => options, (value) => change(value, true));
-    this.root = el("div", { class: "control" }, el("div", { class: "line" }, el(
-      "span", { class: "name", "aria-hidden": "true" }, named(column.name, 40))), this.menu.root);
+    this.menu = new Menu(
+      column.name,
+      () => options,
+      (value) => change(value, true),
+    );
+    this.root = el(
+      "div",
+      { class: "control" },
+      el("div", { class: "line" }, el("span", { class: "name", "aria-hidden": "true" }, named(column.name, 40))),
+      this.menu.root,
+    );
   }
 
   show(value) {
@@ -248,26 +282,46 @@ class ListControl {
   constructor(column, change) {
     [this.column, this.change, this.value] = [column, change, null];
     const options = categoryOptions(column, false);
-    this.menu = new Menu(`Add to ${column.name}`, () => options.filter((one) => !(this.value ?? []).includes(one
-      .value)), (value) => change([...(this.value ?? []), value], true));
+    this.menu = new Menu(
+      `Add to ${column.name}`,
+      () => options.filter((one) => !(this.value ?? []).includes(one.value)),
+      (value) => change([...(this.value ?? []), value], true),
+    );
     this.menu.input.placeholder = "add";
     this.chips = el("div", { class: "chips" });
-    this.root = el("div", { class: "control", role: "group", "aria-label": column.name }, el("div", { class: "line" },
-      el("span", { class: "name", "aria-hidden": "true" }, named(column.name, 40))), this.chips, this.menu.root);
+    this.root = el(
+      "div",
+      { class: "control", role: "group", "aria-label": column.name },
+      el("div", { class: "line" }, el("span", { class: "name", "aria-hidden": "true" }, named(column.name, 40))),
+      this.chips,
+      this.menu.root,
+    );
   }
 
   show(value) {
     if (JSON.stringify(value) === JSON.stringify(this.value) && this.chips.children.length) return;
     this.value = value;
-    this.chips.replaceChildren(...(value ?? []).map((name) => el("button", {
-      type: "button",
-      class: "chip",
-      "aria-label": `Remove ${name}`,
-      on: {
-        click: () => this.change(this.value.filter((one) =>
-          one !== name), true)
-      }
-    }, clipped(name, 24), " ×")));
+    this.chips.replaceChildren(
+      ...(value ?? []).map((name) =>
+        el(
+          "button",
+          {
+            type: "button",
+            class: "chip",
+            "aria-label": `Remove ${name}`,
+            on: {
+              click: () =>
+                this.change(
+                  this.value.filter((one) => one !== name),
+                  true,
+                ),
+            },
+          },
+          clipped(name, 24),
+          " ×",
+        ),
+      ),
+    );
     this.menu.show("");
   }
 }

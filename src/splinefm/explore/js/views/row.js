@@ -17,13 +17,13 @@ export class RowView {
       max: app.rows.n,
       step: 1,
       "aria-label": "Number of the row",
-      on: { change: () => this.pick(Number(this.number.value) - 1) }
+      on: { change: () => this.pick(Number(this.number.value) - 1) },
     });
     this.pasted = el("textarea", {
       rows: 3,
       spellcheck: "false",
       "aria-label": "A row as JSON, or two lines of CSV or of a spreadsheet",
-      placeholder: '{"column": value, …}, or the header and a line of a CSV file or spreadsheet'
+      placeholder: '{"column": value, …}, or the header and a line of a CSV file or spreadsheet',
     });
     this.problem = el("p", { class: "note", role: "alert" });
     const button = (text, act, kind = "") => el("button", { type: "button", class: kind, on: { click: act } }, text);
@@ -32,28 +32,72 @@ export class RowView {
       type: "number",
       step: "any",
       "aria-label": `Wanted ${app.about.prediction_short}`,
-      on: { keydown: (event) => event.key === "Enter" && this.search() }
+      on: { keydown: (event) => event.key === "Enter" && this.search() },
     });
     this.answers = el("div", { "aria-live": "polite" });
     this.card = new BarsCard("Why this prediction");
-    this.root = el("section", { "aria-labelledby": "row-title" }, el("h2", {
-        id: "row-title",
-        class: "visually-hidden"
-      }, "Row"),
-      el("div", { class: "toolbar" },
-        el("span", { class: "form" }, "Row", this.number, `of ${count(app.rows.n)}`, button("previous", () => this
-          .pick(this.at() - 1)), button("next", () => this.pick(this.at() + 1)), button("any", () => this.pick(
-          Math.floor(Math.random() * app.rows.n)))),
-        el("details", { class: "paste" }, el("summary", {}, "Paste a row"), this.pasted, button("Read", () => this
-          .paste()), this.problem)),
-      el("div", { class: "grid reason" }, this.card.root,
-        el("div", {}, this.changed,
-          el("div", { class: "panel" }, el("h3", {}, "What would it take?"),
-            el("p", { class: "lead" },
-              "The smallest change of one column, or of two, that reaches a wanted prediction, found on the exact curve."
+    this.root = el(
+      "section",
+      { "aria-labelledby": "row-title" },
+      el(
+        "h2",
+        {
+          id: "row-title",
+          class: "visually-hidden",
+        },
+        "Row",
+      ),
+      el(
+        "div",
+        { class: "toolbar" },
+        el(
+          "span",
+          { class: "form" },
+          "Row",
+          this.number,
+          `of ${count(app.rows.n)}`,
+          button("previous", () => this.pick(this.at() - 1)),
+          button("next", () => this.pick(this.at() + 1)),
+          button("any", () => this.pick(Math.floor(Math.random() * app.rows.n))),
+        ),
+        el(
+          "details",
+          { class: "paste" },
+          el("summary", {}, "Paste a row"),
+          this.pasted,
+          button("Read", () => this.paste()),
+          this.problem,
+        ),
+      ),
+      el(
+        "div",
+        { class: "grid reason" },
+        this.card.root,
+        el(
+          "div",
+          {},
+          this.changed,
+          el(
+            "div",
+            { class: "panel" },
+            el("h3", {}, "What would it take?"),
+            el(
+              "p",
+              { class: "lead" },
+              "The smallest change of one column, or of two, that reaches a wanted prediction, found on the exact curve.",
             ),
-            el("div", { class: "form" }, el("span", {}, app.about.prediction_short), this.wanted, button("Find",
-              () => this.search(), "primary")), this.answers))));
+            el(
+              "div",
+              { class: "form" },
+              el("span", {}, app.about.prediction_short),
+              this.wanted,
+              button("Find", () => this.search(), "primary"),
+            ),
+            this.answers,
+          ),
+        ),
+      ),
+    );
   }
 
   at() {
@@ -68,8 +112,9 @@ export class RowView {
   paste() {
     try {
       const { row, unknown } = readRow(this.pasted.value, this.app.columns);
-      this.problem.textContent = shown(unknown.length ?
-        `Not columns of the model: ${unknown.slice(0, 5).join(", ")}` : "");
+      this.problem.textContent = shown(
+        unknown.length ? `Not columns of the model: ${unknown.slice(0, 5).join(", ")}` : "",
+      );
       this.app.store.commit({ picked: null, row: { ...this.app.store.state.row, ...row } });
       announce("The row was read");
     } catch (error) {
@@ -85,36 +130,59 @@ export class RowView {
     }
     const { row, cls } = this.app.store.state;
     this.answers.replaceChildren(el("p", { class: "note" }, "Searching…"));
-    this.app.client.latest("counterfactual", "counterfactual", [row, wanted, null, cls], (found) => this.showAnswers(
-      found, wanted));
+    this.app.client.latest("counterfactual", "counterfactual", [row, wanted, null, cls], (found) =>
+      this.showAnswers(found, wanted),
+    );
   }
 
   showAnswers(found, wanted) {
     if (!found.length) {
-      this.answers.replaceChildren(el("p", { class: "note" },
-        `No change of one or two columns within the range of the data reaches ${number(wanted)}.`));
+      this.answers.replaceChildren(
+        el(
+          "p",
+          { class: "note" },
+          `No change of one or two columns within the range of the data reaches ${number(wanted)}.`,
+        ),
+      );
       return;
     }
     const { row } = this.app.store.state;
     const rows = found.map((one) => {
-      const text = Object.entries(one.changes).map(([name, value]) => el("div", {}, named(name, 30),
-        `: ${valueText(this.app.column(name), row[name])} → ${valueText(this.app.column(name), value)}`));
-      return [el("div", {}, text), number(one.prediction), el("button", {
-        type: "button",
-        on: {
-          click: () => this
-            .app.setValues(one.changes, true)
-        }
-      }, "apply")];
+      const text = Object.entries(one.changes).map(([name, value]) =>
+        el(
+          "div",
+          {},
+          named(name, 30),
+          `: ${valueText(this.app.column(name), row[name])} → ${valueText(this.app.column(name), value)}`,
+        ),
+      );
+      return [
+        el("div", {}, text),
+        number(one.prediction),
+        el(
+          "button",
+          {
+            type: "button",
+            on: {
+              click: () => this.app.setValues(one.changes, true),
+            },
+          },
+          "apply",
+        ),
+      ];
     });
-    this.answers.replaceChildren(el("div", {
-      class: "scroll",
-      tabindex: "0",
-      role: "region",
-      "aria-label": "Changes that reach the wanted prediction"
-    }, makeTable(["change", this.app
-      .about.prediction_short, ""
-    ], rows)));
+    this.answers.replaceChildren(
+      el(
+        "div",
+        {
+          class: "scroll",
+          tabindex: "0",
+          role: "region",
+          "aria-label": "Changes that reach the wanted prediction",
+        },
+        makeTable(["change", this.app.about.prediction_short, ""], rows),
+      ),
+    );
   }
 
   update(state, moving) {
@@ -132,8 +200,10 @@ export class RowView {
     const values = Object.fromEntries(Object.entries(found.values).map(([name, value]) => [name, scale * value]));
     const base = zero + scale * found.base;
     const { bars, end, rows } = waterfall(base, values, MOST_BARS, label);
-    const levels = [{ name: "average of the rows", from: base, to: base, class: "total", text: number(base, 3) }, ...
-      bars, { name: `this row`, from: end, to: end, class: "total", text: number(end, 3) }
+    const levels = [
+      { name: "average of the rows", from: base, to: base, class: "total", text: number(base, 3) },
+      ...bars,
+      { name: `this row`, from: end, to: end, class: "total", text: number(end, 3) },
     ];
     this.card.show({
       bars: levels,
@@ -143,42 +213,72 @@ export class RowView {
       xTitle: this.app.about.score_unit,
       table: {
         columns: ["column", "Shapley value"],
-        rows: [
-          ["average of the rows", base], ...rows, ["this row", end]
-        ]
-      }
+        rows: [["average of the rows", base], ...rows, ["this row", end]],
+      },
     });
   }
 
   drawChanges(state) {
     const from = state.picked === null ? null : this.app.rows.row(state.picked);
-    const differing = from ? this.app.columns.filter((column) => JSON.stringify(from[column.name]) !== JSON.stringify(
-      state.row[column.name])) : [];
-    const actual = from && this.app.rows.target ? el("p", {}, `${this.app.rows.targetName} of this row: `, named(this
-      .app.targetText(this.app.rows.target[state.picked]))) : null;
+    const differing = from
+      ? this.app.columns.filter(
+          (column) => JSON.stringify(from[column.name]) !== JSON.stringify(state.row[column.name]),
+        )
+      : [];
+    const actual =
+      from && this.app.rows.target
+        ? el(
+            "p",
+            {},
+            `${this.app.rows.targetName} of this row: `,
+            named(this.app.targetText(this.app.rows.target[state.picked])),
+          )
+        : null;
     const title = el("h3", {}, from ? `Row ${count(state.picked + 1)}` : "A segment that is no row of the data");
     if (!differing.length) {
-      this.changed.replaceChildren(title, ...(actual ? [actual] : []), el("p", { class: "note" }, from ?
-        "As in the data. Move a slider to see what would change." : "Pick a row, or paste one."));
+      this.changed.replaceChildren(
+        title,
+        ...(actual ? [actual] : []),
+        el(
+          "p",
+          { class: "note" },
+          from ? "As in the data. Move a slider to see what would change." : "Pick a row, or paste one.",
+        ),
+      );
       return;
     }
     this.app.client.latest("before", "judge", [from, state.cls], (before) => {
-      const rows = differing.map((column) => [named(column.name, 30), valueText(column, from[column.name]),
-        valueText(column, state.row[column.name])
+      const rows = differing.map((column) => [
+        named(column.name, 30),
+        valueText(column, from[column.name]),
+        valueText(column, state.row[column.name]),
       ]);
-      this.app.client.latest("after", "judge", [state.row, state.cls], (after) => this.changed.replaceChildren(
-        title, ...(actual ? [actual] : []),
-        makeTable(["changed", "was", "is"], rows),
-        el("p", {},
-          `${this.app.about.prediction_short}: ${number(before.prediction)} → ${number(after.prediction)} (${signed(after.prediction - before.prediction)})`
+      this.app.client.latest("after", "judge", [state.row, state.cls], (after) =>
+        this.changed.replaceChildren(
+          title,
+          ...(actual ? [actual] : []),
+          makeTable(["changed", "was", "is"], rows),
+          el(
+            "p",
+            {},
+            `${this.app.about.prediction_short}: ${number(before.prediction)} → ${number(after.prediction)} (${signed(after.prediction - before.prediction)})`,
+          ),
+          el(
+            "div",
+            { class: "buttons" },
+            el(
+              "button",
+              {
+                type: "button",
+                on: {
+                  click: () => this.pick(state.picked),
+                },
+              },
+              "as in the data",
+            ),
+          ),
         ),
-        el("div", { class: "buttons" }, el("button", {
-          type: "button",
-          on: {
-            click: () => this.pick(state
-              .picked)
-          }
-        }, "as in the data"))));
+      );
     });
   }
 }

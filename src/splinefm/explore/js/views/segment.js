@@ -15,16 +15,20 @@ const SHOWN = [
   ["spread", "spread of similar rows"],
   ["knots", "knots"],
   ["extrema", "extrema"],
-  ["categories", "categories"]
+  ["categories", "categories"],
 ];
 
 /** How numerical columns are laid out: by value, by u, or by u where most rows would be at one end. */
 export function axisChoice(app) {
-  return choice("Horizontal axis", [
-    ["auto", "auto axis"],
-    ["values", "by value"],
-    ["even", "even"]
-  ], (axis) => app.store.commit({ axis }));
+  return choice(
+    "Horizontal axis",
+    [
+      ["auto", "auto axis"],
+      ["values", "by value"],
+      ["even", "even"],
+    ],
+    (axis) => app.store.commit({ axis }),
+  );
 }
 
 export class SegmentView {
@@ -36,31 +40,43 @@ export class SegmentView {
     this.bars = new Map();
     this.extra = null;
     this.domain = null;
-    this.scale = choice("Vertical axis", [
-      ["prediction", app.about.prediction_short],
-      ["score", app.about.score_short]
-    ], (scale) => app.store.commit({ scale }));
-    this.same = choice("Range of the vertical axes", [
-      ["same", "same range"],
-      ["own", "own range"]
-    ], (range) => app.store.commit({ range }));
+    this.scale = choice(
+      "Vertical axis",
+      [
+        ["prediction", app.about.prediction_short],
+        ["score", app.about.score_short],
+      ],
+      (scale) => app.store.commit({ scale }),
+    );
+    this.same = choice(
+      "Range of the vertical axes",
+      [
+        ["same", "same range"],
+        ["own", "own range"],
+      ],
+      (range) => app.store.commit({ range }),
+    );
     this.axis = axisChoice(app);
-    this.compare = choice("Pinned segments", [
-      ["overlay", "overlay"],
-      ["difference", "difference"]
-    ], (compare) => app.store.commit({ compare }));
+    this.compare = choice(
+      "Pinned segments",
+      [
+        ["overlay", "overlay"],
+        ["difference", "difference"],
+      ],
+      (compare) => app.store.commit({ compare }),
+    );
     this.boxes = SHOWN.map(([name, text]) => {
       const box = el("input", {
         type: "checkbox",
         on: {
-          change: () => app.store.commit({
-            show: {
-              ...app.store
-              .state.show,
-              [name]: box.checked
-            }
-          })
-        }
+          change: () =>
+            app.store.commit({
+              show: {
+                ...app.store.state.show,
+                [name]: box.checked,
+              },
+            }),
+        },
       });
       return [name, box, el("label", { class: "check" }, box, text)];
     });
@@ -68,16 +84,35 @@ export class SegmentView {
     this.grid = el("div", { class: "grid" });
     this.names = el("div", { class: "grid names" });
     this.more = el("button", { type: "button", hidden: true, on: { click: () => app.store.commit({ all: true }) } });
-    this.root = el("section", { "aria-labelledby": "segment-title" },
+    this.root = el(
+      "section",
+      { "aria-labelledby": "segment-title" },
       el("h2", { id: "segment-title", class: "visually-hidden" }, "Segment"),
-      el("div", { class: "toolbar" }, this.scale, this.same, this.axis, this.compare, el("div", {
-        class: "checks",
-        role: "group",
-        "aria-label": "Shown in the plots"
-      }, this.boxes.map((one) => one[2]))),
-      this.legend, this.grid, this.more, this.names,
-      this.columns.length ? null : el("p", { class: "empty" },
-        "This model has no numerical columns: see Importance and Surface."));
+      el(
+        "div",
+        { class: "toolbar" },
+        this.scale,
+        this.same,
+        this.axis,
+        this.compare,
+        el(
+          "div",
+          {
+            class: "checks",
+            role: "group",
+            "aria-label": "Shown in the plots",
+          },
+          this.boxes.map((one) => one[2]),
+        ),
+      ),
+      this.legend,
+      this.grid,
+      this.more,
+      this.names,
+      this.columns.length
+        ? null
+        : el("p", { class: "empty" }, "This model has no numerical columns: see Importance and Surface."),
+    );
     this.later = quietly(160, () => this.around());
   }
 
@@ -101,9 +136,12 @@ export class SegmentView {
     this.updateNames(state, moving);
     const rows = [state.row, ...state.pins.map((pin) => pin.row)];
     if (!this.columns.length) return;
-    this.app.client.latest("segment", "curvesOf", [rows, this.visible(state), POINTS, state.cls, this.app
-      .asPrediction(state)
-    ], (found) => this.draw(state, found, moving));
+    this.app.client.latest(
+      "segment",
+      "curvesOf",
+      [rows, this.visible(state), POINTS, state.cls, this.app.asPrediction(state)],
+      (found) => this.draw(state, found, moving),
+    );
     this.later();
   }
 
@@ -138,19 +176,25 @@ export class SegmentView {
     const now = performance.now();
     if (this.names.hidden || (moving && now - this.namesAt < 30)) return;
     this.namesAt = now;
-    const wanted = Object.fromEntries(this.named.map((column) => [column.name, this.shownNames(column, state.row[
-      column.name])]));
-    this.app.client.latest("categories", "categoriesOf", [state.row, wanted, state.cls, this.app.asPrediction(state)],
+    const wanted = Object.fromEntries(
+      this.named.map((column) => [column.name, this.shownNames(column, state.row[column.name])]),
+    );
+    this.app.client.latest(
+      "categories",
+      "categoriesOf",
+      [state.row, wanted, state.cls, this.app.asPrediction(state)],
       (found) => {
         for (const column of this.named) this.drawNames(column, wanted[column.name], found[column.name], state);
-      });
+      },
+    );
   }
 
   drawNames(column, names, values, state) {
     if (!this.bars.has(column.name)) {
       this.bars.set(column.name, new BarsCard(column.name));
-      this.names.replaceChildren(...this.named.filter((one) => this.bars.has(one.name)).map((one) => this.bars.get(one
-        .name).root));
+      this.names.replaceChildren(
+        ...this.named.filter((one) => this.bars.has(one.name)).map((one) => this.bars.get(one.name).root),
+      );
     }
     const now = state.row[column.name];
     const bars = names.map((name, i) => ({
@@ -159,7 +203,7 @@ export class SegmentView {
       to: values[i],
       class: name === now ? "now" : "line-0",
       text: number(values[i], 3),
-      open: () => this.app.setValue(column.name, name, true)
+      open: () => this.app.setValue(column.name, name, true),
     }));
     const left = column.categories.length - names.length;
     this.bars.get(column.name).show({
@@ -169,9 +213,8 @@ export class SegmentView {
       xTitle: "",
       table: {
         columns: [column.name, this.app.scaleText(state)],
-        rows: names.map((name, i) => [name, values[
-          i]])
-      }
+        rows: names.map((name, i) => [name, values[i]]),
+      },
     });
   }
 
@@ -180,12 +223,15 @@ export class SegmentView {
     if (state.view !== "segment") return;
     const names = this.visible(state);
     const asked = this.key(state);
-    this.app.client.latest("around", "around", [state.row, names, POINTS, state.cls, this.app.asPrediction(state),
-      state.show
-    ], (extra) => {
-      this.extra = { ...extra, asked };
-      if (this.last && this.key(this.last.state) === asked) this.draw(...Object.values(this.last));
-    });
+    this.app.client.latest(
+      "around",
+      "around",
+      [state.row, names, POINTS, state.cls, this.app.asPrediction(state), state.show],
+      (extra) => {
+        this.extra = { ...extra, asked };
+        if (this.last && this.key(this.last.state) === asked) this.draw(...Object.values(this.last));
+      },
+    );
   }
 
   key(state) {
@@ -200,11 +246,10 @@ export class SegmentView {
     const contents = names.map((name) => this.content(name, state, found, extra, difference)).filter(Boolean);
     if (state.range === "same") {
       const domain = domainOf(contents.flatMap((content) => content.extent));
-      this.domain = moving && this.domain ? [Math.min(domain[0], this.domain[0]), Math.max(domain[1], this.domain[
-        1])] : domain;
+      this.domain =
+        moving && this.domain ? [Math.min(domain[0], this.domain[0]), Math.max(domain[1], this.domain[1])] : domain;
       for (const content of contents) content.yDomain = this.domain;
-    } else
-      for (const content of contents) content.yDomain = domainOf(content.extent);
+    } else for (const content of contents) content.yDomain = domainOf(content.extent);
     for (const content of contents) this.cards.get(content.name).show(content);
     if (!moving) this.drawLegend(state, found);
   }
@@ -215,26 +260,28 @@ export class SegmentView {
     if (!curve) return null;
     const density = this.app.density(name, state);
     const value = state.row[name];
-    const all = [{ name: difference ? "" : "now", y: curve.y, at: value, value: now.level },
+    const all = [
+      { name: difference ? "" : "now", y: curve.y, at: value, value: now.level },
       ...pins.map((pin, i) => ({
         name: state.pins[i].name,
         y: pin.curves[name].y,
         at: state.pins[i].row[name],
-        value: pin.level
-      }))
+        value: pin.level,
+      })),
     ];
-    const lines = !difference ? all : pins.map((pin, i) => ({
-      name: `now − ${state.pins[i].name}`,
-      y: curve.y.map((y,
-        j) => y - pin.curves[name].y[j]),
-      at: null,
-      value: i ? null : now.level - valueAt(curve.x, pin.curves[
-        name].y, value)
-    }));
-    const band = difference ? null : extra?.bands[name] ?? null;
+    const lines = !difference
+      ? all
+      : pins.map((pin, i) => ({
+          name: `now − ${state.pins[i].name}`,
+          y: curve.y.map((y, j) => y - pin.curves[name].y[j]),
+          at: null,
+          value: i ? null : now.level - valueAt(curve.x, pin.curves[name].y, value),
+        }));
+    const band = difference ? null : (extra?.bands[name] ?? null);
     const inside = (i) => curve.x[i] >= density.domain[0] && curve.x[i] <= density.domain[1];
-    const extent = [...lines, ...(band ? [{ y: band.low }, { y: band.high }] : [])].flatMap((line) => d3.extent(Array
-      .from(line.y).filter((_, i) => inside(i))));
+    const extent = [...lines, ...(band ? [{ y: band.low }, { y: band.high }] : [])].flatMap((line) =>
+      d3.extent(Array.from(line.y).filter((_, i) => inside(i))),
+    );
     const special = typeof value === "number" && this.app.column(name).special.includes(value);
     if (special && !difference) extent.push(now.level);
     return {
@@ -249,7 +296,7 @@ export class SegmentView {
       extent,
       special: special || value === null ? `${valueText(this.app.column(name), value)} → ${number(now.level)}` : "",
       title: difference ? `${this.app.scaleText(state)}, difference` : this.app.scaleText(state),
-      extrema: difference ? [] : extra?.extrema[name] ?? [],
+      extrema: difference ? [] : (extra?.extrema[name] ?? []),
       knots: state.show.knots ? this.app.column(name).knots : [],
       density: state.show.density ? density : null,
     };
@@ -260,20 +307,28 @@ export class SegmentView {
     this.legend.replaceChildren();
     if (!state.pins.length) return;
     const rows = [state.row, ...state.pins.map((pin) => pin.row)];
-    const differing = this.app.columns.filter((column) => new Set(rows.map((row) => JSON.stringify(row[column.name])))
-      .size > 1);
+    const differing = this.app.columns.filter(
+      (column) => new Set(rows.map((row) => JSON.stringify(row[column.name]))).size > 1,
+    );
     const names = ["now", ...state.pins.map((pin) => pin.name)];
-    const body = rows.map((row, i) => [el("span", { class: `key line-${i}` }, names[i]),
+    const body = rows.map((row, i) => [
+      el("span", { class: `key line-${i}` }, names[i]),
       `${number(found[i].level)}${i ? ` (${signed(found[i].level - found[0].level)})` : ""}`,
-      ...differing.map((column) => named(valueText(column, row[column.name]), 30))
+      ...differing.map((column) => named(valueText(column, row[column.name]), 30)),
     ]);
     const table = makeTable(["", this.app.scaleText(state), ...differing.map((column) => column.name)], body);
-    this.legend.append(el("div", {
-      class: "card scroll",
-      tabindex: "0",
-      role: "region",
-      "aria-label": "Pinned segments"
-    }, table));
+    this.legend.append(
+      el(
+        "div",
+        {
+          class: "card scroll",
+          tabindex: "0",
+          role: "region",
+          "aria-label": "Pinned segments",
+        },
+        table,
+      ),
+    );
   }
 }
 

@@ -19,38 +19,69 @@ export class SurfaceView {
     const options = this.columns.map((column) => [column.name, column.name]);
     this.first = select("Across", options, "", (a) => this.choose(a, app.store.state.surface.b));
     this.second = select("Upward", options, "", (b) => this.choose(app.store.state.surface.a, b));
-    this.kind = choice("Kind of plot", [
-      ["heat", "heat map"],
-      ["contour", "contours"]
-    ], (kind) => this.change({ kind }));
-    this.scale = choice("Scale", [
-      ["prediction", app.about.prediction_short],
-      ["score", app.about.score_short]
-    ], (scale) => app.store.commit({ scale }));
+    this.kind = choice(
+      "Kind of plot",
+      [
+        ["heat", "heat map"],
+        ["contour", "contours"],
+      ],
+      (kind) => this.change({ kind }),
+    );
+    this.scale = choice(
+      "Scale",
+      [
+        ["prediction", app.about.prediction_short],
+        ["score", app.about.score_short],
+      ],
+      (scale) => app.store.commit({ scale }),
+    );
     this.axis = axisChoice(app);
     this.heat = new HeatCard("Surface", (a, b, done) => {
       const { surface } = app.store.state;
-      app.setValues({
-        [surface.a]: a,
-        [surface.b]: b
-      }, done);
+      app.setValues(
+        {
+          [surface.a]: a,
+          [surface.b]: b,
+        },
+        done,
+      );
     });
     this.slices = el("div", { class: "grid two" });
     this.cards = new Map();
-    this.root = el("section", { "aria-labelledby": "surface-title" }, el("h2", {
-        id: "surface-title",
-        class: "visually-hidden"
-      }, "Surface"),
-      el("div", { class: "toolbar" }, this.first, this.second, el("button", {
-          type: "button",
-          on: {
-            click: () =>
-              this.choose(app.store.state.surface.b, app.store.state.surface.a)
-          }
-        }, "swap"), this.kind, this.scale,
-        this.axis),
-      this.columns.length > 1 ? null : el("p", { class: "empty" }, "A surface needs two columns."), this.heat.root,
-      this.slices);
+    this.root = el(
+      "section",
+      { "aria-labelledby": "surface-title" },
+      el(
+        "h2",
+        {
+          id: "surface-title",
+          class: "visually-hidden",
+        },
+        "Surface",
+      ),
+      el(
+        "div",
+        { class: "toolbar" },
+        this.first,
+        this.second,
+        el(
+          "button",
+          {
+            type: "button",
+            on: {
+              click: () => this.choose(app.store.state.surface.b, app.store.state.surface.a),
+            },
+          },
+          "swap",
+        ),
+        this.kind,
+        this.scale,
+        this.axis,
+      ),
+      this.columns.length > 1 ? null : el("p", { class: "empty" }, "A surface needs two columns."),
+      this.heat.root,
+      this.slices,
+    );
     this.root.classList.toggle("none", this.columns.length < 2);
   }
 
@@ -74,16 +105,24 @@ export class SurfaceView {
     this.scale.choose(state.scale);
     this.axis.choose(state.axis);
     const edges = [one, two].map((column) => this.edge(column, state, moving));
-    this.app.client.latest("surface", "surfaceOf", [state.row, [a, b], edges, POINTS, state.cls, this.app
-      .asPrediction(state)
-    ], (found) => this.draw(state, found, moving, one, two));
+    this.app.client.latest(
+      "surface",
+      "surfaceOf",
+      [state.row, [a, b], edges, POINTS, state.cls, this.app.asPrediction(state)],
+      (found) => this.draw(state, found, moving, one, two),
+    );
   }
 
   /** The values along an edge: numbers, or the most frequent categories. */
   edge(column, state, moving) {
-    if (column.kind !== "numerical") return (column.byCount ?? column.categories.map((_, i) => i)).slice(0,
-      MOST_NAMES).map((i) => column.categories[i]);
-    const { domain: [low, high], even } = this.app.density(column.name, state);
+    if (column.kind !== "numerical")
+      return (column.byCount ?? column.categories.map((_, i) => i))
+        .slice(0, MOST_NAMES)
+        .map((i) => column.categories[i]);
+    const {
+      domain: [low, high],
+      even,
+    } = this.app.density(column.name, state);
     const n = moving ? COARSE : FINE;
     if (even) return evenValues(axisOf(column), [low, high], n);
     if (column.integers && high - low < 2 * n) return d3.range(Math.ceil(low), Math.floor(high) + 1);
@@ -102,13 +141,11 @@ export class SurfaceView {
       y: found.y,
       z: found.z,
       at: [state.row[a.name], state.row[b.name]],
-      kind: state
-        .surface.kind,
+      kind: state.surface.kind,
       title,
       value: found.level,
       domain,
-      even: [a, b].map((column) => column.kind ===
-        "numerical" && this.app.density(column.name, state).even)
+      even: [a, b].map((column) => column.kind === "numerical" && this.app.density(column.name, state).even),
     });
     this.drawSlices(state, found, [a, b], title);
   }
@@ -116,8 +153,11 @@ export class SurfaceView {
   drawSlices(state, found, columns, title) {
     const numerical = columns.filter((column) => column.kind === "numerical");
     const cards = numerical.map((column) => {
-      if (!this.cards.has(column.name)) this.cards.set(column.name, new CurveCard(column, (value, done) => this
-        .app.setValue(column.name, value, done)));
+      if (!this.cards.has(column.name))
+        this.cards.set(
+          column.name,
+          new CurveCard(column, (value, done) => this.app.setValue(column.name, value, done)),
+        );
       return this.cards.get(column.name);
     });
     const key = numerical.map((column) => column.name).join("\n");
@@ -138,7 +178,7 @@ export class SurfaceView {
         yDomain: domainOf([...d3.extent(slice.y)]),
         title: `${title}, slice`,
         density,
-        knots: numerical[i].knots
+        knots: numerical[i].knots,
       });
     });
   }

@@ -121,7 +121,10 @@ export class CrossField {
 
   /** Adds the terms of values, one for each part. */
   encode(values, field, terms) {
-    this.addPlaces(values.map((value, i) => this.place(i, value)), terms);
+    this.addPlaces(
+      values.map((value, i) => this.place(i, value)),
+      terms,
+    );
     terms.endUnit(field);
   }
 }

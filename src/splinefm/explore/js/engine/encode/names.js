@@ -57,7 +57,10 @@ function canonicalDate(name) {
   if (text === null) return name;
   if (FINE.test(name)) throw new Error(`${JSON.stringify(name)} is finer than milliseconds; write it as in the list`);
   const plain = text.replace("T", " ").replace("Z", "");
-  return plain.replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "").replace(/ 00:00:00$/, "");
+  return plain
+    .replace(/(\.\d*?)0+$/, "$1")
+    .replace(/\.$/, "")
+    .replace(/ 00:00:00$/, "");
 }
 
 /**
@@ -73,8 +76,14 @@ export function nameOf(value) {
 
 const MASK = (1n << 64n) - 1n;
 const BLAKE_IV = [
-  0x6a09e667f3bcc908n, 0xbb67ae8584caa73bn, 0x3c6ef372fe94f82bn, 0xa54ff53a5f1d36f1n,
-  0x510e527fade682d1n, 0x9b05688c2b3e6c1fn, 0x1f83d9abfb41bd6bn, 0x5be0cd19137e2179n,
+  0x6a09e667f3bcc908n,
+  0xbb67ae8584caa73bn,
+  0x3c6ef372fe94f82bn,
+  0xa54ff53a5f1d36f1n,
+  0x510e527fade682d1n,
+  0x9b05688c2b3e6c1fn,
+  0x1f83d9abfb41bd6bn,
+  0x5be0cd19137e2179n,
 ];
 const SIGMA = [
   [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],

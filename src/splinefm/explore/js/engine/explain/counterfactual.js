@@ -176,7 +176,16 @@ export class Search {
         if (near >= axis.low && near <= axis.high) best = smaller(best, at(near));
       }
     }
-    return best && this.result([[one, best.value], [other, best.other]], best.cost);
+    return (
+      best &&
+      this.result(
+        [
+          [one, best.value],
+          [other, best.other],
+        ],
+        best.cost,
+      )
+    );
   }
 
   result(changes, cost) {

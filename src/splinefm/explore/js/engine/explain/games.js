@@ -124,7 +124,10 @@ export class CrossShares {
       const inside = this.parts[f].map((player) => (coalition >> players.indexOf(player)) & 1);
       this.terms.clear();
       for (const theirs of this.places.get(f)) {
-        encoder.addPlaces(theirs.map((place, i) => (inside[i] ? places[i] : place)), this.terms);
+        encoder.addPlaces(
+          theirs.map((place, i) => (inside[i] ? places[i] : place)),
+          this.terms,
+        );
         this.terms.endUnit(f);
       }
       units.push(formula.addUnits(this.terms, new Units(formula.width, this.n)));
@@ -238,7 +241,12 @@ export class CrossShares {
     for (let j = 0; j < players.length; ++j) {
       for (let l = j + 1; l < players.length; ++l) {
         const worth = (coalition, first, second) =>
-          this.meanProduct(state, coalition, (b) => [one(first, b, "a"), j], (b) => [one(second, b, "a"), l]);
+          this.meanProduct(
+            state,
+            coalition,
+            (b) => [one(first, b, "a"), j],
+            (b) => [one(second, b, "a"), l],
+          );
         this.addProduct([own, [j], [l]], worth, shares);
       }
       const twice = (coalition, isMine) => this.meanProduct(state, coalition, (b) => [one(isMine, b, "b"), j]);
@@ -277,7 +285,11 @@ export class CrossShares {
 
   addThree(states, shares) {
     const worth = (...coalitions) => this.meanOfStates(states, coalitions);
-    this.addProduct(states.map((state) => this.shapley.ofField[state.cross]), worth, shares);
+    this.addProduct(
+      states.map((state) => this.shapley.ofField[state.cross]),
+      worth,
+      shares,
+    );
   }
 
   /** The mean over the background of the products of states, and of a player's sums if given. */
