@@ -264,7 +264,7 @@ class Update(Target):
     """
 
     name = "update"
-    most_litter = 2
+    most_litter = 3  # those of model and state, and a state whose model has not come, of a crash before
     may_stay = frozenset({"m.sfm.state.new"})
     length = 6
 
