@@ -440,7 +440,8 @@ class TestLife:
         table = visits_table(np.random.default_rng(4), hostile=True)
         np.testing.assert_array_equal(again.scores(table), binned.scores(table))
         assert again.encoder == binned.encoder
-        assert sf.discretization_error(fitted, again) == sf.discretization_error(fitted, binned)
+        reports = sf.discretization_error(fitted, again), sf.discretization_error(fitted, binned)
+        assert repr(reports[0]) == repr(reports[1])  # NaN, which they have without a table, is never equal
 
     def test_a_custom_basis_can_be_saved_once_it_is_bins(self, tmp_path):
         sf.discretize(fitted_of("custom"), {"recency": 9}).save(tmp_path / "m.sfm")

@@ -77,6 +77,8 @@ def test_whole_numbers_up_to_64_bits_without_a_sign_are_kept(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_identifiers_are_text_and_decimals_numbers(kind):
+    if int(pa.__version__.split(".")[0]) < 24:
+        pytest.skip("pyarrow 24 is the first that knows objects of uuid; with older ones they are refused")
     assert column(source(kind, [uuid.UUID(int=7), None])).to_pylist() == [str(uuid.UUID(int=7)), None]
     assert pa.types.is_decimal(column(source(kind, [decimal.Decimal("1.5"), decimal.Decimal("12.25")])).type)
 
