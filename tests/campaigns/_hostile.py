@@ -238,7 +238,7 @@ def _numbers_for(values: np.ndarray, rng: Rng) -> Any:
         return rng.choice([0, 10, 0x7F, 0x80, 0xC3, 0xED, 0xFF])
     near = int(values.flat[rng.integers(values.size)]) if values.size else 0
     few = [-1, 0, 1, -2, 2**31 - 1, 2**31, 2**62, -(2**62), 2**63 - 1, -(2**63), near + 1, near - 1, values.size]
-    return few[rng.integers(len(few))]
+    return min(max(few[rng.integers(len(few))], -(2**63)), 2**63 - 1)
 
 
 def _change_array(arrays: Arrays, rng: Rng) -> None:
