@@ -99,7 +99,7 @@ oldest: $(BUILT)/.done  ## the same with the oldest versions that pyproject.toml
 licenses: $(VENV)/.distributed  ## write the licenses of what the package needs and holds to docs/licenses.md
 	$(BIN)/python release/licenses.py > build/licenses.md && mv build/licenses.md docs/licenses.md
 
-audit:  ## ask for known vulnerabilities of the pinned and of the oldest versions (needs the network)
+audit:  ## ask for known vulnerabilities of the pinned versions (needs the network)
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit
 	build/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
