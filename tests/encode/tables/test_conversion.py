@@ -116,6 +116,8 @@ def test_what_cannot_be_converted_is_named_with_an_example_and_the_way_out(kind,
     values, message = PROBLEMS[name]
     if name == "text" and kind in ("series", "pandas"):
         return  # pandas itself does not take it
+    if name == "big and missing" and kind in ("series", "pandas") and pd.Series(values).dtype == float:
+        return  # pandas 2 makes it a float
     with pytest.raises(ValueError, match=rf"^column 'c' holds (values of )?{message}"):
         open_table(source(kind, values))
 
@@ -129,6 +131,8 @@ def test_types_that_polars_alone_has_are_refused():
     pl = pytest.importorskip("polars")
     with pytest.raises(ValueError, match=r"column 'c' is of type Object, such as Fraction\(1, 3\); convert it to"):
         open_table(pl.DataFrame({"c": pl.Series([fractions.Fraction(1, 3)], dtype=pl.Object)}))
+    if not hasattr(pl, "Int128"):
+        return  # older versions have no such integers
     with pytest.raises(ValueError, match=r"column 'c' is of type Int128, such as 10{30}; cast it to pl.Float64 .*code"):
         open_table(pl.DataFrame({"c": [10**30]}))
 
