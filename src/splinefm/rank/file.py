@@ -15,10 +15,10 @@ from splinefm._writing import check_destination, replacing
 from splinefm.encode.tables.names import quoted
 from splinefm.learn.files.container import (
     Array,
-    Damaged,
     Foreign,
     ModelFileError,
     demand,
+    opened,
     read_container,
     take_array,
     write_container,
@@ -142,26 +142,17 @@ def load(path: str | os.PathLike[str], fitted: Fitted, mmap: bool) -> Catalog:
         raise FileNotFoundError(f"no file {str(path)!r}; ItemIndex.save writes index files")
     if not path.is_file():  # opening a pipe would block forever
         raise ModelFileError(f"cannot load {str(path)!r}: it is not a regular file; copy the index to one")
-    failed, again = f"cannot load {str(path)!r}", "copy it again, or save the index again"
-    with path.open("rb") as file:
+    with opened(path, "copy it again, or save the index again") as file:
+        mapped = [*_MAPPED, *map(_table_name, range(len(fitted.encoder.fields)))] if mmap else []
         try:
-            mapped = [*_MAPPED, *map(_table_name, range(len(fitted.encoder.fields)))] if mmap else []
             description, tensors = read_container(file, _ANY_CONTAINER, mapped)
-            catalog = _restore(description, tensors, fitted)
-            if not mmap:
-                _check_numbers(catalog.store)
-            return catalog
-        except (OSError, MemoryError):
-            raise
-        except Damaged as error:
-            raise ModelFileError(f"{failed}: {error}; {again}") from error
         except Foreign as error:
             reason = "it is not an index file of splinefm; ItemIndex.save and splinefm index write such files"
-            raise ModelFileError(f"{failed}: {reason}") from error
-        except ModelFileError as error:
-            raise ModelFileError(f"{failed}: {error}") from error
-        except Exception as error:  # a forged description can raise anything
-            raise ModelFileError(f"{failed}: it is damaged ({str(error)[:200]}); {again}") from error
+            raise ModelFileError(reason) from error
+        catalog = _restore(description, tensors, fitted)
+        if not mmap:
+            _check_numbers(catalog.store)
+        return catalog
 
 
 def _restore(description: dict[str, Any], tensors: dict[str, Array], fitted: Fitted) -> Catalog:

@@ -13,7 +13,9 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -53,6 +55,31 @@ class Foreign(ModelFileError):
 
 class Damaged(ModelFileError):
     """The content of a file is inconsistent; the message says where."""
+
+
+@contextmanager
+def opened(path: Path, advice: str) -> Iterator[BinaryIO]:
+    """Open a file to read it; what is wrong with its content becomes an error that names the file and says what to do.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    advice : str
+        What to do about a file that is damaged.
+    """
+    failed = f"cannot load {str(path)!r}"
+    with path.open("rb") as file:
+        try:
+            yield file
+        except (OSError, MemoryError):
+            raise
+        except Damaged as error:
+            raise ModelFileError(f"{failed}: {error}; {advice}") from error
+        except ModelFileError as error:
+            raise ModelFileError(f"{failed}: {error}") from error
+        except Exception as error:  # an invalid description can raise anything
+            raise ModelFileError(f"{failed}: it is damaged ({str(error)[:200]}); {advice}") from error
 
 
 def demand(condition: bool, otherwise: str) -> None:

@@ -14,6 +14,7 @@ from splinefm.learn.files.container import (
     Damaged,
     ModelFileError,
     header_digest,
+    opened,
     parse_json,
     read_container,
     to_json,
@@ -117,16 +118,6 @@ def load_identified(path: str | os.PathLike[str], *, mmap: bool = False) -> tupl
         raise FileNotFoundError(f"no file {str(path)!r}; Fitted.save and splinefm fit write model files")
     if not path.is_file():  # opening a pipe would block
         raise ModelFileError(f"cannot load {str(path)!r}: it is not a regular file; copy the model to one")
-    failed, again = f"cannot load {str(path)!r}", "copy it again, or save the model again"
-    with path.open("rb") as file:
-        try:
-            fitted = restore_fitted(*read_container(file, FORMAT, MAPPED if mmap else ()), mapped=mmap)
-            return fitted, header_digest(file)
-        except (OSError, MemoryError):
-            raise
-        except Damaged as error:
-            raise ModelFileError(f"{failed}: {error}; {again}") from error
-        except ModelFileError as error:
-            raise ModelFileError(f"{failed}: {error}") from error
-        except Exception as error:  # an invalid description can raise anything
-            raise ModelFileError(f"{failed}: it is damaged ({str(error)[:200]}); {again}") from error
+    with opened(path, "copy it again, or save the model again") as file:
+        fitted = restore_fitted(*read_container(file, FORMAT, MAPPED if mmap else ()), mapped=mmap)
+        return fitted, header_digest(file)

@@ -26,6 +26,7 @@ from splinefm.learn.files.container import (
     ModelFileError,
     demand,
     header_digest,
+    opened,
     read_container,
     take_array,
     write_container,
@@ -167,24 +168,17 @@ def _describe(state: LearnerState, identity: str) -> tuple[dict[str, Any], dict[
 
 def _read(path: Path, identity: str, fitted: Fitted) -> LearnerState | None:
     """Return the state of a file, or None if it belongs to another model."""
-    failed = f"cannot load {str(path)!r}"
     advice = "remove it to update the model as after a fit, without what the optimizer has learned"
-    with path.open("rb") as file:
+    with opened(path, advice) as file:
         try:
             description, tensors = read_container(file, FORMAT)
-            demand(isinstance(description.get("learner"), dict), "it is no state of a learner")
-            about: dict[str, Any] = description["learner"]
-            if about["model"] != identity:
-                return None
-            return _restore(about, tensors, fitted)
-        except (OSError, MemoryError):
+        except Damaged:
             raise
-        except Damaged as error:
-            raise ModelFileError(f"{failed}: {error}; {advice}") from error
         except ModelFileError as error:
-            raise ModelFileError(f"{failed}: {error}, or {advice}") from error
-        except Exception as error:  # an invalid description can raise anything
-            raise ModelFileError(f"{failed}: it is damaged ({str(error)[:200]}); {advice}") from error
+            raise ModelFileError(f"{error}, or {advice}") from error
+        demand(isinstance(description.get("learner"), dict), "it is no state of a learner")
+        about: dict[str, Any] = description["learner"]
+        return _restore(about, tensors, fitted) if about["model"] == identity else None
 
 
 def _restore(about: Mapping[str, Any], tensors: dict[str, Array], fitted: Fitted) -> LearnerState:
