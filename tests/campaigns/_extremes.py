@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from _shared import Wrong
+from _campaign import Wrong
 
 TINY, HUGE = 5e-324, 1.7976931348623157e308
 

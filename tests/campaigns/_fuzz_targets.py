@@ -33,8 +33,8 @@ if importlib.util.find_spec("atheris"):  # the code must be read by way of Ather
 else:
     import splinefm as sf
 
+from _campaign import Wrong, check_clear
 from _hostile import craft_container
-from _shared import Wrong, check_clear
 from _uses import a_table, demand, models, rows_of, same_bits
 
 from support import mixed_schema, mixed_table, random_fitted

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from _shared import Wrong, check_clear
+from _campaign import Wrong, check_clear
 
 import splinefm as sf
 from splinefm.encode.tables.open import open_table

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import _faults
-from _shared import Campaign, main
+from _campaign import Campaign, main
 
 SHARES = {"tune": 0.05, "reload": 0.02, "checkpoint": 0.02}
 """Of all kills; the others are shared by the targets of `_targets.py`."""

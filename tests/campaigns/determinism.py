@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from _shared import FOLDER, Campaign, main
+from _campaign import FOLDER, Campaign, main
 
 THREADS = (1, 2, 3, 8)
 SEEDS = ("0", "1", "4711")

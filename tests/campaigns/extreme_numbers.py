@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _campaign import Campaign, Wrong, check_clear, main
 from _extremes import check_column, check_everything, close, columns, dates, demand, demand_finite, fields
-from _shared import Campaign, Wrong, check_clear, main
 
 # Fits
 

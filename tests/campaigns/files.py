@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _shared import Campaign, Wrong, check_clear, main, run_cases, supervise
+from _campaign import Campaign, Wrong, check_clear, main, run_cases, supervise
 
 PARTS = ("sfm", "sfi", "sfs", "schema", "state", "sharded", "checkpoint")
 _SLOWEST = 10.0

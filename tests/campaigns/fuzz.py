@@ -25,7 +25,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from _shared import FOLDER, ROOT, Campaign, main
+from _campaign import FOLDER, ROOT, Campaign, main
 
 CORPUS = FOLDER / "corpus"
 PYTHON = ("sfm", "sfi", "csv", "rows")

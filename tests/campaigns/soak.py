@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
-from _shared import Campaign, main
+from _campaign import Campaign, main
 
 ALLOWED = {"short": 1.30, "long": 1.05}
 """Memory of the last quarter relative to the first."""

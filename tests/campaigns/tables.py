@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from _shared import Campaign, Wrong, main
+from _campaign import Campaign, Wrong, main
 
 
 def run(campaign: Campaign) -> None:

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from _campaign import short_run
 from _odd_tables import follow, make_case
-from _shared import short_run
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 

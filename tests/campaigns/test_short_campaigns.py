@@ -1,7 +1,7 @@
 """The short forms of campaigns, which CI runs; docs/reliability.md says what they are and what the long ones found."""
 
 import pytest
-from _shared import short_run
+from _campaign import short_run
 from fuzz import CORPUS, PYTHON
 
 # They are made of many cases, and faster tests cover each subject.

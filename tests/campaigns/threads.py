@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from _shared import ROOT, Campaign, main
+from _campaign import ROOT, Campaign, main
 
 PACKAGE = ROOT / "build" / "thread" / "package"
 INNER = "--scenario"

@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 
 import _faults
-from _shared import Campaign, main
+from _campaign import Campaign, main
 
 HARMS = {
     "full once": (_faults.FAIL_ONCE, errno.ENOSPC),

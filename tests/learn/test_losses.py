@@ -182,6 +182,7 @@ def test_the_start_predicts_the_weighted_mean(problem):
 @given(problems())
 def test_a_fitted_squared_loss_is_in_units_of_the_spread(problem):
     _, y, score, weight = problem
+    assume(not 0.0 < np.abs(y).max() < 1e-100)  # which is refused
     loss = Loss("squared").fit(y, weight)
     t = loss.standardize(y)
     np.testing.assert_allclose(np.average(t, weights=weight), 0.0, atol=1e-6 / loss.scale)

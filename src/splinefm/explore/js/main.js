@@ -1,6 +1,6 @@
 /** The page: reads its data, starts the model's worker, and shows one view at a time. */
 
-import { announce, el, isQuiet, named, quietly, shown } from "./base/dom.js";
+import { announce, clipped, el, isQuiet, named, quietly, shown } from "./base/dom.js";
 import { Client } from "./base/client.js";
 import { usable } from "./base/checks.js";
 import { complete, cutText } from "./base/columns.js";
