@@ -15,6 +15,8 @@ from splinefm.model.family import init_params
 
 # `make test THOROUGH=1` sets it.
 THOROUGH = bool(os.environ.get("SPLINEFM_THOROUGH"))
+# The sanitizer of `make sanitize`, or "".
+SANITIZED = os.environ.get("SPLINEFM_SANITIZED", "")
 
 
 def examples(number: int) -> settings:
