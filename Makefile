@@ -34,7 +34,7 @@ test: native $(VENV)/.test $(if $(TORCH),$(VENV)/.torch) $(if $(DISTRIBUTED),$(V
 distributed: native $(VENV)/.distributed  ## set up what several processes need: torch, TorchRec and FBGEMM for CPUs
 
 test-paper: native $(VENV)/.test  ## test the experiments in paper/
-	$(BIN)/python -m pytest --numprocesses 2 tests/paper
+	$(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest --numprocesses 2 tests/paper
 
 # Ninja detects what changed under cpp/; if nothing did, this takes a tenth of a second.
 native: build/native/build.ninja  ## build the module from cpp/ into src/splinefm
