@@ -23,6 +23,8 @@ MODULES = ("_shared", "tables", "peers", "peers.boosting", "accuracy")
 def bench(monkeypatch):
     """The modules of the benchmark, which find each other beside themselves."""
     monkeypatch.syspath_prepend(FOLDER)
+    for name in MODULES:  # other tests may have modules of these names
+        monkeypatch.delitem(sys.modules, name, raising=False)
     yield SimpleNamespace(**{name.split(".")[-1]: importlib.import_module(name) for name in MODULES})
     for name in MODULES:
         del sys.modules[name]

@@ -15,6 +15,8 @@ SCRIPTS = sorted(path.stem for path in FOLDER.glob("[a-z]*.py") if path.stem not
 def benchmarks(monkeypatch):
     """The modules `readme` and `_shared`; the scripts find them beside themselves."""
     monkeypatch.syspath_prepend(FOLDER)
+    for name in ("readme", "_shared"):  # other tests may have modules of these names
+        monkeypatch.delitem(sys.modules, name, raising=False)
     import _shared
     import readme
 
