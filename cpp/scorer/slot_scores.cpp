@@ -44,7 +44,7 @@ public:
                 for (std::int64_t m = 0; m < width; ++m) {
                     features[n] = static_cast<std::int32_t>(first + m);
                     weights[n] = weight[j + m];
-                    n += weight[j + m] != 0.0f;
+                    n += makes_term(weight[j + m]);
                 }
             }
             if (n > begin) terms.close_at(shape.unit_field[u], n);

@@ -4,10 +4,16 @@
 // unit_fields[u]. Units are in the order of their fields, and each has at least one term.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace splinefm {
+
+// Whether a weight makes a term. One below the normal numbers does not: threads that flush those to zero and threads
+// that do not must see the same terms.
+inline bool makes_term(float weight) { return std::abs(weight) >= std::numeric_limits<float>::min(); }
 
 struct Terms {
     // Capacity in terms; nothing is allocated later.
@@ -27,7 +33,7 @@ struct Terms {
         for (std::int64_t t = kept; t < n_terms; ++t) {
             features[kept] = features[t];
             weights[kept] = weights[t];
-            kept += weights[t] != 0.0f;
+            kept += makes_term(weights[t]);
         }
         n_terms = kept;
         while (begin < n_terms) {

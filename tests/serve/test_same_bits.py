@@ -99,3 +99,9 @@ def test_numbers_that_are_almost_zero(scale):
     table["x"] = np.append(np.linspace(0.0, 1.0, 598) * 1e-14, [1.0 - 1e-14, np.nextafter(1.0, 0.0)])
     rows = [{"x": float(x), "c": c} for x, c in zip(*table.values(), strict=True)]
     np.testing.assert_array_equal(fitted.scorer().many(rows), fitted.scores(table, threads=2, watch=False))
+
+
+def test_a_weight_below_the_normal_numbers_is_no_term():
+    """The last function of a spline is -1e-42 at the end of this transform."""
+    row = {"x": None, "z": None, "c": "u", "tags": None, "more": None}
+    check(made(sf.Log(), sf.BSpline(7, 3), sf.FwFM(k=4), "identity"), [row, {**row, "x": 1e300}])
