@@ -188,7 +188,7 @@ def test_the_worker_answers_in_the_order_of_requests(engine):
     rows = page_rows(payload, take_rows(table, range(3)))
     answers = engine.run(
         """([text, rows]) => new Promise((resolve, reject) => {
-            const worker = new Worker("/worker.js", { type: "module" });
+            const worker = new Worker("worker.js", { type: "module" });
             const answers = [];
             worker.onerror = reject;
             worker.onmessage = ({ data }) => {

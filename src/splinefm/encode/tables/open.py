@@ -105,7 +105,8 @@ def _from_arrow(table: pa.Table, index: Set[str]) -> Table:
 
 
 def _slice(table: pa.Table, at: int, names: list[str]) -> list[pa.RecordBatch]:
-    return table.select(names).slice(at, SMALL_PIECE).to_batches()  # type: ignore[no-any-return]  # as above
+    batches: list[pa.RecordBatch] = table.select(names).slice(at, SMALL_PIECE).to_batches()
+    return batches
 
 
 def _from_reader(reader: pa.RecordBatchReader) -> Table:
@@ -132,7 +133,8 @@ def _from_stream(source: object) -> Table:
         table = reader.read_all()
     except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
         if _is_of("pandas", source):  # column by column, to convert more or to name the one that fails
-            return _from_dict({str(name): source.iloc[:, i] for i, name in enumerate(source.columns)})  # type: ignore[attr-defined]
+            frame: Any = source
+            return _from_dict({str(name): frame.iloc[:, i] for i, name in enumerate(frame.columns)})
         detail = ": ".join(map(str, error.args[::-1]))
         kind = type(source).__name__
         raise ValueError(f"cannot convert the {kind} to Arrow: {detail}; give each column one type") from error

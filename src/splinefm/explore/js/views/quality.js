@@ -324,22 +324,11 @@ export class QualityView {
     this.lift.root.hidden = !possible;
     if (!possible) return;
     this.lift.show({
-      x: { domain: [0, 1], title: "share of the rows, highest predictions first", ticks: shareTicks },
-      y: {
-        domain: [0, 1.02],
-        title: `share of all ${this.app.link === "logistic" || this.app.link === "softmax" ? "cases" : this.app.rows.targetName}`,
-        ticks: shareTicks,
-      },
-      lines: [
-        {
-          points: [
-            [0, 0],
-            [1, 1],
-          ],
-          class: "thin",
-        },
-        { points: thinned(points), class: "line-0" },
-      ],
+      ...sharePlot(
+        points,
+        "share of the rows, highest predictions first",
+        `share of all ${this.app.link === "logistic" || this.app.link === "softmax" ? "cases" : this.app.rows.targetName}`,
+      ),
       summary: "cumulative share of the target by rows in order of prediction",
       table: { columns: ["share of rows", "share of the target"], rows: thinned(points, 101) },
     });
@@ -348,26 +337,27 @@ export class QualityView {
   drawRoc(rows, p, y, weight) {
     const { points, area } = rocOf(rows, p, y, weight);
     this.roc.show({
-      x: { domain: [0, 1], title: "share of the others above the threshold", ticks: shareTicks },
-      y: {
-        domain: [0, 1.02],
-        title: `share of the cases above the threshold; area ${number(area)}`,
-        ticks: shareTicks,
-      },
-      lines: [
-        {
-          points: [
-            [0, 0],
-            [1, 1],
-          ],
-          class: "thin",
-        },
-        { points: thinned(points), class: "line-0" },
-      ],
+      ...sharePlot(
+        points,
+        "share of the others above the threshold",
+        `share of the cases above the threshold; area ${number(area)}`,
+      ),
       summary: `ROC curve with area ${number(area)}`,
       table: { columns: ["false positive rate", "true positive rate"], rows: thinned(points, 201) },
     });
   }
+}
+
+/** A line from none to all of two shares, and the diagonal. */
+function sharePlot(points, across, upward) {
+  return {
+    x: { domain: [0, 1], title: across, ticks: shareTicks },
+    y: { domain: [0, 1.02], title: upward, ticks: shareTicks },
+    lines: [
+      { points: d3.zip([0, 1], [0, 1]), class: "thin" },
+      { points: thinned(points), class: "line-0" },
+    ],
+  };
 }
 
 function shareTicks(low, high, most) {
