@@ -174,6 +174,15 @@ def test_a_second_run_can_be_left_out(run, data):
     assert selected() and selected("--select-resolutions") and not selected("--no-select-resolutions")
 
 
+def test_classes_can_be_balanced_and_averages_left_out(run, data, table):
+    fit(run, data, "click", "--ignore", "id", "--balanced", "--no-average")
+    fitted = sf.load("new.sfm")
+    weights = fitted.loss.class_weights
+    assert weights is not None and weights[0] != weights[1] and not fitted.training.average
+    rate = np.mean([value == "yes" for value in table["click"].to_pylist()])
+    assert weights[0] * (1.0 - rate) == pytest.approx(weights[1] * rate)
+
+
 def test_the_learning_rate_may_stay_as_it_is(run, data):
     options = ("--ignore", "id", "--no-select-resolutions", "--learning-rate", "0.01", "--schedule")
     fit(run, data, "click", *options, "constant")

@@ -1,29 +1,35 @@
-"""What the processes of tests/distribute/test_ranks.py run: `python rank_jobs.py FOLDER NAME [RANKS NAME RANKS ...]`.
+"""What the processes of tests/distribute/test_ranks.py run: `python rank_jobs.py FOLDER`.
 
 Results go to NAME.json in the folder, as {check: value}. Importing TorchRec takes seconds. So one process imports it
-and forks the ranks of several jobs, one job after the other; and each job does several checks. Under torchrun,
-there is one job, without a number of ranks.
+and forks the ranks of all jobs, one job after the other, and each job does several checks. The job with a rank that is
+killed has the agent of torchrun above it, and runs beside the others.
 """
 
 import json
 import os
 import signal
-import socket
 import sys
+import time
 import traceback
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import torch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import splinefm as sf
+from splinefm.cli import ranks as command_line
 from splinefm.distribute import checkpoints as checkpoints_module
+from splinefm.distribute import fit as fit_module
+from splinefm.distribute import ranks as ranks_module
 from splinefm.distribute.fit import RankFit, Settings, fit_on_ranks, update_on_ranks
-from splinefm.distribute.ranks import PeerFailed, PeerLost, run_together
+from splinefm.distribute.ranks import PeerFailed, run_together
 from splinefm.distribute.results import set_tables
 from splinefm.distribute.sharded import tables
+from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
@@ -33,7 +39,7 @@ from splinefm.learn.training import Chunk
 from splinefm.model.cpu import CpuEngine, predict_scores
 from splinefm.model.family import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
-from support import one_of_each, random_params
+from support import THOROUGH, one_of_each, random_params
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")  # without arguments where pytest looks for examples
 RESULTS = {}
@@ -51,7 +57,8 @@ SMOOTH = [
     [Group(2, 1e-3, 1e-4), Group(10, 2e-3, 1e-4, 0.01)],
     *([Group(field.n_features, 1e-3, 1e-4)] for field in LAYOUT.fields[1:]),
 ]
-TRAINING = sf.Training(epochs=3, batch_size=128, learning_rate=0.03, seed=3)
+# More threads than cores that are free would wait for each other.
+TRAINING = sf.Training(epochs=3, batch_size=128, learning_rate=0.03, seed=3, threads=1)
 
 
 def draw_slots(n, rng):
@@ -157,6 +164,39 @@ def check_steps(ranks):
     tables.SMALL_ROWS, tables.SMOOTH_BYTES = before, 1 << 24
 
 
+def check_averages(ranks):
+    """Averages of all tables against their formula, every second step; the tables come back afterwards."""
+    model, rng = sf.FwFM(k=3), np.random.default_rng(2)
+    made = parallel_model(ranks, model, random_params(model, LAYOUT), SMOOTH)
+    averages, wanted = Averages(made, 32), gathered(made)
+    for step in range(1, 6):
+        made.set_rate(0.1, 0.1)
+        made.step(batch_of(made, draw_chunk(13, rng)))
+        averages.after_step(step)
+        if step in (2, 4, 5):
+            share = 1.0 - np.exp(-2.0 / 32 * (2 if step < 5 else 1))
+            now = gathered(made)
+            wanted = {name: wanted[name] + share * (now[name] - wanted[name]) for name in ("factors", "linear")}
+    with averages.in_place(5):
+        found = gathered(made)
+    back = gathered(made)
+    RESULTS["averages"] = {
+        name: [float(np.abs(values[name] - other[name]).max()) for values, other in ((found, wanted), (found, now))]
+        for name in wanted
+    }
+    RESULTS["back"] = all((back[name] == now[name]).all() for name in now)
+
+
+def check_refusals():
+    """What is for one machine."""
+    found = RESULTS["refused"] = []
+    for options in ({"members": 2}, {"crosses": 2}, {"optimizer": "adagrad"}):
+        try:
+            replace(request(), training=replace(TRAINING, **options)).check()
+        except ValueError as error:
+            found.append(str(error))
+
+
 def outcome(ranks, job):
     """What a rank reports about a job that fails: its message, or that it leaves it to others."""
     try:
@@ -167,37 +207,6 @@ def outcome(ranks, job):
     except (ValueError, OSError) as error:
         mine = f"{type(error).__name__}: {error}"
     return [json.loads(data) for data in ranks.gather(json.dumps(mine).encode())]
-
-
-def check_faults(ranks):
-    """Faults after which the ranks can still talk: the one that knows raises, the others are silent."""
-    found = RESULTS["faults"] = {}
-    second = ranks.rank == 1
-    found["versions"] = outcome(ranks, lambda: ranks.check_same({"torch": "2.0" if second else "2.13"}, "versions"))
-    data = str(FOLDER / ("nowhere" if second else "rows"))
-    out = Settings(FOLDER / "fault.sfm", checkpoints=FOLDER / "faults")
-    found["missing file"] = outcome(ranks, lambda: fit_on_ranks(replace(request(), data=data), out, ranks))
-    data = str(FOLDER / ("other" if second else "rows"))
-    found["other file"] = outcome(ranks, lambda: fit_on_ranks(replace(request(), data=data), out, ranks))
-    found["target"] = outcome(ranks, lambda: fit_on_ranks(replace(request(), target="clik"), out, ranks))
-    few = replace(request(), data=str(FOLDER / "one"))
-    found["too few rows"] = outcome(ranks, lambda: fit_on_ranks(few, out, ranks))
-    free = tables.free_memory
-    tables.free_memory = lambda: 1000
-    found["memory"] = outcome(ranks, lambda: fit_on_ranks(request(), out, ranks))
-    tables.free_memory = free
-    writer = checkpoints_module.dcp.FileSystemWriter.write_data
-
-    def full(self, *arguments):
-        if second:
-            raise OSError(28, "No space left on device")
-        return writer(self, *arguments)
-
-    checkpoints_module.dcp.FileSystemWriter.write_data = full
-    settings = replace(out, minutes=0.0)
-    found["full disk"] = outcome(ranks, lambda: fit_on_ranks(request(), settings, ranks))
-    checkpoints_module.dcp.FileSystemWriter.write_data = writer
-    found["left"] = sorted(path.name for path in (FOLDER / "faults").iterdir() if path.name.startswith("step"))
 
 
 def request(**options):
@@ -219,8 +228,8 @@ def interrupted_after(step):
     return after
 
 
-def fit(ranks, name, **options):
-    fitted = fit_on_ranks(request(), Settings(FOLDER / name, **options), ranks)
+def fit(ranks, name, training=TRAINING, **options):
+    fitted = fit_on_ranks(replace(request(), training=training), Settings(FOLDER / name, **options), ranks)
     RESULTS[name] = [epoch._asdict() for epoch in fitted.history]
 
 
@@ -235,12 +244,14 @@ def two(ranks):
     tables.SMALL_ROWS = 1024
     check_scores(ranks)
     check_steps(ranks)
+    check_averages(ranks)
+    check_refusals()
     tables.SMALL_ROWS = 20
     fit(ranks, "two.sfm")
-    fit(ranks, "piped.sfm", pipelined=True)
-    fit(ranks, "row-wise.sfm", optimizer="rowwise-adagrad")
+    fit(ranks, "row-wise.sfm", replace(TRAINING, epochs=2), optimizer="rowwise-adagrad")
+    if THOROUGH:
+        fit(ranks, "piped.sfm", pipelined=True)
     interrupt(ranks, 20)
-    check_faults(ranks)
 
 
 def four(ranks):
@@ -280,14 +291,7 @@ def killed(ranks):
     RESULTS["history"], RESULTS["restarts"] = [epoch._asdict() for epoch in fitted.history], again
 
 
-def hanging(ranks):
-    """Rank 1 does not answer."""
-    if ranks.rank == 1:
-        signal.pause()
-    ranks.barrier()
-
-
-JOBS = {job.__name__: job for job in (two, four, three, one, killed, hanging)}
+JOBS = {job.__name__: job for job in (two, four, three, one, killed)}
 
 
 def be_a_rank(name):
@@ -298,50 +302,129 @@ def be_a_rank(name):
         seen.first = ranks.first
         JOBS[name](ranks)
 
-    try:
-        run_together(job, 5.0 if name == "hanging" else 120.0)
-    except PeerLost as error:
-        print(f"lost: {error}", file=sys.stderr, flush=True)
-        os._exit(1)
+    run_together(job, 120.0)
     if seen.first:
         (FOLDER / f"{name}.json").write_text(json.dumps(RESULTS))
 
 
-def fork(name, n):
-    """Run a job on n ranks, and return their exit codes; a rank that hangs is killed when another one has failed."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    children = []
+# Faults, as a user meets them: what happens to one rank before it runs the command.
+
+
+def other_version():
+    versions = ranks_module.versions()
+    ranks_module.versions = lambda: versions | {"torch": "2.0"}
+
+
+def full_disk():
+    def full(self, *arguments):
+        raise OSError(28, "No space left on device")
+
+    checkpoints_module.dcp.FileSystemWriter.write_data = full
+
+
+def little_memory():
+    tables.free_memory = lambda: 1000
+
+
+def hang():
+    fit_module.open_rows = lambda data: signal.pause()
+
+
+def nothing():
+    pass
+
+
+# By name: what happens to rank 1, its data if they are others, and options.
+COMMANDS = {
+    "fine": (nothing, "rows", ["--json", "--balanced", f"--validation={FOLDER / 'new'}"]),
+    "versions": (other_version, "rows", []),
+    "missing file": (nothing, "nowhere", []),
+    "other file": (nothing, "other", []),
+    "target": (nothing, "rows", ["--target=clik"]),
+    "too few rows": (nothing, "few", []),
+    "memory": (little_memory, "rows", []),
+    "full disk": (full_disk, "rows", ["--checkpoint-minutes=0"]),
+    "hanging": (hang, "rows", ["--timeout=5"]),
+    "device": (nothing, "rows", ["--device=gpu"]),
+    "members": (nothing, "rows", ["--members=2"]),
+    "resolutions": (nothing, "rows", ["--select-resolutions"]),
+    "other validation": (nothing, "rows", [f"--validation={FOLDER / 'plain'}"]),
+}
+
+
+def be_a_command(name, rank):
+    """Run `python -m splinefm.distribute fit`; what it prints goes to files."""
+    before, data, options = COMMANDS[name]
+    for number, kind in ((1, "out"), (2, "err")):
+        os.dup2(os.open(FOLDER / f"{name}.{rank}.{kind}", os.O_WRONLY | os.O_CREAT), number)
+    if rank == 1:
+        before()
+    data = FOLDER / (data if rank == 1 or data == "few" else "rows")
+    common = ["--target=click", f"--out={FOLDER / name}.sfm", "--model=fwfm", "--k=2", "--epochs=1", "--threads=1"]
+    sys.argv = ["splinefm.distribute", "fit", str(data), *common, *options]
+    command_line.main()
+
+
+def fork(n, be):
+    """Call `be(rank)` in n processes, and return their exit codes; all end soon after one fails, as torchrun's do."""
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    children, codes = {}, [0] * n
     for rank in range(n):
         child = os.fork()
         if not child:
-            world = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n, "MASTER_PORT": port}
+            world = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n}
+            world |= {"MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RESTART_COUNT": 0}
             os.environ.update({key: str(value) for key, value in world.items()}, MASTER_ADDR="127.0.0.1")
-            code = 1
-            try:
-                be_a_rank(name)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        children.append(child)
-    codes = []
-    for child in children:
-        if any(codes):
-            os.kill(child, signal.SIGKILL)
-        codes.append(os.waitpid(child, 0)[1])
+            leave(be, rank)
+        children[child] = rank
+    while children:
+        time.sleep(0.02)
+        for child in list(children):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                codes[children.pop(child)] = os.waitstatus_to_exitcode(status)
+        if any(codes) and children:
+            time.sleep(0.1)
+            for child in children:
+                os.kill(child, signal.SIGTERM)
     return codes
 
 
+def leave(be, *arguments):
+    """Call a function in a forked process, and end it."""
+    code = 1
+    try:
+        be(*arguments)
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def be_torchrun(name):
+    """What `torchrun --standalone --nproc-per-node 2 --max-restarts 1` does; its processes are forked."""
+    config = LaunchConfig(
+        1, 1, 2, run_id=uuid.uuid4().hex, rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=1,
+        monitor_interval=0.1, start_method="fork",
+    )  # fmt: skip
+    elastic_launch(config, be_a_rank)(name)
+
+
 def main():
-    arguments = sys.argv[2:]
-    if len(arguments) == 1:
-        be_a_rank(arguments[0])
-        return
-    for name, n in zip(arguments[::2], arguments[1::2], strict=True):
-        (FOLDER / f"{name}.codes").write_text(json.dumps(fork(name, int(n))))
+    beside = os.fork()
+    if not beside:
+        leave(be_torchrun, "killed")
+    for name, n in (("two", 2), ("four", 4), ("one", 1), ("three", 3)):
+        fork(n, lambda rank, name=name: be_a_rank(name))
+    sizes = {name: 3 if data == "few" else 2 for name, (_, data, _) in COMMANDS.items()}  # two rows are too few
+    codes = {name: fork(n, lambda rank, name=name: be_a_command(name, rank)) for name, n in sizes.items()}
+    codes["killed"] = os.waitstatus_to_exitcode(os.waitpid(beside, 0)[1])
+    (FOLDER / "codes.json").write_text(json.dumps(codes))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,57 +46,51 @@ def write_rows(folder, n, seed, files=1, **options):
         pq.write_table(part, folder / f"{i}.parquet", row_group_size=max(1, n // (3 * files)))
 
 
-def run(folder, *arguments, torchrun=()):
-    """Run jobs of rank_jobs.py; return the finished process."""
+def run(folder):
+    """Run the jobs of rank_jobs.py; return what they said."""
+    folder.mkdir()
+    write_rows(folder / "rows", ROWS, 0, files=4)
+    write_rows(folder / "other", ROWS // 2, 0)
+    write_rows(folder / "new", 600, 1, names="new")
+    for name in ("few", "plain"):
+        (folder / name).mkdir()
+    two = pa.table({"x": [0.5, 1.0], "c": ["a", "b"], "click": [0, 1]})
+    pq.write_table(two, folder / "few" / "0.parquet")
+    pq.write_table(pa.table({"x": [0.5]}), folder / "plain" / "0.parquet")
     path = os.pathsep.join([str(Path(sf.__file__).parents[1]), str(HERE.parent)])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *torchrun, str(HERE / "rank_jobs.py"), str(folder), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-
-
-def results(folder, name, done):
-    path = folder / f"{name}.json"
-    assert path.exists(), done.stderr[-3000:]
-    return json.loads(path.read_text())
+    command = [sys.executable, str(HERE / "rank_jobs.py"), str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the jobs run, once: workers of pytest share the folder that is above those of each."""
+    """Where all jobs have run, once: workers of pytest share the folder that is above those of each."""
     base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "ranks"
-
-
-@pytest.fixture(scope="module")
-def forked(folder):
-    """What processes left behind: of jobs on several numbers of ranks, and of one under torchrun."""
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "ranks"
     with FileLock(f"{folder}.lock"):
-        done = folder / "done.json"
-        if not done.exists():
-            done.write_text(json.dumps(run_all(folder)))
-        return [subprocess.CompletedProcess([], code, "", said) for code, said in json.loads(done.read_text())]
-
-
-def run_all(folder):
-    folder.mkdir()
-    write_rows(folder / "rows", ROWS, 0, files=4)
-    write_rows(folder / "other", ROWS // 2, 0)
-    write_rows(folder / "one", 1, 0)
-    write_rows(folder / "new", 600, 1, names="new")
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    jobs = ["two", "2", "four", "4", "one", "1", "three", "3", "hanging", "2"]
-    with ThreadPoolExecutor(2) as pool:
-        killed = pool.submit(run, folder, "killed", torchrun=torchrun)
-        return [(done.returncode, done.stderr) for done in (run(folder, *jobs), killed.result())]
+        if not folder.exists():
+            (folder.parent / "ranks.said").write_text(run(folder))
+    return folder
 
 
 @pytest.fixture(scope="module")
-def found(folder, forked):
+def found(folder):
     """Everything that the jobs found, by name."""
-    several = [results(folder, name, forked[0]) for name in ("two", "four", "one", "three")]
-    killed = results(folder, "killed", forked[1])
-    assert forked[1].returncode == 0
-    return {name: value for one in several for name, value in one.items()} | {"killed": killed}
+    several = {}
+    for name in ("two", "four", "one", "three"):
+        path = folder / f"{name}.json"
+        assert path.exists(), (folder.parent / "ranks.said").read_text()[-3000:]
+        several |= json.loads(path.read_text())
+    return several
+
+
+@pytest.fixture(scope="module")
+def codes(folder):
+    """Exit codes of ranks, by name."""
+    return json.loads((folder / "codes.json").read_text())
 
 
 def history(found, name):
@@ -127,6 +120,18 @@ def test_a_step_on_large_tables_is_that_of_adagrad(found):
         assert difference < 1e-4 and moved > 0.09, name
 
 
+def test_averages_are_those_of_their_formula(found):
+    for name, (difference, moved) in found["averages"].items():
+        assert difference < 1e-6 and moved > 0.01, name
+    assert found["back"]
+
+
+def test_what_is_for_one_machine_is_refused(found):
+    ways_out = ("fit with other seeds", "write them into the schema", "--table-optimizer")
+    for message, way_out in zip(found["refused"], ways_out, strict=True):
+        assert "one machine" in message and way_out in message
+
+
 def test_the_encoder_does_not_depend_on_the_number_of_ranks(found, folder):
     encoders = [sf.load(folder / "one.sfm").encoder, sf.load(folder / "two.sfm").encoder]
     encoders.append(sf.ShardedModel.open(folder / "three").encoder)
@@ -141,7 +146,7 @@ def test_losses_agree_within_noise(found, folder):
     last = [history(found, name)[-1] for name in names]
     assert np.ptp(last) < 0.02
     training = sf.Training(
-        epochs=3, batch_size=128, learning_rate=0.03, seed=3, average=False, refit_on_all=False, crosses=None, threads=1
+        epochs=3, batch_size=128, learning_rate=0.03, seed=3, refit_on_all=False, crosses=None, threads=1
     )
     one = sf.load(folder / "one.sfm")
     fitted = sf.fit_model(table, "click", schema=one.encoder.schema, model=one.model, training=training, validation=0.1)
@@ -158,6 +163,7 @@ def test_the_file_is_an_ordinary_model(found, folder):
     assert [epoch.validation_loss for epoch in fitted.history] == history(found, "two.sfm")
 
 
+@pytest.mark.thorough
 def test_the_pipeline_takes_the_same_steps(found, folder):
     """TrainPipelineSparseDist is for GPUs, but works here as well."""
     plain, piped = (sf.load(folder / name).params for name in ("two.sfm", "piped.sfm"))
@@ -177,9 +183,11 @@ def test_a_run_with_other_settings_does_not_continue(found):
     assert "add --resume" in found["not resumed"][0]
 
 
-def test_a_killed_rank_starts_again_from_the_last_checkpoint(found, folder):
-    assert found["killed"]["restarts"] == 1
-    losses = [epoch["validation_loss"] for epoch in found["killed"]["history"]]
+def test_a_killed_rank_starts_again_from_the_last_checkpoint(found, folder, codes):
+    assert codes["killed"] == 0
+    killed = json.loads((folder / "killed.json").read_text())
+    assert killed["restarts"] == 1
+    losses = [epoch["validation_loss"] for epoch in killed["history"]]
     assert len(losses) == 3  # every epoch checks its number of rows
     assert abs(losses[-1] - history(found, "two.sfm")[-1]) < 0.01
     assert sf.load(folder / "killed.sfm").encoder.n_rows == ROWS
@@ -198,29 +206,68 @@ def test_an_update_adds_new_categories_to_a_sharded_model(found, folder):
     assert abs(found["update"] - losses[0]) < 0.02  # measured before learning
 
 
-@pytest.mark.parametrize(
-    ("fault", "who", "message"),
-    [
-        ("versions", 0, "ValueError: versions differ: torch is 2.0 on rank 1 and 2.13 on rank 0"),
-        ("missing file", 1, "FileNotFoundError: "),
-        ("other file", 0, "ValueError: the data differ"),
-        ("target", 0, "ValueError: no column 'clik'"),
-        ("too few rows", 0, "ValueError: 1 rows cannot be divided among 2 ranks"),
-        ("memory", 0, "ValueError: the tables take"),
-        ("full disk", 1, "OSError: rank 1 cannot write a checkpoint"),
-    ],
-)
-def test_the_rank_that_knows_says_what_is_wrong(found, fault, who, message):
-    said = found["faults"][fault]
-    assert said[who].startswith(message), said
-    assert "done" not in said
+def lines_of(folder, name, kind="err"):
+    """What each rank of a command printed."""
+    return [path.read_text().splitlines() for path in sorted(folder.glob(f"{name}.?.{kind}"))]
 
 
-def test_a_checkpoint_that_was_not_completed_is_not_there(found):
-    assert found["faults"]["left"] == []
+def test_the_command_prints_one_summary(folder, codes):
+    assert codes["fine"] == [0, 0]
+    out = lines_of(folder, "fine", "out")
+    told = json.loads("\n".join(out[0]))
+    assert told["rows"] == ROWS
+    assert out[1] == []
+    assert told["validation_loss"] == pytest.approx(loss_of_balanced_rows(folder), rel=1e-5)
 
 
-def test_a_rank_that_hangs_ends_the_job(folder, forked):
-    codes = json.loads((folder / "hanging.codes").read_text())
-    assert codes[0] and codes[1]
-    assert "another rank has not answered for 5 seconds" in forked[0].stderr
+def loss_of_balanced_rows(folder):
+    """The loss of the rows in "new", with the class weights of those in "rows"."""
+    fitted = sf.load(folder / "fine.sfm")
+    table = pa.concat_tables(pq.read_table(path) for path in sorted((folder / "rows").glob("*.parquet")))
+    rate = table["click"].to_numpy().mean()
+    assert fitted.loss.class_weights == pytest.approx((0.5 / (1.0 - rate), 0.5 / rate))
+    new = pq.read_table(folder / "new" / "0.parquet")
+    y = new["click"].to_numpy().astype(float)
+    values = fitted.loss.value(y, fitted.scores(new, watch=False).astype(float))
+    return np.average(values, weights=np.array(fitted.loss.class_weights)[y.astype(int)])
+
+
+# By name: the rank that knows (None if all of them do), and what it says.
+FAULTS = {
+    "versions": (0, "versions differ: torch is 2.0 on rank 1 and 2.13"),
+    "missing file": (1, "nowhere"),
+    "other file": (0, "the data differ"),
+    "target": (None, "no column 'clik'"),
+    "too few rows": (None, "2 rows cannot be divided among 3 ranks"),
+    "memory": (0, "the tables take"),
+    "full disk": (1, "rank 1: cannot write a checkpoint"),
+    "hanging": (0, "another rank has not answered for 5 seconds"),
+    "device": (None, "device must be cpu or cuda, got 'gpu'"),
+    "members": (None, "--members 2 is for one machine"),
+    "resolutions": (None, "--select-resolutions is for one machine"),
+    "other validation": (None, "in the validation rows: no column"),
+}
+
+
+def test_the_rank_that_knows_says_what_is_wrong(folder, codes):
+    """One message, and no rank ends well."""
+    for fault, (who, message) in FAULTS.items():
+        assert all(codes[fault]) and 1 in codes[fault], fault
+        check_what_is_said(folder, fault, who, message)
+        assert not (folder / f"{fault}.sfm").exists(), fault
+
+
+def check_what_is_said(folder, fault, who, message):
+    lines = [(rank, line) for rank, lines in enumerate(lines_of(folder, fault)) for line in lines]
+    said = [(rank, line) for rank, line in lines if line.startswith("splinefm: ")]
+    assert len(said) == 1, lines
+    rank, line = said[0]
+    assert rank == who or who is None
+    assert line.startswith(f"splinefm: rank {rank}: ") and message in line
+    assert not any("Traceback" in line for _, line in lines)
+
+
+def test_a_checkpoint_that_was_not_completed_is_not_there(folder, codes):
+    assert codes["full disk"] == [1, 1]
+    left = (folder / "full disk.sfm.checkpoints").iterdir()
+    assert not [path for path in left if path.name.startswith("step")]

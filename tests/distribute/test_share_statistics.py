@@ -19,13 +19,14 @@ from splinefm.distribute.statistics import (
     ShareStatistics,
     collect_labels,
     collect_statistics,
+    collect_totals,
     merge_labels,
     merge_statistics,
     statistics_blocks,
 )
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.learn import targets
-from splinefm.learn.chunks import ValidationSample
+from splinefm.learn.chunks import Source, ValidationSample
 from splinefm.learn.losses import Loss
 from splinefm.learn.targets import Moments, TargetSample, TargetSummary
 from support import CROSSES, cross_schema, cross_table, examples, mixed_schema, mixed_table
@@ -271,6 +272,21 @@ def test_labels(write, values, most, expected):
     for ranks in (1, 2, 5):
         found = [collect_labels(rows, "y", rank, ranks, most=most, shares=most == 2, block=8) for rank in range(ranks)]
         assert merge_labels(found, "y", most) == expected
+
+
+@pytest.mark.parametrize(("column", "classes"), [("y", (0, 1)), ("z3", (0, 1, 2))])
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_totals_of_classes_are_those_of_the_table(tmp_path, column, classes, weight):
+    table, schema = table_of("crosses")
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=70)
+    rows, source = open_rows(tmp_path / "t.parquet"), Source(schema, column, weight, None, classes)
+    weights = np.ones(N) if weight is None else table["w"].to_numpy()
+    expected = [weights[table[column].to_numpy() == value].sum() for value in classes]
+    for ranks in (1, 2, 5):
+        found = sum(collect_totals(rows, source, rank, ranks, block=64) for rank in range(ranks))
+        np.testing.assert_allclose(found, expected)
+    with pytest.raises(ValueError, match="'absent'"):
+        collect_totals(rows, replace(source, sample_weight="absent"))
 
 
 def test_wrong_labels(write):

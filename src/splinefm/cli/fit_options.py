@@ -77,6 +77,13 @@ Validation = Annotated[
         help="Rows used to choose the best epoch: a share of the data (0 for none), or a separate file.",
     ),
 ]
+Balanced = Annotated[
+    bool,
+    typer.Option(
+        "--balanced",
+        help="Give all classes the same total weight. Predicted probabilities then no longer match their rates.",
+    ),
+]
 Cross = Annotated[
     list[str] | None,
     typer.Option(
@@ -143,6 +150,15 @@ Schedule = Annotated[
 ]
 L2 = Annotated[float | None, amount_option("L2 penalty on weights and vectors.", _TRAINING, "--l2")]
 Smoothness = Annotated[float | None, amount_option("Penalty on the roughness of curves.", _TRAINING)]
+Average = Annotated[
+    bool | None,
+    typer.Option(
+        "--average/--no-average",
+        help="Use a moving average of the weights, which takes as much memory as they do. Default: yes.",
+        show_default=False,
+        rich_help_panel=_TRAINING,
+    ),
+]
 Members = Annotated[int | None, count_option("Train so many models and average their scores.", _TRAINING)]
 Engine = Annotated[
     EngineName | None,

@@ -55,6 +55,7 @@ app.command()(fit)
 
 def main() -> None:
     """Run a command on this rank; a failure ends the process at once, because others wait for it."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch warns of sockets when a rank is gone
     arguments = sys.argv[1:]
     if arguments[:1] == ["fit"] and "--help" not in arguments:
         arguments = [*arguments, "--on-rank"]

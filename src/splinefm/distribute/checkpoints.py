@@ -8,16 +8,26 @@ import shutil
 from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 from splinefm._memory import free_memory
 from splinefm._writing import new_file, put_in_place, sync_folder
-from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.sharded.model import ParallelModel
-from splinefm.distribute.sharded.verified import VerifiedReader, VerifiedWriter, check_files, damaged, open_seal, seal
+from splinefm.distribute.ranks import PeerFailed, Ranks
+from splinefm.distribute.sharded.verified import (
+    Damaged,
+    VerifiedReader,
+    VerifiedWriter,
+    check_files,
+    damaged,
+    open_seal,
+    seal,
+)
+
+if TYPE_CHECKING:
+    from splinefm.distribute.sharded.model import ParallelModel
 
 # How many are kept, and how much memory must be free for copies to write from, relative to their size.
 KEPT, ROOM = 2, 1.5
@@ -109,10 +119,11 @@ class Checkpoints:
                 published.result()
             except dcp.CheckpointException as error:
                 own = error.failures.get(self.ranks.rank)
-                rank, (cause, _) = (self.ranks.rank, own) if own else next(iter(error.failures.items()))
-                raise OSError(_cannot_write(self.folder, rank, cause)) from error
+                if own is None:  # those that failed know as well, and say it
+                    raise PeerFailed(str(error)) from error
+                raise OSError(_cannot_write(self.folder, own[0])) from error
             except OSError as error:
-                raise OSError(_cannot_write(self.folder, self.ranks.rank, error)) from error
+                raise OSError(_cannot_write(self.folder, error)) from error
 
     def _publish(
         self, done: Future[None], published: Future[None], part: Path, path: Path, state: dict[str, Any]
@@ -139,11 +150,18 @@ class Checkpoints:
         found = [(match[1], int(match[2])) for match in matches if (self.folder / match[0]).is_dir()]
         steps = sorted(number for kind, number in found if kind == "step")
         best = sorted(number for kind, number in found if kind == "best")
-        needed = {self.state("step", number).get("best") for number in steps[-KEPT:]} | set(best[-1:])
+        needed = {self._best_of(number) for number in steps[-KEPT:]} | set(best[-1:])
         for number in steps[:-KEPT]:
             _remove(self._path("step", number))
         for number in set(best) - needed:
             _remove(self._path("best", number))
+
+    def _best_of(self, number: int) -> int | None:
+        """The best epoch that a checkpoint refers to; a damaged one needs none, since no run can continue from it."""
+        try:
+            return self.state("step", number).get("best")
+        except ValueError:
+            return None
 
     def state(self, kind: str, number: int) -> dict[str, Any]:
         """The state of a checkpoint."""
@@ -151,24 +169,37 @@ class Checkpoints:
 
     def _seal(self, kind: str, number: int) -> tuple[dict[str, Any], dict[str, str]]:
         """The state of a checkpoint, and the checksums of its small files."""
-        folder = self._path(kind, number)
+        path = self._path(kind, number) / STATE
         try:
-            return open_seal((folder / STATE).read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise damaged(folder, STATE) from error
+            return open_seal(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError, FileNotFoundError) as error:
+            raise ValueError(f"{damaged(path)}; {self._way_out(kind)}") from error
+
+    def check(self, kind: str, number: int) -> None:
+        """Raise if a checkpoint is missing, or one of its files but those with tensors is damaged."""
+        try:
+            check_files(self._path(kind, number), self._seal(kind, number)[1])
+        except Damaged as error:
+            raise ValueError(f"{error}; {self._way_out(kind)}") from error
 
     def load(self, kind: str, number: int, tensors: dict[str, Any]) -> None:
         """Read tensors in place, whatever number of ranks wrote them."""
-        folder = self._path(kind, number)
         with self.ranks.together():
-            check_files(folder, self._seal(kind, number)[1])
+            self.check(kind, number)
+        reader = VerifiedReader(self._path(kind, number))
         try:
-            dcp.load(tensors, storage_reader=VerifiedReader(folder), process_group=self.ranks.group)
+            dcp.load(tensors, storage_reader=reader, process_group=self.ranks.group)
         except dcp.CheckpointException as error:
             rank, (cause, _) = next(iter(sorted(error.failures.items())))
             if isinstance(cause, ValueError | OSError):
-                raise ValueError(f"rank {rank}: {cause}") from error
+                raise ValueError(f"rank {rank}: {cause}; {self._way_out(kind)}") from error
             raise
+
+    def _way_out(self, kind: str) -> str:
+        """What to do about a damaged checkpoint."""
+        if kind == "step":
+            return "remove its folder to use the checkpoint before it"
+        return f"the best epoch so far is kept nowhere else: remove {str(self.folder)!r} and train again"
 
     def remove(self) -> None:
         """Remove the folder, after the run is complete."""
@@ -191,10 +222,10 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def _cannot_write(folder: Path, rank: int, error: BaseException) -> str:
+def _cannot_write(folder: Path, error: BaseException) -> str:
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     return (
-        f"rank {rank} cannot write a checkpoint to {str(folder)!r}: {reason}; make room or choose another folder, "
+        f"cannot write a checkpoint to {str(folder)!r}: {reason}; make room or choose another folder, "
         "and continue from the checkpoint before it with --resume"
     )
 

@@ -12,20 +12,24 @@ import numpy as np
 import torch
 
 from splinefm._parallel import count_threads
+from splinefm._wording import for_reader, setting
 from splinefm.distribute.checkpoints import Checkpoints
 from splinefm.distribute.feed import Feed
-from splinefm.distribute.prepared import Prepared, prepare
+from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.results import OldModel, open_old, set_tables, write_result
 from splinefm.distribute.rows import Rows, open_rows
+from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
-from splinefm.distribute.statistics import Scan, collect_labels, merge_labels
+from splinefm.distribute.statistics import Scan, collect_labels, collect_totals, merge_labels
 from splinefm.distribute.training import Job, RunState
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
+from splinefm.learn.chunks import Source
 from splinefm.learn.fitted import Fitted
+from splinefm.learn.labels import BALANCED, ClassWeight, balanced_weights, class_weights
 from splinefm.learn.losses import Loss
 from splinefm.learn.penalties import make_groups
 from splinefm.learn.progress import SILENT, Progress
@@ -87,10 +91,12 @@ class RankFit:
         The column to predict.
     schema, model, loss, sample_weight
         As in `fit_model`.
-    validation : float
-        The share of rows that choose the best epoch.
+    validation : float, str or list of str
+        The share of rows that choose the best epoch, or other Parquet files with such rows.
     training : Training
-        How to train. Averages, refits, crosses, resolutions by column and members are for one machine.
+        How to train. There is no final run on all rows; crosses, resolutions by column and members are for one machine.
+    class_weight : "balanced" or mapping of labels to numbers, optional
+        As in `fit_model`.
     """
 
     data: str | Sequence[str]
@@ -99,18 +105,48 @@ class RankFit:
     model: AnyModel
     loss: Loss
     sample_weight: str | None = None
-    validation: float = 0.1
+    validation: float | str | Sequence[str] = 0.1
     training: Training = field(default_factory=Training)
+    class_weight: ClassWeight = None
+
+    def check(self) -> None:
+        """Raise if it asks for what several ranks do not have."""
+        check_trainable(self.model)
+        training = self.training
+        if training.members > 1:
+            raise ValueError(
+                f"{setting('members')} {training.members} is for one machine; on several ranks, fit with other seeds "
+                "and average the predictions"
+            )
+        if training.crosses not in (None, "auto"):
+            raise ValueError(
+                f"{setting('crosses')} {training.crosses} looks for pairs of columns on one machine; on several ranks, "
+                f"{for_reader('write them into the schema', 'give them with --cross')}"
+            )
+        if training.optimizer != Training.optimizer:
+            raise ValueError(
+                f"optimizer {training.optimizer!r} is for one machine; on several ranks, small tables have AdamW, and "
+                "--table-optimizer chooses that of large ones"
+            )
+        if self.class_weight is not None and not self.loss.most_classes:
+            raise ValueError(
+                f"class_weight requires the logistic loss or softmax, got {self.loss.name}; use sample weights"
+            )
 
 
 def fit_on_ranks(request: RankFit, settings: Settings, ranks: Ranks, progress: Progress = SILENT) -> Fitted:
     """Fit a model on all ranks and write it; return it without its tables."""
     with ranks.together():
-        check_trainable(request.model)
+        request.check()
     rows = _open(request.data, ranks)
+    given = None if isinstance(request.validation, float | int) else _open(request.validation, ranks, 0)
     training = filled_penalties(_for_ranks(request.training, ranks), request.schema)
-    loss = _with_classes(request.loss, request.target, rows, ranks)
-    scan = Scan(request.schema, loss, request.target, request.sample_weight, request.validation, training.seed)
+    loss = _with_weights(_with_classes(request.loss, request.target, rows, ranks), request, rows, ranks)
+    share = request.validation if isinstance(request.validation, float | int) else 0.0
+    scan = Scan(request.schema, loss, request.target, request.sample_weight, share, training.seed)
+    with ranks.together():  # before the pass over all rows
+        if given is not None:
+            check_validation(given, scan)
     checkpoints = _open_checkpoints(settings, ranks)
     progress.begin("reading the table", rows.n_rows)
     prepared = prepare(rows, scan, ranks, settings.folder, training.threads or 1, settings.resume)
@@ -119,12 +155,22 @@ def fit_on_ranks(request: RankFit, settings: Settings, ranks: Ranks, progress: P
         loss, start = prepared.statistics.targets().fitted()
         groups = make_groups(encoder, training)
     size = training.rows_per_step(prepared.n_rows)
-    model = ParallelModel(request.model, encoder.layout, loss, groups, ranks, size, settings.optimizer)
+    model = ParallelModel(
+        request.model, encoder.layout, loss, groups, ranks, size, settings.optimizer, training.average
+    )
     model.initialize(training.seed, start)
     progress.say(model.describe())
     job = _job(model, rows, scan, prepared, encoder, training, checkpoints, settings, progress)
+    facts = _facts(request.model, training, settings)
+    if given is not None:
+        with ranks.together():
+            sample = read_validation(given, scan, ranks)
+            job.validation = sample.encode(scan.source(None), encoder, loss, training.threads)
+        facts["validation rows"] = given.fingerprint[:8]
+    if training.average:
+        job.averages = Averages(model, max(1, prepared.n_rows // size))
     first_penalties(model)
-    state = _train(job, _facts(request.model, training, settings), settings)
+    state = _train(job, facts, settings)
     kept = replace(training, threads=request.training.threads)
     fitted = Fitted(encoder, request.model, model.between(), loss, tuple(state.history), kept)
     return _finish(fitted, model, job, settings)
@@ -148,7 +194,7 @@ def update_on_ranks(
     with ranks.together():
         old = open_old(path)
     head = old.head
-    rows, settled = _open(data, ranks), _for_ranks(training or head.training, ranks)
+    rows, settled = _open(data, ranks), replace(_for_ranks(training or head.training, ranks), average=False)
     scan = Scan(head.encoder.schema, head.loss, target, sample_weight, 0.0, settled.seed)
     checkpoints = _open_checkpoints(settings, ranks)
     progress.begin("reading the table", rows.n_rows)
@@ -190,11 +236,11 @@ def _first_penalties_of_update(model: ParallelModel, head: Fitted) -> None:
     adapt_penalties(model, noise)
 
 
-def _open(data: str | Sequence[str], ranks: Ranks) -> Rows:
-    """Open the files, which must be the same on all ranks."""
+def _open(data: str | Sequence[str], ranks: Ranks, least: int | None = None) -> Rows:
+    """Open the files, which must be the same on all ranks; by default, every rank must have a row."""
     with ranks.together():
         rows = open_rows(data)
-        rows.check_ranks(ranks.size)
+        rows.check_ranks(ranks.size if least is None else least)
     found = f"{rows.n_rows:,} rows in {len(rows.groups):,} row groups, fingerprint {rows.fingerprint[:8]},"
     ranks.check_same({"what the files hold": found}, "the data")
     return rows
@@ -204,9 +250,7 @@ def _for_ranks(training: Training, ranks: Ranks) -> Training:
     """The settings with threads for one of the ranks of this machine, and without what only one machine does."""
     threads = max(1, count_threads(training.threads) // ranks.local_size)
     torch.set_num_threads(threads)
-    return replace(
-        training, threads=threads, average=False, refit_on_all=False, select_resolutions=False, crosses=None, members=1
-    )
+    return replace(training, threads=threads, refit_on_all=False, select_resolutions=False, crosses=None, members=1)
 
 
 def _with_classes(loss: Loss, target: str, rows: Rows, ranks: Ranks) -> Loss:
@@ -220,6 +264,22 @@ def _with_classes(loss: Loss, target: str, rows: Rows, ranks: Ranks) -> Loss:
     found = [None if labels is None else set(labels) for labels in map(json.loads, ranks.gather(message))]
     with ranks.together():
         return replace(loss, classes=merge_labels(found, target, most))
+
+
+def _with_weights(loss: Loss, request: RankFit, rows: Rows, ranks: Ranks) -> Loss:
+    """The loss with class weights; for "balanced", all ranks add up the weights of the classes."""
+    if request.class_weight is None:
+        return loss
+    with ranks.together():
+        if loss.class_weights is not None:
+            raise ValueError("class_weight is given beside a loss with class weights; write it into the loss")
+        if request.class_weight != BALANCED:
+            return replace(loss, class_weights=class_weights(request.class_weight, loss.classes or (0, 1)))
+        source = Source(request.schema, request.target, request.sample_weight, None, loss.classes)
+        own = collect_totals(rows, source, ranks.rank, ranks.size)
+    totals = ranks.sums(own).tolist()
+    with ranks.together():
+        return replace(loss, class_weights=balanced_weights(*totals))
 
 
 def _open_checkpoints(settings: Settings, ranks: Ranks) -> Checkpoints:

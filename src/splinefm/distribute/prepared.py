@@ -13,6 +13,8 @@ from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.rows import Rows
 from splinefm.distribute.statistics import Scan, ShareStatistics, collect_statistics, merge_statistics
 from splinefm.distribute.wire import from_bytes, to_bytes
+from splinefm.encode.encoder import CHUNK
+from splinefm.encode.tables.names import missing_column_message
 from splinefm.learn.chunks import ValidationSample
 
 # The most validation rows of all ranks.
@@ -49,6 +51,26 @@ def prepare(rows: Rows, scan: Scan, ranks: Ranks, folder: Path, threads: int, ag
     sample.n_rows = sum(len(randoms) for randoms, _ in sample.parts)
     _keep(whole, sample, ranks, folder)
     return Prepared(whole, sample)
+
+
+def check_validation(rows: Rows, scan: Scan) -> None:
+    """Raise if validation rows do not have the columns of the others."""
+    for name in scan.columns:
+        if name not in rows.schema.names:
+            raise ValueError(f"in the validation rows: {missing_column_message(name, rows.schema.names)}")
+
+
+def read_validation(rows: Rows, scan: Scan, ranks: Ranks) -> ValidationSample:
+    """Return the rows of this rank of a validation table, or of a sample of a large one."""
+    share = 1.0
+    while share * rows.n_rows > VALIDATION_ROWS:
+        share /= 2.0
+    sample = ValidationSample(share, scan.seed, rows.n_rows)
+    first, end = (rows.n_rows * rank // ranks.size for rank in (ranks.rank, ranks.rank + 1))
+    for batch in rows.table(first, end).chunks(scan.columns, CHUNK):
+        sample.add(first, batch)
+        first += batch.num_rows
+    return sample
 
 
 def _merged(own: ShareStatistics, ranks: Ranks, n_rows: int, threads: int) -> ShareStatistics:

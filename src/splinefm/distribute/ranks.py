@@ -10,7 +10,7 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import metadata
@@ -23,7 +23,9 @@ import torch.distributed as dist
 
 # Packages whose versions must be the same on all ranks: they compute the numbers, or write what others read.
 PACKAGES = ("numpy", "pyarrow", "torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu")
-FAILED, MOST_BYTES = "splinefm/failed", 1 << 28
+FAILED, TOLD, MOST_BYTES = "splinefm/failed", "splinefm/told", 1 << 28
+# torchrun ends all ranks as soon as one of them has, so that others wait for the message of the one that knows.
+PATIENCE = timedelta(seconds=10)
 
 
 class PeerFailed(Exception):
@@ -178,26 +180,38 @@ def join(timeout: float, device: str | None = None) -> Iterator[Ranks]:
     device : {"cpu", "cuda"}, optional
         Where the tables are; by default, on GPUs if there are any.
     """
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if chosen not in ("cpu", "cuda"):
-        raise ValueError(f"device must be cpu or cuda, got {chosen!r}")
-    if chosen == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device is cuda, but torch finds no GPU; use cpu")
-    limit, local = timedelta(seconds=timeout), int(os.environ.get("LOCAL_RANK", 0))
-    where = torch.device("cuda", local) if chosen == "cuda" else torch.device("cpu")
-    if chosen == "cuda":
-        torch.cuda.set_device(where)
+    limit = timedelta(seconds=timeout)
     store, rank, size = _open_store(limit)
-    backend = "nccl" if chosen == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     try:
-        group = dist.new_group(backend="gloo", timeout=limit) if chosen == "cuda" else dist.group.WORLD
+        where = _find_device(device)
+    except ValueError as error:
+        if store.add(FAILED, 1) == 1:
+            raise
+        raise PeerFailed(str(error)) from error
+    on_gpu = where.type == "cuda"
+    dist.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size, timeout=limit)
+    try:
+        group = dist.new_group(backend="gloo", timeout=limit) if on_gpu else dist.group.WORLD
         ranks = Ranks(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)), where, group, limit)
         ranks.check_same(versions(), "versions")
         yield ranks
     finally:
         if sys.exc_info()[0] is None:  # otherwise, the others may not answer
             dist.destroy_process_group()
+
+
+def _find_device(device: str | None) -> torch.device:
+    """Return the device of this rank."""
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if chosen not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu or cuda, got {chosen!r}")
+    if chosen == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ValueError("device is cuda, but torch finds no GPU; use cpu")
+    where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    torch.cuda.set_device(where)
+    return where
 
 
 def _open_store(timeout: timedelta) -> tuple[Any, int, int]:
@@ -265,6 +279,23 @@ def _is_first_to_fail() -> bool:
         return bool(_store().add(FAILED, 1) == 1)
     except Exception:  # the store may be what failed
         return True
+
+
+def say_told() -> None:
+    """Let the other ranks end: this one has printed what is wrong."""
+    _try_store(lambda store: store.add(TOLD, 1))
+
+
+def wait_until_told() -> None:
+    """Wait until another rank has printed what is wrong, but not for long."""
+    _try_store(lambda store: store.wait([TOLD], PATIENCE))
+
+
+def _try_store(use: Callable[[Any], object]) -> None:
+    """Use the store if it is there: it may be what failed."""
+    if dist.is_initialized():
+        with suppress(Exception):
+            use(_store())
 
 
 def _failure_is_told() -> bool:

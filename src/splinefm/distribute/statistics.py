@@ -304,6 +304,21 @@ def collect_labels(
     return found
 
 
+def collect_totals(rows: Rows, source: Source, rank: int = 0, ranks: int = 1, *, block: int = CHUNK) -> FloatArray:
+    """Return the total weight of every class in the share of one rank; those of all ranks are to be added."""
+    columns = [source.target, *filter(None, [source.sample_weight])]
+    for name in columns:
+        if name not in rows.schema.names:
+            raise ValueError(missing_column_message(name, rows.schema.names))
+    begin, end = statistics_blocks(rows.n_rows, rank, ranks, block)
+    totals = np.zeros(len(source.classes or (0, 1)))
+    for batch in rows.table(begin * block, min(end * block, rows.n_rows)).chunks(columns, block):
+        y, weight = source.targets(batch)
+        known = np.isfinite(y)  # the scan reports missing targets
+        totals += class_totals(y[known], weight[known], len(totals))
+    return totals
+
+
 def merge_labels(found: Sequence[set[Label] | None], target: str, most: int = 2) -> Classes | None:
     """Return the classes, given the labels of all ranks; None if targets are numbers between 0 and 1."""
     known = [labels for labels in found if labels is not None]

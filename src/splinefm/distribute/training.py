@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_o
 from splinefm.distribute.feed import Feed, Step
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.rows import Rows
+from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.batches import Batch
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
@@ -128,6 +130,8 @@ class Job:
         Settings that must be the same if a run continues.
     pipelined : bool
         Use TorchRec's pipeline: on GPUs, where it hides the time that features take between ranks.
+    averages : Averages, optional
+        Averages of the tables, which are measured and kept in their place.
     """
 
     model: ParallelModel
@@ -144,6 +148,7 @@ class Job:
     after_step: Callable[[int], None] | None = None
     facts: dict[str, str] = field(default_factory=dict)
     pipelined: bool = False
+    averages: Averages | None = None
 
     @property
     def ranks(self) -> Ranks:
@@ -169,18 +174,22 @@ class Job:
             train_loss, floor = loss / max(weight, 1e-300), floor / max(weight, 1e-300)
             if not math.isfinite(train_loss):
                 raise Diverged(divergence_message(self.training, state.epoch))
-            adapt_penalties(self.model, self.model.loss.dispersion(train_loss - floor))
-            now = time.perf_counter()
-            value = self._validation_loss()
-            speed = (state.seen - before) / max(now - started, 1e-9)
-            state.history.append(Epoch(state.epoch + 1, train_loss, value, rate, speed, now - begin, self.run))
-            self.progress.end_epoch(state.history[-1], self.model.loss)
-            if self._ends(state):
+            with nullcontext() if self.averages is None else self.averages.in_place(state.step):
+                adapt_penalties(self.model, self.model.loss.dispersion(train_loss - floor))
+                now = time.perf_counter()
+                value = self._validation_loss()
+                speed = (state.seen - before) / max(now - started, 1e-9)
+                state.history.append(Epoch(state.epoch + 1, train_loss, value, rate, speed, now - begin, self.run))
+                self.progress.end_epoch(state.history[-1], self.model.loss)
+                ends = self._ends(state)
+            if ends:
                 break
             state.epoch, state.seen, state.position, state.sums = state.epoch + 1, 0, None, _NOTHING
         self.checkpoints.settle()
         if state.best is not None:
             self.checkpoints.load("best", state.best, tables_of(self.model))
+        elif self.averages is not None:
+            self.averages.swap()
         return state
 
     def _pass(self, state: RunState, begin: float) -> float:
@@ -195,6 +204,8 @@ class Job:
             self.model.set_rate(rate, ADAGRAD_RATE * rate)
             own += self._measured(take(), step)
             state.seen, state.step = state.seen + step.n_rows, state.step + 1
+            if self.averages is not None:
+                self.averages.after_step(state.step)
             self.progress.advance(step.n_rows, own[0] / max(own[2], 1e-300))
             if self.after_step is not None:
                 self.after_step(state.step)
@@ -286,9 +297,15 @@ class Job:
         everyone = self.ranks.gather(json.dumps(position.to_dict()).encode())
         state.position = Position.merge([Position.from_dict(json.loads(data)) for data in everyone])
         state.seconds, state.penalties = time.perf_counter() - begin, self.model.penalties.tolist()
-        kept = {**state.to_dict(), "dense_number": self.model.dense.number, "facts": self.facts}
-        self.checkpoints.save("step", state.step, everything_of(self.model), kept)
+        averaged = 0 if self.averages is None else self.averages.number
+        numbers = {"dense_number": self.model.dense.number, "averaged": averaged}
+        kept = {**state.to_dict(), **numbers, "facts": self.facts}
+        self.checkpoints.save("step", state.step, self._everything(), kept)
         self._saved_at = time.perf_counter()
+
+    def _everything(self) -> dict[str, Any]:
+        """What a checkpoint has to hold."""
+        return everything_of(self.model) | ({} if self.averages is None else self.averages.tensors)
 
     def resume(self, facts: dict[str, str]) -> RunState | None:
         """Read the last checkpoint, if there is one; a run with other settings cannot go on from it."""
@@ -304,6 +321,10 @@ class Job:
                         f"the checkpoint in {str(self.checkpoints.folder)!r} is of another run: {name} is "
                         f"{before.get(name)} there and {value} here; use the settings of that run, or another folder"
                     )
-        self.checkpoints.load("step", number, everything_of(self.model))
-        self.model.dense.number = kept.pop("dense_number")
+            if kept["best"] is not None:  # it is read at the end, and must not be missing only then
+                self.checkpoints.check("best", kept["best"])
+        self.checkpoints.load("step", number, self._everything())
+        self.model.dense.number, averaged = kept.pop("dense_number"), kept.pop("averaged")
+        if self.averages is not None:
+            self.averages.number = averaged
         return RunState.from_dict(kept)

@@ -18,6 +18,7 @@ class ExportRequest(NamedTuple):
     to: Literal["libffm", "onnx", "scorer", "tables"]
     csv: bool = False
     raw: bool = False
+    index_file: Path | None = None
     rows: str | None = None
     rows_out: Path | None = None
     target: str | None = None
@@ -36,8 +37,15 @@ def export_file(request: ExportRequest) -> dict[str, Any]:
     if request.to == "scorer":
         from splinefm.export.scorer import export_scorer
 
-        export_scorer(fitted, request.out)
-        return {"scorer": str(request.out)}
+        if request.index_file is None:
+            export_scorer(fitted, request.out)
+            return {"scorer": str(request.out)}
+        from splinefm.rank.index import ItemIndex
+
+        refuse_overwriting(request.out, request.index_file)
+        index = ItemIndex.load(request.index_file, fitted, mmap=False)
+        export_scorer(fitted, request.out, index=index)
+        return {"scorer": str(request.out), "items": len(index)}
     if request.to == "tables":
         from splinefm.export.tables import export_tables
 

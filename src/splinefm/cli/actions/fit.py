@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -67,6 +67,8 @@ class FitRequest:
         A column of sample weights.
     validation : float or str, optional
         A share of the rows, or a file.
+    class_weight : "balanced", optional
+        Give all classes the same total weight.
     training : dict
         The given settings of `Training`.
     sep : str, optional
@@ -86,6 +88,7 @@ class FitRequest:
     validation: float | str | None = None
     training: dict[str, Any] = field(default_factory=dict)
     sep: str | None = None
+    class_weight: Literal["balanced"] | None = None
 
     def open(self) -> Table:
         """Open the table."""
@@ -120,6 +123,7 @@ def fit_file(request: FitRequest, say: Callable[[str], None], verbose: bool) -> 
         loss=choice.loss,
         sample_weight=request.weight,
         training=training,
+        class_weight=request.class_weight,
         verbose=verbose,
         **given,
     )

@@ -75,18 +75,18 @@ def fit_on_rank(request: FitRequest, settings: Settings, timeout: float, quiet: 
             if ranks.first and not settings.sharded:
                 check_writable(request.out)
             refuse_overwriting(request.out, request.data, *(path for path in (request.schema,) if path is not None))
-            if isinstance(request.validation, str):
+            if options.get("select_resolutions"):
                 raise ValueError(
-                    "--validation with --ranks is a share of the rows, such as 0.1; a file is not possible"
+                    "--select-resolutions is for one machine; write resolutions into the schema (--schema)"
                 )
             table = request.open()
             choice = choose_loss(table, request.target, request.loss)
             suggestion = say_loss(choice, table, request.target, told)
             schema = find_schema(request, table, told, ranks.first and not quiet)
             model = make_model(request, schema, told)
-        share = 0.1 if request.validation is None else float(request.validation)
-        training = replace(Training(), **options)
-        fit = RankFit(request.data, request.target, schema, model, choice.loss, request.weight, share, training)
+        rows = 0.1 if request.validation is None else request.validation
+        training, columns = replace(Training(), **options), (request.target, schema, model, choice.loss, request.weight)
+        fit = RankFit(request.data, *columns, rows, training, request.class_weight)
         with make_progress(ranks.first and not quiet) as progress:
             fitted = fit_on_ranks(fit, settings, ranks, progress)
         if ranks.first:
@@ -123,15 +123,17 @@ def _remarks(ranks: Ranks, quiet: bool) -> Callable[[str], None]:
 
 def _run(job: Callable[[Ranks], None], timeout: float, device: str | None = None) -> None:
     """Run a job; a rank whose peers say what is wrong is silent."""
-    from splinefm.distribute.ranks import PeerFailed, PeerLost, run_together
+    from splinefm.distribute.ranks import PeerFailed, PeerLost, run_together, say_told, wait_until_told
 
     try:
         run_together(job, timeout, device)
     except PeerFailed:
+        wait_until_told()
         raise typer.Exit(USER_ERROR) from None
     except Exception as error:
         message = str(error) if isinstance(error, PeerLost) else user_message(error)
         if message is None:
             raise
         say(f"splinefm: rank {os.environ.get('RANK', '0')}: {message}")
+        say_told()
         raise typer.Exit(USER_ERROR) from error

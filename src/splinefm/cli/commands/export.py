@@ -28,6 +28,10 @@ Raw = Annotated[
     bool,
     typer.Option("--raw", help="For libffm: allow a model without logistic loss. Its raw scores must be used then."),
 ]
+Index = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="For scorer: index of items, from splinefm index, to be part of the file."),
+]
 Rows = Annotated[
     str | None, typer.Option("--rows", metavar="DATA", help="For libffm: table to convert, written to --rows-out.")
 ]
@@ -41,6 +45,7 @@ def export(
     out: Out,
     csv: Csv = False,
     raw: Raw = False,
+    index: Index = None,
     rows: Rows = None,
     rows_out: RowsOut = None,
     target: Target = None,
@@ -51,12 +56,18 @@ def export(
     for the C library, or plain tables."""
     from splinefm.cli.actions.export import ExportRequest, export_file
 
-    for name, given, kind in (("--csv", csv, "tables"), ("--raw", raw, "libffm"), ("--rows", rows, "libffm")):
+    needs = {
+        "--csv": (csv, "tables"),
+        "--raw": (raw, "libffm"),
+        "--index": (index, "scorer"),
+        "--rows": (rows, "libffm"),
+    }
+    for name, (given, kind) in needs.items():
         if given and to != kind:
             raise typer.BadParameter(f"needs --to {kind}", param_hint=name)
     if (rows is None) != (rows_out is None):
         raise typer.BadParameter("give both --rows and --rows-out, or neither", param_hint="--rows")
-    written = export_file(ExportRequest(model, out, to.value, csv, raw, rows, rows_out, target, sep))
+    written = export_file(ExportRequest(model, out, to.value, csv, raw, index, rows, rows_out, target, sep))
     if as_json:
         return print_json(written)
-    print_facts((kind, ", ".join(what) if isinstance(what, list) else what) for kind, what in written.items())
+    print_facts((kind, ", ".join(what) if isinstance(what, list) else str(what)) for kind, what in written.items())

@@ -33,6 +33,7 @@ def fit(
     schema: fit_opt.SchemaFile = None,
     ignore: opt.Ignore = None,
     weight: opt.Weight = None,
+    balanced: fit_opt.Balanced = False,
     validation: fit_opt.Validation = None,
     cross: fit_opt.Cross = None,
     crosses: fit_opt.CrossesFound = None,
@@ -54,6 +55,7 @@ def fit(
     l2: fit_opt.L2 = None,
     smoothness: fit_opt.Smoothness = None,
     select_resolutions: SelectResolutions = None,
+    average: fit_opt.Average = None,
     members: fit_opt.Members = None,
     seed: fit_opt.Seed = None,
     threads: opt.Threads = None,
@@ -88,6 +90,7 @@ def fit(
         l2=l2,
         smoothness=smoothness,
         select_resolutions=select_resolutions,
+        average=average,
         members=members,
         seed=seed,
         threads=threads,
@@ -99,7 +102,7 @@ def fit(
     request = fit_opt.make_fit_request(
         data, target, out, schema, ignore, weight, validation, model, sizes, chosen, training, sep
     )
-    request = replace(request, crosses=cross or [])
+    request = replace(request, crosses=cross or [], class_weight="balanced" if balanced else None)
     if ranks is not None and not on_rank:
         return start_ranks(rank_opt.given_arguments(ctx, ("ranks", "max_restarts")), ranks, max_restarts)
     if on_rank:

@@ -24,6 +24,7 @@ from splinefm.distribute.sharded.tables import (
     make_bags,
     make_plan,
     make_tables,
+    room_beside_averages,
     shard,
 )
 from splinefm.encode.slots import SlotLayout, Slots
@@ -151,6 +152,8 @@ class ParallelModel:
         Rows of all ranks in a step.
     optimizer : {"adagrad", "rowwise-adagrad", "adam"}
         The optimizer of large tables, fused into the backward pass.
+    averaged : bool
+        Leave memory for averages.
     """
 
     def __init__(
@@ -162,6 +165,7 @@ class ParallelModel:
         ranks: Ranks,
         batch_size: int,
         optimizer: str = "adagrad",
+        averaged: bool = False,
     ) -> None:
         check_optimizer(optimizer, ranks.device.type)
         self.model, self.layout, self.loss, self.groups, self.ranks = model, layout, loss, groups, ranks
@@ -171,7 +175,8 @@ class ParallelModel:
         self.rows_per_rank = -(-batch_size // ranks.size)
         module = RankModel(model, layout, loss, self.tables, self.shape, ranks.size)
         fuse_optimizer(module.bags, self.tables, optimizer, 0.0)
-        self.plan = make_plan(module, "bags", self.tables, layout.names, self.rows_per_rank, ranks)
+        room = room_beside_averages(optimizer) if averaged else 1.0
+        self.plan = make_plan(module, "bags", self.tables, layout.names, self.rows_per_rank, ranks, room)
         self.parallel = shard(module, self.plan, ranks)
         self.formula: Formula = self.parallel.module.formula
         self.penalties = np.zeros((4, sum(map(len, groups))))

@@ -36,6 +36,8 @@ FUSED: dict[str, type[torch.optim.Optimizer]] = {
     "rowwise-adagrad": RowWiseAdagrad,
     "adam": torch.optim.Adam,
 }
+# What they keep for every number of a table.
+STATE = {"adagrad": 1, "rowwise-adagrad": 0, "adam": 2}
 
 
 class Table(NamedTuple):
@@ -138,9 +140,15 @@ class Plan(NamedTuple):
 
 
 def make_plan(
-    module: nn.Module, path: str, tables: list[Table], names: tuple[str, ...], batch_size: int, ranks: Ranks
+    module: nn.Module,
+    path: str,
+    tables: list[Table],
+    names: tuple[str, ...],
+    batch_size: int,
+    ranks: Ranks,
+    room: float = 1.0,
 ) -> Plan:
-    """Let TorchRec's planner place the tables, by the free memory of the poorest rank.
+    """Let TorchRec's planner place the tables, by a share of the free memory of the poorest rank (`room`).
 
     Raises
     ------
@@ -149,14 +157,14 @@ def make_plan(
     """
     free = torch.cuda.mem_get_info()[0] if ranks.device.type == "cuda" else free_memory() // ranks.local_size
     least = int(-ranks.largest([-float(free)])[0])
-    planner = _planner(tables, batch_size, ranks, least)
+    planner = _planner(tables, batch_size, ranks, int(room * least))
     plan = None
     with ranks.together():
         if ranks.first:
             try:
                 plan = planner.plan(module, [_Sharder()])
             except PlannerError as error:
-                raise ValueError(_too_large(tables, names, ranks, least)) from error
+                raise ValueError(_too_large(tables, names, ranks, least, room < 1.0)) from error
     plan = _shared_plan(plan, ranks)
     return Plan(plan, {table.name: list(_places(plan.plan[path][table.name])) for table in tables if not table.small})
 
@@ -198,13 +206,19 @@ def _planner(tables: list[Table], batch_size: int, ranks: Ranks, memory: int) ->
     )
 
 
-def _too_large(tables: list[Table], names: tuple[str, ...], ranks: Ranks, memory: int) -> str:
+def room_beside_averages(optimizer: str) -> float:
+    """Return the share of memory for tables and their optimizer, if there is also an average of every number."""
+    own = 1 + STATE[optimizer]
+    return own / (own + 1)
+
+
+def _too_large(tables: list[Table], names: tuple[str, ...], ranks: Ranks, memory: int, averaged: bool) -> str:
     largest, name = max(zip(tables, names, strict=True), key=lambda pair: pair[0].bytes)
     total, own = in_bytes(sum(table.bytes for table in tables)), in_bytes(largest.bytes)
     return (
-        f"the tables take {total} without their optimizer, that of {name!r} alone {own}, and do not fit on "
-        f"{ranks.size} ranks with {in_bytes(memory)} of free memory each; use more machines, lower k, or use "
-        "--table-optimizer rowwise-adagrad"
+        f"the tables take {total} without their optimizer{' and averages' if averaged else ''}, that of {name!r} alone "
+        f"{own}, and do not fit on {ranks.size} ranks with {in_bytes(memory)} of free memory each; use more machines, "
+        f"lower k, or use --table-optimizer rowwise-adagrad{' or --no-average' if averaged else ''}"
     )
 
 

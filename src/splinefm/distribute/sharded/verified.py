@@ -1,7 +1,7 @@
 """Checkpoint files with checksums: `torch.distributed.checkpoint` has none, and would go on with damaged numbers.
 
 Every rank writes the checksums of its own tensors beside them, and verifies those that it reads, so that the time does
-not grow with the number of ranks. `Seal` holds those of the small files: the metadata, which are a pickle and must not
+not grow with the number of ranks. `seal` holds those of the small files: the metadata, which are a pickle and must not
 be opened if they are damaged, and the files with checksums themselves.
 """
 
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed.checkpoint as dcp
+
+from splinefm._writing import new_file
 
 _SUMS = "sums.json"
 _METADATA = ".metadata"
@@ -32,7 +34,8 @@ class VerifiedWriter(dcp.FileSystemWriter):
             place = item.storage_data
             found = _checksum(Path(self.path) / place.relative_path, place.offset, place.length)
             sums.setdefault(place.relative_path, {})[str(place.offset)] = found
-        (Path(self.path) / f"{plan.storage_data.prefix}{_SUMS}").write_text(json.dumps(sums))
+        with new_file(Path(self.path) / f"{plan.storage_data.prefix}{_SUMS}") as file:  # flushed, as the tensors are
+            file.write(json.dumps(sums).encode())
         return written
 
 
@@ -50,13 +53,17 @@ class VerifiedReader(dcp.FileSystemReader):
             expected = sums.get(place.relative_path, {}).get(str(place.offset))
             path = folder / place.relative_path
             if not path.is_file() or _checksum(path, place.offset, place.length) != expected:
-                raise damaged(folder, place.relative_path)
+                raise damaged(path)
         return super().read_data(plan, planner)
 
 
-def damaged(folder: Path, name: str) -> ValueError:
-    """Return the error for a file of a checkpoint."""
-    return ValueError(f"{str(folder / name)!r} is damaged; remove its folder to use the checkpoint before it")
+class Damaged(ValueError):
+    """A file of a checkpoint is not as it was written; ranks tell each other by pickles, so it is made of its text."""
+
+
+def damaged(path: Path) -> Damaged:
+    """Return the error for a file."""
+    return Damaged(f"{str(path)!r} is {'damaged' if path.is_file() else 'missing'}")
 
 
 def seal(folder: Path, state: Mapping[str, Any]) -> str:
@@ -82,7 +89,7 @@ def check_files(folder: Path, files: Mapping[str, str]) -> None:
     for name, digest in files.items():
         path = folder / name
         if not path.is_file() or _digest(path.read_bytes()) != digest:
-            raise damaged(folder, name)
+            raise damaged(path)
 
 
 def _is_small(path: Path) -> bool:
