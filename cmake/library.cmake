@@ -11,7 +11,7 @@ else()
   set(VERSIONS VERSION ${PROJECT_VERSION} SOVERSION 1)
 endif()
 
-add_library(splinefm_c SHARED cpp/c/image.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
+add_library(splinefm_c SHARED cpp/c/image.cpp cpp/c/index.cpp cpp/c/index_calls.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
 target_compile_definitions(splinefm_c PRIVATE SFM_BUILDING)
 target_compile_options(splinefm_c PRIVATE $<$<CONFIG:Release>:-O3> -ffp-contract=off -fno-math-errno -fno-trapping-math)
 target_link_libraries(splinefm_c PRIVATE ours once ${KERNEL_LIBRARIES})
@@ -30,17 +30,18 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/splinefm-config-version.cmake DESTINAT
 
 # For `make fuzz`: changed scorer files, with sanitizers.
 if(SPLINEFM_SANITIZE)
-  add_executable(fuzz_scorer_file cpp/fuzz/scorer_file.cpp cpp/c/image.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
+  add_executable(fuzz_scorer_file cpp/fuzz/scorer_file.cpp cpp/c/image.cpp cpp/c/index.cpp cpp/c/index_calls.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
   target_include_directories(fuzz_scorer_file PRIVATE cpp/include)
   target_link_libraries(fuzz_scorer_file PRIVATE ours once ${KERNEL_LIBRARIES})
 endif()
 
 # Coverage-guided: Clang with SPLINEFM_SANITIZE=address,undefined,fuzzer-no-link. tests/campaigns/fuzz.py runs them.
 if(SPLINEFM_SANITIZE MATCHES fuzzer)
-  add_executable(fuzz_coverage_file cpp/fuzz/scorer_file.cpp cpp/c/image.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
+  add_executable(fuzz_coverage_file cpp/fuzz/scorer_file.cpp cpp/c/image.cpp cpp/c/index.cpp cpp/c/index_calls.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
   target_compile_definitions(fuzz_coverage_file PRIVATE SPLINEFM_LIBFUZZER)
-  add_executable(fuzz_coverage_rows cpp/fuzz/rows.cpp cpp/c/image.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
-  foreach(target fuzz_coverage_file fuzz_coverage_rows)
+  add_executable(fuzz_coverage_rows cpp/fuzz/rows.cpp cpp/c/image.cpp cpp/c/index.cpp cpp/c/index_calls.cpp cpp/c/items.cpp cpp/c/plan.cpp cpp/c/reader.cpp cpp/c/splinefm.cpp)
+  add_executable(fuzz_coverage_json cpp/fuzz/json_rows.cpp)
+  foreach(target fuzz_coverage_file fuzz_coverage_rows fuzz_coverage_json)
     target_include_directories(${target} PRIVATE cpp/include)
     target_link_libraries(${target} PRIVATE ours once ${KERNEL_LIBRARIES})
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)

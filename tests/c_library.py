@@ -58,6 +58,14 @@ class CField(Structure):
     )
 
 
+class CFilter(Structure):
+    _fields_ = tuple(
+        field
+        for name in ("allowed", "excluded", "groups")
+        for field in ((name, POINTER(CValue)), (f"n_{name}", c_size_t))
+    )
+
+
 @cache
 def library():
     """The library with the types of its functions; the test is skipped where it is not built."""
@@ -102,6 +110,26 @@ def library():
         "sfm_items_top_k": (
             c_int32,
             [*rows[:4], POINTER(c_int64), POINTER(c_float), POINTER(c_size_t), POINTER(CError)],
+        ),
+    }
+    types |= {
+        "sfm_has_index": (c_int32, [c_void_p]),
+        "sfm_index_size": (c_size_t, [c_void_p]),
+        "sfm_index_has_column": (c_int32, [c_void_p, c_size_t]),
+        "sfm_index_id": (c_int32, [c_void_p, c_size_t, POINTER(CValue)]),
+        "sfm_index_find": (c_int64, [c_void_p, POINTER(CValue)]),
+        "sfm_index_n_groups": (c_size_t, [c_void_p]),
+        "sfm_index_group_name": (c_char_p, [c_void_p, c_size_t]),
+        "sfm_index_top_k": (
+            c_int32,
+            [
+                *rows[:4],
+                POINTER(CFilter),
+                POINTER(CValue),
+                POINTER(c_float),
+                POINTER(c_size_t),
+                POINTER(CError),
+            ],
         ),
     }
     for name, (result, arguments) in types.items():
@@ -204,10 +232,7 @@ class CScorer:
         """Scores of a context with items, both dicts."""
         names = list(items[0])
         columns = (c_int64 * max(1, len(names)))(*(self.columns.index(name) for name in names))
-        given = Values([context.get(name) for name in self.columns])
-        for i, name in enumerate(self.columns):
-            if name not in context:
-                given.array[i].kind = ABSENT
+        given = self.context(context)
         values = Values([item[name] for item in items for name in names])
         out = np.full(len(items) * self.lib.sfm_n_outputs(self.handle), np.nan)
         error = CError()
@@ -224,6 +249,53 @@ class CScorer:
         )
         check(code, error)
         return _shaped(out, len(items))
+
+    # The index
+
+    def context(self, context):
+        """A row with values for some columns."""
+        values = Values([context.get(name) for name in self.columns])
+        for i, name in enumerate(self.columns):
+            if name not in context:
+                values.array[i].kind = ABSENT
+        return values
+
+    @property
+    def ids(self):
+        found, ids = CValue(), []
+        for i in range(self.lib.sfm_index_size(self.handle)):
+            assert self.lib.sfm_index_id(self.handle, i, byref(found)) == OK
+            ids.append(_id(found))
+        return ids
+
+    @property
+    def groups(self):
+        n = self.lib.sfm_index_n_groups(self.handle)
+        return [self.lib.sfm_index_group_name(self.handle, i).decode() for i in range(n)]
+
+    def find(self, item_id):
+        return self.lib.sfm_index_find(self.handle, Values([item_id]).array)
+
+    def top_k(self, context, k, *, allowed=None, excluded=None, groups=None, workspace=None):
+        """Ids and scores of the best items of the index."""
+        given, chosen, kept = self.context(context), CFilter(), []
+        for name, values in (("allowed", allowed), ("excluded", excluded), ("groups", groups)):
+            if values is not None:
+                kept.append(Values(list(values)))
+                setattr(chosen, name, kept[-1].array)
+                setattr(chosen, f"n_{name}", len(values))
+        ids, scores, n, error = (CValue * max(1, k))(), np.empty(max(1, k), np.float32), c_size_t(), CError()
+        pointer = scores.ctypes.data_as(POINTER(c_float))
+        arguments = (self.handle, workspace, given.array, k, byref(chosen), ids, pointer, byref(n), byref(error))
+        check(self.lib.sfm_index_top_k(*arguments), error)
+        return [_id(ids[i]) for i in range(n.value)], scores[: n.value].copy()
+
+
+def _id(value):
+    if value.kind == INTEGER:
+        return value.of.integer
+    assert value.kind == TEXT
+    return ctypes.string_at(value.of.text, value.size).decode()
 
 
 class CItems:
@@ -243,15 +315,8 @@ class CItems:
     def __exit__(self, *_):
         self.lib.sfm_items_free(self.handle)
 
-    def _context(self, context):
-        values = Values([context.get(name) for name in self.scorer.columns])
-        for i, name in enumerate(self.scorer.columns):
-            if name not in context:
-                values.array[i].kind = ABSENT
-        return values
-
     def score(self, context):
-        out, error, given = np.empty(self.n, np.float32), CError(), self._context(context)
+        out, error, given = np.empty(self.n, np.float32), CError(), self.scorer.context(context)
         pointer = out.ctypes.data_as(POINTER(c_float))
         check(self.lib.sfm_items_score(self.handle, None, given.array, pointer, byref(error)), error)
         return out
@@ -259,7 +324,7 @@ class CItems:
     def top_k(self, context, k):
         rows, scores, n, error = np.empty(k, np.int64), np.empty(k, np.float32), c_size_t(), CError()
         pointers = rows.ctypes.data_as(POINTER(c_int64)), scores.ctypes.data_as(POINTER(c_float))
-        given = self._context(context)
+        given = self.scorer.context(context)
         arguments = (self.handle, None, given.array, k, *pointers, byref(n), byref(error))
         check(self.lib.sfm_items_top_k(*arguments), error)
         return rows[: n.value], scores[: n.value]

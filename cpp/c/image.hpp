@@ -7,7 +7,8 @@
 //     section table     per section: uint32 kind, uint32 CRC-32, uint64 offset, uint64 size
 //     sections          each at a multiple of 64 bytes, in the order of the table, zeros in between
 //
-// `splinefm.export.scorer` writes such files. The section `meta` describes the model: see `Cursor`.
+// `splinefm.export.scorer` writes such files. The section `meta` describes the model: see `Cursor`. A file may have an
+// index of items as well, described by the section `index`.
 #pragma once
 
 #include <array>
@@ -29,7 +30,25 @@ public:
 
 [[noreturn]] void damaged(const std::string& why);
 
-enum class Section { meta, tables, factors, linear, between, bias, end };
+enum class Section {
+    meta,
+    tables,
+    factors,
+    linear,
+    between,
+    bias,
+    // of an index, if there is one
+    index,
+    index_tables,
+    ids,
+    offsets,
+    groups,
+    panels,
+    scales,
+    weights,
+    features,
+    end
+};
 
 // A file that is mapped into memory.
 class Mapping {
@@ -65,15 +84,12 @@ private:
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
-// Whether bytes are UTF-8: no other forms of a character than the shortest, no surrogates, nothing above U+10FFFF.
-bool is_utf8(std::string_view text);
-
-// Reads the section `meta` from the beginning to the end: 64-bit words, texts (their size, the bytes, zeros up to a
-// multiple of 8), and arrays (offset in the section `tables`, number of elements).
+// Reads a section such as `meta` from the beginning to the end: 64-bit words, texts (their size, the bytes, zeros up to
+// a multiple of 8), and arrays (offset in a section such as `tables`, number of elements).
 class Cursor {
 public:
-    explicit Cursor(const Image& image)
-        : rest(image.section(Section::meta)), tables(image.section(Section::tables)), budget(tables.size()) {}
+    explicit Cursor(const Image& image, Section meta = Section::meta, Section tables = Section::tables)
+        : rest(image.section(meta)), tables(image.section(tables)), budget(this->tables.size()) {}
 
     std::int64_t integer();
     // An integer from `least` to `most`.

@@ -83,6 +83,7 @@ private:
         field.pieces.values = copy(cursor.array<double>());
         field.pieces.powers = static_cast<int>(cursor.integer(1, 4));
         check_number(field);
+        field.pieces.make_guide();
         const std::int64_t n_windows = cursor.count();
         for (std::int64_t i = 0; i < n_windows; ++i) field.windows.push_back(read_window());
         plan.values.push_back(std::move(rule));

@@ -64,23 +64,16 @@ void Reader::wrong(int v, const std::string& why) const {
     throw Problem(SFM_ERROR_VALUE, "column '" + plan.columns[static_cast<std::size_t>(rule(v).column)] + "' " + why);
 }
 
-const sfm_value& Reader::value(int v) const {
+void Reader::refuse_value(int v) const {
     const sfm_value& given = row[rule(v).column];
-    if (given.kind <= SFM_ABSENT || given.kind > SFM_LIST)
-        wrong(v, given.kind == SFM_ABSENT
-                     ? "has no value; a missing value is SFM_MISSING"
-                     : "has a value of the unknown kind " + std::to_string(given.kind) + "; see sfm_value");
-    if (given.size && !given.of.text && (given.kind == SFM_TEXT || given.kind == SFM_LIST))
+    if (given.kind == SFM_TEXT || given.kind == SFM_LIST)
         wrong(v, "has " + std::string(kind_name(given.kind)) + " whose address is NULL");
-    return given;
+    wrong(v, given.kind == SFM_ABSENT
+                 ? "has no value; a missing value is SFM_MISSING"
+                 : "has a value of the unknown kind " + std::to_string(given.kind) + "; see sfm_value");
 }
 
-std::string_view Reader::text(int v) const {
-    const sfm_value& given = value(v);
-    return given.kind == SFM_TEXT ? text_of(given) : std::string_view();
-}
-
-double Reader::number(int v) const {
+double Reader::other_number(int v) const {
     const sfm_value& given = value(v);
     double x = NONE;
     switch (given.kind) {

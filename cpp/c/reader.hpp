@@ -16,8 +16,15 @@ public:
     // `row` has a value for every column; texts are made in the buffer.
     Reader(const Plan& plan, const sfm_value* row, std::string& buffer) : plan(plan), row(row), buffer(buffer) {}
 
-    std::string_view text(int v) const;
-    double number(int v) const;
+    std::string_view text(int v) const {
+        const sfm_value& given = value(v);
+        if (given.kind != SFM_TEXT) return {};
+        return {given.size ? given.of.text : "", static_cast<std::size_t>(given.size)};
+    }
+    double number(int v) const {
+        const sfm_value& given = row[rule(v).column];
+        return given.kind == SFM_NUMBER && rule(v).part == Part::none ? given.of.number : other_number(v);
+    }
     std::int64_t category(int v, const Names& names, std::int64_t end) const;
     void list(int v, const ListField& field, Terms& terms) const;
     void given(int v, const GivenField& field, Terms& terms) const;
@@ -25,7 +32,15 @@ public:
     std::int64_t n_features() const { return plan.n_features; }
 
 private:
-    const sfm_value& value(int v) const;
+    const sfm_value& value(int v) const {
+        const sfm_value& given = row[rule(v).column];
+        const bool points = given.kind == SFM_TEXT || given.kind == SFM_LIST;
+        if (given.kind <= SFM_ABSENT || given.kind > SFM_LIST || (points && given.size && !given.of.text))
+            refuse_value(v);
+        return given;
+    }
+    [[noreturn]] void refuse_value(int v) const;
+    double other_number(int v) const;
     const ValueRule& rule(int v) const { return plan.values[static_cast<std::size_t>(v)]; }
     // The feature of a name, in any spelling.
     std::int64_t find(int v, const Names& names, std::string_view name) const;

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "c/image.hpp"
@@ -82,22 +83,40 @@ std::int64_t interesting(Random& random, std::size_t size) {
     }
 }
 
+// Where to change something: [begin, end). The header and the descriptions are small and decide most.
+std::pair<std::size_t, std::size_t> choose_place(const Bytes& bytes, Random& random) {
+    if (random() % 4 == 0) return {0, bytes.size()};
+    const std::size_t n = read<std::uint32_t>(bytes, 12);
+    if (random() % 2 && n <= 64 && bytes.size() >= 32 + 24 * n) {  // the description of an index, and its maps
+        for (std::size_t at = 32; at < 32 + 24 * n; at += 24) {
+            const auto kind = static_cast<splinefm::c::Section>(read<std::uint32_t>(bytes, at));
+            const auto offset = read<std::uint64_t>(bytes, at + 8), size = read<std::uint64_t>(bytes, at + 16);
+            if (kind != splinefm::c::Section::index || offset > bytes.size()) continue;
+            const std::size_t more = random() % 4 ? 0 : 1 << 12;
+            return {offset / 8 * 8,
+                    std::min<std::size_t>(bytes.size(), offset + std::min<std::size_t>(size, 1 << 20) + more)};
+        }
+    }
+    return {0, std::min<std::size_t>(bytes.size(), 64 + read<std::uint64_t>(bytes, 32 + 16) + 4 * 64)};
+}
+
 void mutate(Bytes& bytes, Random& random) {
-    // The header and the description are small and decide most; they come first in the file.
-    const std::size_t meta = 64 + read<std::uint64_t>(bytes, 32 + 16) + 4 * 64;
-    const std::size_t end = random() % 4 ? std::min(bytes.size(), meta) : bytes.size();
+    const auto [begin, end] = choose_place(bytes, random);
+    const auto somewhere = [&, begin = begin, end = end] {
+        return std::min(bytes.size() - 1, begin + below(random, end > begin ? end - begin : 1));
+    };
     switch (random() % 8) {
     case 0: bytes.resize(below(random, bytes.size())); return;
-    case 1: bytes[below(random, end)] ^= static_cast<char>(1 << random() % 8); return;
-    case 2: bytes[below(random, end)] = static_cast<char>(random()); return;
+    case 1: bytes[somewhere()] ^= static_cast<char>(1 << random() % 8); return;
+    case 2: bytes[somewhere()] = static_cast<char>(random()); return;
     case 3: {  // a run from somewhere else
-        const std::size_t n = 8 * (1 + below(random, 16)), from = below(random, bytes.size()), to = below(random, end);
+        const std::size_t n = 8 * (1 + below(random, 16)), from = below(random, bytes.size()), to = somewhere();
         const std::size_t size = std::min({n, bytes.size() - from, bytes.size() - to});
         std::memmove(bytes.data() + to, bytes.data() + from, size);
         return;
     }
     default: {
-        const std::size_t at = below(random, end / 8) * 8;
+        const std::size_t at = somewhere() / 8 * 8;
         if (at + 8 <= bytes.size()) write(bytes, at, interesting(random, bytes.size()));
     }
     }
@@ -117,6 +136,30 @@ sfm_value random_value(Random& random, std::vector<sfm_value>& elements) {
         return sfm_list(elements.data(), below(random, elements.size()));
     default: return sfm_text(text, std::strlen(text));
     }
+}
+
+// Searches in the index of a file.
+void use_index(const sfm_scorer* scorer, const sfm_value* context, Random& random) {
+    const std::size_t n = sfm_index_size(scorer);
+    std::vector<sfm_value> ids(4, sfm_integer(static_cast<std::int64_t>(random() % 60))), groups(2, sfm_text("g1", 2));
+    ids.back() = sfm_text("item 7", 6);
+    for (std::size_t i = 0; i < 3 && n; ++i)
+        if (sfm_index_id(scorer, below(random, n), &ids[i]) || sfm_index_find(scorer, &ids[i]) < 0) std::abort();
+    if (const char* const name = sfm_index_group_name(scorer, 0)) groups[0] = sfm_text(name, std::strlen(name));
+    const std::size_t k = random() % 2 ? n + 1 : 3;
+    std::vector<sfm_value> found(k);
+    std::vector<float> scores(k);
+    std::size_t n_found = 0;
+    sfm_error error;
+    sfm_filter filter{};
+    if (random() % 2) filter.allowed = ids.data(), filter.n_allowed = below(random, ids.size() + 1);
+    if (random() % 2) filter.excluded = ids.data(), filter.n_excluded = below(random, ids.size());
+    if (random() % 2) filter.groups = groups.data(), filter.n_groups = below(random, groups.size() + 1);
+    for (const sfm_filter* const only :
+         {static_cast<const sfm_filter*>(nullptr), static_cast<const sfm_filter*>(&filter)})
+        if (sfm_index_top_k(scorer, nullptr, context, k, only, found.data(), scores.data(), &n_found, &error) == SFM_OK)
+            for (std::size_t i = 0; i < n_found; ++i)
+                if (sfm_index_find(scorer, &found[i]) < 0 || (i && !(scores[i] <= scores[i - 1]))) std::abort();
 }
 
 // Everything that a caller might do.
@@ -140,6 +183,7 @@ void use(const sfm_scorer* scorer, Random& random) {
                 if (std::strncmp(name + 7, quoted.c_str(), quoted.size()) == 0) row[c] = random_value(random, elements);
             }
         }
+        use_index(scorer, row.data(), random);
         const std::vector<std::int64_t> columns{static_cast<std::int64_t>(below(random, n))};
         const std::vector<sfm_value> items{random_value(random, elements), sfm_missing()};
         sfm_score_items(scorer, nullptr, row.data(), columns.data(), n ? 1 : 0, items.data(), 2, out.data(), &error);

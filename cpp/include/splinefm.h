@@ -207,6 +207,39 @@ SFM_API int32_t sfm_items_score(const sfm_items* items, sfm_workspace* workspace
 SFM_API int32_t sfm_items_top_k(const sfm_items* items, sfm_workspace* workspace, const sfm_value* context, size_t k,
                                 int64_t* found, float* scores, size_t* n_found, sfm_error* error);
 
+/* The index of a scorer file: items with ids that Python prepared, `fitted.export_scorer("m.sfs", index=index)`.
+ * Results are those of `index.top_k`, to the bit. Items are numbered in the order of their ids. */
+
+/* Whether the file has an index. */
+SFM_API int32_t sfm_has_index(const sfm_scorer* scorer);
+SFM_API size_t sfm_index_size(const sfm_scorer* scorer);
+/* Whether a column belongs to the items: a context has no value for it. */
+SFM_API int32_t sfm_index_has_column(const sfm_scorer* scorer, size_t column);
+/* The id of an item: SFM_INTEGER, or SFM_TEXT, which lives as long as the scorer and does not end with a zero. */
+SFM_API int32_t sfm_index_id(const sfm_scorer* scorer, size_t item, sfm_value* id);
+/* The number of the item with an id; -1 if there is none, or ids are of the other kind. */
+SFM_API int64_t sfm_index_find(const sfm_scorer* scorer, const sfm_value* id);
+/* Groups of items; NULL where there is no such group. */
+SFM_API size_t sfm_index_n_groups(const sfm_scorer* scorer);
+SFM_API const char* sfm_index_group_name(const sfm_scorer* scorer, size_t group);
+
+/* Which items a search may find; memory that is cleared allows all. Ids that the index does not have are ignored. */
+typedef struct sfm_filter {
+    const sfm_value* allowed; /* ids: only these; NULL: all */
+    size_t n_allowed;
+    const sfm_value* excluded; /* ids: not these */
+    size_t n_excluded;
+    const sfm_value* groups; /* texts: items of these groups only; NULL: all */
+    size_t n_groups;
+} sfm_filter;
+
+/* The k best items of the index for a context, or all if there are fewer: their ids and raw scores, best first, and of
+ * equal ones those with a lower id first. `n_found` tells how many. `context` has sfm_n_columns values; those of item
+ * columns are ignored. `filter` may be NULL. */
+SFM_API int32_t sfm_index_top_k(const sfm_scorer* scorer, sfm_workspace* workspace, const sfm_value* context, size_t k,
+                                const sfm_filter* filter, sfm_value* ids, float* scores, size_t* n_found,
+                                sfm_error* error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "denormals.hpp"
 #include "dispatch.hpp"
 #include "pool.hpp"
 #include "rank/kernels.hpp"
@@ -199,6 +200,7 @@ void row_effects(const VectorItems& rows, const float* queries, std::int64_t n, 
     check_panels(rows);
     demand(rows.storage == Storage::float32, "features must be float32");
     std::vector<float> products(widest(rows));
+    const FlushDenormals flushed;
     kernels().rank->row_effects(rows, queries, n, out, products.data());
 }
 

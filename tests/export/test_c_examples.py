@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import splinefm as sf
@@ -54,6 +55,17 @@ def check(output, fitted):
     assert prediction == fitted.scorer().predict(ROW)
 
 
+def check_ranking(program, fitted, path, *options):
+    for ids in ([30, 10, 20], ["näher", "b", "a b"]):
+        index = sf.ItemIndex(fitted, {"country": ["US", "FR", "US"]}, ids=ids)
+        fitted.export_scorer(path, index=index)
+        output = run(program, path, *options, "recency=3.5", "device=")
+        found = [line.split("\t") for line in output.splitlines()]
+        best, scores = index.top_k({"recency": 3.5, "device": None}, 9)
+        assert [name for name, _ in found] == [str(name) for name in best.tolist()]
+        assert [np.float32(score) for _, score in found] == scores.tolist()
+
+
 def arguments(row):
     return [f"{name}={'' if value is None else value}" for name, value in row.items()]
 
@@ -84,8 +96,12 @@ def test_the_c_program(prefix, model, tmp_path):
     wrong = subprocess.run([tmp_path / "score", path, "recency=1"], capture_output=True, text=True)
     assert wrong.returncode == 1
     assert "column 'country' has no value" in wrong.stderr
+    check_ranking(tmp_path / "rank", fitted, tmp_path / "ranked.sfs", "9")
+    refused = [tmp_path / "rank", tmp_path / "ranked.sfs", "9", "country=US"]
+    assert "no column 'country'" in subprocess.run(refused, capture_output=True, text=True).stderr
 
 
+@pytest.mark.thorough  # the compiler of Go takes seconds; the C program uses the same library
 @pytest.mark.skipif(not shutil.which("go"), reason="go is not installed")
 def test_the_go_program(prefix, model, tmp_path):
     fitted, path = model
@@ -94,3 +110,4 @@ def test_the_go_program(prefix, model, tmp_path):
     command = ["go", "build", "-o", tmp_path / "score", "."]
     run(*command, cwd=EXAMPLES / "go", env={**os.environ, **flags, "GOFLAGS": "-mod=mod"})
     check(run(tmp_path / "score", path, *arguments(ROW)), fitted)
+    check_ranking(tmp_path / "score", fitted, tmp_path / "ranked.sfs")

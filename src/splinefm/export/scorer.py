@@ -1,19 +1,16 @@
 """The scorer file: a flat image of a model that the C library maps into memory and uses where it is.
 
-The layout is that of `cpp/c/image.hpp`: a header with a table of sections, each with a checksum. The section `meta`
-describes the model in words of eight bytes, texts, and references to arrays; `cpp/c/plan.cpp` reads it in the order in
-which it is written here.
+Its layout is that of `splinefm.learn.files.image`. The section `meta` describes the model in words of eight bytes,
+texts, and references to arrays; `cpp/c/plan.cpp` reads it in the order in which it is written here.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 import sys
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,22 +32,26 @@ from splinefm.encode.rows.plans import (
 from splinefm.encode.tables.dates import PARTS
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.spelling import VALUES
+from splinefm.learn.files.image import ImageWriter, image_blocks
 from splinefm.learn.fitted import Fitted
 from splinefm.model.rows import row_between, row_tables
 
-MAGIC = b"\x89SFS\r\n\x1a\n"
-VERSION = 1
-"""Incremented when libraries of an earlier version would misread a file."""
-
-SECTIONS = ("meta", "tables", "factors", "linear", "between", "bias")
-_LINE = 64  # sections begin at cache lines
 _UNSEEN = ("rare", "neutral", "error", "hash")
 _KINDS = {NumberPlan: 0, NamesPlan: 1, ListPlan: 2, CrossPlan: 3}
 
 Array = npt.NDArray[Any]
 
 
-def export_scorer(fitted: Fitted, path: str | os.PathLike[str]) -> None:
+class Indexed(Protocol):
+    """A catalog of items, `sf.ItemIndex`."""
+
+    fitted: Fitted
+
+    def image(self) -> dict[str, Array]:
+        """Return the sections of a scorer file that hold the items."""
+
+
+def export_scorer(fitted: Fitted, path: str | os.PathLike[str], *, index: Indexed | None = None) -> None:
     """Write a model as a scorer file, for the C library (`splinefm.h`).
 
     The file holds everything that it takes to score rows of raw values: vocabularies as hash tables, transforms and
@@ -64,11 +65,15 @@ def export_scorer(fitted: Fitted, path: str | os.PathLike[str]) -> None:
         The model.
     path : path
         The file, usually with the suffix ".sfs".
+    index : ItemIndex, optional
+        A catalog of items of this model, to be part of the file: the library finds the items that `ItemIndex.top_k`
+        finds.
 
     Raises
     ------
     ValueError
-        If the model has a field that only Python can encode, such as one with a custom transform or basis.
+        If the model has a field that only Python can encode, such as one with a custom transform or basis, or if the
+        index was built with another model.
 
     Examples
     --------
@@ -84,79 +89,21 @@ def export_scorer(fitted: Fitted, path: str | os.PathLike[str]) -> None:
     """
     check_fitted(fitted)
     target = check_destination(Path(path))
+    if index is not None and index.fitted is not fitted:
+        raise ValueError("index belongs to another model; export the one it was built with, index.fitted")
     sections = _sections(fitted)
+    if index is not None:
+        sections |= index.image()
     with replacing(target) as file:
-        for block in _layout(sections):
+        for block in image_blocks(sections):
             file.write(block)
-
-
-class _Entry(NamedTuple):
-    kind: int
-    checksum: int
-    offset: int
-    size: int
-
-
-def _layout(sections: dict[str, Array]) -> list[Any]:
-    """The blocks of a file, one after the other."""
-    blocks: list[Any] = []
-    entries: list[_Entry] = []
-    at = _padded(32 + struct.calcsize("<IIQQ") * len(sections))
-    for name, values in sections.items():
-        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
-        entries.append(_Entry(SECTIONS.index(name), zlib.crc32(data), at, len(data)))
-        blocks += [data, bytes(_padded(len(data)) - len(data))]
-        at += _padded(len(data))
-    table = b"".join(struct.pack("<IIQQ", *entry) for entry in entries)
-    header = struct.pack("<8sIIQII", MAGIC, VERSION, len(sections), at, 0, 0)
-    checksum = zlib.crc32(table, zlib.crc32(header))
-    header = struct.pack("<8sIIQII", MAGIC, VERSION, len(sections), at, checksum, 0)
-    head = header + table
-    return [head, bytes(_padded(len(head)) - len(head)), *blocks]
-
-
-def _padded(size: int) -> int:
-    return -(-size // _LINE) * _LINE
-
-
-class _Writer:
-    """Words, texts and references to arrays, and the arrays."""
-
-    def __init__(self) -> None:
-        self.meta: list[bytes] = []
-        self.tables: list[bytes] = []
-        self.size = 0
-
-    def integers(self, *values: int) -> None:
-        self.meta.append(struct.pack(f"<{len(values)}q", *values))
-
-    def numbers(self, *values: float) -> None:
-        self.meta.append(struct.pack(f"<{len(values)}d", *values))
-
-    def text(self, text: str) -> None:
-        data = text.encode()
-        if b"\0" in data:
-            raise ValueError(f"the name {text!r} has a zero byte, which C does not take; rename it")
-        self.integers(len(data))
-        self.meta.append(data + bytes(-len(data) % 8))
-
-    def texts(self, texts: Sequence[str]) -> None:
-        self.integers(len(texts))
-        for text in texts:
-            self.text(text)
-
-    def array(self, values: Array, dtype: npt.DTypeLike) -> None:
-        data = np.ascontiguousarray(values, dtype).tobytes()
-        self.integers(self.size, np.size(values))
-        self.tables.append(data + bytes(-len(data) % 8))
-        self.size += len(self.tables[-1])
 
 
 def _sections(fitted: Fitted) -> dict[str, Array]:
     fields, model, loss = fitted.encoder.fields, fitted.model, fitted.loss
     plans = [plan_field(*each) for each in zip(fields, fitted.encoder.layout.feature_ptr[:-1].tolist(), strict=True)]
     _refuse_slow(plans)
-    writer = _Writer()
+    writer = ImageWriter()
     writer.text(str(sys.modules["splinefm"].__version__))  # not imported: modules must not import the package itself
     writer.text(model.kind)
     writer.text(loss.link)
@@ -172,9 +119,10 @@ def _sections(fitted: Fitted) -> dict[str, Array]:
     n_features = len(tables.linear) // fitted.n_outputs
     writer.integers(fitted.n_outputs, tables.k, tables.factors.shape[1], model.members, model.order, n_features)
     writer.numbers(loss.center, loss.scale)
+    meta, arrays = writer.sections()
     return {
-        "meta": np.frombuffer(b"".join(writer.meta), np.uint8),
-        "tables": np.frombuffer(b"".join(writer.tables), np.uint8),
+        "meta": meta,
+        "tables": arrays,
         "factors": tables.factors,
         "linear": tables.linear,
         "between": row_between(model, fitted.params, len(fields)),
@@ -191,7 +139,7 @@ def _refuse_slow(plans: Sequence[Plan]) -> None:
         )
 
 
-def _write_plan(writer: _Writer, plan: Plan, columns: list[str]) -> None:
+def _write_plan(writer: ImageWriter, plan: Plan, columns: list[str]) -> None:
     if isinstance(plan, NumberPlan):
         _write_number(writer, plan, columns)
     elif isinstance(plan, NamesPlan):
@@ -206,7 +154,7 @@ def _write_plan(writer: _Writer, plan: Plan, columns: list[str]) -> None:
         _write_cross(writer, plan, columns)
 
 
-def _write_number(writer: _Writer, plan: NumberPlan, columns: list[str]) -> None:
+def _write_number(writer: ImageWriter, plan: NumberPlan, columns: list[str]) -> None:
     part = plan.item.part
     writer.integers(columns.index(plan.item.column), 0 if part is None else 1 + PARTS.index(part), plan.first)
     writer.integers(plan.description.missing is not None, plan.item.reduction == "identity", len(plan.rules))
@@ -224,7 +172,7 @@ def _write_number(writer: _Writer, plan: NumberPlan, columns: list[str]) -> None
         writer.integers(functions, powers - 1, window.start, window.moves, window.around)
 
 
-def _write_names(writer: _Writer, plan: NamesPlan, columns: list[str]) -> None:
+def _write_names(writer: ImageWriter, plan: NamesPlan, columns: list[str]) -> None:
     item = plan.item
     writer.integers(columns.index(item.column), VALUES.index(item.spelling), _UNSEEN.index(plan.unseen))
     writer.integers(plan.first + item.first_unseen, item.buckets, plan.first_name)
@@ -238,7 +186,7 @@ def _write_names(writer: _Writer, plan: NamesPlan, columns: list[str]) -> None:
     writer.array(StringTable(offsets, text).slots(), np.int32)
 
 
-def _write_cross(writer: _Writer, plan: CrossPlan, columns: list[str]) -> None:
+def _write_cross(writer: ImageWriter, plan: CrossPlan, columns: list[str]) -> None:
     writer.integers(plan.first, len(plan.parts))
     for part in plan.parts:
         writer.integers(_KINDS[type(part)])

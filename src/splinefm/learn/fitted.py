@@ -22,6 +22,7 @@ from splinefm.model.cpu import BatchScorer
 from splinefm.model.family import AnyModel, Params, params_of
 
 if TYPE_CHECKING:
+    from splinefm.export.scorer import Indexed
     from splinefm.serve.scorer import Scorer
     from splinefm.view.curves import Bars, Curve
     from splinefm.view.surfaces import Surface
@@ -316,13 +317,15 @@ class Fitted:
 
         export_libffm(self, path, format=format, raw=raw)
 
-    def export_scorer(self, path: str | os.PathLike[str]) -> None:
+    def export_scorer(self, path: str | os.PathLike[str], *, index: Indexed | None = None) -> None:
         """Write the model as a scorer file for the C library; see `sf.export_scorer`.
 
         Parameters
         ----------
         path : path
             The file, usually with the suffix ".sfs".
+        index : ItemIndex, optional
+            A catalog of items of this model, to be part of the file.
 
         Examples
         --------
@@ -338,7 +341,7 @@ class Fitted:
         """
         from splinefm.export.scorer import export_scorer
 
-        export_scorer(self, path)
+        export_scorer(self, path, index=index)
 
     def export_tables(self, folder: str | os.PathLike[str], *, format: Literal["parquet", "csv"] = "parquet") -> Path:
         """Write the model as plain tables and a manifest, and return the folder; see `sf.export_tables`.

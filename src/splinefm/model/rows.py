@@ -46,6 +46,28 @@ def row_between(model: AnyModel, params: Params, n_fields: int) -> Float32:
     return np.concatenate([_between_fields(model, own, n_fields, padded) for own in each_output(params)])
 
 
+def row_columns(model: AnyModel, n_fields: int) -> npt.NDArray[np.intp]:
+    """Where each number of a feature's vector is in `RowTables.factors`.
+
+    Examples
+    --------
+    >>> from splinefm.model.family import FwFM
+    >>> row_columns(FwFM(k=4, members=2), 2).tolist()
+    [0, 1, 8, 9]
+    """
+    k, padded = _sizes(model, n_fields)
+    width = model.width(n_fields)
+    column = np.arange(width, dtype=np.intp)
+    end = width - model.third
+    return np.where(column < end, column // k * padded + column % k, end // k * padded + column - end)
+
+
+def row_width(model: AnyModel, n_fields: int) -> int:
+    """Return the width of `RowTables.factors`."""
+    k, padded = _sizes(model, n_fields)
+    return (model.width(n_fields) - model.third) // k * padded + -(-model.third // 8) * 8
+
+
 def is_padded(model: AnyModel, n_fields: int) -> bool:
     """Whether vectors are copied because they do not fill whole registers."""
     k, padded = _sizes(model, n_fields)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel, FloatArray, IntArray, Params
-from splinefm.model.towers import Towers
+from splinefm.model.towers import Block, Towers, apply_blocks
 
 
 class Side(NamedTuple):
@@ -129,10 +129,24 @@ class Split:
         return np.zeros(0, np.intp) if self._towers is None else self._towers.item_columns(field)
 
     def feature_queries(self, vectors: FloatArray) -> list[FloatArray]:
-        """For each field of an item, what multiplies the numbers of its features: see `Towers.item_queries`."""
-        if self._towers is None:
-            return [np.zeros((len(vectors), 0))] * len(self.items)
-        return self._towers.item_queries(vectors)
+        """For each field of an item, what multiplies the numbers of its features: see `Towers.item_blocks`."""
+        sizes = [len(self.feature_columns(f)) for f in self.items]
+        return [apply_blocks(blocks, vectors[:, None], n) for blocks, n in zip(self.item_blocks(), sizes, strict=True)]
+
+    # The same as maps, for loops
+
+    def item_blocks(self) -> list[list[Block]]:
+        """For each field of an item, the map from a context's vector to `feature_queries`."""
+        return [[]] * len(self.items) if self._towers is None else self._towers.item_blocks()
+
+    def context_blocks(self) -> list[Block]:
+        """The map from sums of a context's units to its vector: see `Towers.context_blocks`."""
+        return [] if self._towers is None else self._towers.context_blocks()
+
+    @property
+    def products(self) -> int:
+        """How many sums of products of units `context_blocks` takes."""
+        return 0 if self._towers is None else self._towers.products
 
     # From slots to unit vectors
 

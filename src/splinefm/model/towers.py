@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from itertools import pairwise
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,41 @@ IntArray: TypeAlias = npt.NDArray[np.int32]
 IndexArray: TypeAlias = npt.NDArray[np.intp]
 
 
+class Block(NamedTuple):
+    """A part of a linear map: out[to : to + n] += weight · in[row, column : column + n].
+
+    With a matrix as the weight, of shape (numbers that are taken, n), the input has as many numbers as it takes.
+    """
+
+    to: int
+    row: int
+    column: int
+    n: int
+    weight: float | FloatArray = 1.0
+
+
+def apply_blocks(blocks: Sequence[Block], inputs: FloatArray, length: int) -> FloatArray:
+    """Return the vectors that a linear map makes of inputs of shape (n, rows, width).
+
+    Examples
+    --------
+    >>> apply_blocks([Block(0, 0, 1, 2, 10.0), Block(1, 1, 0, 1)], np.arange(6.0).reshape(1, 2, 3), 2)
+    array([[10., 23.]])
+    """
+    out = np.zeros((len(inputs), length))
+    for to, row, column, n, weight in blocks:
+        if isinstance(weight, np.ndarray):
+            out[:, to : to + n] += inputs[:, row, column : column + len(weight)] @ weight
+        else:
+            out[:, to : to + n] += weight * inputs[:, row, column : column + n]
+    return out
+
+
 class Towers(Protocol):
     """Both sides of a split model. Neither side is empty."""
+
+    products: int
+    """How many sums of products of units the vector of a context needs; see `context_blocks`."""
 
     def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
         """Vectors of one side, shape (n, length), from its unit vectors, shape (n, units, width)."""
@@ -40,8 +74,14 @@ class Towers(Protocol):
     def item_columns(self, field: int) -> IndexArray:
         """Coordinates of the vectors of an item's field that meet a context."""
 
-    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
-        """For each field of an item, the vectors that multiply its features' coordinates in `item_columns`.
+    def context_blocks(self) -> list[Block]:
+        """The vector of a context as a linear map, for loops: of the sums of its fields' vectors, one per row.
+
+        More rows have the sums of products of 1, 2, .. `products` units, coordinate by coordinate.
+        """
+
+    def item_blocks(self) -> list[list[Block]]:
+        """For each field of an item, the map from a context's vector to what multiplies the field's `item_columns`.
 
         The inner product of a context's vector with an item's is the sum of these products over the features of the
         item, times their weights. This holds if `Split.is_linear` does.
@@ -51,8 +91,10 @@ class Towers(Protocol):
 class SumTowers:
     """(Σ_I s_f)' (Σ_C s_e)."""
 
-    def __init__(self, items: IntArray, k: int) -> None:
-        self._n_items, self._k = len(np.unique(items)), k
+    products = 0
+
+    def __init__(self, items: IntArray, context: IntArray, k: int) -> None:
+        self._n_items, self._n_context, self._k = len(np.unique(items)), len(np.unique(context)), k
 
     def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
         """Σ s_f."""
@@ -62,13 +104,19 @@ class SumTowers:
         """All of them."""
         return np.arange(self._k)
 
-    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+    def context_blocks(self) -> list[Block]:
+        """All with the weight 1."""
+        return [Block(0, e, 0, self._k) for e in range(self._n_context)]
+
+    def item_blocks(self) -> list[list[Block]]:
         """The same for every field."""
-        return [vectors] * self._n_items
+        return [[Block(0, 0, 0, self._k)]] * self._n_items
 
 
 class WeightTowers:
     """Σ_I Σ_C r_fe s_f' s_e, with weights r_fe = Σ_r A_fr B_er; None stands for the identity."""
+
+    products = 0
 
     def __init__(
         self, items: IntArray, context: IntArray, k: int, A: FloatArray | None = None, B: FloatArray | None = None
@@ -87,14 +135,25 @@ class WeightTowers:
         """All of them."""
         return np.arange(self._k)
 
-    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+    def context_blocks(self) -> list[Block]:
+        """Σ_e B_er s_e for all r."""
+        k, n = self._k, len(np.unique(self._context))
+        if self._B is None:
+            return [Block(e * k, e, 0, k) for e in range(n)]
+        return [Block(r * k, e, 0, k, float(self._B[e, r])) for r in range(self._n_parts) for e in range(n)]
+
+    def item_blocks(self) -> list[list[Block]]:
         """Σ_r A_fr q_r for each field f."""
-        parts = vectors.reshape(len(vectors), self._n_parts, self._k)
-        return list((parts if self._A is None else self._A @ parts).transpose(1, 0, 2))
+        k, n = self._k, len(np.unique(self._items))
+        if self._A is None:
+            return [[Block(0, 0, f * k, k)] for f in range(n)]
+        return [[Block(0, 0, r * k, k, float(self._A[f, r])) for r in range(self._n_parts)] for f in range(n)]
 
 
 class MatrixTowers:
     """Σ_I Σ_C s_f' M_fe s_e, where `between` has the blocks M_fe."""
+
+    products = 0
 
     def __init__(
         self,
@@ -124,14 +183,26 @@ class MatrixTowers:
         """Those that do not pad the field's vectors."""
         return np.arange(self._size_of[field])
 
-    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+    def context_blocks(self) -> list[Block]:
+        """Σ_e M_fe s_e for all f, or all s_e."""
+        ends = np.cumsum([0, *self._context_sizes]).tolist()
+        if self._B is None:
+            return [Block(at, e, 0, k) for e, (at, k) in enumerate(zip(ends, self._context_sizes, strict=False))]
+        n = self._B.shape[1]
+        return [Block(0, e, 0, n, self._B[a:b]) for e, (a, b) in enumerate(pairwise(ends))]
+
+    def item_blocks(self) -> list[list[Block]]:
         """M_fe times the context's vectors, for each field f."""
-        flat = vectors if self._A is None else vectors @ self._A.T
-        return list(np.split(flat, np.cumsum(self._item_sizes)[:-1], axis=1))
+        ends = pairwise(np.cumsum([0, *self._item_sizes]).tolist())
+        if self._A is None:
+            return [[Block(0, 0, a, b - a)] for a, b in ends]
+        return [[Block(0, 0, 0, b - a, self._A[a:b].T)] for a, b in ends]
 
 
 class PartTowers:
     """Σ_I Σ_C s_f[e]' s_e[f], with parts of k coordinates."""
+
+    products = 0
 
     def __init__(self, items: IntArray, context: IntArray, k: int) -> None:
         self._items, self._context, self._k = items, context, k
@@ -147,9 +218,15 @@ class PartTowers:
         """The parts that are meant for the fields of a context."""
         return (np.unique(self._context)[:, None] * self._k + np.arange(self._k)).ravel().astype(np.intp)
 
-    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+    def context_blocks(self) -> list[Block]:
+        """s_e[f], by f and then by e."""
+        items, n, k = np.unique(self._items).tolist(), len(np.unique(self._context)), self._k
+        return [Block((i * n + e) * k, e, f * k, k) for i, f in enumerate(items) for e in range(n)]
+
+    def item_blocks(self) -> list[list[Block]]:
         """s_e[f] for each field f."""
-        return list(np.split(vectors, len(np.unique(self._items)), axis=1))
+        size = self._k * len(np.unique(self._context))
+        return [[Block(0, 0, i * size, size)] for i in range(len(np.unique(self._items)))]
 
 
 class ProductTowers:
@@ -157,7 +234,8 @@ class ProductTowers:
 
     def __init__(self, order: int, items: IntArray, context: IntArray, k: int, least: int = 2) -> None:
         self._order, self._least, self._k = order, least, k
-        self._n_items = len(np.unique(items))
+        self._n_items, self._n_context = len(np.unique(items)), len(np.unique(context))
+        self.products = order - 1
         self._items_shorter = len(items) <= len(context)
         self._most = min(order - 1, len(items), len(context))
 
@@ -166,16 +244,25 @@ class ProductTowers:
         sums = symmetric_sums(P, self._order - 1)[1:]
         if is_item == self._items_shorter:  # with u units, e_a is zero for a > u
             return np.concatenate(list(sums[: self._most]), axis=1)
-        ends = ((max(1, self._least - a), self._order - a) for a in range(1, self._most + 1))
-        return np.concatenate([sums[first - 1 : last].sum(axis=0) for first, last in ends], axis=1)
+        return np.concatenate([sums[first - 1 : last].sum(axis=0) for first, last in self._partners()], axis=1)
+
+    def _partners(self) -> list[tuple[int, int]]:
+        """The first and the last b whose e_b meets e_a, for all a."""
+        return [(max(1, self._least - a), self._order - a) for a in range(1, self._most + 1)]
 
     def item_columns(self, field: int) -> IndexArray:
         """All of them."""
         return np.arange(self._k)
 
-    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+    def context_blocks(self) -> list[Block]:
+        """The sums of e_b, or e_a if the context has fewer units."""
+        k, first = self._k, self._n_context - 1  # of the rows with e_1, e_2, ..
+        ends = self._partners() if self._items_shorter else [(a, a) for a in range(1, self._most + 1)]
+        return [Block(i * k, first + b, 0, k) for i, (a, last) in enumerate(ends) for b in range(a, last + 1)]
+
+    def item_blocks(self) -> list[list[Block]]:
         """The same for every field."""
-        return [vectors] * self._n_items
+        return [[Block(0, 0, 0, self._most * self._k)]] * self._n_items
 
 
 class JoinedTowers:
@@ -183,6 +270,7 @@ class JoinedTowers:
 
     def __init__(self, first: Towers, second: Towers, k: int, length: int) -> None:
         self._first, self._second, self._k, self._length = first, second, k, length
+        self.products = max(first.products, second.products)
 
     def vectors(self, P: FloatArray, is_item: bool) -> FloatArray:
         """Those of the first, then those of the second."""
@@ -193,11 +281,20 @@ class JoinedTowers:
         """Those of both."""
         return np.concatenate([self._first.item_columns(field), self._k + self._second.item_columns(field)])
 
-    def item_queries(self, vectors: FloatArray) -> list[FloatArray]:
+    def context_blocks(self) -> list[Block]:
+        """Those of the first, and those of the second behind them."""
+        k, length = self._k, self._length
+        second = self._second.context_blocks()
+        moved = (block._replace(to=block.to + length, column=block.column + k) for block in second)
+        return [*self._first.context_blocks(), *moved]
+
+    def item_blocks(self) -> list[list[Block]]:
         """For each field those of both."""
-        ends = vectors[:, : self._length], vectors[:, self._length :]
-        parts = self._first.item_queries(ends[0]), self._second.item_queries(ends[1])
-        return [np.concatenate(both, axis=1) for both in zip(*parts, strict=True)]
+        joined = []
+        for first, second in zip(self._first.item_blocks(), self._second.item_blocks(), strict=True):
+            moved = (block._replace(to=block.to + self._k, column=block.column + self._length) for block in second)
+            joined.append([*first, *moved])
+        return joined
 
 
 def symmetric_sums(P: npt.NDArray[np.floating], order: int) -> FloatArray:

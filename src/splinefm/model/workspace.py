@@ -178,7 +178,8 @@ def check_between_memory(model: AnyModel, layout: SlotLayout, sizes: Sizes, n_ou
         return
     needed = 4 * shards * n_units**2 * k
     if "field_matrices" in shapes:
-        needed = (4 * shards + 64) * lines(n_units * k) ** 2  # and the temporary arrays of `_panel_index`
+        size = lines(n_units * k)
+        needed = 2 * shards * size * (size + 16) + 64 * size**2  # and the temporary arrays of `_panel_index`
     check_memory(needed, f"training {model} with {n_units:,} units of its fields", f"lower {setting('k')}")
 
 

@@ -17,6 +17,7 @@ from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.table import Table
 from splinefm.learn.fitted import Fitted
 from splinefm.model.split import Split
+from splinefm.rank.contexts import ContextQueries
 from splinefm.rank.effects import EffectStore
 from splinefm.rank.effects_error import EffectMeter
 from splinefm.rank.error import Maxima, Meter
@@ -28,7 +29,7 @@ from splinefm.rank.tables import FieldSubset
 Array = npt.NDArray[Any]
 
 _CHUNK = 8192  # items that are read and encoded at a time
-BLOCK = 1024  # items or contexts whose float64 vectors are in memory at a time
+BLOCK = 1024  # items whose float64 vectors are in memory at a time
 
 
 class _Block(NamedTuple):
@@ -78,10 +79,13 @@ class Catalog:
         has_groups: bool,
     ) -> None:
         self.split = Split(fitted.model, fitted.params, fitted.encoder.layout, item_fields)
+        self.queries = ContextQueries(self.split)
         self.item_subset = FieldSubset(fitted, item_fields)
         effects = form == "effects"
         self.store: Store = (
-            EffectStore(self.split, self.item_subset.fields) if effects else VectorStore(self.split.length, dtype)
+            EffectStore(self.split, self.item_subset.fields, self.queries)
+            if effects
+            else VectorStore(self.split.length, dtype)
         )
         self.ids = Ids(self.store.used)
         self.groups = Groups()

@@ -22,6 +22,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.schema import Field
 from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
 from splinefm.model.split import Split
+from splinefm.rank.contexts import ContextQueries
 from splinefm.rank.store import STEP, Array, Filter, Float32, FloatArray, Panels, Positions, Store
 
 # The lookup of an effect takes as long as reading this many consecutive float32 numbers of vectors.
@@ -127,12 +128,15 @@ class EffectStore(Store):
         The model; `is_linear` must be true.
     fields : tuple of Field
         The fields of an item.
+    queries : ContextQueries
+        The queries of the same model.
     """
 
     form = "effects"
     dtype = "float32"
 
-    def __init__(self, split: Split, fields: tuple[Field, ...]) -> None:
+    def __init__(self, split: Split, fields: tuple[Field, ...], queries: ContextQueries) -> None:
+        self.queries = queries
         self.split, self.layout = split, SlotLayout(tuple(item.layout for item in fields))
         self.tables = [self._table(f, item) for f, item in zip(split.items, fields, strict=True)]
         # All weights of a categorical field are 1, or 0 for none: they need not be stored.
@@ -219,7 +223,8 @@ class EffectStore(Store):
 
     # Search
 
-    def _kernel(self) -> TopK:
+    def windows(self) -> npt.NDArray[np.int64]:
+        """Of each window the first effect, the largest start, the number of weights, and the line of the first."""
         layout, n_windows = self.layout, np.diff(self.layout.window_ptr)
         widths = np.diff(layout.weight_ptr)
         kept = np.zeros(layout.n_weights, bool)
@@ -231,8 +236,10 @@ class EffectStore(Store):
             widths,
             np.where(kept[first_weights], (np.cumsum(kept) - kept)[first_weights], -1),
         ]
-        plan = np.stack(windows, axis=1).astype(np.int64)
-        return TopK.effects(self.starts.values, self.weights.values, plan, self.offsets, self.n_padded)
+        return np.stack(windows, axis=1).astype(np.int64)
+
+    def _kernel(self) -> TopK:
+        return TopK.effects(self.starts.values, self.weights.values, self.windows(), self.offsets, self.n_padded)
 
     def _first_effects(self) -> npt.NDArray[np.int64]:
         """Index of the first effect of each table."""
@@ -244,9 +251,9 @@ class EffectStore(Store):
         queries = queries if n == 1 else queries[np.arange(TOGETHER) % n]
         first = self._first_effects()
         out = np.empty((first[-1], len(queries)), np.float32)
-        parts = self.split.feature_queries(queries.astype(np.float64))
+        parts = self.queries.feature_queries(queries)
         for table, part, at in zip(self.tables, parts, first, strict=False):
-            TopK.effects_of(table.panels.values, table.n_padded, part.astype(np.float32), out[at:])
+            TopK.effects_of(table.panels.values, table.n_padded, part, out[at:])
         return out
 
     def search(

@@ -5,7 +5,7 @@ With the fields of a context fixed, the score of every model of the family is (s
     score(context, item) = constant(context) + offset(item) + query(context) · vector(item)
 
 so a catalog is one matrix with a vector per item, and a request is one product with it. If that is faster, an item is
-stored as its features instead, whose effects on the score add up (see `splinefm.rank.effects`).
+stored as its features instead (see `splinefm.rank.effects`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
 from splinefm.model.split import Split
-from splinefm.rank.catalog import BLOCK, Catalog, check_finite
+from splinefm.rank.catalog import Catalog
 from splinefm.rank.effects import EffectStore, effects_pay
 from splinefm.rank.error import ScoreError
 from splinefm.rank.ids import as_ids, sort_keys
+from splinefm.rank.image import index_sections
 from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Float32, Form, Positions
 from splinefm.rank.tables import FieldSubset
 
@@ -194,7 +195,7 @@ class ItemIndex:
             One value for each field of the context (None for a missing value, a list for a multi-valued field), or a
             table with a row per context. Other columns are ignored.
         k : int
-            Number of items. Fewer are returned if there are not enough.
+            Number of items, or fewer if there are not enough.
         allowed : sequence of ids, optional
             Search these items only. Ids that the index does not have are ignored, here and in `excluded`.
         excluded : sequence of ids, optional
@@ -235,11 +236,7 @@ class ItemIndex:
 
     def queries(self, slots: Slots) -> tuple[Float32, Float32]:
         """Vectors of encoded contexts, and the constants that they add to all scores."""
-        sides = [self._split.context_side(slots[at : at + BLOCK]) for at in range(0, len(slots), BLOCK)]
-        vectors = np.concatenate([np.zeros((0, self.length)), *(side.vectors for side in sides)])
-        constants = np.concatenate([np.zeros(0), *(side.scores for side in sides)]) + self._split.bias
-        check_finite(vectors, constants, "a context")
-        return vectors.astype(np.float32), constants.astype(np.float32)
+        return self._catalog.queries(slots)
 
     def _filter(self, allowed: object, excluded: object, group: object) -> tuple[Filter, Positions | None]:
         """Which positions may be found, and their panels (None: all)."""
@@ -338,8 +335,8 @@ class ItemIndex:
         fitted : Fitted
             The model that the index was built with.
         mmap : bool
-            Map the vectors into memory instead of reading them: they are read on first use, processes share them, and
-            their checksums are not verified. Changes to the index stay in memory.
+            Map the vectors instead of reading them: they are read on first use, processes share them, and their
+            checksums are not verified. Changes to the index stay in memory.
 
         Raises
         ------
@@ -351,6 +348,11 @@ class ItemIndex:
         index = cls.__new__(cls)
         index._set(check_one_score(fitted), load(path, fitted, mmap))
         return index
+
+    def image(self) -> dict[str, Array]:
+        """Return the items as sections of a scorer file; `fitted.export_scorer(path, index=index)` writes them."""
+        with self._catalog.gate.reading:
+            return index_sections(self._catalog)
 
     def approximate(self, **options: Any) -> ApproximateIndex:
         """Make a faster index that may miss some of the best items; options as for `splinefm.ApproximateIndex`."""
@@ -371,8 +373,7 @@ def _fields_of_items(fitted: Fitted, names: Sequence[str]) -> tuple[int, ...]:
                 "context: no vector of an item serves all contexts, so the items cannot be indexed. "
                 "Fit the model without this cross"
                 + for_reader(" (training with crosses=None, or a schema without it)", " (--crosses none)")
-                + ", or score all items for each context with "
-                + for_reader("fitted.scores", "splinefm predict")
+                + f", or score all items for each context with {for_reader('fitted.scores', 'splinefm predict')}"
                 + ", which takes one row per item and context"
             )
         if of_item:

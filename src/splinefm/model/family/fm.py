@@ -56,7 +56,7 @@ class FM(OnlyPairs, NoWeights, OneVector):
 
     def towers(self, params: Params, items: IntArray, context: IntArray, n_fields: int) -> Towers:
         """(Σ_I s_f)' (Σ_C s_e)."""
-        return SumTowers(items, self.k)
+        return SumTowers(items, context, self.k)
 
     def mean(self, members: Sequence[Params], layout: SlotLayout) -> tuple[FM, Params]:
         """The vectors of all members side by side."""
