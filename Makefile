@@ -54,7 +54,7 @@ docs: $(VENV)/.docs  ## build the documentation into build/docs; open build/docs
 	@echo build/docs/index.html
 
 coverage: native $(VENV)/.test  ## run the tests and report the coverage of the Python code
-	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal --ignore tests/paper \
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(if $(THOROUGH),SPLINEFM_THOROUGH=1) $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal --ignore tests/paper \
 	  --cov --cov-report=term --cov-report=html:build/coverage
 
 format: $(VENV)/.test  ## let ruff and clang-format rewrite the files
@@ -175,7 +175,7 @@ fuzz-coverage: $(VENV)/.ready  ## build the fuzzers of the C library with libFuz
 	$(BIN)/cmake -G Ninja -S . --log-level=WARNING -B build/coverage-fuzz -DCMAKE_CXX_COMPILER=$(CLANG) \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DSPLINEFM_PYTHON=OFF -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS=-O1 \
 	  -DSPLINEFM_SANITIZE=address$(comma)undefined$(comma)fuzzer-no-link -DSPLINEFM_ISAS=baseline
-	$(BIN)/cmake --build build/coverage-fuzz --parallel $(JOBS) --target fuzz_coverage_file fuzz_coverage_rows -- --quiet
+	$(BIN)/cmake --build build/coverage-fuzz --parallel $(JOBS) --target fuzz_coverage_file fuzz_coverage_rows fuzz_coverage_json -- --quiet
 
 paper-quick: native $(VENV)/.test  ## run every experiment of paper/ with reduced settings (DATA=folder: read data there instead of downloading)
 	for name in synthetic tabular criteo ab; do \

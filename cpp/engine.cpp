@@ -129,7 +129,7 @@ std::int64_t between_of(Model model, const Shape& shape) {
     switch (model) {
     case Model::fwfm:
     case Model::low_rank: return up_to(shape.n_units, 4) * up_to(shape.n_units, 4) * shape.paired;
-    case Model::fmfm: return up_to(shape.n_units * shape.k, 16) * up_to(shape.n_units * shape.k, 16);
+    case Model::fmfm: return up_to(shape.n_units * shape.k, 16) * (up_to(shape.n_units * shape.k, 16) + 16) / 2;
     default: return 0;
     }
 }
@@ -273,7 +273,6 @@ void Engine::set_output(std::int64_t output, const Shape& shape, const Parameter
                    slopes.data() + output * up_to(settings.batch_size, 16),
                    row_losses.data(),
                    shards.data() + output * n_shards * n_pairs,
-                   stride,
                    n_pairs,
                    n_shards,
                    settings.shard,

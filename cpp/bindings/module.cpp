@@ -19,6 +19,8 @@ void bind_explain(nb::module_& module);
 void bind_probe(nb::module_& module);
 void bind_id_table(nb::module_& module);
 void bind_top_k(nb::module_& module);
+void bind_json_rows(nb::module_& module);
+void bind_context(nb::module_& module);
 void bind_row_encoder(nb::module_& module);
 void bind_row_scorer(nb::module_& module);
 }  // namespace splinefm::bindings
@@ -44,6 +46,8 @@ NB_MODULE(_core, module) {
     bindings::bind_probe(module);
     bindings::bind_id_table(module);
     bindings::bind_top_k(module);
+    bindings::bind_json_rows(module);
+    bindings::bind_context(module);
     bindings::bind_row_encoder(module);
     bindings::bind_row_scorer(module);
 }

@@ -37,8 +37,11 @@ void add_number(EncoderOwner& self, std::int64_t first, Numbers signs, Numbers b
         check(kinds[i] >= 0 && kinds[i] <= 4, "signs must be whole numbers from 0 to 4");
         field.rules.push_back({static_cast<Rule::Sign>(static_cast<int>(kinds[i])), limits[i]});
     }
-    field.pieces = {copy(knots, "knots"), copy(values, "values"), powers};
+    field.pieces.knots = copy(knots, "knots");
+    field.pieces.values = copy(values, "values");
+    field.pieces.powers = powers;
     check_number(field);
+    field.pieces.make_guide();
     add(self, std::move(field), plain);
 }
 
@@ -206,7 +209,7 @@ using Encoded = std::tuple<Array<std::int32_t>, Array<float>, Array<std::int32_t
 
 Encoded encode(EncoderOwner& self, nb::handle row, const Items& columns, const Items& readers) {
     const Source source{row, columns, readers};
-    check_source(self, source);
+    check_source(self, columns, readers);
     self.finished = true;
     Terms terms(self.encoder.most_terms());
     terms.keep_zeros = true;

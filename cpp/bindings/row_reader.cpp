@@ -15,42 +15,73 @@ namespace {
 
 using Given = std::pair<std::vector<std::int64_t>, std::vector<double>>;
 
-constexpr double EXACT = 9007199254740992.0;  // 2^53: floats below it that are integers are spelled like integers
+// A plain value as a cell; any other is for the reader.
+Cell cell_of(PyObject* given) {
+    if (PyUnicode_Check(given)) {
+        Py_ssize_t size;
+        const char* const text = PyUnicode_AsUTF8AndSize(given, &size);
+        if (text) return Cell::of(Cell::text, text, static_cast<std::size_t>(size));
+        PyErr_Clear();  // no valid Unicode
+    } else if (PyFloat_Check(given)) {
+        return Cell::of(PyFloat_AsDouble(given));
+    } else if (given == Py_None) {
+        return Cell::none();
+    } else if (PyLong_CheckExact(given)) {
+        int overflow;
+        const long long i = PyLong_AsLongLongAndOverflow(given, &overflow);
+        if (!overflow) return Cell::of(Cell::integer, i);
+    } else if (PyBool_Check(given)) {
+        return Cell::of(Cell::boolean, given == Py_True);
+    }
+    return Cell::of(Cell::other, nullptr, 0);
+}
 
-class Reader {
+// The values of a row that are objects. They are numbered through: v is the first of a field, or one of a cross.
+struct Objects {
+    const Source& source;
+    const std::vector<nb::object>& values;
+
+    Cell cell(int v) const { return cell_of(object(v).ptr()); }
+    const nb::object& object(int v) const { return values[static_cast<std::size_t>(v)]; }
+    nb::object column(int v) const { return source.columns[v]; }
+};
+
+// The values of a row of JSON, which become objects if they must.
+struct JsonValues {
+    const JsonSource& source;
+
+    std::int64_t place(int v) const { return source.columns[static_cast<std::size_t>(v)]; }
+    const Cell& cell(int v) const { return source.owner.rows.at(source.row, place(v)); }
+    nb::object object(int v) const { return source.owner.object(cell(v)); }
+    nb::object column(int v) const { return nb::cast(source.owner.columns->name(place(v))); }
+};
+
+template <class Values> class Reader {
 public:
-    // The values of a row are numbered through: v is the first of a field, or one of a cross.
-    Reader(const EncoderOwner& owner, const Source& source, std::int64_t n_features,
-           const std::vector<nb::object>& values)
-        : owner(owner), source(source), most_features(n_features), values(values) {}
-
-    const nb::object& value(int v) const { return values[static_cast<std::size_t>(v)]; }
+    Reader(const EncoderOwner& owner, const Values& values, std::int64_t n_features)
+        : owner(owner), values(values), most_features(n_features) {}
 
     std::string_view text(int v) const {
-        Py_ssize_t size;
-        if (!PyUnicode_Check(value(v).ptr())) return {};
-        const char* const text = PyUnicode_AsUTF8AndSize(value(v).ptr(), &size);
-        if (text) return {text, static_cast<std::size_t>(size)};
-        PyErr_Clear();  // no valid Unicode
-        return {};
+        const Cell& given = values.cell(v);
+        return given.kind == Cell::text ? given.view() : std::string_view();
     }
 
     std::int64_t category(int v, const Names& names, std::int64_t end) const {
-        const nb::object& given = value(v);
-        const std::int64_t row = row_of(names, given.ptr());
-        return row != ASK ? row : checked(v, nb::cast<std::int64_t>(ask(v, given)), end);
+        const std::int64_t row = find_name(names, values.cell(v));
+        return row != ASK ? row : checked(v, nb::cast<std::int64_t>(ask(v, values.object(v))), end);
     }
 
     // A plain number, or what the reader makes of a value.
     double number(int v) const {
-        const nb::object& given = value(v);
+        const Cell& given = values.cell(v);
         double x;
-        if (!(owner.plain[v] || given.is_none()) || !is_number(given.ptr(), x)) x = nb::cast<double>(ask(v, given));
+        if (!(owner.plain[v] || given.kind == Cell::missing) || !read_number(given, x))
+            x = nb::cast<double>(ask(v, values.object(v)));
         return x;
     }
 
     [[noreturn]] void refuse(int v, double x) const {
-        const nb::object text = nb::repr(source.columns[v]);
+        const nb::object text = nb::repr(values.column(v));
         throw nb::value_error(("column " + std::string(nb::borrow<nb::str>(text).c_str()) +
                                " does not take the number " + std::to_string(x))
                                   .c_str());
@@ -59,25 +90,24 @@ public:
     std::int64_t n_features() const { return most_features; }
 
     void list(int v, const ListField& field, Terms& terms) const {
-        const nb::object& given = value(v);
+        if (values.cell(v).kind == Cell::missing && field.names.missing != ASK)
+            return terms.add(field.names.missing, 1.0f);
+        const nb::object given = values.object(v);
         const std::int64_t begin = terms.n_terms;
-        if (given.is_none() && field.names.missing != ASK) {
-            terms.add(field.names.missing, 1.0f);
-        } else if (!add_names(field, given.ptr(), terms)) {
-            terms.n_terms = begin;
-            add_given(v, field.length, given, terms);
-        }
+        if (add_names(field, given.ptr(), terms)) return;
+        terms.n_terms = begin;
+        add_given(v, field.length, given, terms);
     }
 
     void given(int v, const GivenField& field, Terms& terms) const {
-        if (field.n_values == 1) return add_given(v, field.length, value(v), terms);
-        nb::list values;
-        for (int i = 0; i < field.n_values; ++i) values.append(value(v + i));
-        add_given(v, field.length, values, terms);
+        if (field.n_values == 1) return add_given(v, field.length, values.object(v), terms);
+        nb::list several;
+        for (int i = 0; i < field.n_values; ++i) several.append(values.object(v + i));
+        add_given(v, field.length, several, terms);
     }
 
 private:
-    nb::object ask(int v, const nb::object& given) const { return source.readers[v](given); }
+    nb::object ask(int v, const nb::object& given) const { return values.source.readers[v](given); }
 
     static std::int64_t checked(int v, std::int64_t row, std::int64_t end) {
         if (row < NO_FEATURE || row >= end)
@@ -85,49 +115,6 @@ private:
                                    ", there are " + std::to_string(end))
                                       .c_str());
         return row;
-    }
-
-    // Whether a value is a plain number; NaN if it is missing.
-    static bool is_number(PyObject* given, double& x) {
-        if (PyFloat_Check(given)) {
-            x = PyFloat_AsDouble(given);
-            return true;
-        }
-        if (given == Py_None) {
-            x = std::numeric_limits<double>::quiet_NaN();
-            return true;
-        }
-        if (!PyLong_CheckExact(given) && !PyBool_Check(given)) return false;
-        x = PyLong_AsDouble(given);
-        if (x != -1.0 || !PyErr_Occurred()) return true;
-        PyErr_Clear();  // an integer beyond all floats
-        return false;
-    }
-
-    static std::int64_t row_of_text(const Names& names, PyObject* given) {
-        Py_ssize_t size;
-        const char* const text = PyUnicode_AsUTF8AndSize(given, &size);
-        if (text) return names.find({text, static_cast<std::size_t>(size)});
-        PyErr_Clear();  // no valid Unicode
-        return ASK;
-    }
-
-    static std::int64_t row_of_int(const Names& names, PyObject* given) {
-        int overflow;
-        const long long x = PyLong_AsLongLongAndOverflow(given, &overflow);
-        return overflow ? ASK : names.find(Digits(x).text());
-    }
-
-    static std::int64_t row_of(const Names& names, PyObject* given) {
-        if (PyUnicode_Check(given)) return row_of_text(names, given);
-        if (given == Py_None) return names.missing;
-        if (PyLong_CheckExact(given)) return row_of_int(names, given);
-        if (PyBool_Check(given)) return names.find(given == Py_True ? "true" : "false");
-        if (!PyFloat_Check(given)) return ASK;
-        const double x = PyFloat_AsDouble(given);
-        if (std::isnan(x)) return names.missing;
-        if (x != std::trunc(x) || std::abs(x) >= EXACT) return ASK;
-        return names.find(Digits(static_cast<std::int64_t>(x)).text());
     }
 
     // Terms of a list of strings or integers; false where the reader must be asked. Elements that are missing or
@@ -148,8 +135,7 @@ private:
             const bool is_text = PyUnicode_CheckExact(element.ptr());
             if (!is_text && !PyLong_CheckExact(element.ptr())) return false;
             if ((is_text && PyUnicode_GetLength(element.ptr()) == 0) || count == field.length) continue;
-            const std::int64_t row =
-                is_text ? row_of_text(field.names, element.ptr()) : row_of_int(field.names, element.ptr());
+            const std::int64_t row = find_name(field.names, cell_of(element.ptr()));
             if (row == ASK) return false;
             ++count;
             if (row >= 0) terms.add(row, 1.0f);
@@ -171,23 +157,22 @@ private:
     }
 
     const EncoderOwner& owner;
-    const Source& source;
+    const Values values;
     const std::int64_t most_features;
-    const std::vector<nb::object>& values;
 };
 
 // Takes the values of a row, which the row itself may drop while a reader is asked, and gives them back at the end.
-class Values {
+class Taken {
 public:
-    Values(const EncoderOwner& owner, const Source& source, std::vector<nb::object>& values) : values(values) {
+    Taken(const EncoderOwner& owner, const Source& source, std::vector<nb::object>& values) : values(values) {
         for (int v = 0; v < owner.encoder.n_values() && sound; ++v) {
             values.push_back(nb::steal(PyObject_GetItem(source.row.ptr(), PyTuple_GetItem(source.columns.ptr(), v))));
             sound = values.back().is_valid();
         }
     }
-    ~Values() { values.clear(); }
-    Values(const Values&) = delete;
-    Values& operator=(const Values&) = delete;
+    ~Taken() { values.clear(); }
+    Taken(const Taken&) = delete;
+    Taken& operator=(const Taken&) = delete;
 
     bool sound = true;  // or an error of Python is set
 
@@ -197,17 +182,35 @@ private:
 
 }  // namespace
 
-void check_source(const EncoderOwner& owner, const Source& source) {
+void check_source(const EncoderOwner& owner, const nb::tuple& columns, const nb::tuple& readers) {
     const auto n = static_cast<std::size_t>(owner.encoder.n_values());
-    if (source.columns.size() != n || source.readers.size() != n)
+    if (columns.size() != n || readers.size() != n)
         throw nb::value_error("columns and readers must be tuples with an item for every field, or part of a cross");
+}
+
+nb::object JsonOwner::object(const Cell& cell) const {
+    switch (cell.kind) {
+    case Cell::missing: return nb::none();
+    case Cell::boolean: return nb::bool_(cell.i != 0);
+    case Cell::integer: return nb::int_(cell.i);
+    case Cell::number: return nb::float_(cell.x);
+    case Cell::text: return nb::str(cell.bytes, cell.size);
+    case Cell::other: break;
+    }
+    return decode(nb::bytes(cell.bytes, cell.size));
 }
 
 void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_features,
               RowWorkspace& workspace, Terms& terms) {
-    const Values taken(owner, source, workspace.values);
+    const Taken taken(owner, source, workspace.values);
     if (!taken.sound) throw nb::python_error();
-    const Reader reader(owner, source, n_features, workspace.values);
+    const Reader reader(owner, Objects{source, workspace.values}, n_features);
+    splinefm::read_row(reader, owner.encoder, scorer, workspace.found.data(), terms);
+}
+
+void read_row(const EncoderOwner& owner, const JsonSource& source, const RowScorer* scorer, std::int64_t n_features,
+              RowWorkspace& workspace, Terms& terms) {
+    const Reader reader(owner, JsonValues{source}, n_features);
     splinefm::read_row(reader, owner.encoder, scorer, workspace.found.data(), terms);
 }
 

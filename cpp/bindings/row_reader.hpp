@@ -1,13 +1,15 @@
-// A row of Python values -> terms. Floats, integers, strings and lists of them are read here; for anything else, and
-// for names that fields do not know, a function of the field is asked: it may raise, and may take its time.
+// A row of Python values, or of JSON -> terms. Floats, integers, strings and lists of them are read here; for anything
+// else, and for names that fields do not know, a function of the field is asked: it may raise, and may take its time.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "bindings/arrays.hpp"
+#include "scorer/json_rows.hpp"
 #include "scorer/row_encoder.hpp"
 #include "scorer/row_scorer.hpp"
 
@@ -32,7 +34,25 @@ struct Source {
 };
 
 // Raises unless there are a column and a reader for every value.
-void check_source(const EncoderOwner& owner, const Source& source);
+void check_source(const EncoderOwner& owner, const nb::tuple& columns, const nb::tuple& readers);
+
+// The rows of a body of JSON that Python sees, with all that they refer to.
+struct JsonOwner {
+    nb::bytes body;
+    std::shared_ptr<const JsonColumns> columns;
+    nb::object decode;  // JSON of a value -> the value
+    JsonRows rows;
+
+    nb::object object(const Cell& cell) const;
+};
+
+// Where the values of a row of JSON are: a column of the rows for each value of the fields.
+struct JsonSource {
+    const JsonOwner& owner;
+    std::int64_t row;
+    const std::vector<std::int64_t>& columns;
+    const nb::tuple& readers;
+};
 
 // What reading a row needs besides.
 struct RowWorkspace {
@@ -45,6 +65,8 @@ struct RowWorkspace {
 // Write the terms of a row. Features that readers return must be below `n_features`;
 // a scorer, if there is one, asks for the parameters of categories while numbers are read.
 void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_features,
+              RowWorkspace& workspace, Terms& terms);
+void read_row(const EncoderOwner& owner, const JsonSource& source, const RowScorer* scorer, std::int64_t n_features,
               RowWorkspace& workspace, Terms& terms);
 
 }  // namespace splinefm::bindings

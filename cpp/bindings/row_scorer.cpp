@@ -123,32 +123,51 @@ public:
 
     void many(const nb::typed<nb::list, nb::any>& rows, const Items& columns, const Items& readers, bool link,
               Out<double> out) {
+        check_source(*encoder, columns, readers);
+        score_all(out, link, [&](std::size_t n, std::size_t i, Workspace& workspace, std::size_t place) {
+            if (rows.size() != n) throw nb::value_error("rows and out must have the same length");
+            const nb::object row = rows[i];
+            read(Source{row, columns, readers}, workspace, place);
+        });
+    }
+
+    void many_json(const JsonOwner& rows, const In<std::int64_t>& at, const Items& columns, const Items& readers,
+                   bool link, Out<double> out) {
+        check_source(*encoder, columns, readers);
+        const std::int64_t* const chosen = numbers(at, "at");
+        std::vector<std::int64_t> places;
+        for (const nb::handle column : columns) {
+            places.push_back(rows.columns->find(nb::cast<std::string>(column)));
+            if (places.back() < 0) throw nb::key_error(nb::cast<std::string>(column).c_str());
+        }
+        score_all(out, link, [&](std::size_t n, std::size_t i, Workspace& workspace, std::size_t place) {
+            if (at.size() != n) throw nb::value_error("at and out must have the same length");
+            if (chosen[i] < 0 || chosen[i] >= rows.rows.n_rows()) throw nb::index_error("at has a number of no row");
+            read(JsonSource{rows, chosen[i], places, readers}, workspace, place);
+        });
+    }
+
+private:
+    // Scores or predictions of a row.
+    void one(nb::handle row, const Items& columns, const Items& readers, bool link, double* out) {
+        check_source(*encoder, columns, readers);
+        Borrowed workspace(*this);
+        read(Source{row, columns, readers}, *workspace, 0);
+        score_terms(*workspace, 0, link, out);
+    }
+
+    // Scores or predictions of n rows; `read_one(n, i, workspace, place)` reads row i.
+    template <class ReadOne> void score_all(const Out<double>& out, bool link, ReadOne read_one) {
         double* const scores = numbers(out, "out");
         if (out.size() % n_outputs) throw nb::value_error("out must have a number for every class of a row");
         const std::size_t n = out.size() / n_outputs;
         Borrowed workspace(*this);
         for (std::size_t first = 0; first < n; first += AT_ONCE) {
             const std::size_t count = std::min<std::size_t>(AT_ONCE, n - first);
-            for (std::size_t i = 0; i < count; ++i) {
-                if (rows.size() != n) throw nb::value_error("rows and out must have the same length");
-                const nb::object row = rows[first + i];
-                const Source source{row, columns, readers};
-                check_source(*encoder, source);
-                read(source, *workspace, i);
-            }
+            for (std::size_t i = 0; i < count; ++i) read_one(n, first + i, *workspace, i);
             const nb::gil_scoped_release released;
             for (std::size_t i = 0; i < count; ++i) score_terms(*workspace, i, link, scores + (first + i) * n_outputs);
         }
-    }
-
-private:
-    // Scores or predictions of a row.
-    void one(nb::handle row, const Items& columns, const Items& readers, bool link, double* out) {
-        const Source source{row, columns, readers};
-        check_source(*encoder, source);
-        Borrowed workspace(*this);
-        read(source, *workspace, 0);
-        score_terms(*workspace, 0, link, out);
     }
 
     void score_terms(Workspace& workspace, std::size_t i, bool link, double* out) const {
@@ -184,7 +203,7 @@ private:
                              std::vector<float>(scorer.workspace_size(most))};
     }
 
-    void read(const Source& source, Workspace& workspace, std::size_t i) {
+    template <class RowSource> void read(const RowSource& source, Workspace& workspace, std::size_t i) {
         const RowScorer& scorer = scorers.front();  // the features are those of every class
         read_row(*encoder, source, &scorer, scorer.params.n_features, workspace.row, workspace.terms[i]);
     }
@@ -220,7 +239,10 @@ void bind_row_scorer(nb::module_& module) {
         .def("scores", &ScorerOwner::scores, nb::arg("row"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
              "The scores of a row for all classes, or their probabilities.")
         .def("many", &ScorerOwner::many, nb::arg("rows"), nb::arg("columns"), nb::arg("readers"), nb::arg("link"),
-             nb::arg("out").noconvert(), "Scores of a list of rows, written to `out`, all classes of a row together.");
+             nb::arg("out").noconvert(), "Scores of a list of rows, written to `out`, all classes of a row together.")
+        .def("many_json", &ScorerOwner::many_json, nb::arg("rows"), nb::arg("at").noconvert(), nb::arg("columns"),
+             nb::arg("readers"), nb::arg("link"), nb::arg("out").noconvert(),
+             "Scores of some rows of JSON, whose numbers are `at`, as `many` writes them.");
 }
 
 }  // namespace splinefm::bindings

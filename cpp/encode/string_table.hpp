@@ -36,6 +36,7 @@ public:
         if (slots[slot] >= 0) __builtin_prefetch(known.offsets + slots[slot]);
         return slots[slot];
     }
+    bool is_at(std::int32_t at, String asked) const { return same(asked, known[at]); }
     void fetch_text(std::int32_t at) const { __builtin_prefetch(known.text + known.offsets[at]); }
 
     // out[i * stride] = first + position of string i, or `unknown`; how many are not known.

@@ -9,6 +9,7 @@
 // The other models have none.
 #pragma once
 
+#include "kernels/fmfm.hpp"
 #include "kernels/update.hpp"
 
 namespace splinefm::SPLINEFM_ISA {
@@ -90,6 +91,7 @@ template <int K, bool FIXED> inline void update_low_rank(const Memory& memory, c
 
 // M_fe of an FmFM for e ≥ f, and what they are in the panels: see `fmfm.hpp`.
 template <int K, bool FIXED> inline void update_matrices(const Memory& memory, const Step& step, Index field) {
+    constexpr int PART = K < 16 ? K : 16;
     const Shape shape = memory.shape;
     const Dense& between = memory.between;
     const Index k = length<K, FIXED>(shape), n_fields = shape.n_fields, n = shape.n_units * k;
@@ -100,9 +102,10 @@ template <int K, bool FIXED> inline void update_matrices(const Memory& memory, c
         for (Index v = u + 1; v < shape.n_units; ++v) {
             float* gradient = between.gradient + (field * n_fields + shape.unit_field[v]) * k * k;
             for (Index r = 0; r < k; ++r) {
-                const float* d = memory.work.between + (u * k + r) * lines(n) + v * k;
-                for (Index c = 0; c < k; c += K) {
-                    store<K>(gradient + r * k + c, load<K>(d + c) + load<K>(gradient + r * k + c));
+                for (Index c = 0; c < k; c += PART) {
+                    const Index column = v * k + c, of_panel = column % 16;
+                    const float* d = memory.work.between + panel(column - of_panel) + 16 * (u * k + r) + of_panel;
+                    store<PART>(gradient + r * k + c, load<PART>(d) + load<PART>(gradient + r * k + c));
                 }
             }
         }

@@ -26,9 +26,17 @@ template <template <int, bool> class M, int K, bool FIXED> struct ByRows {
                 const Weights weights = scoring.weights[output];
                 float* scores = scoring.scores + output * scoring.n_scores + at;
                 for (Index i = 0; i < n_rows; ++i) scores[i] = weights.bias[0];
-                Kernel::scores(shape, weights, scoring.columns, 0, n_rows, scoring.scratch, scoring.D, scores);
+                const Derivatives D = Kernel::derivatives(shape, scoring.D, shape.tile);
+                Kernel::scores(shape, weights, scoring.columns, 0, n_rows, scoring.scratch, D, scores);
             }
         }
+    }
+
+    // From row i of a block on.
+    static Derivatives derivatives(const Shape& shape, const Work& work, Index i) {
+        Derivatives D = Kernel::derivatives(shape, work.D, work.block);
+        D.of += i * D.row;
+        return D;
     }
 
     // A shard has gradients between fields of its own.
@@ -49,21 +57,23 @@ template <template <int, bool> class M, int K, bool FIXED> struct ByRows {
             for (Index output = 0; output < n_outputs; ++output) {
                 const Weights weights = outputs[output].weights;
                 const Work work = outputs[output].work;
-                float *slopes = work.slopes + block.offset + at, *D = work.D + at * work.stride;
+                const Derivatives D = derivatives(shape, work, at);
+                float* slopes = work.slopes + block.offset + at;
                 for (Index i = 0; i < n_rows; ++i) slopes[i] = weights.bias[0];
                 Kernel::scores(shape, weights, columns, at, n_rows, scratch[output], D, slopes);
             }
             for (Index i = 0; i < n_rows; ++i) set_slopes(outputs, block, at + i);
             for (Index output = 0; output < n_outputs; ++output) {
                 const Work work = outputs[output].work;
-                Kernel::pairs(shape, scratch[output], work.D + at * work.stride, n_rows,
+                Kernel::pairs(shape, scratch[output], derivatives(shape, work, at), n_rows,
                               work.slopes + block.offset + at, work.between + part * work.n_between);
             }
         }
     }
 
     static void field(const Memory& memory, const Block& block, Index field, const Scratch& scratch) {
-        scatter<K, FIXED, Kernel::HAS_SUMS>(memory, block, field, scratch.sums);
+        scatter<K, FIXED, Kernel::HAS_SUMS>(memory, block, derivatives(memory.shape, memory.work, 0), field,
+                                            scratch.sums);
         if (block.last) update_field<Kernel::PIECE>(memory, length<K, FIXED>(memory.shape), field, block.step);
     }
 };

@@ -7,15 +7,18 @@ namespace splinefm::SPLINEFM_ISA {
 
 // Each model has `scores`, which adds linear parts and interactions of n rows, from row `at` of the columns on, to
 // `out` and fills D, and `pairs`, which does what is left for the gradient: the rest of D, and dR or dM of a shard.
+// `derivatives` says how D of a block of rows is laid out.
 template <int K, bool FIXED> struct FM {
     static constexpr bool HAS_SUMS = true;  // D is s, not the derivative by every p_u
     static constexpr int PIECE = K;
 
+    static Derivatives derivatives(const Shape& shape, float* D, Index) { return {D, length<K, FIXED>(shape), 0}; }
+
     // The squares are summed in P.
     static void scores(const Shape shape, const Weights weights, const Columns columns, Index at, Index n,
-                       const Scratch& scratch, float* D, float* out) {
+                       const Scratch& scratch, const Derivatives derivatives, float* out) {
         const Index k = length<K, FIXED>(shape), end = at + n;
-        float* P = scratch.P;
+        float *P = scratch.P, *D = derivatives.of;
         for (Index c = 0; c < n * k; c += K) {
             store<K>(D + c, fill<K>(0.0f));
             store<K>(P + c, fill<K>(0.0f));
@@ -59,7 +62,7 @@ template <int K, bool FIXED> struct FM {
         }
     }
 
-    static void pairs(const Shape&, const Scratch&, float*, Index, const float*, float*) {}
+    static void pairs(const Shape&, const Scratch&, const Derivatives&, Index, const float*, float*) {}
 };
 
 }  // namespace splinefm::SPLINEFM_ISA

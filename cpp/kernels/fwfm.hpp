@@ -40,6 +40,11 @@ template <int K, bool FIXED, int PART> struct FwFM {
     static constexpr bool HAS_SUMS = false;
     static constexpr int PIECE = PART;
 
+    static Derivatives derivatives(const Shape& shape, float* D, Index) {
+        const Index k = length<K, FIXED>(shape);
+        return {D, padded(shape.n_units) * k, k};
+    }
+
     [[gnu::always_inline]] static Index paired(const Shape& shape) {
         if constexpr (FIXED) {
             return PIECE;
@@ -49,10 +54,10 @@ template <int K, bool FIXED, int PART> struct FwFM {
     }
 
     static void scores(const Shape shape, const Weights weights, const Columns columns, Index at, Index n,
-                       const Scratch& scratch, float* D, float* out) {
+                       const Scratch& scratch, const Derivatives derivatives, float* out) {
         const Index k = length<K, FIXED>(shape), n_pairs = paired(shape);
         const Index n_units = shape.n_units, row = padded(n_units) * k, part = n_pairs / (FIXED ? 1 : shape.members);
-        float* P = scratch.P;
+        float *P = scratch.P, *D = derivatives.of;
         all_units<K, FIXED>(shape, weights, columns, at, n, P, row, out);
         for (Index i = 0; i < n; ++i) {
             Vec<PIECE> score = fill<PIECE>(0.0f);
@@ -85,7 +90,8 @@ template <int K, bool FIXED, int PART> struct FwFM {
     }
 
     // dR_uv += slope p_u p_v, number by number: summed up later. Two by two, so that loads are shared.
-    static void pairs(const Shape& shape, const Scratch& scratch, float*, Index n, const float* slopes, float* dR) {
+    static void pairs(const Shape& shape, const Scratch& scratch, const Derivatives&, Index n, const float* slopes,
+                      float* dR) {
         constexpr Index ROWS = 16;  // their unit vectors stay in the nearest cache while all pairs are multiplied
         const Index k = length<K, FIXED>(shape), n_pairs = paired(shape);
         const Index n_units = shape.n_units, units = padded(n_units), row = units * k, below = units * n_pairs;

@@ -10,8 +10,13 @@ template <int K, bool FIXED> struct HigherOrderFM {
     static constexpr bool HAS_SUMS = false;
     static constexpr int PIECE = K;
 
+    static Derivatives derivatives(const Shape& shape, float* D, Index) {
+        const Index k = length<K, FIXED>(shape);
+        return {D, padded(shape.n_units) * k, k};
+    }
+
     static void scores(const Shape shape, const Weights weights, const Columns columns, Index at, Index n,
-                       const Scratch& scratch, float*, float* out) {
+                       const Scratch& scratch, const Derivatives, float* out) {
         const Index k = length<K, FIXED>(shape), n_units = shape.n_units, order = shape.order;
         const Index sums = (order + 1) * k, row = padded(n_units) * k;
         all_units<K, FIXED>(shape, weights, columns, at, n, scratch.P, row, out);
@@ -36,7 +41,7 @@ template <int K, bool FIXED> struct HigherOrderFM {
     }
 
     // The recursion backwards; E[t] is the derivative by A[u + 1, t].
-    static void pairs(const Shape& shape, const Scratch& scratch, float* D, Index n, const float*, float*) {
+    static void pairs(const Shape& shape, const Scratch& scratch, const Derivatives& D, Index n, const float*, float*) {
         const Index k = length<K, FIXED>(shape), n_units = shape.n_units, order = shape.order;
         const Index sums = (order + 1) * k, row = padded(n_units) * k;
         float* E = scratch.Z;
@@ -52,7 +57,7 @@ template <int K, bool FIXED> struct HigherOrderFM {
                         sum = derivative * load<K>(A + (t - 1) * k) + sum;
                         store<K>(E + (t - 1) * K, derivative * p + load<K>(E + (t - 1) * K));
                     }
-                    store<K>(D + i * row + u * k + c, sum);
+                    store<K>(D.of + i * D.row + u * D.unit + c, sum);
                 }
             }
         }

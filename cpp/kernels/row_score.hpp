@@ -29,28 +29,36 @@ template <int K> float fm_part(RowUnits row, std::int64_t c) {
     return 0.5f * total(sum * sum - squares);
 }
 
-// Σ_u p_u' Σ_{v<u} R_{f(u) f(v)} p_v, in four sums, which do not wait for each other
-template <int K> float fwfm_part(RowUnits row, std::int64_t c) {
+// Σ_u p_u' Σ_{v<u} R_{f(u) f(v)} p_v, in four sums, which do not wait for each other. EVERY: every field has one unit,
+// and weights are read in order.
+template <int K, bool EVERY> float fwfm_sum(const RowUnits row, std::int64_t c) {
     float* const P = row.vectors;
     const std::int32_t* const unit_fields = row.unit_fields;
     const float* const between = row.between + c * row.members / row.k * row.n_fields * row.n_fields;
     Vec<K> score = fill<K>(0.0f);
     for (std::int64_t u = 0; u < row.n_units; ++u) {
-        const float* const R = between + unit_fields[u] * row.n_fields;
+        const float* const R = between + (EVERY ? u : unit_fields[u]) * row.n_fields;
+        const auto r = [=](std::int64_t v) { return R[EVERY ? v : unit_fields[v]]; };
         Vec<K> q0 = fill<K>(0.0f), q1 = q0, q2 = q0, q3 = q0;
         std::int64_t v = 0;
         for (; v + 4 <= u; v += 4) {
-            q0 += R[unit_fields[v]] * load<K>(P + v * K);
-            q1 += R[unit_fields[v + 1]] * load<K>(P + (v + 1) * K);
-            q2 += R[unit_fields[v + 2]] * load<K>(P + (v + 2) * K);
-            q3 += R[unit_fields[v + 3]] * load<K>(P + (v + 3) * K);
+            q0 += r(v) * load<K>(P + v * K);
+            q1 += r(v + 1) * load<K>(P + (v + 1) * K);
+            q2 += r(v + 2) * load<K>(P + (v + 2) * K);
+            q3 += r(v + 3) * load<K>(P + (v + 3) * K);
         }
-        for (; v < u; ++v) q0 += R[unit_fields[v]] * load<K>(P + v * K);
+        for (; v < u; ++v) q0 += r(v) * load<K>(P + v * K);
         const Vec<K> p = part<K>(row, u, c);
         store(P + u * K, p);
         score += p * ((q0 + q1) + (q2 + q3));
     }
     return total(score);
+}
+
+template <int K> float fwfm_part(const RowUnits& row, std::int64_t c) {
+    bool every = row.n_units == row.n_fields;
+    for (std::int64_t u = 0; u < row.n_units; ++u) every &= row.unit_fields[u] == u;
+    return every ? fwfm_sum<K, true>(row, c) : fwfm_sum<K, false>(row, c);
 }
 
 // Σ_t A_t for t ≥ 2, where every unit adds p A_{t-1} to A_t; A_0 = 1

@@ -113,14 +113,14 @@ template <int K, bool FIXED, class Derivative>
 }
 
 // D is s = Σ p, as in an FM, or has the derivative by every p_u.
-template <int K, bool FIXED, bool HAS_SUMS>
-inline void scatter(const Memory& memory, const Block& block, Index field, const Sums sums) {
+template <int K, bool FIXED, bool HAS_SUMS> inline void
+scatter(const Memory& memory, const Block& block, const Derivatives derivatives, Index field, const Sums sums) {
     const Shape shape = memory.shape;
     const Weights weights = memory.weights;
     const Columns columns = memory.columns;
     const Active active = memory.active;
-    const float *slopes = memory.work.slopes + block.offset, *D = memory.work.D;
-    const Index k = length<K, FIXED>(shape), stride = memory.work.stride, n = block.n;
+    const float *slopes = memory.work.slopes + block.offset, *D = derivatives.of;
+    const Index k = length<K, FIXED>(shape), n = block.n;
     bool summed = false;
     for (Index w = shape.window_ptr[field]; w < shape.window_ptr[field + 1]; ++w) {
         const Index u = shape.window_unit[w], j = shape.weight_ptr[w];
@@ -145,8 +145,8 @@ inline void scatter(const Memory& memory, const Block& block, Index field, const
         } else {
             scatter_windows<K, FIXED>(shape, columns, slopes, n, field, w, active, sums, summed,
                                       [=](Index i, Index unit, Index c) __attribute__((always_inline)) {
-                                          const float* d = D + i * stride + unit * k + c;
-                                          fetch(d + AHEAD * stride);
+                                          const float* d = D + i * derivatives.row + unit * derivatives.unit + c;
+                                          fetch(d + AHEAD * derivatives.row);
                                           return load<K>(d);
                                       });
         }

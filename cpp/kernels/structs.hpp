@@ -60,13 +60,20 @@ struct Columns {
     std::int32_t* wrong;
 };
 
-// Derivatives of a block of rows, `stride` numbers each, and gradients of the parameters between fields: `n_between`
-// numbers for each of `n_shards` shards, dR of weights and dM of matrices.
+// Derivatives of rows by their unit vectors: those of unit u of row i begin at `of + i * row + u * unit`. In an FM a
+// row has their sum only.
+struct Derivatives {
+    float* of;
+    std::int64_t row, unit;
+};
+
+// Derivatives of a block of rows, and gradients of the parameters between fields: `n_between` numbers for each of
+// `n_shards` shards, dR of weights and dM of matrices.
 struct Work {
     float *D, *slopes;
     double* losses;
     float* between;
-    std::int64_t stride, n_between, n_shards, shard, block;
+    std::int64_t n_between, n_shards, shard, block;
     std::int64_t n_outputs;  // scores per row: more than one for softmax, where every class has a `Memory` of its own
 };
 

@@ -2,9 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
+
+#include "encode/splines.hpp"
 
 namespace splinefm {
 namespace {
+
+constexpr std::int64_t ROWS = 256;  // that are encoded together
 
 // Writes the terms of rows into slots.
 class Writer {
@@ -35,6 +41,32 @@ private:
     std::vector<std::int32_t> rest;
 };
 
+// Whether slots have a window for each window of a field, and all of those are uniform B-splines.
+bool are_uniform(const NumberField& field, const FieldSlots& slots) {
+    bool uniform = !field.pieces.knots.empty() && slots.widths.size() == field.windows.size() &&
+                   field.end_feature() <= std::numeric_limits<std::int32_t>::max();
+    for (std::size_t w = 0; uniform && w < field.windows.size(); ++w)
+        uniform = field.windows[w].is_uniform() && slots.widths[w] == field.windows[w].functions;
+    return uniform;
+}
+
+// Slots of n numbers from row `begin` on, as if all of them were ordinary; those that are not get u = 0.
+void encode_uniform(const NumberField& field, const double* x, const bool* ordinary, std::int64_t begin, std::int64_t n,
+                    std::int64_t first, const FieldSlots& slots) {
+    double u[ROWS], inside[ROWS];
+    for (std::int64_t i = 0; i < n; ++i) inside[i] = ordinary[i] ? x[begin + i] : field.pieces.knots.front();
+    field.pieces.evaluate(inside, n, u);
+    for (std::int64_t i = 0; i < n; ++i) u[i] = u[i] > 0.0 ? u[i] : 0.0;
+    SplineSlots<float> out{slots.start + begin * slots.start_stride, slots.start_stride,
+                           slots.weight + begin * slots.weight_stride, slots.weight_stride};
+    for (const BasisWindow& window : field.windows) {
+        uniform_splines(u, n, static_cast<std::int32_t>(window.segments), window.degree,
+                        static_cast<std::int32_t>(first + window.start), out);
+        ++out.start;
+        out.weight += window.functions;
+    }
+}
+
 }  // namespace
 
 std::int64_t encode_numbers(const NumberField& field, const double* x, const FieldSlots& slots) {
@@ -42,10 +74,23 @@ std::int64_t encode_numbers(const NumberField& field, const double* x, const Fie
     const std::int64_t first = field.first + static_cast<std::int64_t>(field.rules.size()) + field.has_missing;
     for (const BasisWindow& window : field.windows) window.add_terms(0.0, first, terms);
     const Writer writer(slots, terms);
-    for (std::int64_t i = 0; i < slots.n; ++i) {
-        terms.clear();
-        if (!field.add_terms(x[i], terms)) return i;
-        writer.write(i, terms);
+    const bool uniform = are_uniform(field, slots), has_rules = !field.rules.empty();
+    for (std::int64_t begin = 0; begin < slots.n; begin += ROWS) {
+        const std::int64_t n = std::min(ROWS, slots.n - begin);
+        bool ordinary[ROWS] = {};
+        if (uniform) {
+            for (std::int64_t i = 0; i < n; ++i) {
+                const double value = x[begin + i];
+                ordinary[i] = has_rules ? field.token(value) == NumberField::ORDINARY : std::isfinite(value);
+            }
+            encode_uniform(field, x, ordinary, begin, n, first, slots);
+        }
+        for (std::int64_t i = begin; i < begin + n; ++i) {
+            if (ordinary[i - begin]) continue;
+            terms.clear();
+            if (!field.add_terms(x[i], terms)) return i;
+            writer.write(i, terms);
+        }
     }
     return -1;
 }

@@ -1,7 +1,10 @@
 #include "scorer/number_field.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "encode/splines.hpp"
 
@@ -22,6 +25,28 @@ std::int64_t count_at_most(double x, const double* numbers, std::int64_t n) {
     return low + before;
 }
 
+constexpr int CELL_BITS = 10;
+constexpr std::int64_t MOST_IN_CELL = 24;
+
+// An integer that is larger for larger numbers.
+std::int64_t order_of(double x) {
+    const auto bits = std::bit_cast<std::int64_t>(x + 0.0);  // -0 is 0
+    return bits ^ static_cast<std::int64_t>(static_cast<std::uint64_t>(bits >> 63) >> 1);
+}
+
+// The same for several x. Halves: loads of different x wait together.
+constexpr int LANES = 8;
+void count_at_most(const double* x, const double* numbers, std::int64_t n, std::int64_t* count) {
+    std::fill_n(count, LANES, std::int64_t{0});
+    if (n == 0) return;
+    for (; n > 1; n -= n / 2) {
+        const double* const middle = numbers + n / 2 - 1;
+        for (int lane = 0; lane < LANES; ++lane)
+            count[lane] += -static_cast<std::int64_t>(middle[count[lane]] <= x[lane]) & (n / 2);
+    }
+    for (int lane = 0; lane < LANES; ++lane) count[lane] += numbers[count[lane]] <= x[lane];
+}
+
 }  // namespace
 
 bool Rule::holds(double x) const {
@@ -35,10 +60,69 @@ bool Rule::holds(double x) const {
     return false;
 }
 
-double Pieces::operator()(double x) const {
+void Pieces::make_guide() {
     const auto n = static_cast<std::int64_t>(knots.size()) - 1;
+    if (n < 16) return;
+    first = order_of(knots.front());
+    const auto span = static_cast<std::uint64_t>(order_of(knots.back())) - static_cast<std::uint64_t>(first);
+    shift = std::max(0, static_cast<int>(std::bit_width(span)) - CELL_BITS);
+    const auto cell = [&](double x) {
+        return (static_cast<std::uint64_t>(order_of(x)) - static_cast<std::uint64_t>(first)) >> shift;
+    };
+    guide.assign((span >> shift) + 2, 0);
+    for (std::int64_t i = 1; i < n; ++i) ++guide[cell(knots[i]) + 1];
+    most = *std::max_element(guide.begin(), guide.end());
+    if (most > MOST_IN_CELL) return guide.clear();  // knots are too close to each other
+    std::partial_sum(guide.begin(), guide.end(), guide.begin());
+    joined.assign(2 * static_cast<std::size_t>(n + 1 + most), std::numeric_limits<double>::infinity());
+    for (std::int64_t i = 0; i <= n; ++i) {
+        joined[2 * i] = knots[i];
+        joined[2 * i + 1] = powers == 1 ? values[i] : 0.0;
+    }
+}
+
+// The piece of a number from the first to the last knot.
+std::int64_t Pieces::find(double x) const {
+    const auto n = static_cast<std::int64_t>(knots.size()) - 1;
+    if (!guide.empty()) {
+        const auto cell = (static_cast<std::uint64_t>(order_of(x)) - static_cast<std::uint64_t>(first)) >> shift;
+        const std::int64_t low = guide[std::min<std::uint64_t>(cell, guide.size() - 2)];
+        const double* const from = joined.data() + 2 * (low + 1);
+        std::int64_t piece = low;
+        for (std::int64_t i = 0; i < most; ++i) piece += from[2 * i] <= x;
+        piece = std::min(piece, n - 1);
+        // Where another library has the processor round tiny numbers to zero, cells may be others than at first.
+        const double* const found = joined.data() + 2 * piece;
+        if (found[0] <= x && (piece == n - 1 || x < found[2])) return piece;
+    }
+    return count_at_most(x, knots.data() + 1, n - 1);
+}
+
+double Pieces::operator()(double x) const {
     x = std::clamp(x, knots.front(), knots.back());
-    const std::int64_t piece = count_at_most(x, knots.data() + 1, n - 1);
+    return inside(x, find(x));
+}
+
+void Pieces::evaluate(const double* x, std::int64_t n, double* u) const {
+    const auto n_pieces = static_cast<std::int64_t>(knots.size()) - 1;
+    const double lowest = knots.front(), highest = knots.back();
+    std::int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        double clamped[LANES];
+        std::int64_t piece[LANES];
+        for (int lane = 0; lane < LANES; ++lane) clamped[lane] = std::clamp(x[i + lane], lowest, highest);
+        count_at_most(clamped, knots.data() + 1, n_pieces - 1, piece);
+        for (int lane = 0; lane < LANES; ++lane) u[i + lane] = inside(clamped[lane], piece[lane]);
+    }
+    for (; i < n; ++i) u[i] = (*this)(x[i]);
+}
+
+// T(x) in a piece.
+double Pieces::inside(double x, std::int64_t piece) const {
+    if (powers == 1 && !joined.empty()) {
+        const double* const c = joined.data() + 2 * piece;
+        return c[1] + (x - c[0]) / (c[2] - c[0]) * (c[3] - c[1]);
+    }
     const double left = knots[piece], t = (x - left) / (knots[piece + 1] - left);
     const double* c = values.data() + powers * piece;
     if (powers == 1) return c[0] + t * (c[1] - c[0]);

@@ -28,7 +28,23 @@ struct Pieces {
         values;  // at the knots (one power), or coefficients of cubics of the position from 0 to 1 (four)
     int powers = 1;
 
+    // Prepare for faster searches, once knots are known to increase.
+    void make_guide();
     double operator()(double x) const;
+    // u[i] = T(x[i]), the same numbers.
+    void evaluate(const double* x, std::int64_t n, double* u) const;
+
+private:
+    std::int64_t find(double x) const;
+    double inside(double x, std::int64_t piece) const;
+
+    // Cells of numbers that share their highest bits: how many knots but the first and the last are in the cells before
+    // each. A search looks at `most` knots from there on. Knots and values side by side are in the same cache lines;
+    // behind the last are infinite knots.
+    std::vector<std::int32_t> guide;
+    std::vector<double> joined;
+    std::int64_t first = 0, most = 0;
+    int shift = 0;
 };
 
 // Neighboring functions of a basis that are not zero in a segment.
@@ -45,6 +61,11 @@ struct BasisWindow {
     std::int64_t n_features() const;
 
     void add_terms(double u, std::int64_t first, Terms& terms) const;
+
+    // Whether it is a B-spline whose segments are of equal length and whose functions do not begin again.
+    bool is_uniform() const {
+        return edges.empty() && coefficients.empty() && moves == 1 && start + segments + functions - 1 <= around;
+    }
 };
 
 struct NumberField {

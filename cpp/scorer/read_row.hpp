@@ -132,12 +132,24 @@ void fetch_names(const Reader& reader, const RowEncoder& encoder, const RowScore
     });
 }
 
+// The same as `look_up`, given what `fetch_names` found: most often the name that is asked for.
+template <class Reader> std::int64_t find_fetched(const Reader& reader, const RowEncoder& encoder, int f,
+                                                  const RowScorer* scorer, std::int64_t fetched) {
+    const CategoryField* const field = std::get_if<CategoryField>(&encoder.field(f));
+    if (field && fetched >= 0) {
+        const std::string_view name = reader.text(encoder.first_value(f));
+        if (field->names.table.is_at(static_cast<std::int32_t>(fetched), Names::as_string(name)))
+            return field->names.first + fetched;
+    }
+    return look_up(reader, encoder, f, scorer);
+}
+
 // Write the terms of a row; `found` has a number per field. A scorer, if there is one, asks for the parameters of
 // categories while numbers are read.
 template <class Reader> void read_row(const Reader& reader, const RowEncoder& encoder, const RowScorer* scorer,
                                       std::int64_t* found, Terms& terms) {
     fetch_names(reader, encoder, scorer, found);
-    for (const int f : encoder.categories()) found[f] = look_up(reader, encoder, f, scorer);
+    for (const int f : encoder.categories()) found[f] = find_fetched(reader, encoder, f, scorer, found[f]);
     terms.clear();
     for (int f = 0; f < encoder.n_fields(); ++f) read_field(reader, encoder, f, found[f], terms);
 }

@@ -203,6 +203,29 @@ std::string_view number_name(double x, std::string& buffer) {
     return buffer;
 }
 
+bool is_utf8(std::string_view text) {
+    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+    for (std::size_t at = 0; at < text.size();) {
+        for (std::uint64_t word; at + 8 <= text.size(); at += 8) {  // eight letters of ASCII at a time
+            std::memcpy(&word, text.data() + at, sizeof word);
+            if (word & 0x8080808080808080u) break;
+        }
+        const unsigned first = byte(at);
+        if (first < 0x80) {
+            ++at;
+            continue;
+        }
+        const std::size_t more = first < 0xC2 ? 0 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : first < 0xF5 ? 3 : 0;
+        const unsigned least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+        const unsigned most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+        if (!more || byte(at + 1) < least || byte(at + 1) > most) return false;
+        for (std::size_t i = 2; i <= more; ++i)
+            if ((byte(at + i) & 0xC0) != 0x80) return false;
+        at += 1 + more;
+    }
+    return true;
+}
+
 std::string_view trimmed(std::string_view text) {
     while (const std::size_t n = space_at(text)) text.remove_prefix(n);
     for (bool again = true; again;) {

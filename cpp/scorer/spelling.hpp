@@ -21,6 +21,9 @@ std::string_view canonical(std::string_view name, Spelled spelled, std::string& 
 // A number as a name: integers without a decimal point, others as Arrow writes them. In the buffer.
 std::string_view number_name(double x, std::string& buffer);
 
+// Whether bytes are UTF-8: no other forms of a character than the shortest, no surrogates, nothing above U+10FFFF.
+bool is_utf8(std::string_view text);
+
 // Without the white space of Unicode at both ends.
 std::string_view trimmed(std::string_view text);
 

@@ -1,5 +1,6 @@
 """The compiled loops of splinefm."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, overload
 
 import numpy
@@ -192,6 +193,39 @@ class TopK:
 
 TOGETHER: int = 8
 
+class JsonRows:
+    """Rows in a body of JSON, for `RowScorer.many_json`; see JsonColumns."""
+
+    def __len__(self) -> int: ...
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a column."""
+
+class JsonColumns:
+    """
+    Names of the columns of rows in JSON. `decode` makes a value of the bytes of its JSON; it is asked for values that have no short way.
+    """
+
+    def __init__(self, names: Sequence[str], decode: object) -> None: ...
+
+    def read(self, body: bytes, most: int) -> JsonRows | None:
+        """
+        The rows of a body, or None where a decoder should look at it: it is no {"rows": [..]} or {"columns": {..}}, a row has other columns, there are none or more than `most`, or it is no JSON.
+        """
+
+class ContextSide:
+    """
+    Encoded contexts -> queries and constants. The layout is that of the context's fields, with numbers of the fields and starts among all fields; parameters as for RowScorer. A map has rows (to, from, numbers that it makes, numbers of a matrix that it takes or 0, first weight).
+    """
+
+    def __init__(self, weight_ptr: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], window_unit: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], unit_field: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], model: str, k: int, members: int, order: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], linear: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], between: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: float, n_fields: int, products: int, blocks: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], length: int) -> None: ...
+
+    def queries(self, start: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], constants: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> bool:
+        """Write queries and constants; whether all numbers are finite."""
+
+def map_queries(blocks: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """out[i] = the linear map of queries[i]; a map as for ContextSide."""
+
 def cell_places(cells: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]:
     """
     The hash table of combinations of features: positions, or -1, for files that are used in place.
@@ -266,4 +300,9 @@ class RowScorer:
     def many(self, rows: list[Any], columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
         """
         Scores of a list of rows, written to `out`, all classes of a row together.
+        """
+
+    def many_json(self, rows: JsonRows, at: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: tuple[Any, ...], readers: tuple[Any, ...], link: bool, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """
+        Scores of some rows of JSON, whose numbers are `at`, as `many` writes them.
         """

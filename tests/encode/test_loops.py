@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splinefm._core import Interpolation, StringTable, probe_hash, summarize_sorted
+from splinefm.encode.bases.splines import BSpline, MultiResolution
+from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary, _count
+from splinefm.encode.rows.columns import compile_columns
+from splinefm.encode.rows.fields import RowFields
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.quantile import Quantile
 
@@ -110,3 +114,32 @@ def test_what_is_made_of_a_vocabulary_or_of_knots_is_not_kept_with_them(made):
         assert after == before
         after = tuple(map(pickle.loads, after))
     assert after[0].find(asked).tolist() == [1, -1] and after[1](8.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    "basis", [BSpline(5, degree=3), BSpline(3, degree=1), MultiResolution((2, 7), degree=2)], ids=str
+)
+@given(
+    st.lists(st.integers(-40, 40), min_size=2, max_size=40, unique=True),
+    st.lists(
+        st.integers(-400, 400).map(lambda i: i / 7) | st.sampled_from([np.nan, 3.0, 1e300, -1e300, 5e-324]), max_size=40
+    ),
+    st.sampled_from([1, 7, 8, 255, 256, 257]),
+)
+def test_a_number_has_the_same_weights_in_a_column_and_alone(basis, knots, x, n):
+    """Columns are encoded by blocks, eight numbers at a time; bit by bit as single rows are."""
+    knots = np.sort(np.array(knots, float))
+    x = np.resize([*x, *knots, 0.5], n).astype(float)
+    item = Numerical("x", Quantile(x=tuple(knots), u=tuple(np.linspace(0.0, 1.0, len(knots)))), basis, special=(3.0,))
+    start, weight = np.empty((n, len(item.layout.widths)), np.int32), np.empty((n, sum(item.layout.widths)), np.float32)
+    compile_columns(item, 10).encode_into(x, start, weight)
+    fields = RowFields([item], [10])
+    assert not fields.slow
+    width = np.array(item.layout.widths)
+    inside = np.arange(width.sum()) - np.repeat(np.cumsum(width) - width, width)
+    feature = np.repeat(start, width, axis=1) + inside
+    for i in range(n):
+        features, weights, _, _ = fields.encoder.encode({"x": x[i]}, fields.columns, fields.readers)
+        assert feature[i, : len(features)].tolist() == features.tolist()
+        assert weight[i, : len(features)].tobytes() == weights.tobytes()
+        assert not weight[i, len(features) :].any()  # behind the feature of a special or missing value

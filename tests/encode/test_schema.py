@@ -236,7 +236,7 @@ class TestInference:
         schema = self.schema(genres=[None, *lists])
         assert list(schema) == [sf.MultiValued("genres", "|")]
         assert "up to 3 of 7 values" in schema.reasons["genres"]
-        names = [f"tag {i}" for i in range(1500)]
+        names = np.array([f"tag {i}" for i in range(1500)])
         many = self.schema(tags=["|".join(rng.choice(names, rng.integers(1, 4))) for _ in range(6000)])
         assert list(many) == [sf.MultiValued("tags", "|", min_count=10)]
 

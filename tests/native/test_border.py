@@ -14,6 +14,29 @@ FLOATS = np.arange(8, dtype=np.float32)
 TABLE = _core.StringTable(OFFSETS, TEXT)
 START, WEIGHT = np.zeros(3, np.int32), np.zeros((3, 4))
 
+FACTORS, BLOCKS = np.ones((5, 4), np.float32), np.array([[0, 0, 4, 0, 0], [1, 4, 2, 3, 1]])
+QUERIES = np.ones((3, 8), np.float32)
+
+
+def context_side(
+    weight_ptr, window_unit, unit_field, linear, between, weights, factors=FACTORS, blocks=BLOCKS, **other
+):
+    """Two fields of three; the second has two windows."""
+    sizes = {"n_fields": 3, "products": 1, "length": 4, "k": 4, "members": 1, "order": 2, **other}
+    arrays = {"weight_ptr": weight_ptr, "window_unit": window_unit, "unit_field": unit_field}
+    params = {"factors": factors, "linear": linear, "between": between, "bias": 0.5, "model": "fwfm"}
+    return _core.ContextSide(**arrays, **params, **sizes, blocks=blocks, weights=weights)
+
+
+OF_CONTEXT = [
+    np.array([0, 1, 3, 4], np.int32),
+    np.array([0, 1, 1], np.int32),
+    np.array([0, 2], np.int32),
+    np.ones(5, np.float32),
+    np.ones(9, np.float32),
+    np.ones(7),
+]
+
 # Every function with arguments that are right; a new one joins by an entry.
 CALLS = {
     "StringTable": (_core.StringTable, [OFFSETS, TEXT]),
@@ -26,6 +49,11 @@ CALLS = {
     "uniform_splines": (lambda u: _core.uniform_splines(u, 5, 3, 0, START, WEIGHT), [KNOTS]),
     "summarize_sorted": (_core.summarize_sorted, [KNOTS, 8]),
     "probe_vec": (_core.probe_vec, [FLOATS, FLOATS]),
+    "ContextSide": (context_side, OF_CONTEXT),
+    "map_queries": (
+        lambda weights: _core.map_queries(BLOCKS, weights, QUERIES, np.zeros((3, 4), np.float32)),
+        [OF_CONTEXT[-1]],
+    ),
 }
 PLACES = [
     (name, i) for name, (_, right) in CALLS.items() for i, value in enumerate(right) if isinstance(value, np.ndarray)
@@ -210,3 +238,63 @@ def test_results_outlive_what_they_were_made_of():
     found = table.find(OFFSETS, TEXT)
     del table
     assert found.tolist() == [0, 1, 2] and found.flags.writeable
+
+
+def asked(n=2, **other):
+    """What the queries of a context side are computed from, and where they go."""
+    arrays = {
+        "start": np.zeros((n, 3), np.int32),
+        "weight": np.ones((n, 4), np.float32),
+        "queries": np.zeros((n, 4), np.float32),
+        "constants": np.zeros(n, np.float32),
+    }
+    return {**arrays, **other}
+
+
+def test_queries_of_contexts():
+    found = asked()
+    assert context_side(*OF_CONTEXT).queries(**found)
+    # The first field has one feature, the second four: s_0 = 1, s_2 = 3; the matrix takes three numbers of s_2.
+    assert found["queries"].tolist() == [[1.0, 1.0 + 9.0, 1.0 + 9.0, 1.0]] * 2
+    assert found["constants"].tolist() == [0.5 + 4.0 + 4 * 3.0] * 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"start": np.zeros((2, 2), np.int32)},
+        {"start": np.zeros((3, 3), np.int32)},
+        {"start": np.full((2, 3), 5, np.int32)},
+        {"start": np.full((2, 3), -1, np.int32)},
+        {"start": np.full((2, 3), 4, np.int32)},  # a window of two begins at the last feature
+        {"start": np.zeros((2, 3), np.int64)},
+        {"weight": np.ones((2, 3), np.float32)},
+        {"queries": np.zeros((2, 5), np.float32)},
+        {"queries": read_only(np.zeros((2, 4), np.float32))},
+        {"constants": np.zeros(3, np.float32)},
+    ],
+)
+def test_slots_of_another_layout_are_refused(wrong):
+    with pytest.raises((TypeError, ValueError)):
+        context_side(*OF_CONTEXT).queries(**asked(**wrong))
+
+
+@given(st.lists(st.tuples(*[st.integers(-2, 14) | st.integers(-(2**63), 2**63 - 1)] * 5), max_size=4))
+def test_any_blocks_give_a_result_or_an_exception(blocks):
+    blocks = np.array(blocks, np.int64).reshape(-1, 5)
+    for use in (
+        lambda: context_side(*OF_CONTEXT, blocks=blocks).queries(**asked()),
+        lambda: _core.map_queries(blocks, OF_CONTEXT[-1], QUERIES, np.zeros((3, 4), np.float32)),
+    ):
+        try:
+            use()
+        except ValueError as error:
+            assert "block" in str(error)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"n_fields": 2}, {"n_fields": 0}, {"products": -1}, {"products": 3}, {"length": -1}, {"k": 3}, {"k": 8}]
+)
+def test_sizes_of_another_model_are_refused(sizes):
+    with pytest.raises(ValueError, match=r"must|beyond"):
+        context_side(*OF_CONTEXT, **sizes)

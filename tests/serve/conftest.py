@@ -9,6 +9,7 @@ import splinefm as sf
 __all__ = ["commands_made_once", "run"]
 from commands import commands_made_once, run
 from live import ADMIN, TOKEN, LiveServer, as_columns, visits_model, visits_rows
+from support import THOROUGH
 
 
 @pytest.fixture(scope="session")
@@ -31,8 +32,10 @@ def server(visits, index, tmp_path_factory):
     index.save(folder / "items.sfi")
     pq.write_table(pa.table(as_columns(visits_rows(50, seed=9, hostile=False))), folder / "background.parquet")
     options = [
+        "--host",
+        "0.0.0.0",
         "--workers",
-        2,
+        2 if THOROUGH else 1,
         "--index",
         folder / "items.sfi",
         "--background",

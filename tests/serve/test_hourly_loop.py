@@ -16,7 +16,10 @@ HOURS, BAD = 4, 2
 SMALL = {"log_days": 1, "log_auctions_per_hour": 150, "auctions_per_hour": 900, "k": 4, "epochs": 2, "campaigns": 8}
 SMALL["rival_level"] = 0.3  # most auctions are won, so that few of them have many clicks
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.filterwarnings("ignore::splinefm.DriftWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::splinefm.DriftWarning"),
+    pytest.mark.thorough,  # hours take seconds; servers, logs and updates have quicker tests of their own
+]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,6 @@ def lines_by_hour(folder):
     return found
 
 
-@pytest.mark.thorough
 def test_every_hour_is_served_by_the_model_of_the_hour_before(loop):
     folder, _ = loop
     served = lines_by_hour(folder)

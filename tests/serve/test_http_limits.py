@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -145,7 +146,8 @@ class TestTime:
     def test_slow_clients_are_cut_off(self, server):
         before = server.metric("splinefm_slow_clients_total")
         begin = time.monotonic()
-        answers = [server.raw(part) for part in (request()[:30], request()[:-5], b"GET /" + b"a" * 10)]
+        with ThreadPoolExecutor(3) as clients:  # at once: each waits for a second
+            answers = [*clients.map(server.raw, (request()[:30], request()[:-5], b"GET /" + b"a" * 10))]
         assert [status_of(answer) for answer in answers] == [408] * 3
         assert time.monotonic() - begin < 30.0
         assert server.metric("splinefm_slow_clients_total") == before + 3

@@ -275,6 +275,7 @@ class TestSplit:
         model = server.models["later"]
         scores = np.array(expected(model, USERS[:20]), np.float32).astype(np.float64)
         assert shadow["predictions"] == model.loss.predict(scores).tolist() and shadow["arms"] == ["later"]
+        assert shadow["keys"] == shown["keys"]  # a report needs to know which rows belong together
         assert shown["keys"] == [row["user"] for row in USERS[:20]] and shown["rows"] == USERS[:20]
         assert shown["arms"] == answer["arms"]
 
@@ -337,6 +338,22 @@ def test_a_worker_ends_with_its_supervisor(tmp_path):
     server.stop()
 
 
+def test_who_waits_for_a_reload_is_answered_when_the_supervisor_is_killed(tmp_path):
+    visits_model().save(tmp_path / "m.sfm")
+    server = LiveServer(tmp_path / "m.sfm")
+    (worker,) = server.workers()
+    with closing(server.connect()) as client:
+        server.process.send_signal(signal.SIGSTOP)  # the question gets there, and no answer comes
+        client.request("POST", "/v1/reload", b"{}", {"Content-Type": "application/json"})
+        server.process.kill()
+        server.process.wait()
+        answer = Answer(client.getresponse())
+    assert answer.status == 503 and "ask again once it is back" in answer.json["detail"]
+    assert answer.headers["Retry-After"] == "5"
+    server.eventually(lambda: not _is_alive(worker))
+    server.stop()
+
+
 def _own_address():
     """An address of this machine that is not loopback; nothing is sent."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
@@ -347,28 +364,23 @@ def _own_address():
         return probe.getsockname()[0]
 
 
-def test_without_tokens_changes_come_from_the_same_machine_and_not_from_pages_of_strangers(tmp_path):
+def test_without_tokens_changes_come_from_the_same_machine_and_not_from_pages_of_strangers(server):
     address = _own_address()
-    visits_model().save(tmp_path / "m.sfm")
-    server = LiveServer(tmp_path / "m.sfm", "--host", "0.0.0.0")
-    try:
-        with closing(server.connect()) as near:
-            near.request("POST", "/v1/reload", b"{}", {"Content-Type": "application/json"})
-            assert Answer(near.getresponse()).status == 200
-            near.request("POST", "/v1/reload", b"{}", {"Content-Type": "text/plain"})  # as a page of another site can
-            assert Answer(near.getresponse()).status == 415
-            near.request("OPTIONS", "/v1/reload", headers={"Origin": "http://example.com"})  # its browser asks first
-            assert Answer(near.getresponse()).status == 405
-        with closing(HTTPConnection(address, server.port, timeout=PATIENCE)) as far:
-            body = json.dumps({"rows": ROWS}).encode()
-            far.request("POST", "/v1/score", body, {"Content-Type": "application/json"})
-            assert Answer(far.getresponse()).status == 200
-            for path, content in (("/v1/reload", b"{}"), ("/v1/arms", b'{"weights": {"default": 2}}')):
-                far.request("POST", path, content, {"Content-Type": "application/json"})
-                answer = Answer(far.getresponse())
-                assert answer.status == 403 and "from the server's machine alone" in answer.json["detail"]
-    finally:
-        assert server.stop() == 0
+    with closing(server.connect()) as near:
+        near.request("POST", "/v1/reload", b"{}", {"Content-Type": "application/json"})
+        assert Answer(near.getresponse()).status == 200
+        near.request("POST", "/v1/reload", b"{}", {"Content-Type": "text/plain"})  # as a page of another site can
+        assert Answer(near.getresponse()).status == 415
+        near.request("OPTIONS", "/v1/reload", headers={"Origin": "http://example.com"})  # its browser asks first
+        assert Answer(near.getresponse()).status == 405
+    with closing(HTTPConnection(address, server.port, timeout=PATIENCE)) as far:
+        body = json.dumps({"rows": ROWS}).encode()
+        far.request("POST", "/v1/score", body, {"Content-Type": "application/json"})
+        assert Answer(far.getresponse()).status == 200
+        for path, content in (("/v1/reload", b"{}"), ("/v1/arms", b'{"weights": {"default": 2}}')):
+            far.request("POST", path, content, {"Content-Type": "application/json"})
+            answer = Answer(far.getresponse())
+            assert answer.status == 403 and "from the server's machine alone" in answer.json["detail"]
 
 
 def _is_alive(pid):

@@ -23,6 +23,11 @@ class Channel:
         Called with every message.
     closed : callable
         Called once the other process is gone.
+
+    Attributes
+    ----------
+    is_open : bool
+        Whether the other process can still be there.
     """
 
     def __init__(
@@ -30,13 +35,13 @@ class Channel:
     ) -> None:
         self._end, self._loop, self._received, self._closed = end, loop, received, closed
         self._buffer = b""
-        self._is_open = True
+        self.is_open = True
         end.setblocking(False)
         loop.add_reader(end.fileno(), self._read)
 
     def send(self, message: Message) -> None:
         """Send a message; one that the other process cannot take any more is dropped."""
-        if not self._is_open:
+        if not self.is_open:
             return
         self._end.setblocking(True)  # messages are short, and the other end reads
         try:
@@ -44,13 +49,13 @@ class Channel:
         except OSError:
             self.close()
         finally:
-            if self._is_open:
+            if self.is_open:
                 self._end.setblocking(False)
 
     def close(self) -> None:
         """Stop reading and writing."""
-        if self._is_open:
-            self._is_open = False
+        if self.is_open:
+            self.is_open = False
             self._loop.remove_reader(self._end.fileno())
             self._end.close()
             self._closed()

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_fitted
+from splinefm._core import JsonRows
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.rows.fields import RowFields
@@ -101,6 +102,12 @@ class Scorer:
             self._scorer.many(every, self._columns, self._readers, link, out.reshape(-1))
         except (TypeError, ValueError, LookupError):
             return self._one_by_one(every, link)
+        return out
+
+    def many_json(self, rows: JsonRows, at: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Scores of some rows in a body of JSON, as the server reads it; errors do not name the row."""
+        out = self._empty(len(at))
+        self._scorer.many_json(rows, at, self._columns, self._readers, False, out.reshape(-1))
         return out
 
     def _empty(self, n: int) -> npt.NDArray[np.float64]:

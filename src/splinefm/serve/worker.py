@@ -57,7 +57,7 @@ class Worker:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._early: list[Message] = []
         self._is_listening = False
-        self.channel = Channel(control, self._loop, self._received, self._drain)
+        self.channel = Channel(control, self._loop, self._received, self._lost)
         self.app: App | None = None
         self.state: State | None = None
 
@@ -135,6 +135,15 @@ class Worker:
         number = next(self._numbers)
         self._questions[number] = answer
         self.channel.send({**question, "number": number})
+        if not self.channel.is_open:
+            self._lost()
+
+    def _lost(self) -> None:
+        """End without the supervisor; who waits for an answer of it gets ours instead of none."""
+        self._drain()
+        questions, self._questions = self._questions, {}
+        for answer in questions.values():
+            answer({"gone": "the server was killed before it had answered; ask again once it is back"})
 
     async def _reload(self, published: Published) -> None:
         """Load and warm a model beside the one that is served, then switch to it in one step."""

@@ -9,9 +9,10 @@ from typing import Any
 from splinefm.encode.fields.cross import Cross
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.http.codec import FeedbackBody, ReloadBody, WeightsBody, from_json
-from splinefm.serve.http.messages import Pending, Problem, Request, Response, json_response, problem
+from splinefm.serve.http.messages import Pending, Problem, Request, Response, json_response, problem, retry_after
 
 _MOST_OUTCOMES = 10_000
+_RESTART = 5.0  # seconds in which a server that was killed may be back
 
 
 def models(state: State, request: Request) -> Response:
@@ -88,6 +89,8 @@ def _asked(state: State, request: Request, question: dict[str, Any]) -> Pending:
         def replied(reply: dict[str, Any]) -> None:
             if "error" in reply:
                 respond(problem(409, str(reply["error"]), request.id))
+            elif "gone" in reply:
+                respond(problem(503, str(reply["gone"]), request.id)._replace(headers=retry_after(_RESTART)))
             else:
                 respond(json_response({"id": request.id, **reply}))
 

@@ -22,6 +22,7 @@ from splinefm.serve.api.score import LONG_ROWS, check_count, remember
 from splinefm.serve.api.state import State
 from splinefm.serve.arms.faults import Fault, FaultyRows
 from splinefm.serve.arms.loaded import Loaded
+from splinefm.serve.arms.rows import ListedRows
 from splinefm.serve.arms.serving import Scored, Serving
 from splinefm.serve.http.codec import InferBody, Row, Tensor, from_json, to_json
 from splinefm.serve.http.messages import Answer, Later, Problem, Request, Response, json_response
@@ -111,12 +112,12 @@ def _field_of(model: Loaded, column: str) -> Any:
 def _infer(state: State, serving: Serving, request: Request, name: str, arm: str | None) -> Answer:
     head, tail = _cut(request)
     body: InferBody = from_json(head, InferBody)
-    rows = _rows(serving, body.inputs, tail, state.limits.rows)
+    rows = ListedRows(_rows(serving, body.inputs, tail, state.limits.rows))
     request.n_rows = len(rows)
     wanted = _wanted(body)
 
     def compute() -> Response:
-        found = serving.score_rows(rows, request.id, arm)
+        found = serving.score(rows, request.id, arm)
         remember(state, serving, request, rows, found)
         return _respond(found, body, name, request, wanted)
 

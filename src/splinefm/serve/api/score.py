@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.arms.faults import Fault, FaultyRows
+from splinefm.serve.arms.rows import BodyRows, ListedRows, Rows
 from splinefm.serve.arms.serving import Scored, Serving
 from splinefm.serve.http.arrow import BadStream, read_batches
 from splinefm.serve.http.codec import Row, ScoreBody, from_json, to_json
@@ -27,15 +28,22 @@ def score(state: State, request: Request) -> Answer:
     if content_type(request.headers) == ARROW:
         return Later(lambda: _score_stream(state, serving, request, arm))
     need_json(request)
-    rows = read_rows(request.body, state.limits.rows)
+    rows = read_rows(request.body, state.limits.rows, serving)
     request.n_rows = len(rows)
     if len(rows) > LONG_ROWS:
         return Later(lambda: _score_rows(state, serving, request, rows, arm))
     return _score_rows(state, serving, request, rows, arm)
 
 
-def read_rows(body: bytes, most: int) -> list[Row]:
+def read_rows(body: bytes, most: int, serving: Serving) -> Rows:
     """The rows of a body, given as a list of objects or as columns."""
+    decode = partial(decode_rows, body, most)
+    found = serving.read_json(body, most)
+    return ListedRows(decode()) if found is None else BodyRows(found, decode)
+
+
+def decode_rows(body: bytes, most: int) -> list[Row]:
+    """The rows of a body as dicts."""
     content: ScoreBody = from_json(body, ScoreBody)
     if (content.rows is None) == (content.columns is None):
         raise Problem(422, 'the body must have either "rows", a list of objects, or "columns", an object of lists')
@@ -71,8 +79,8 @@ def rows_of_columns(columns: dict[str, list[Any]], most: int) -> list[Row]:
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _score_rows(state: State, serving: Serving, request: Request, rows: list[Row], arm: str | None) -> Response:
-    found = serving.score_rows(rows, request.id, arm)
+def _score_rows(state: State, serving: Serving, request: Request, rows: Rows, arm: str | None) -> Response:
+    found = serving.score(rows, request.id, arm)
     remember(state, serving, request, rows, found)
     return Response(200, to_json(as_json(serving, request.id, found)))
 
@@ -88,22 +96,27 @@ def as_json(serving: Serving, request_id: str, found: Scored) -> dict[str, Any]:
     return content
 
 
-def remember(state: State, serving: Serving, request: Request, rows: list[Row], found: Scored) -> None:
+def remember(state: State, serving: Serving, request: Request, rows: Rows, found: Scored) -> None:
     """Log what was shown, and hand the rows to shadow arms and to the watch of drift, when there is time."""
     if state.log is not None:
-        keys = [row.get(serving.key) for row in rows] if serving.key is not None else None
-        state.log.scored(request.id, found.arms, found.predictions, keys, rows if state.settings.log_rows else None)
-    if state.drift is not None:
-        state.drift.take(serving, found.arms, rows)
+        logged = rows.dicts if state.settings.log_rows else None
+        state.log.scored(request.id, found.arms, found.predictions, _keys(serving, rows), logged)
+    if state.drift is not None and state.drift.has_room:
+        state.drift.take(serving, found.arms, rows.dicts)
     for name in serving.shadows:
         if not state.after.add(len(rows), partial(_shadow, state, serving, request.id, rows, name, found)):
             state.metrics.add("splinefm_shadow_dropped_total", name, amount=float(len(rows)))
 
 
-def _shadow(state: State, serving: Serving, request_id: str, rows: list[Row], name: str, found: Scored) -> None:
+def _shadow(state: State, serving: Serving, request_id: str, rows: Rows, name: str, found: Scored) -> None:
     predictions = serving.shadow(name, rows, found.predictions)
     if state.log is not None and predictions is not None:
-        state.log.scored(request_id, [name], predictions, None, None, shadow=True)
+        state.log.scored(request_id, [name], predictions, _keys(serving, rows), None, shadow=True)
+
+
+def _keys(serving: Serving, rows: Rows) -> list[Any] | None:
+    """The keys of rows, if arms follow from them: rows of one key are not independent in a report."""
+    return None if serving.key is None else rows.column(serving.key)
 
 
 # Arrow

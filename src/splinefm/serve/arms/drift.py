@@ -39,9 +39,14 @@ class DriftSample:
         self._waiting: list[tuple[Loaded, Any]] = []
         self._lock = Lock()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether more rows are looked at in this second."""
+        return self._left > 0
+
     def take(self, serving: Serving, arms: Sequence[str], rows: Any) -> None:
         """Keep the first rows of a request, if there is room."""
-        if self._left <= 0:
+        if not self.has_room:
             return
         with self._lock:
             n = min(self._left, len(rows))

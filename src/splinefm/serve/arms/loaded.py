@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._core import JsonRows
 from splinefm.encode.drift import Watch
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
@@ -94,6 +95,10 @@ class Loaded:
     def scores(self, rows: Sequence[Row]) -> Float32:
         """The scores of a list of rows."""
         return np.asarray(self.scorer.many(rows), np.float32)
+
+    def json_scores(self, rows: JsonRows, at: npt.NDArray[np.int64]) -> Float32:
+        """The scores of some rows in a body of JSON."""
+        return np.asarray(self.scorer.many_json(rows, at), np.float32)
 
     def table_scores(self, table: object) -> Float32:
         """The scores of a table."""

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from splinefm.serve.arms.faults import ROW_ERRORS, Fault, FaultyRows, Names, check_finite, check_names, faults_of
+from splinefm._core import JsonRows
+from splinefm.serve.arms.faults import ROW_ERRORS, Fault, FaultyRows, Names, check_finite, faults_of
 from splinefm.serve.arms.loaded import Float32, FloatArray, Loaded
+from splinefm.serve.arms.rows import ListedRows, Rows
 from splinefm.serve.arms.split import Split
+from splinefm.serve.http.codec import json_columns
 from splinefm.serve.metrics import Metrics
 from splinefm.serve.scorer import Row
 from splinefm.serve.settings import Settings
@@ -59,6 +62,7 @@ class Serving:
         key = [] if self.key is None else [self.key]
         differ = {*needed, *key} != {*self.shown[0].columns}
         self.names = Names([*needed, *key], extra, allow_extra=settings.allow_extra, each=differ)
+        self._json = json_columns(self.names.needed)
         self.versions = {name: model.published.version for name, model in loaded.items()}
         self._cells = {name: _Cells(metrics, name) for name in loaded}
 
@@ -73,17 +77,25 @@ class Serving:
         classes = self.shown[0].fitted.classes
         return None if classes is None else [str(label) for label in classes]
 
+    def read_json(self, body: bytes, most: int) -> JsonRows | None:
+        """The rows of a body, at most so many; None where they take a decoder to know what they are."""
+        return self._json.read(body, most)
+
     def score_rows(self, rows: Sequence[Row], request_id: str, arm: str | None = None) -> Scored:
-        """Score a list of rows.
+        """Score a list of rows, as `score` does."""
+        return self.score(ListedRows(rows), request_id, arm)
+
+    def score(self, rows: Rows, request_id: str, arm: str | None = None) -> Scored:
+        """Score rows.
 
         Raises
         ------
         FaultyRows
             If a row cannot be scored; none is, then.
         """
-        check_names(self.names, rows)
+        rows.check(self.names)
         if arm is None and len(self.split.names) > 1:
-            arms = self._arms(lambda name: [row.get(name) for row in rows], len(rows), request_id)
+            arms = self._arms(rows.column, len(rows), request_id)
         else:
             arms = [arm or self.split.names[0]]
         return self._each(arms, len(rows), lambda model, at: self._rows_by(model, rows, at))
@@ -137,22 +149,21 @@ class Serving:
         self._cells[name].count(n, perf_counter() - begin, total if predictions.ndim == 1 else 0.0)
         return scores, predictions
 
-    def _rows_by(self, model: Loaded, rows: Sequence[Row], at: Any) -> Float32:
-        own = rows if at is None else [rows[i] for i in at]
+    def _rows_by(self, model: Loaded, rows: Rows, at: Any) -> Float32:
         try:
-            return model.scores(own)
+            return rows.scores(model, at)
         except ROW_ERRORS:
-            faults = faults_of(model, self.names, own)
+            faults = faults_of(model, self.names, rows.dicts if at is None else [rows.dicts[i] for i in at])
             if not faults:
                 raise  # rows that can be scored one by one: not their fault
             where = range(len(rows)) if at is None else at
             raise FaultyRows([fault._replace(row=int(where[fault.row or 0])) for fault in faults]) from None
 
-    def shadow(self, name: str, rows: Sequence[Row], shown: FloatArray) -> FloatArray | None:
+    def shadow(self, name: str, rows: Rows, shown: FloatArray) -> FloatArray | None:
         """Predictions of a shadow arm for rows that others answered; None if it cannot score them."""
         model = self.shadows[name]
         try:
-            predictions = model.predict(model.scores(rows))
+            predictions = model.predict(rows.scores(model, None))
         except ROW_ERRORS:
             self.metrics.add("splinefm_shadow_errors_total", name)
             return None

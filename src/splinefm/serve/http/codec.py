@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+
+from splinefm._core import JsonColumns
 
 Row = dict[str, Any]
 
@@ -124,6 +127,11 @@ def from_json(body: bytes, kind: type | None = None) -> Any:
         if any(word in body for word in (b"NaN", b"Infinity")):
             hint = " (JSON has no NaN or Infinity; a missing value is null)"
         raise UnreadableBody(f"the body is not valid JSON: {str(error) or type(error).__name__}{hint}") from None
+
+
+def json_columns(names: Sequence[str]) -> JsonColumns:
+    """What reads bodies of rows that have exactly these columns without making an object per value."""
+    return JsonColumns(list(names), _ANY.decode)
 
 
 def to_json(value: object) -> bytes:
