@@ -4,6 +4,7 @@ The `conftest.py` of a folder imports the fixtures that its tests need. Commands
 test needs a shell.
 """
 
+import asyncio
 import functools
 import os
 import subprocess
@@ -82,7 +83,7 @@ def model(fitted, tmp_path):
     return path
 
 
-@pytest.fixture(params=["csv", "parquet"])
+@pytest.fixture(params=["csv", pytest.param("parquet", marks=pytest.mark.thorough)])  # tests of tables read all formats
 def data(request, table, tmp_path):
     return _write(table, tmp_path / f"data.{request.param}")
 
@@ -93,7 +94,13 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def invoke(*arguments, code=0, stdin=None):
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+        # The browser of other tests leaves its event loop running, and a process has one at a time.
+        running = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+        finally:
+            asyncio._set_running_loop(running)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == code, result.output

@@ -1,19 +1,20 @@
 """How deep the tests go (see support.py)."""
 
 import gc
+from collections.abc import Generator
 from pathlib import Path
 from typing import IO
 from zlib import crc32
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from support import SANITIZED, THOROUGH
 
 pytest.register_assert_rewrite("battery")
 
-# They have no doctests, and as modules would all have one name.
-collect_ignore_glob = ["conftest.py", "*/conftest.py"]
+collect_ignore_glob: list[str] = []
 
 # `make wheel-test` runs a copy of the tests: these read the source, the guide, the benchmarks or the paper's scripts.
 if not Path(__file__).parents[1].joinpath("src").is_dir():
@@ -36,8 +37,9 @@ settings.register_profile("thorough", max_examples=100, **COMMON)
 settings.load_profile("thorough" if THOROUGH else "quick")
 
 
-# Functions with more cases than these, such as products of models and bases, run a third of them by default.
-MANY_CASES = 6
+# Functions with more cases than these, such as products of models and bases, run an eighth of them by default.
+FEW_CASES = 2
+ONE_IN = 8
 
 
 @pytest.fixture
@@ -50,6 +52,20 @@ def empty_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", savefig)
     monkeypatch.setattr("splinefm.plots.draw.surfaces._CELLS", 10)
+
+
+class OnlyModulesWithDoctests:
+    """Without it all modules would be imported and looked through for doctests, those of the tests twice."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+        found = yield
+        has_some = file_path.suffix != ".py" or ">>>" in file_path.read_text(encoding="utf-8")
+        return [item for item in found if has_some or not isinstance(item, DoctestModule)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(OnlyModulesWithDoctests())  # of src/, too, unlike the hooks of this module
 
 
 def pytest_collection_finish() -> None:
@@ -66,15 +82,17 @@ def is_in_sample_of_battery(item: pytest.Item) -> bool:
     return not product or sum(indices.values()) % 7 == 0
 
 
-def a_third_of_many(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Keep one in three cases of the functions that have many, always the same ones, and the first."""
+def an_eighth_of_many(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Keep one in eight cases of every function, always the same ones, and at least two."""
     families: dict[str, list[pytest.Item]] = {}
+    kept = {item for item in items if item.get_closest_marker("thorough")}  # which are skipped
     for item in items:
-        families.setdefault(item.nodeid.split("[")[0], []).append(item)
-    kept = set()
+        if item not in kept:
+            families.setdefault(item.nodeid.split("[")[0], []).append(item)
     for cases in families.values():
-        few = len(cases) <= MANY_CASES
-        kept |= {case for case in cases if few or case is cases[0] or crc32(case.nodeid.encode()) % 3 == 0}
+        # Each function has other ones, so that together they see all models and bases.
+        cases.sort(key=lambda case: crc32(case.nodeid.encode()))
+        kept.update(cases[: max(FEW_CASES, len(cases) // ONE_IN)])
     return [item for item in items if item in kept]
 
 
@@ -84,7 +102,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if is_in_sample_of_battery(item)]
     is_asked_for = config.option.keyword or any("::" in argument for argument in config.args)
     if not is_asked_for and not SANITIZED:  # sanitizers see the code that runs, and CI runs them once
-        chosen = a_third_of_many(chosen)
+        chosen = an_eighth_of_many(chosen)
     kept = set(chosen)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = chosen

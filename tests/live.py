@@ -45,8 +45,7 @@ class LiveServer:
     """`splinefm serve` in a process of its own, on a free port."""
 
     def __init__(self, *arguments):
-        command = [sys.executable, "-m", "splinefm", "serve", "--port", "0", *map(str, arguments)]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+        self.process = self.start(arguments)
         self.events = []
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -57,6 +56,11 @@ class LiveServer:
             self.process.kill()
             self.process.wait()
             raise
+
+    def start(self, arguments):
+        """Start the process."""
+        command = [sys.executable, "-m", "splinefm", "serve", "--port", "0", *map(str, arguments)]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
 
     def _read(self):
         for line in self.process.stderr:

@@ -20,8 +20,8 @@ SANITIZED = os.environ.get("SPLINEFM_SANITIZED", "")
 
 
 def examples(number: int) -> settings:
-    """Draw so many examples in a thorough run, else a tenth of them but at least four (or all, if fewer)."""
-    return settings(max_examples=number if THOROUGH else min(number, max(4, number // 10)))
+    """Draw so many examples in a thorough run, else a twentieth of them but at least four (or all, if fewer)."""
+    return settings(max_examples=number if THOROUGH else min(number, max(4, number // 20)))
 
 
 # Models
@@ -220,6 +220,33 @@ def shop_table(n, seed):
 def take_rows(table, rows, names=None):
     """Return some rows of a table of lists."""
     return {name: [table[name][i] for i in rows] for name in names or table}
+
+
+def small_indices():
+    """Return indices of every form and storage type, with ids of both kinds, some with groups or removed items."""
+    table, items = mixed_table(50, 3), ("user", "words", "x")
+    ids, groups = [f"item {i}" for i in range(50)], [f"g{i % 4}" for i in range(50)]
+    models = [
+        random_fitted(model, mixed_schema(), mixed_table(60))
+        for model in (sf.FwFM(k=4), sf.FFM(k=2), sf.HigherOrderFM(k=3))
+    ]
+    options = [
+        {"form": "vectors"},
+        {"form": "effects", "groups": groups},
+        {"dtype": "float16", "groups": groups},
+        {"dtype": "int8"},
+        {"form": "vectors"},
+        {"form": "vectors", "groups": groups},
+    ]
+    found = []
+    for number, chosen in enumerate(options):
+        names = ids if number % 2 else np.arange(50)
+        model = models[max(0, number - 3)]
+        index = sf.ItemIndex(model, take_rows(table, range(50), items), names, threads=1, **chosen)
+        if number % 3 == 0:
+            index.remove([names[7], names[20]])
+        found.append(index)
+    return found
 
 
 # Crosses

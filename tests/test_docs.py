@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import splinefm as sf
+from support import THOROUGH
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -122,7 +123,8 @@ def test_docstrings_of_public_names_are_valid():
     validate = pytest.importorskip("numpydoc.validate").validate
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["numpydoc_validation"]
     left_out = set(settings["checks"]) - {"all"}
-    errors = [(name, *error) for name in public_objects() for error in validate(name)["errors"]]
+    names = public_objects()[:: 1 if THOROUGH else 3]
+    errors = [(name, *error) for name in names for error in validate(name)["errors"]]
     assert [error for error in errors if error[1] not in left_out] == []
 
 

@@ -62,10 +62,27 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def is_of_interest(node: ast.AST) -> bool:
+    """Return whether a node is an import, or takes a private name from something that has a name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr.startswith("_") and isinstance(node.value, ast.Name)
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def nodes_of_interest(tree: ast.Module) -> list[ast.AST]:
+    return [node for node in ast.walk(tree) if is_of_interest(node)]
+
+
+@cache
+def nodes_of_file(path: Path) -> list[ast.AST]:
+    """`nodes_of_interest` of a module: walking through all of them takes a second."""
+    return nodes_of_interest(parsed(path))
+
+
 @cache
 def imported_modules(path: Path) -> list[str]:
     modules = []
-    for node in ast.walk(parsed(path)):
+    for node in nodes_of_file(path):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -107,10 +124,10 @@ def test_long_modules_say_why():
     assert not {path.relative_to(SOURCE).as_posix(): n_lines for path, n_lines in long.items() if path not in told}
 
 
-def private_names_of_others(tree: ast.Module) -> list[str]:
+def private_names_of_others(nodes: list[ast.AST]) -> list[str]:
     """Names with one leading underscore that a module takes from other modules of the package."""
     found, aliases = [], {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "splinefm":
             # Modules such as splinefm._core are private to the package, not to each other.
             names = [alias.name for alias in node.names if alias.name.startswith("_") and node.module != "splinefm"]
@@ -119,17 +136,16 @@ def private_names_of_others(tree: ast.Module) -> list[str]:
         elif isinstance(node, ast.Import):
             dotted = [alias for alias in node.names if alias.name.split(".")[0] == "splinefm"]
             aliases |= {alias.asname: alias.name for alias in dotted if alias.asname is not None}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and node.value.id in aliases and not node.attr.startswith("__"):
             module = aliases[node.value.id]
-            is_module = (SOURCE.parent / module.replace(".", "/")).with_suffix(".py").exists()
-            if is_module and node.attr.startswith("_") and not node.attr.startswith("__"):
+            if (SOURCE.parent / module.replace(".", "/")).with_suffix(".py").exists():
                 found.append(f"{module}.{node.attr}")
     return found
 
 
 def test_private_names_do_not_cross_modules():
-    taken = {path: private_names_of_others(parsed(path)) for path in SOURCE.rglob("*.py")}
+    taken = {path: private_names_of_others(nodes_of_file(path)) for path in SOURCE.rglob("*.py")}
     assert not {path.relative_to(SOURCE).as_posix(): names for path, names in taken.items() if names}
 
 
@@ -144,7 +160,7 @@ def test_private_names_do_not_cross_modules():
     ],
 )
 def test_private_names_are_found(code, names):
-    assert private_names_of_others(ast.parse(code)) == names
+    assert private_names_of_others(nodes_of_interest(ast.parse(code))) == names
 
 
 def test_an_optional_package_is_imported_in_one_module():

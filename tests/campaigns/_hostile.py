@@ -307,13 +307,17 @@ def seal_scorer(data: bytes) -> bytes:
 
 
 def craft_scorer(data: bytes, rng: Rng) -> bytes:
-    """Return a scorer file with right checksums and some other words, most of them in its description."""
+    """Return a scorer file with right checksums and some other words, most of them in its descriptions."""
     changed = bytearray(data)
-    (meta_size,) = struct.unpack_from("<Q", data, 48)
+    (n,) = struct.unpack_from("<I", data, 12)
+    entries = [struct.unpack_from("<IIQQ", data, at) for at in range(32, 32 + 24 * n, 24)]
+    meta = next(size for kind, _, _, size in entries if kind == 0)
+    descriptions = [(8, min(len(changed), 256 + meta))]
+    descriptions += [(offset, offset + size) for kind, _, offset, size in entries if kind in (6, 7) and size >= 8]
     for _ in range(int(rng.choice([1, 1, 2, 3, 4]))):
         near = rng.random() < 0.75
-        end = min(len(changed), 256 + meta_size) if near else len(changed)
-        at = int(rng.integers(1, end // 8)) * 8
+        begin, end = descriptions[rng.integers(len(descriptions))] if near else (8, len(changed))
+        at = int(rng.integers(begin // 8, end // 8)) * 8
         match rng.integers(6):
             case 0:
                 struct.pack_into("<d", changed, at, float(rng.choice([np.nan, np.inf, -1.0, 1e308, 5e-324, 0.5])))

@@ -13,7 +13,7 @@ from _uses import ROWS, a_table, demand, models, rows_of, same_bits, use_model
 import splinefm as sf
 from c_library import ERROR_FILE, CallError, CItems, CScorer
 from splinefm.learn.files.restore import MAPPED
-from support import cross_schema, cross_table, mixed_schema, mixed_table, random_fitted
+from support import cross_schema, cross_table, mixed_schema, mixed_table, random_fitted, small_indices
 
 Rng = np.random.Generator
 
@@ -110,26 +110,10 @@ class Indices(Kind):
     unharmed = "mapped, whose numbers are not verified"
 
     def samples(self) -> list[bytes]:
-        mixed, rows = mixed_schema(), mixed_table(60)
-        fitted = [random_fitted(model, mixed, rows) for model in (sf.FwFM(k=4), sf.FFM(k=2), sf.HigherOrderFM(k=3))]
-        table = mixed_table(50, 3)
-        items = {name: table[name] for name in ("user", "words", "x")}
-        ids, groups = [f"item {i}" for i in range(50)], [f"g{i % 4}" for i in range(50)]
-        options: list[dict[str, Any]] = [
-            {"form": "vectors"},
-            {"form": "effects", "groups": groups},
-            {"dtype": "float16", "groups": groups},
-            {"dtype": "int8"},
-        ]
         self.fitted, data = [], []
-        for number, chosen in enumerate([*options, {"form": "vectors"}, {"form": "vectors", "groups": groups}]):
-            model = fitted[0] if number < 4 else fitted[number - 3]
-            names = ids if number % 2 else np.arange(50)
-            index = sf.ItemIndex(model, items, names, threads=1, **chosen)
-            if number % 3 == 0:
-                index.remove([names[7], names[20]])
+        for index in small_indices():
             index.save(self.path)
-            self.fitted.append(model)
+            self.fitted.append(index.fitted)
             data.append(self.path.read_bytes())
         return data
 
@@ -184,7 +168,13 @@ class Scorers(Kind):
             fitted.export_scorer(self.path)
             data.append(self.path.read_bytes())
             table = a_table(fitted)
-            self.tables.append((rows_of(table), fitted.scores(table, watch=False, threads=1)))
+            self.tables.append((rows_of(table), fitted.scores(table, watch=False, threads=1), None))
+        for index in small_indices():
+            index.fitted.export_scorer(self.path, index=index)
+            data.append(self.path.read_bytes())
+            table = a_table(index.fitted)
+            scores = index.fitted.scores(table, watch=False, threads=1)
+            self.tables.append((rows_of(table), scores, index.top_k(rows_of(table)[0], 9)))
         return data
 
     def craft(self, data: bytes, rng: Rng) -> bytes:
@@ -199,7 +189,11 @@ class Scorers(Kind):
 
     def check_same(self, loaded: Any, exact: Any) -> None:
         with loaded:
-            demand(same_bits(loaded.score(exact[0]), exact[1]), "a damaged scorer file has other scores")
+            rows, scores, best = exact
+            demand(same_bits(loaded.score(rows), scores), "a damaged scorer file has other scores")
+            if best is not None:
+                ids, found = loaded.top_k(rows[0], 9)
+                demand(ids == best[0].tolist() and same_bits(found, best[1]), "a damaged index finds other items")
 
     def use(self, loaded: Any, rng: Rng) -> None:
         with loaded:
@@ -210,7 +204,13 @@ class Scorers(Kind):
                 {name: row.get(name) for name in columns}
                 for row in rows_of(mixed_table(4, 5)) + rows_of(cross_table(4))
             ]
+            ids = loaded.ids
+            demand([loaded.find(name) for name in ids] == list(range(len(ids))), "ids are not found")
             try:
+                if loaded.lib.sfm_has_index(loaded.handle):
+                    found, scores = loaded.top_k(rows[0], int(rng.integers(1, 60)))
+                    demand(set(found) <= set(ids) and bool((scores[1:] <= scores[:-1]).all()), "items are not in order")
+                    loaded.top_k(rows[1], 5, allowed=ids[:20], excluded=ids[5:8], groups=loaded.groups[:1] or None)
                 for row in rows:
                     loaded.score([row], link=True)
                 some = [str(name) for name in rng.permutation(np.array(columns, object))[:2]]

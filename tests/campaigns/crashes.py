@@ -11,10 +11,12 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import _faults
 from _campaign import Campaign, main
@@ -32,7 +34,9 @@ def run(campaign: Campaign) -> None:
     with tempfile.TemporaryDirectory(prefix="splinefm-crashes-") as name:
         folder = Path(name)
         chosen = [target for target in targets() if campaign.wants(target.name)]
-        shares = {part: max(1, round(campaign.count * share)) for part, share in SHARES.items() if campaign.wants(part)}
+        shares = {part: share for part, share in SHARES.items() if campaign.wants(part)}
+        whole = 1.0 if chosen else sum(shares.values())  # all kills are for parts that are asked for alone
+        shares = {part: max(1, round(campaign.count * share / whole)) for part, share in shares.items()}
         left = campaign.count - sum(shares.values())
         for i, target in enumerate(chosen):
             number = left // len(chosen) + (i < left % len(chosen))
@@ -163,14 +167,19 @@ def kill_tune(campaign: Campaign, folder: Path, number: int, exact: bool) -> Non
             found = [trial for name in names for trial in optuna.load_study(study_name=name, storage=storage).trials]
         return {trial.number: (trial.state, trial.value, trial.params) for trial in found if trial.state.is_finished()}
 
+    lengths: dict[Path, tuple[float, int]] = {}
+    fresh(folder)
     for i in range(number):
+        if campaign.is_over:
+            return
         rng = campaign.rng("tune", i)
         path = folder / ("study.journal" if i % 2 else "study.db")
-        if i < 2:
-            fresh(folder)
-            seconds, operations = _measure(lambda: tune(path), folder, exact)  # noqa: B023
-            campaign.figures[f"tune_{path.suffix[1:]}"] = {"seconds": round(seconds, 2), "operations": operations}
-            fresh(folder)
+        if path not in lengths:
+            lengths[path] = _measure(lambda: tune(path), folder, exact)  # noqa: B023
+            path.unlink()
+            found = {"seconds": round(lengths[path][0], 2), "operations": lengths[path][1]}
+            campaign.figures[f"tune_{path.suffix[1:]}"] = found
+        seconds, operations = lengths[path]
         what = f"tune, kill {i} of seed {campaign.seed}"
         try:
             before = finished(path)
@@ -209,25 +218,27 @@ def kill_server(campaign: Campaign, folder: Path, number: int, exact: bool) -> N
     except ModuleNotFoundError:
         campaign.saw("reload", "skipped: no uvloop")
         return
-    import threading
-
     import numpy as np
     from _targets import NEW, OLD, fresh
+    from _warm import WarmServer
 
     import live
-    from live import LiveServer
 
     live.PATIENCE = 900.0  # campaigns give way to everything else
     fresh(folder / "tmp")
     rows = [{"price": 0.3, "city": "Rome", "item": "i1"}]
     expected = [np.asarray(model.scorer().many(rows), np.float32).tolist() for model in (OLD, NEW)]
+    seconds: float | None = None
+    before, tempfile.tempdir = tempfile.tempdir, str(folder / "tmp")
     os.environ["TMPDIR"] = str(folder / "tmp")
     try:
         OLD.save(folder / "m.sfm")
         for i in range(number):
-            rng = campaign.rng("reload", i)
+            if campaign.is_over:
+                return
             what = f"reload, kill {i} of seed {campaign.seed}"
-            server = LiveServer(folder / "m.sfm", "--workers", 2)
+            # Every tenth is the real thing; the others need no time to start.
+            server = (live.LiveServer if i % 10 == 0 else WarmServer)(folder / "m.sfm", "--workers", 2)
             workers = server.workers()
             left = {path.name for path in (folder / "tmp").iterdir()}
             if len(left) != 1:
@@ -236,26 +247,43 @@ def kill_server(campaign: Campaign, folder: Path, number: int, exact: bool) -> N
             if found != expected[i % 2]:
                 campaign.find(f"{what}: {found} instead of {expected[i % 2]} after a new start")
             (NEW, OLD)[i % 2].save(folder / "m.sfm")
-            asking = threading.Thread(target=_ask_quietly, args=(server,))
-            asking.start()
-            time.sleep(rng.random() * 0.15)
-            server.process.kill()
-            server.process.wait()
-            asking.join()
-            server.stop()
+            if seconds is None:
+                begin = time.monotonic()
+                server.ask("POST", "/v1/reload", {})
+                seconds = time.monotonic() - begin
+                OLD.save(folder / "m.sfm")
+                server.ask("POST", "/v1/reload", {})
+                NEW.save(folder / "m.sfm")
+            loaded = _kill_in_reload(server, 1.2 * seconds * campaign.rng("reload", i).random())
             end = time.monotonic() + 30
             while any(map(_is_alive, workers)) and time.monotonic() < end:
                 time.sleep(0.05)
             if any(map(_is_alive, workers)):
                 campaign.find(f"{what}: workers outlive the supervisor")
-            campaign.saw("reload", "new start serves the file")
+            campaign.saw("reload", f"{'after' if loaded else 'before'} the answer, new start serves the file")
+        campaign.figures["reload_seconds"] = seconds
     finally:
+        tempfile.tempdir = before
         del os.environ["TMPDIR"]
 
 
-def _ask_quietly(server: object) -> None:
+def _kill_in_reload(server: Any, seconds: float) -> bool:
+    """Have a server load a new file and kill it after some time; return whether it had answered before."""
+    answers: list[object] = []
+    asking = threading.Thread(target=_ask_quietly, args=(server, answers))
+    asking.start()
+    time.sleep(seconds)
+    loaded = bool(answers)
+    server.process.kill()
+    server.process.wait()
+    asking.join()
+    server.stop()
+    return loaded
+
+
+def _ask_quietly(server: Any, answers: list[object]) -> None:
     try:
-        server.ask("POST", "/v1/reload", {})  # type: ignore[attr-defined]
+        answers.append(server.ask("POST", "/v1/reload", {}))
     except OSError:
         pass  # it is being killed
     except Exception as error:  # http.client has errors of its own
@@ -310,6 +338,8 @@ def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> No
     whole = np.asarray(sf.load(folder / "whole.sfm").scores(TABLE))
     fresh(folder / "steps")
     for i in range(number):
+        if campaign.is_over:
+            return
         rng = campaign.rng("checkpoint", i)
         what = f"checkpoint, kill {i} of seed {campaign.seed}"
         moment = (rng.integers(1, 200), None) if exact and rng.random() < 0.6 else (None, rng.random())

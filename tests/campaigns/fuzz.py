@@ -11,6 +11,7 @@ them); what is missing is skipped and said so. Inputs begin with those in tests/
 | rows | rows of any Python values, alone and as a table | clear errors, or the same score |
 | file | scorer files with right checksums, in the C library, with sanitizers | errors of the file, or results |
 | c-rows | rows of any values in the C library, with sanitizers | the same score alone, twice, and among others |
+| json | bodies of JSON, as the server reads them, with sanitizers | nothing is read that is not there |
 
     python tests/campaigns/fuzz.py --seconds 1800 --only csv
 """
@@ -29,7 +30,7 @@ from _campaign import FOLDER, ROOT, Campaign, main
 
 CORPUS = FOLDER / "corpus"
 PYTHON = ("sfm", "sfi", "csv", "rows")
-NATIVE = {"file": "fuzz_coverage_file", "c-rows": "fuzz_coverage_rows"}
+NATIVE = {"file": "fuzz_coverage_file", "c-rows": "fuzz_coverage_rows", "json": "fuzz_coverage_json"}
 BUILD = ROOT / "build" / "coverage-fuzz"
 DEFAULT_SECONDS = 10.0
 
@@ -105,10 +106,15 @@ def _scorers(folder: Path) -> list[Path]:
     """Write good scorer files."""
     from _uses import models
 
+    from support import small_indices
+
     paths = []
     for i, fitted in enumerate(models()):
         paths.append(folder / f"{i}.sfs")
         fitted.export_scorer(paths[-1])
+    for i, index in enumerate(small_indices()):
+        paths.append(folder / f"index{i}.sfs")
+        index.fitted.export_scorer(paths[-1], index=index)
     return paths
 
 
@@ -121,6 +127,13 @@ def seed_corpus() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = sorted((path.read_bytes() for path in _scorers(Path(folder))), key=len)
         _write("file", found[:3])
+    _write(
+        "json",
+        [
+            b'{"rows": [{"x": 1.5, "c": "a", "\\u00fc": [1, null, "b"]}, {"c": -7, "x": null, "\xc3\xbc": true}]}',
+            b'{"columns": {"x": [1e-3, 12345678901234567890], "c": ["\\ud83d\\ude00", "long"], "\xc3\xbc": [0, 1]}}',
+        ],
+    )
     _write("c-rows", [bytes([i, *range(7)]) * 12 for i in range(4)])
 
 

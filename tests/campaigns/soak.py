@@ -3,7 +3,7 @@
     python tests/campaigns/soak.py --long                     # 30 minutes each
     python tests/campaigns/soak.py --only server --count 600  # ten minutes of the server alone
 
-Resident memory is looked at twice a second. The mean of the last quarter may be above that of the first by 5 %, of
+Memory is looked at twice a second (`own_kib`). The mean of the last quarter may be above that of the first by 5 %, of
 which a short run needs more (30 %): everything is used for the first time then. Only loopback is used.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -42,14 +43,14 @@ def run(campaign: Campaign) -> None:
 
 
 class Memory:
-    """The resident memory of processes, over time."""
+    """The memory of processes, over time."""
 
     def __init__(self) -> None:
         self.kib: list[float] = []
 
     def look(self, pids: list[int]) -> None:
-        """Add the sum over some processes; pages that they share count in parts."""
-        found = [_proportional_kib(pid) for pid in pids]
+        """Add the sum over some processes."""
+        found = [own_kib(pid) for pid in pids]
         if all(found):
             self.kib.append(sum(found))
 
@@ -71,12 +72,33 @@ class Memory:
             campaign.find(f"{part}: memory has grown to {ratio:.3f} of what it was")
 
 
-def _proportional_kib(pid: int) -> float:
+def own_kib(pid: int) -> float:
+    """The memory of a process without the pages of programs and libraries, or 0 if it is gone.
+
+    Pages that processes share count in parts. Those of libraries are shared with everybody: if other programs end on
+    the machine, the parts of the others grow, by tens of megabytes for Arrow alone.
+    """
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return sum_of_mappings(Path(f"/proc/{pid}/smaps").read_text())
     except OSError:
         return 0.0
-    return next((float(line.split()[1]) for line in lines if line.startswith("Pss:")), 0.0)
+
+
+def sum_of_mappings(text: str) -> float:
+    """The kilobytes of a file `smaps`, without those of files that can be executed."""
+    mappings = [(*_MAPPING.fullmatch(head).groups(), body) for head, body in _BLOCK.findall(text)]
+    programs = {path for permissions, path, _ in mappings if "x" in permissions and path.startswith("/")}
+    # What a process has changed in the pages of a library is its own.
+    return sum(_kib("Anonymous" if path in programs else "Pss", body) for _, path, body in mappings)
+
+
+_BLOCK = re.compile(r"^([0-9a-f]+-[0-9a-f]+ .*)\n((?:[A-Z].*\n)+)", re.MULTILINE)
+_MAPPING = re.compile(r"\S+ (\S+) \S+ \S+ \S+ *(.*)")
+
+
+def _kib(name: str, body: str) -> float:
+    found = re.search(rf"^{name}: +(\d+) kB", body, re.MULTILINE)
+    return float(found[1]) if found else 0.0
 
 
 # The server

@@ -88,6 +88,7 @@ def test_without_matplotlib_everything_but_the_plot(tmp_path, monkeypatch, capsy
     assert "pip install 'splinefm[plots]'" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_the_plot_has_the_learned_curve_over_the_true_one_in_every_panel(tmp_path, monkeypatch):
     import splinefm.plots.figures as plots
 

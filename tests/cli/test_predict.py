@@ -150,6 +150,7 @@ def test_an_error_leaves_the_old_file_and_no_other(run, model, tmp_path, monkeyp
     assert {path.name for path in tmp_path.iterdir()} == {"model.sfm", "text.csv", "out.csv"}
 
 
+@pytest.mark.thorough  # test_main.py has a pipe whose reader leaves at once
 def test_in_a_pipe_whose_reader_leaves_early(shell, model, make_table, write, tmp_path):
     write(make_table(70_000), tmp_path / "data.csv")
     out, error = shell("cat data.csv | splinefm predict model.sfm - --id id | head -n 2", code=1)

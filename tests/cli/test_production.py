@@ -9,6 +9,7 @@ import pyarrow.csv
 import pytest
 
 import splinefm as sf
+from c_library import CScorer
 
 
 def test_discretize_writes_a_model_that_scores_like_the_library_says(run, model, fitted, table):
@@ -89,6 +90,7 @@ def test_export_to_tables_needs_bins(run, model, tmp_path):
     ("options", "message"),
     [
         (["--to", "onnx", "--csv"], "--csv"),
+        (["--to", "onnx", "--index", "i.sfi"], "--index"),
         (["--to", "tables", "--rows", "x.csv", "--rows-out", "y"], "--rows"),
         (["--to", "libffm", "--rows", "x.csv"], "--rows-out"),
         (["--to", "pmml"], "libffm"),
@@ -102,6 +104,17 @@ def test_export_refuses(run, model, options, message):
 def items(write, tmp_path):
     table = pa.table({"ad": ["a", "b", "c", "d"], "price": [0.5, 1.0, 2.0, None]})
     return write(table, tmp_path / "items.parquet")
+
+
+def test_export_to_a_scorer_with_an_index(run, model, fitted, items, tmp_path):
+    run("index", model, items, "--ids", "ad", "--out", "items.sfi", "-q")
+    options = ["--to", "scorer", "--index", "items.sfi", "--out", "m.sfs"]
+    assert json.loads(run("export", model, *options, "--json").stdout) == {"scorer": "m.sfs", "items": 4}
+    assert "items   4" in run("export", model, *options).stdout
+    index = sf.ItemIndex.load("items.sfi", fitted)
+    with CScorer(tmp_path / "m.sfs") as scorer:
+        assert scorer.top_k({"city": "Rome"}, 3)[0] == index.top_k({"city": "Rome"}, 3)[0].tolist()
+    assert "would replace" in run("export", model, *options[:-1], "items.sfi", code=1).output
 
 
 def test_rank_finds_what_prediction_says(run, model, fitted, items):

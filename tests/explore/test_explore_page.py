@@ -1,4 +1,8 @@
-"""The page of `splinefm explore` in a real browser: what it shows is what Python computes."""
+"""The page of `splinefm explore` in a real browser: what it shows is what Python computes.
+
+By default every view is opened once. Drawing all of them again, for each width, theme or key, takes the browser half a
+minute: such tests are thorough.
+"""
 
 import json
 from importlib.metadata import files
@@ -61,6 +65,7 @@ def test_curves_are_those_of_the_segment_and_follow_a_slider(visit, flats):
     assert shown == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_a_curve_is_dragged_and_its_extrema_and_spread_are_shown(visit):
     visit.open("segment", row=ROW)
     figure = visit.page.locator("main figure").first
@@ -80,6 +85,7 @@ def test_a_curve_is_dragged_and_its_extrema_and_spread_are_shown(visit):
     assert visit.state["row"][name] > ROW[name]
 
 
+@pytest.mark.thorough
 def test_the_middle_of_an_even_axis_is_the_middle_of_the_rows(visit, flats):
     fitted, table = flats
     visit.open("segment", row=ROW, axis="even", focus="size")
@@ -94,6 +100,7 @@ def test_the_middle_of_an_even_axis_is_the_middle_of_the_rows(visit, flats):
     assert "even axis" in figure.inner_text()
 
 
+@pytest.mark.thorough
 def test_pinned_segments_are_compared(visit, flats):
     fitted, _ = flats
     visit.open("segment", row=ROW)
@@ -117,6 +124,7 @@ def test_pinned_segments_are_compared(visit, flats):
     assert np.allclose(np.array([row[1] for row in rows], float), now - pinned, atol=0.05)
 
 
+@pytest.mark.thorough
 def test_a_category_is_chosen_by_its_bar(visit, flats):
     fitted, _ = flats
     visit.open("segment", row=ROW)
@@ -213,6 +221,13 @@ def test_items_of_the_page_are_ranked(visit, flats):
     assert np.allclose([float(row[2]) for row in rows], sorted(predicted, reverse=True), rtol=1e-4)
 
 
+@pytest.mark.parametrize("view", ["importance", "transforms"])
+def test_other_views_have_plots(visit, view):
+    visit.open(view, row=ROW)
+    assert visit.state["view"] == view and visit.page.locator("main figure svg").count() > 0
+
+
+@pytest.mark.thorough
 def test_classes_and_dates(browser, tmp_path):
     rng = np.random.default_rng(1)
     seen = np.datetime64("2020-01-01") + rng.integers(0, 2000, 400).astype("timedelta64[D]")
@@ -243,6 +258,7 @@ def test_classes_and_dates(browser, tmp_path):
         assert visit.page.locator("main figure").count() == 4 and visit.complaints == []
 
 
+@pytest.mark.thorough
 def test_an_address_keeps_the_view(visit, browser):
     state = {
         "row": {**ROW, "district": "suburb"},
@@ -267,6 +283,7 @@ def test_plots_are_downloaded(visit, tmp_path):
         assert content.startswith(begin) and len(content) > 2000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("theme", "rules"), [("light", None), ("dark", ["color-contrast"])], ids=["light", "dark"])
 def test_axe_has_nothing_serious_to_say(browser, address, theme, rules):
     axe = next(file for file in files("axe-playwright-python") or [] if file.name == "axe.min.js").read_text()
@@ -285,6 +302,7 @@ def test_axe_has_nothing_serious_to_say(browser, address, theme, rules):
         assert visit.page.evaluate("document.documentElement.dataset.theme") == theme
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [1280, 390])
 def test_no_text_is_covered_or_cut_off(browser, address, width):
     with visiting(browser, address, viewport={"width": width, "height": 900}) as visit:
@@ -293,6 +311,7 @@ def test_no_text_is_covered_or_cut_off(browser, address, width):
             assert visit.page.evaluate(FAULTS) == [], view
 
 
+@pytest.mark.thorough
 def test_a_tour_with_the_keyboard_alone(browser, address):
     with visiting(browser, address) as visit:
         page, seen = visit.page, []
@@ -330,6 +349,7 @@ def test_a_tour_with_the_keyboard_alone(browser, address):
         assert not page.get_by_role("dialog").is_visible()
 
 
+@pytest.mark.thorough
 def test_hostile_names_are_only_shown(browser, tmp_path):
     explorer = hostile_explorer()
     path = tmp_path / "hostile.html"
@@ -348,6 +368,7 @@ def test_hostile_names_are_only_shown(browser, tmp_path):
         assert all(url == path.as_uri() or url.startswith(("blob:", "data:")) for url in visit.asked), visit.asked
 
 
+@pytest.mark.thorough
 def test_a_broken_address_opens_a_fresh_page(browser, address):
     bad = json.dumps({"__proto__": 1, "size": "x" * 10})
     with visiting(browser, f"{address}#/nothing?row={bad}&pins=7&scale=%zz&unknown=1") as visit:

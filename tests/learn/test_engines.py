@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -60,8 +61,12 @@ def without(table, *names):
     return {name: values for name, values in table.items() if name not in names}
 
 
-def test_without_torch_there_is_a_way_out():
-    subprocess.run([sys.executable, "-c", MISSING], check=True)
+def test_without_torch_there_is_a_way_out(monkeypatch):
+    if find_spec("torch") is None:  # a process of its own would only take time
+        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+        exec(MISSING, {})
+    else:
+        subprocess.run([sys.executable, "-c", MISSING], check=True)
 
 
 @pytest.mark.parametrize(

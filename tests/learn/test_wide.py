@@ -8,6 +8,7 @@ import pytest
 import splinefm as sf
 from splinefm.encode import inference
 from splinefm.encode.inference import MANY_COLUMNS
+from splinefm.learn import fitting
 from splinefm.learn.estimators.base import open_task
 from splinefm.learn.fitting import MOST_FIELDS_IN_PAIRS, default_model
 from splinefm.learn.tuning.trials import Experiment
@@ -28,6 +29,13 @@ def fitted():
     return sf.fit_model(wide_table(), "y", training=sf.Training(threads=1))
 
 
+@pytest.fixture
+def small_table(monkeypatch):
+    """A table that is wide because few columns are many already."""
+    monkeypatch.setattr(fitting, "MOST_FIELDS_IN_PAIRS", 20)
+    return wide_table(40, 24)
+
+
 @pytest.mark.thorough
 def test_the_default_model_has_no_weights_for_pairs_of_very_many_fields(fitted):
     assert default_model(MOST_FIELDS_IN_PAIRS) == sf.FwFM(k=16, third=16)
@@ -36,25 +44,25 @@ def test_the_default_model_has_no_weights_for_pairs_of_very_many_fields(fitted):
     assert not any(values.size >= len(fitted.encoder.fields) ** 2 for values in fitted.params.values())
 
 
-def test_a_model_that_is_given_is_taken():
+def test_a_model_that_is_given_is_taken(small_table):
     training = sf.Training(epochs=1, threads=1, refit_on_all=False)
-    assert sf.fit_model(wide_table(40), "y", model=sf.FwFM(k=16), training=training).model == sf.FwFM(k=16)
+    assert sf.fit_model(small_table, "y", model=sf.FwFM(k=16), training=training).model == sf.FwFM(k=16)
 
 
-def test_the_progress_says_which_model_was_chosen_and_why(capsys):
+def test_the_progress_says_which_model_was_chosen_and_why(small_table, capsys):
     training = sf.Training(epochs=1, threads=1, refit_on_all=False)
-    sf.fit_model(wide_table(40), "y", training=training, verbose=True)
+    sf.fit_model(small_table, "y", training=training, verbose=True)
     assert "model: FM(k=16) instead of FwFM(k=16, third=16), which has a weight for each" in capsys.readouterr().err
 
 
-def test_the_default_model_of_an_experiment_is_that_of_a_fit():
-    table = wide_table(40)
-    schema = sf.infer_schema(table, target="y")
+def test_the_default_model_of_an_experiment_is_that_of_a_fit(small_table):
+    schema = sf.infer_schema(small_table, target="y")
     estimator = sf.SplineFMClassifier(schema=schema, epochs=1, n_jobs=1)
-    task = open_task(estimator, table, None, None, "y", None)
+    task = open_task(estimator, small_table, None, None, "y", None)
     assert Experiment(task, None, "loss").base.settings.model == sf.FM(k=16)
 
 
+@pytest.mark.thorough  # a fit of hundreds of columns
 def test_the_defaults_learn_from_a_wide_table(fitted):
     """With steps of the usual size the first epoch ends at 0.74, beyond the 0.69 of a constant, and it gets worse."""
     losses = [epoch.validation_loss for epoch in fitted.history]

@@ -9,6 +9,7 @@ import pytest
 
 from pages import Reader
 
+pytestmark = pytest.mark.thorough  # a browser for each page; test_page.py reads the same page
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -41,7 +42,6 @@ def _asked(log):
     return [request["url"] for request in found if request.get("initiator") not in (None, "not an origin")]
 
 
-@pytest.mark.thorough
 def test_a_browser_shows_the_page_without_errors_and_without_a_network(browse, made):
     document, console, asked = browse(made[0] / "report" / "index.html")
     assert console == [] and asked == []

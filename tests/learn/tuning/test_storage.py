@@ -57,9 +57,13 @@ def test_twelve_trials_in_two_goes_are_those_of_one(tmp_path):
     assert len(set(whole["learning_rate"])) == 12
 
 
-def test_addresses_and_storages_of_optuna(tmp_path):
+@pytest.mark.thorough  # SQLAlchemy makes its tables in a second; journals are the default
+def test_addresses_of_databases(tmp_path):
     first = tune(f"sqlite:///{tmp_path}/study.db", 1)
     assert without_times(tune(tmp_path / "study.db", 1)) == without_times(first)
+
+
+def test_storages_of_optuna():
     memory = optuna.storages.InMemoryStorage()
     tune(memory, 1)
     assert len(tune(memory, 2).history["number"]) == 2
@@ -147,8 +151,8 @@ class TestOthersAtWork:
         storage = tmp_path / "study.journal"
         tune(storage, 1)
         self.begin_trial(storage)
-        monkeypatch.setattr(processes, "_ALIVE_UNKNOWN", 1.0)
         assert studies.count_trials(open_study(storage)) == 2
+        monkeypatch.setattr(processes, "_ALIVE_UNKNOWN", 0.0)  # the moment is over
         assert tune(storage, 2).history["state"] == ["complete", "complete"]
 
     def test_who_has_nothing_left_to_do_waits_for_a_value(self, tmp_path, monkeypatch):
