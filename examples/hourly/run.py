@@ -87,7 +87,7 @@ def update_arm(model: Path, rows: pa.Table, file: Path) -> str:
 
 
 def simulate(options: Options) -> dict[str, Any]:
-    """Run the loop; return the value per auction of each arm, and the rows of `splinefm ab report`."""
+    """Run the loop; return the value per auction and predicted / true - 1 by hour of each arm, and the report."""
     settings = options.read_settings()
     world = World(settings, options.world, options.seed)
     print(f"fitting {' and '.join(ARMS)} to {settings['log_days']} days of random ads", flush=True)
@@ -96,6 +96,7 @@ def simulate(options: Options) -> dict[str, Any]:
     arguments += ["--key", KEY, "--log", str(options.folder / "log"), "--log-rows"]
     arguments += ["--workers", str(options.workers), "--drift-rows", "0"]
     totals = {arm: np.zeros(2) for arm in ARMS}  # auctions, value
+    errors: dict[str, list[float]] = {arm: [] for arm in ARMS}
     with Server(*arguments, events=options.folder / "server.log") as server:
         reader, began = LogReader(options.folder / "log"), time.monotonic()
         for number in range(options.hours):
@@ -111,14 +112,17 @@ def simulate(options: Options) -> dict[str, Any]:
                 if not word.startswith("refused"):
                     server.ask("/v1/reload", {"arm": arm})
                 words.append(f"{arm}: {word}")
-                totals[arm] += (served.arms == arm).sum(), value_of(auctions, served, arm).value
+                brought = value_of(auctions, served, arm)
+                totals[arm] += (served.arms == arm).sum(), brought.value
+                errors[arm].append(brought.predicted.sum() / brought.ctr.sum() - 1.0)
             print(
                 f"hour {number + 1:3} ({time.monotonic() - began:5.1f} s): {served.impressions:,} impressions, "
                 f"{served.clicks:,} clicks; {'; '.join(words)}",
                 flush=True,
             )
     log = in_simulated_time(options.folder / "log", options.folder / "log-in-simulated-time")
-    return {"value": {arm: total[1] / total[0] for arm, total in totals.items()}, "report": report(log)}
+    value = {arm: total[1] / total[0] for arm, total in totals.items()}
+    return {"value": value, "true": errors, "report": report(log)}
 
 
 def report(log: Path) -> list[dict[str, Any]]:
@@ -130,12 +134,15 @@ def report(log: Path) -> list[dict[str, Any]]:
 
 
 def print_summary(found: dict[str, Any]) -> None:
-    """Print the figure of the paper, and what the auctions were worth."""
-    print("\nmean over hours of |predicted / measured - 1|, and value of an auction (bid × true click probability):")
+    """Print the figure of the paper, the same without the noise of clicks, and what the auctions were worth."""
+    print(
+        "\nmean over hours of |predicted / measured - 1| and of |predicted / true click probability - 1|, which has no"
+    )
+    print("noise of clicks, and value of an auction (bid × true click probability):")
     for arm, value in found["value"].items():
         hourly = [row["ratio"] for row in found["report"] if row["arm"] == arm and row["hour"] != "all"]
         known = np.abs([ratio for ratio in hourly if np.isfinite(ratio)])
-        print(f"  {arm:8} {known.mean():7.2%}   {value:.5f}")
+        print(f"  {arm:8} {known.mean():7.2%} {np.abs(found['true'][arm]).mean():7.2%}   {value:.5f}")
 
 
 def read_options(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -149,7 +149,8 @@ def _stream(source: object) -> pa.RecordBatchReader:
     if not hasattr(source, "__arrow_c_stream__"):
         return pa.Table.from_batches([pa.record_batch(source)]).to_reader()
     if _is_of("pandas", source):
-        check_names([str(name) for name in source.columns])  # type: ignore[attr-defined]  # a DataFrame
+        frame: Any = source
+        check_names([str(name) for name in frame.columns])
     with warnings.catch_warnings():
         # Names of several types become strings, which is all that is needed here.
         warnings.filterwarnings("ignore", "The DataFrame has column names of mixed type")
@@ -221,4 +222,5 @@ def _dataset_batches(source: Any, names: list[str], **options: Any) -> Iterator[
     if isinstance(getattr(source, "format", None), ParquetFileFormat):
         scan = ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True, buffer_size=1 << 20)
         limits["fragment_scan_options"] = scan
-    return source.to_batches(columns=names, **limits, **options)  # type: ignore[no-any-return]  # pyarrow has no types
+    batches: Iterator[pa.RecordBatch] = source.to_batches(columns=names, **limits, **options)
+    return batches
