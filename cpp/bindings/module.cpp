@@ -11,6 +11,7 @@ namespace nb = nanobind;
 
 namespace splinefm::bindings {
 void bind_string_table(nb::module_& module);
+void bind_elementary(nb::module_& module);
 void bind_interpolation(nb::module_& module);
 void bind_splines(nb::module_& module);
 void bind_summary(nb::module_& module);
@@ -38,6 +39,7 @@ NB_MODULE(_core, module) {
     }
     module.attr("isas") = nb::tuple(nb::cast(available_isas()));
     bindings::bind_string_table(module);
+    bindings::bind_elementary(module);
     bindings::bind_interpolation(module);
     bindings::bind_splines(module);
     bindings::bind_summary(module);

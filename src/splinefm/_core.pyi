@@ -41,6 +41,14 @@ def count_strings(offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), o
 def probe_hash(offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')]:
     """For tests: the hash of each string."""
 
+def elementary(function: str, x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+    """
+    The function log, log1p, exp, expm1, asinh or atan of each x, by the machine's C library.
+    """
+
+def power(x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], exponent: float) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+    """Each x to the power of `exponent`."""
+
 class Interpolation:
     """
     Piecewise linear through (knots, values), constant beyond the ends; NaN stays NaN.

@@ -46,6 +46,8 @@ CALLS = {
     "probe_hash": (_core.probe_hash, [OFFSETS, TEXT]),
     "Interpolation": (_core.Interpolation, [KNOTS, VALUES]),
     "Interpolation.__call__": (_core.Interpolation(KNOTS, VALUES), [KNOTS]),
+    "elementary": (lambda x: _core.elementary("log", x), [VALUES]),
+    "power": (lambda x: _core.power(x, 0.5), [VALUES]),
     "uniform_splines": (lambda u: _core.uniform_splines(u, 5, 3, 0, START, WEIGHT), [KNOTS]),
     "summarize_sorted": (_core.summarize_sorted, [KNOTS, 8]),
     "probe_vec": (_core.probe_vec, [FLOATS, FLOATS]),

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # loads scipy.special only when a function below first uses it
 
+from splinefm.encode.transforms.elementary import arctan, exp, expm1, log, log1p, power
 from splinefm.encode.transforms.likelihood import (
     cauchy_maximum,
     gamma_maximum,
@@ -145,7 +146,7 @@ _ALL = (
         start=_median_and_deviation,
         exact=True,
         log_density=lambda z: -np.abs(z) - np.log(2),
-        cdf=lambda z: 0.5 - 0.5 * np.sign(z) * np.expm1(-np.abs(z)),
+        cdf=lambda z: 0.5 - 0.5 * np.sign(z) * expm1(-np.abs(z)),
         ppf=lambda u: -np.sign(u - 0.5) * np.log1p(-2 * np.abs(u - 0.5)),
     ),
     Family(
@@ -154,7 +155,7 @@ _ALL = (
         start=median_and_spread,
         exact=False,
         log_density=lambda z: -z - np.exp(-z),
-        cdf=lambda z: np.exp(-np.exp(-z)),
+        cdf=lambda z: exp(-exp(-z)),
         ppf=lambda u: -np.log(-np.log(u)),
         maximum=gumbel_maximum,
     ),
@@ -164,7 +165,7 @@ _ALL = (
         start=median_and_spread,
         exact=False,
         log_density=lambda z: -np.log(np.pi) - np.log1p(z**2),
-        cdf=lambda z: 0.5 + np.arctan(z) / np.pi,
+        cdf=lambda z: 0.5 + arctan(z) / np.pi,
         ppf=lambda u: np.tan(np.pi * (u - 0.5)),
         maximum=cauchy_maximum,
     ),
@@ -174,7 +175,7 @@ _ALL = (
         start=lambda z, w: (mean_of(z, w),),
         exact=True,
         log_density=lambda z: -z,
-        cdf=lambda z: -np.expm1(-z),
+        cdf=lambda z: -expm1(-z),
         ppf=lambda u: -np.log1p(-u),
     ),
     Family(
@@ -192,7 +193,7 @@ _ALL = (
         start=_log_spread,
         exact=False,
         log_density=lambda z, c: np.log(c) + (c - 1) * np.log(z) - z**c,
-        cdf=lambda z, c: -np.expm1(-(z**c)),
+        cdf=lambda z, c: -expm1(-power(z, c)),
         ppf=lambda u, c: (-np.log1p(-u)) ** (1 / c),
         maximum=weibull_maximum,
     ),
@@ -212,7 +213,7 @@ _ALL = (
         start=_log_moments,
         exact=True,
         log_density=lambda z, s: -np.log(z * s) - 0.5 * (np.log(z) / s) ** 2 - _LOG_SQRT_2PI,
-        cdf=lambda z, s: scipy.special.ndtr(np.log(z) / s),
+        cdf=lambda z, s: scipy.special.ndtr(log(z) / s),
         ppf=lambda u, s: np.exp(s * scipy.special.ndtri(u)),
     ),
     Family(
@@ -221,7 +222,7 @@ _ALL = (
         start=_log_spread,
         exact=False,
         log_density=lambda z, c: np.log(c / z) + _logistic_log_density(c * np.log(z)),
-        cdf=lambda z, c: scipy.special.expit(c * np.log(z)),
+        cdf=lambda z, c: scipy.special.expit(c * log(z)),
         ppf=lambda u, c: np.exp(scipy.special.logit(u) / c),
         maximum=log_logistic_maximum,
     ),
@@ -231,7 +232,7 @@ _ALL = (
         start=lambda z, w: (weighted_quantile(z, w, 0.5), 1.0),
         exact=False,
         log_density=lambda z, a: np.log(a) - (a + 1) * np.log1p(z),
-        cdf=lambda z, a: -np.expm1(-a * np.log1p(z)),
+        cdf=lambda z, a: -expm1(-a * log1p(z)),
         ppf=lambda u, a: np.expm1(-np.log1p(-u) / a),
         maximum=lomax_maximum,
     ),
@@ -250,7 +251,7 @@ _ALL = (
         start=_beta_start,
         exact=False,
         log_density=lambda z, a, b: np.log(a * b) + (a - 1) * np.log(z) + (b - 1) * np.log1p(-(z**a)),
-        cdf=lambda z, a, b: -np.expm1(b * np.log1p(-(z**a))),
+        cdf=lambda z, a, b: -expm1(b * log1p(-power(z, a))),
         ppf=lambda u, a, b: (-np.expm1(np.log1p(-u) / b)) ** (1 / a),
     ),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.transforms.elementary import arcsinh, log
 from splinefm.encode.transforms.points import Float, distinct_points, weighted_quantile
 from splinefm.encode.transforms.ranges import LIMIT, check_range, from_unit, learn_range, to_unit, unit_slope
 from splinefm.encode.transforms.spec import check_share, fitted_value, make_plain
@@ -97,16 +98,16 @@ class Log:
 
     def __call__(self, x: npt.ArrayLike) -> Float:
         shift = fitted_value(self, self.shift)
-        return to_unit(x, fitted_value(self, self.low), fitted_value(self, self.high), lambda z: np.log(z + shift))
+        return to_unit(x, fitted_value(self, self.low), fitted_value(self, self.high), lambda z: log(z + shift))
 
     def inverse(self, u: npt.ArrayLike) -> Float:
         shift, low, high = fitted_value(self, self.shift), fitted_value(self, self.low), fitted_value(self, self.high)
-        return from_unit(u, low, high, lambda z: np.log(z + shift), lambda v: np.exp(v) - shift)
+        return from_unit(u, low, high, lambda z: log(z + shift), lambda v: np.exp(v) - shift)
 
     def derivative(self, x: npt.ArrayLike) -> Float:
         """dT / dx; 0 beyond the ends."""
         shift, low, high = fitted_value(self, self.shift), fitted_value(self, self.low), fitted_value(self, self.high)
-        return unit_slope(x, low, high, lambda z: np.log(z + shift), lambda z: 1.0 / (z + shift))
+        return unit_slope(x, low, high, lambda z: log(z + shift), lambda z: 1.0 / (z + shift))
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class ArcsinhSquare:
 
 def arcsinh_square(x: Float) -> Float:
     """w(x) = sign(x) asinh(|x|)²."""
-    squared: Float = np.sign(x) * np.arcsinh(np.abs(x)) ** 2
+    squared: Float = np.sign(x) * arcsinh(np.abs(x)) ** 2
     return squared
 
 
