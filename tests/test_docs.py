@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import re
 import tomllib
 from functools import cache
@@ -102,6 +103,19 @@ def test_the_reference_has_every_public_name_once_with_a_line(site):
         assert re.search(
             rf"^\| \[`sf\.{re.escape(name)}`\]\(\S+\) \| \S.* \| \[source\]\(\S+\) \|$", table, flags=re.MULTILINE
         ), name
+
+
+def test_the_reference_has_the_parameters_that_the_estimators_share(site):
+    """Griffe does not run the decorator that completes their docstrings."""
+    extensions = site.griffe.load_extensions(DOCS / "shared_parameters.py")
+    package = site.griffe.load("splinefm", search_paths=[str(ROOT / "src")], extensions=extensions)
+    for name in ("classifier.SplineFMClassifier", "regressor.SplineFMRegressor"):
+        estimator = package[f"learn.estimators.{name}"]
+        at_run_time = getattr(sf, estimator.name)
+        assert estimator.docstring.value == inspect.getdoc(at_run_time)
+        expected = inspect.signature(at_run_time).parameters
+        assert [item.name for item in estimator.parameters][1:] == list(expected)
+        assert estimator.parameters["epochs"].default == str(expected["epochs"].default)
 
 
 def test_the_navigation_has_every_page(site):
