@@ -17,7 +17,7 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.learn.files.container import Damaged
 from splinefm.learn.files.modelfile import load
-from splinefm.learn.files.parts import Part, places
+from splinefm.learn.files.parts import Part, range_locations
 from splinefm.learn.files.sharded import (
     Manifest,
     begin_shards,
@@ -237,8 +237,8 @@ class ShardedModel:
         width, n_outputs = self.parts[0].factors.shape[2], self.head.n_outputs
         factors = np.empty((n_outputs, len(features), width), np.float32)
         linear = np.empty((n_outputs, len(features)), np.float32)
-        cuts = np.searchsorted(features, np.append(self._places[:, 0], self.n_features))
-        for (first, number, at), low, high in zip(self._places.tolist(), cuts[:-1], cuts[1:], strict=True):
+        cuts = np.searchsorted(features, np.append(self._locations[:, 0], self.n_features))
+        for (first, number, at), low, high in zip(self._locations.tolist(), cuts[:-1], cuts[1:], strict=True):
             if low < high:
                 rows = features[low:high] - first + at
                 factors[:, low:high] = self.parts[number].factors[:, rows]
@@ -271,13 +271,13 @@ class ShardedModel:
         return np.empty((0,) if self.head.n_outputs == 1 else (0, self.head.n_outputs), np.float32)
 
     @cached_property
-    def _places(self) -> npt.NDArray[np.int64]:
-        return places(self.parts)
+    def _locations(self) -> npt.NDArray[np.int64]:
+        return range_locations(self.parts)
 
     def _ranges(self) -> Iterator[tuple[int, int, Part, int]]:
         """Yield the ranges in the order of features: first, the one after the last, part, and row in it."""
-        stops = [*self._places[1:, 0].tolist(), self.n_features]
-        for (first, number, at), stop in zip(self._places.tolist(), stops, strict=True):
+        stops = [*self._locations[1:, 0].tolist(), self.n_features]
+        for (first, number, at), stop in zip(self._locations.tolist(), stops, strict=True):
             yield first, stop, self.parts[number], at
 
     @property
