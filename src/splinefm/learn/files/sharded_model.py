@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.drift import Watch, as_watch
+from splinefm.encode.drift import Watch, watch_scores
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.learn.files.container import Damaged
@@ -172,11 +172,7 @@ class ShardedModel:
         """
         if isinstance(table, Slots):
             return self._score(table, threads)
-        watching, warns = as_watch(watch, self.encoder)
-        scores = self.table_scorer(threads=threads, watch=watching)(table)
-        if watching is not None and warns:
-            watching.warn()
-        return scores
+        return watch_scores(lambda found: self.table_scorer(threads=threads, watch=found)(table), watch, self.encoder)
 
     def predict(
         self, table: object, *, threads: int | None = None, watch: bool | Watch = True
