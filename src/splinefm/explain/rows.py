@@ -56,7 +56,7 @@ class EncodedRows:
 def read_rows(fitted: Fitted, table: object, threads: int | None, most: int | None = None) -> EncodedRows:
     """Encode a table; with crosses at most `most` rows of it, evenly spaced.
 
-    Slots are taken as they are where there are no crosses. They do not tell the values of the columns of a cross.
+    Slots are taken as they are if there are no crosses. They do not have the values of the columns of a cross.
     """
     crosses = {f: item for f, item in enumerate(fitted.encoder.fields) if isinstance(item, Cross)}
     if isinstance(table, EncodedRows):

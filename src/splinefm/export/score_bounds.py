@@ -261,7 +261,7 @@ class _Hull:
             yield np.zeros((1, self.vectors.shape[1]))
 
     def radius(self, f: int) -> float:
-        """How far M_fe x may be outside of the hull, because vectors x were rounded or the curve is no polynomial."""
+        """How far M_fe x may be outside the hull, because vectors x were rounded or the curve is not a polynomial."""
         return self._radius(lambda vectors: _mapped(self.fitted, f, self.e, vectors))
 
     def _radius(self, mapped: Callable[[FloatArray], FloatArray]) -> float:

@@ -139,7 +139,7 @@ def read_contexts(text: str) -> list[Context]:
     elif text == STANDARD:
         source, origin = sys.stdin.read(), "standard input"
     elif not Path(text).exists():
-        raise ValueError(f'--context {text!r} is no file, and no JSON such as \'{{"country": "US"}}\'')
+        raise ValueError(f'--context {text!r} is neither a file nor JSON such as \'{{"country": "US"}}\'')
     else:
         source, origin = Path(text).read_text("utf-8"), repr(text)
     try:

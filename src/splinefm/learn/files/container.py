@@ -303,7 +303,7 @@ def to_json(value: Any) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; repeated names, which readers can interpret differently, and text that is no Unicode are errors."""
+    """Parse JSON; repeated names, which readers can interpret differently, and text that is not Unicode are errors."""
     try:
         value = json.loads(text, object_pairs_hook=_unique)
         json.dumps(value, ensure_ascii=False).encode()  # JSON can hold halves of surrogate pairs

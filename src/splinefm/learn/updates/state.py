@@ -176,7 +176,7 @@ def _read(path: Path, identity: str, fitted: Fitted) -> LearnerState | None:
             raise
         except ModelFileError as error:
             raise ModelFileError(f"{error}, or {advice}") from error
-        demand(isinstance(description.get("learner"), dict), "it is no state of a learner")
+        demand(isinstance(description.get("learner"), dict), "it is not the state of a learner")
         about: dict[str, Any] = description["learner"]
         return _restore(about, tensors, fitted) if about["model"] == identity else None
 
