@@ -6,6 +6,7 @@ Griffe reads the source without running it, so it sees the docstrings before the
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from typing import Any
 
@@ -43,4 +44,6 @@ def with_default(package: griffe.Module, parameter: griffe.Parameter) -> griffe.
         default = str(package["learn.fitting.fit_model"].parameters["validation"].default)
     elif default.startswith("Training."):
         default = str(package["learn.training.Training"].members[default.removeprefix("Training.")].value)
+        described = re.match(r"field\(default=([^,)]+)", default)  # a dataclass field with other settings, too
+        default = described[1] if described else default
     return griffe.Parameter(parameter.name, annotation=parameter.annotation, kind=parameter.kind, default=default)
