@@ -71,7 +71,6 @@ def write():
 
 @pytest.fixture(scope="session")
 def fitted(table):
-    # An FM with k = 2 in all tests of this folder: kernels are compiled for each model and k.
     schema = sf.Schema([sf.Numerical("price", basis=sf.BSpline(segments=4)), sf.Categorical("city")])
     return sf.fit_model(table, "click", schema=schema, model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
 

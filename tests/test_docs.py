@@ -1,7 +1,9 @@
 """The documentation: its code runs, its links lead somewhere, its prose is wrapped, and no public name is missing."""
 
+import ast
 import importlib
 import importlib.util
+import inspect
 import re
 import tomllib
 from functools import cache
@@ -102,6 +104,21 @@ def test_the_reference_has_every_public_name_once_with_a_line(site):
         assert re.search(
             rf"^\| \[`sf\.{re.escape(name)}`\]\(\S+\) \| \S.* \| \[source\]\(\S+\) \|$", table, flags=re.MULTILINE
         ), name
+
+
+def test_the_reference_has_the_parameters_that_the_estimators_share(site):
+    """Griffe does not run the decorator that completes their docstrings."""
+    extensions = site.griffe.load_extensions(DOCS / "shared_parameters.py")
+    package = site.griffe.load("splinefm", search_paths=[str(ROOT / "src")], extensions=extensions)
+    for name in ("classifier.SplineFMClassifier", "regressor.SplineFMRegressor"):
+        estimator = package[f"learn.estimators.{name}"]
+        at_run_time = getattr(sf, estimator.name)
+        assert estimator.docstring.value == inspect.getdoc(at_run_time)
+        expected = inspect.signature(at_run_time).parameters
+        defaults = {
+            item.name: ast.literal_eval(str(item.default)) for item in estimator.parameters if item.name != "self"
+        }
+        assert defaults == {name: item.default for name, item in expected.items()}
 
 
 def test_the_navigation_has_every_page(site):

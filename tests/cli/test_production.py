@@ -154,7 +154,7 @@ def test_rank_takes_files_lists_and_the_standard_input(run, model, items, tmp_pa
         ("[]", [], "must be an object"),
         ("[1]", [], "must be an object"),
         ('{"city": ', [], "not JSON"),
-        ("missing.json", [], "--context 'missing.json' is no file"),
+        ("missing.json", [], "--context 'missing.json' is neither a file nor JSON"),
         ("city=Rome", [], """no JSON such as '{"country": "US"}'"""),
         ('{"city": "Rome"}', ["--ids", "name"], "--ids"),
         ('{"city": "Rome"}', ["--exclude", "x"], "--exclude 'x': the ids of the items are integers"),

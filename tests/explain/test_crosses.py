@@ -216,7 +216,7 @@ class TestBackgrounds:
         found = sf.Background.of(fitted, many, rows=6)
         whole = sf.Background.of(fitted, {**many, "y": [0.5] * 200}, rows=200)
         assert (found.n_rows, whole.n_rows) == (6, 200)
-        y = found.crosses.background.places[6][1]  # u of y, from the first row to the last but a few
+        y = found.crosses.background.positions[6][1]  # u of y, from the first row to the last but a few
         assert y[0] == 0.0 and y[-1] > 0.8 and np.diff(y).max() < 2.1 * np.diff(y).min()
 
     def test_models_without_crosses_use_all_rows(self, table):

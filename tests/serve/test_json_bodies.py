@@ -155,7 +155,7 @@ PLAIN = '{"x": 1, "c": "a"}'
 def test_what_is_taken(body, taken):
     columns = json_columns(("x", "c"))
     assert (columns.read(body.encode(), 10) is not None) == taken
-    for end in range(len(body)):  # a cut body is no JSON
+    for end in range(len(body)):  # a cut body is not JSON
         assert columns.read(body[:end].encode(), 10) is None or not body[end:].strip(" \n1")
     assert columns.read(body.encode().replace(b'"a"', b'"\xff"'), 10) is None or '"a"' not in body
 

@@ -332,7 +332,7 @@ class TestCurves:
             curve = fitted.segment(segment_of(fitted), "lat")
             rows = {name: [value] * N for name, value in segment_of(fitted).items()}
             assert_scores(curve(table["lat"]), fitted, {**rows, "lat": table["lat"]})
-            with pytest.raises(AttributeError, match=r"in another way|is no spline|splines, bins and polynomials"):
+            with pytest.raises(AttributeError, match=r"in another way|is not a spline|splines, bins and polynomials"):
                 _ = curve.spline
             with pytest.raises(ValueError, match=r"in another way|splines, bins and polynomials"):
                 curve.maximum()

@@ -224,7 +224,7 @@ class TestEveryBasis:
         fitted = fitted_of(basis, "quantile", sf.FwFM(k=4))
         curve, item = fitted.segment(SEGMENT, "recency"), fitted.encoder.schema["recency"]
         if basis not in SMOOTH:
-            with pytest.raises(AttributeError, match=r"'recency'.*is no spline"):
+            with pytest.raises(AttributeError, match=r"'recency'.*is not a spline"):
                 _ = curve.spline
             return
         assert isinstance(curve.spline, ScipySpline if isinstance(item.basis, sf.BSpline) else PPoly)

@@ -45,7 +45,7 @@ Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="With --ranks: continue from the last checkpoint, if there is one; any number of ranks can.",
+        help="With --ranks: continue from the last checkpoint, if there is one, with any number of ranks.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+Scores = npt.NDArray[np.float32]
 # A share is unusual if it exceeds the expected one by this, and by more than chance would.
 MARGIN, DEVIATIONS = 0.05, 4.0
 _SHOWN = 5
 
 
 class DriftWarning(UserWarning):
-    """Many values of a table are unseen, out of range or missing that were not so in training.
+    """A table has many more unseen, out-of-range or missing values than the training data.
 
     Raised once per call by whatever scores, ranks or updates. Turn it off with
     `warnings.filterwarnings("ignore", category=sf.DriftWarning)`, or with `watch=False` where a function has that.
@@ -256,8 +257,10 @@ def _outside() -> int:
     return level
 
 
-def as_watch(watch: Watch | bool, encoder: Encoder) -> tuple[Watch | None, bool]:
-    """The watch that counts, and whether to warn afterwards: who passes a watch reads it."""
-    if isinstance(watch, Watch):
-        return watch, False
-    return (Watch(encoder), True) if watch else (None, False)
+def watch_scores(score: Callable[[Watch | None], Scores], watch: Watch | bool, encoder: Encoder) -> Scores:
+    """Return scores, and warn about unusual values of their table; whoever passes a `Watch` reads it instead."""
+    watching = watch if isinstance(watch, Watch) else Watch(encoder) if watch else None
+    scores = score(watching)
+    if watching is not None and watching is not watch:
+        watching.warn()
+    return scores

@@ -86,7 +86,7 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
        day of the year from two years on. Text is dates if 99 % of it is written as ISO 8601 says, or all of it in
        another common way that has one meaning: 5/28/2011, but not 5/6/2011.
     4. Text becomes numbers if 99 % of it is numbers, or 80 % and the rest has at most three spellings, such as `?`;
-       what is no number counts as missing. Integers that a typed table has as text stay text.
+       what is not a number counts as missing. Integers that a typed table has as text stay text.
     5. Other text, booleans and integers with at most 10 distinct values become categories (with `min_count=10`
        where there are more than 1,000 of them), and so do about 256 distinct numbers at most that recur and lie far
        apart on no grid, such as tariffs.
@@ -382,7 +382,7 @@ def _basis(n_distinct: int) -> BSpline | MultiResolution:
 def _atoms(value: FloatArray, count: IntArray) -> IntArray:
     """Indices of values that are too frequent to be a quantity."""
     atoms = np.flatnonzero(count >= ATOM * count.sum())
-    # Heavy values of a coarse grid are no exceptions; the transform spaces them by rank.
+    # Heavy values of a coarse grid are not exceptions; the transform spaces them by rank.
     return atoms if len(atoms) <= MOST_ATOMS and len(value) > SPREAD_BY_RANK else atoms[:0]
 
 

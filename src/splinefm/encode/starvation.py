@@ -40,7 +40,7 @@ class FunctionShare:
 
 @dataclass(frozen=True)
 class BasisStarvation:
-    """For every basis function of the numerical fields the share of training rows in its support.
+    """The share of training rows in the support of each basis function of the numerical fields.
 
     A transform spreads the data well when no function is starved: one that sees hardly any rows cannot be
     learned (paper, section on arbitrary domains). Print it for a table; `to_arrow` has all the numbers.

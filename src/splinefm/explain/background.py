@@ -109,7 +109,7 @@ class Background:
         terms = field_terms(pairs, slots, center, slope, np.zeros(len(center)), threads).mean(axis=0)
         base = float(fitted.params["bias"][0]) + 0.5 * float((center * slope).sum()) + float(terms.sum())
         triples = TripleMoments.of(fitted, slots, players, threads) if fitted.model.order > 2 else None
-        crosses = CrossTerms(fitted, players, given) if given.places else None
+        crosses = CrossTerms(fitted, players, given) if given.positions else None
         base += 0.0 if triples is None else triples.base
         base += 0.0 if crosses is None else crosses.base()
         return Background(fitted, len(slots), center, slope, inner, terms, base, triples, crosses)

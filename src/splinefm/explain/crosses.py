@@ -19,8 +19,8 @@ from splinefm._parallel import in_order
 from splinefm.explain.coalitions import join
 from splinefm.explain.cubic import Sums, sums_of
 from splinefm.explain.players import Players
-from splinefm.explain.rows import Rows
-from splinefm.explain.states import LINEAR, PAIR, TRIPLE, Between, Crossed, States
+from splinefm.explain.rows import EncodedRows
+from splinefm.explain.states import LINEAR, PAIR, TRIPLE, Between, CrossVectors, States
 from splinefm.explain.terms import UnitVectors, field_vectors, pair_part, size
 from splinefm.learn.fitted import Fitted
 
@@ -33,7 +33,7 @@ MOST_BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class FieldGroup:
     """Fields that meet the same coordinates of a cross.
 
     Parameters
@@ -52,7 +52,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class RowBlock:
     """Some rows: vectors of their fields, and what their players have for triples.
 
     Parameters
@@ -76,20 +76,20 @@ class CrossTerms:
         A model of order 2 or 3 with crosses.
     players : Players
         Its players.
-    background : Rows
+    background : EncodedRows
         The rows to compare with.
     """
 
-    def __init__(self, fitted: Fitted, players: Players, background: Rows) -> None:
+    def __init__(self, fitted: Fitted, players: Players, background: EncodedRows) -> None:
         self._fitted, self._players, self.background = fitted, players, background
         self._pairs = pair_part(fitted)
-        self._crosses = [Crossed.of(fitted, self._pairs, players, f) for f in players.shared]
+        self._crosses = [CrossVectors.of(fitted, self._pairs, players, f) for f in players.shared]
         self._others = self._block_of(background)
-        self._theirs = [cross.gather(background.places[cross.number]) for cross in self._crosses]
+        self._theirs = [cross.gather(background.positions[cross.number]) for cross in self._crosses]
         self._toward = [self._groups(self._others, cross.number) for cross in self._crosses]
 
     def map(
-        self, function: Callable[[int, Iterator[Term]], Any], rows: Rows, threads: int | None
+        self, function: Callable[[int, Iterator[Term]], Any], rows: EncodedRows, threads: int | None
     ) -> Iterator[tuple[slice, Any]]:
         """Rows, and the result of a function of their number and terms, block by block."""
         width = sum(self._fitted.params["factors"].shape[1:]) + 1
@@ -107,10 +107,10 @@ class CrossTerms:
         """Mean over the background of what all terms add to the score: their worth to no one."""
         return float(sum(worth[0, 0] for _, worth in self._terms(self.background[:1])))
 
-    def _terms(self, rows: Rows) -> Iterator[Term]:
+    def _terms(self, rows: EncodedRows) -> Iterator[Term]:
         block = self._block_of(rows)
         states = [
-            cross.states(rows.places[cross.number], self.background.places[cross.number], theirs)
+            cross.states(rows.positions[cross.number], self.background.positions[cross.number], theirs)
             for cross, theirs in zip(self._crosses, self._theirs, strict=True)
         ]
         for state in states:
@@ -127,7 +127,7 @@ class CrossTerms:
 
     # Pairs
 
-    def _pair_terms(self, block: Block, states: list[States]) -> Iterator[Term]:
+    def _pair_terms(self, block: RowBlock, states: list[States]) -> Iterator[Term]:
         """Products of two fields of which one is a cross, or both."""
         of_field = self._players.of_field
         tables = [self._meetings(block, state, i) for i, state in enumerate(states)]
@@ -151,7 +151,7 @@ class CrossTerms:
                         worth[mine, theirs] = one.between[mine].product(toward, mixed, columns)
             yield _term((one.cross.players, other.cross.players), worth)
 
-    def _meetings(self, block: Block, state: States, number: int) -> FloatArray:
+    def _meetings(self, block: RowBlock, state: States, number: int) -> FloatArray:
         """Mean products of a cross with all fields: shape (coalitions, 2, n, fields).
 
         The second index says whether the other field is that of the row, instead of the background's.
@@ -172,7 +172,7 @@ class CrossTerms:
         found = self._slope(vectors.reshape(-1, vectors.shape[2]), one.cross.number, other.cross.number)
         return found.reshape(*vectors.shape[:2], -1)
 
-    def _groups(self, block: Block, f: int) -> list[Group]:
+    def _groups(self, block: RowBlock, f: int) -> list[FieldGroup]:
         """M_fe s_e for all fields e but f, by the coordinates of f that they meet."""
         model, width = self._pairs.model, block.vectors.shape[2]
         found: dict[tuple[int, int, int], list[int]] = {}
@@ -180,7 +180,7 @@ class CrossTerms:
             if e != f:
                 found.setdefault(model.columns(e).indices(width), []).append(e)
         return [
-            Group(
+            FieldGroup(
                 slice(*columns),
                 fields,
                 np.stack([self._slope(block.vectors[:, e], f, e)[:, slice(*columns)] for e in fields], axis=2),
@@ -192,15 +192,15 @@ class CrossTerms:
         """M_fe s_e in the coordinates of field f, for vectors of field e."""
         return self._pairs.model.slope(vectors[:, None], self._pairs.params, np.array([e], np.int32), f)
 
-    def _block_of(self, rows: Rows) -> Block:
+    def _block_of(self, rows: EncodedRows) -> RowBlock:
         nothing = np.zeros(size(self._pairs))
         parts = [Z.astype(np.float64) for _, Z in field_vectors(self._pairs, rows.slots, nothing, 1)]
         vectors = np.concatenate(parts) if parts else np.zeros((0, *nothing.shape))
         if self._fitted.model.order < 3:
-            return Block(vectors, None)
+            return RowBlock(vectors, None)
         layout = rows.slots.layout
         units = UnitVectors(self._fitted.params, layout, self._fitted.model.product_columns)(rows.slots)
-        return Block(vectors, sums_of(units.astype(np.float64), self._players.of_units(layout), self._players.n))
+        return RowBlock(vectors, sums_of(units.astype(np.float64), self._players.of_units(layout), self._players.n))
 
 
 # Triples: a is the sum of the unit vectors of a player, b that of the products of two of its units

@@ -19,7 +19,7 @@ from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.explain.background import known_background
 from splinefm.explain.cubic import map_blocks
 from splinefm.explain.inputs import encode_rows, field_number, has_closed_form
-from splinefm.explain.rows import Rows, read_rows
+from splinefm.explain.rows import EncodedRows, read_rows
 from splinefm.explain.terms import field_vectors, inner_parts, pair_part, size, toward
 from splinefm.learn.fitted import Fitted
 from splinefm.model.cpu import predict_scores
@@ -171,7 +171,7 @@ class _Chosen:
     fields : dict of int to a pair of arrays
         Features inside the field and weights of the values, for every field of the column alone.
     parts : dict of int to dict of int to array
-        For every cross of the column, the places of the values in its parts.
+        For every cross of the column, the positions of the values in its parts.
     """
 
     n: int
@@ -200,12 +200,12 @@ class _Chosen:
                 if is_chosen(item):
                     fields[f] = item.encode_values(values_of(item))
                 continue
-            found = {i: item.place(i, values_of(part)) for i, part in enumerate(item.fields) if is_chosen(part)}
+            found = {i: item.position(i, values_of(part)) for i, part in enumerate(item.fields) if is_chosen(part)}
             if found:
                 parts[f] = found
         return _Chosen(len(as_column(_first_item(fitted, fields, parts), grid)[0]), fields, parts)
 
-    def scores(self, fitted: Fitted, rows: Rows, threads: int | None) -> Iterator[FloatArray]:
+    def scores(self, fitted: Fitted, rows: EncodedRows, threads: int | None) -> Iterator[FloatArray]:
         """Scores of all rows with each of the values."""
         layout = rows.slots.layout
         slots = Slots(rows.slots.start.copy(), rows.slots.weight.copy(), layout)
@@ -214,11 +214,11 @@ class _Chosen:
                 windows, weights = _columns_of(slots, f)
                 slots.start[:, windows], slots.weight[:, weights] = start[g] + layout.feature_ptr[f], weight[g]
             for f, values in self.parts.items():
-                cross, places = fitted.encoder.fields[f], list(rows.places[f])
-                for i, place in values.items():
-                    places[i] = np.full(len(rows), place[g])
+                cross, positions = fitted.encoder.fields[f], list(rows.positions[f])
+                for i, position in values.items():
+                    positions[i] = np.full(len(rows), position[g])
                 windows, weights = _columns_of(slots, f)
-                start, weight = cross.encode_places(places)  # type: ignore[union-attr]  # a cross
+                start, weight = cross.encode_positions(positions)  # type: ignore[union-attr]  # a cross
                 slots.start[:, windows], slots.weight[:, weights] = start + layout.feature_ptr[f], weight
             yield predict_scores(fitted.model, fitted.params, slots, threads).astype(np.float64)
 
@@ -231,7 +231,7 @@ def _first_item(fitted: Fitted, fields: dict[int, Any], parts: dict[int, dict[in
     return fitted.encoder.fields[f].fields[min(parts[f])]  # type: ignore[union-attr]  # a cross
 
 
-def _background_rows(fitted: Fitted, background: object, threads: int | None) -> Rows:
+def _background_rows(fitted: Fitted, background: object, threads: int | None) -> EncodedRows:
     """The rows to average over."""
     if fitted.encoder.schema.crosses and has_closed_form(fitted):
         known = known_background(fitted, background, threads)

@@ -15,7 +15,7 @@ from splinefm.explain.coalitions import effect_matrix, shapley_matrix
 from splinefm.explain.crosses import Term
 from splinefm.explain.cubic import Sums, map_blocks
 from splinefm.explain.players import Players
-from splinefm.explain.rows import Rows
+from splinefm.explain.rows import EncodedRows
 from splinefm.explain.terms import field_effects, field_terms
 
 FloatArray = npt.NDArray[np.float64]
@@ -23,7 +23,7 @@ Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Effects:
+class PlayerEffects:
     """The effects of players on the score of some rows.
 
     Parameters
@@ -44,7 +44,7 @@ class Effects:
     beyond: FloatArray
 
 
-def player_shares(known: Background, rows: Rows, threads: int | None) -> FloatArray:
+def player_shares(known: Background, rows: EncodedRows, threads: int | None) -> FloatArray:
     """Shapley values, shape (n, players)."""
     slots, players = rows.without(known.players.shared), known.players
     values = field_terms(known.pairs, slots, known.center, known.slope, known.terms, threads)
@@ -60,8 +60,8 @@ def player_shares(known: Background, rows: Rows, threads: int | None) -> FloatAr
 
 
 def player_effects(
-    known: Background, rows: Rows, threads: int | None, among: npt.NDArray[np.intp] | None = None
-) -> Effects:
+    known: Background, rows: EncodedRows, threads: int | None, among: npt.NDArray[np.intp] | None = None
+) -> PlayerEffects:
     """Effects of all players, and of the triples among some of them; all by default."""
     slots, players = rows.without(known.players.shared), known.players
     n_fields, n = len(known.center), players.n
@@ -69,7 +69,7 @@ def player_effects(
     main, pairs = both[:, :n_fields], both[:, n_fields:]
     if not players.are_fields:
         main, pairs = _pairs_by_player(players, main, pairs)
-    effects = Effects(main, pairs, {}, np.zeros(len(rows)))
+    effects = PlayerEffects(main, pairs, {}, np.zeros(len(rows)))
     chosen = np.arange(n) if among is None else among
     if known.triples is not None:
         for triple in combinations(chosen.tolist(), 3):
@@ -105,10 +105,10 @@ def _cross_shares(n_players: int, n: int, terms: Iterable[Term]) -> FloatArray:
     return values
 
 
-def _cross_effects(n_players: int, n: int, terms: Iterable[Term]) -> Effects:
+def _cross_effects(n_players: int, n: int, terms: Iterable[Term]) -> PlayerEffects:
     """Effects of the terms of a block; that of no one is left out."""
     n_pairs = n_players * (n_players - 1) // 2
-    effects = Effects(np.zeros((n, n_players)), np.zeros((n, n_pairs)), {}, np.zeros(n))
+    effects = PlayerEffects(np.zeros((n, n_players)), np.zeros((n, n_pairs)), {}, np.zeros(n))
     for players, worth in terms:
         found = effect_matrix(len(players)) @ worth
         for together, values in zip(_coalitions(players), found, strict=True):

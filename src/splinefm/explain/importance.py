@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm.explain.background import MOST_ROWS, known_background
-from splinefm.explain.effects import Effects, Triple, player_effects, player_shares
+from splinefm.explain.effects import PlayerEffects, Triple, player_effects, player_shares
 from splinefm.explain.inputs import check_closed_form
-from splinefm.explain.rows import Rows, read_rows
+from splinefm.explain.rows import EncodedRows, read_rows
 from splinefm.learn.fitted import Fitted
 
 FloatArray = npt.NDArray[np.float64]
@@ -123,9 +123,9 @@ def importance(
     return Importance(names, shapley, spread.of("main"), pairs + pairs.T, triples)
 
 
-def _own_background(rows: Rows) -> Rows:
+def _own_background(rows: EncodedRows) -> EncodedRows:
     """The rows themselves, or of a model with crosses as many of them as a background has."""
-    if not rows.places or len(rows) <= MOST_ROWS:
+    if not rows.positions or len(rows) <= MOST_ROWS:
         return rows
     return rows[np.linspace(0, len(rows) - 1, MOST_ROWS).astype(np.intp)]
 
@@ -137,7 +137,7 @@ class _Spread:
         self._n = 0
         self._sums: dict[Any, Any] = {}
 
-    def add(self, effects: Effects) -> None:
+    def add(self, effects: PlayerEffects) -> None:
         """Add the effects of some rows."""
         self._n += len(effects.main)
         every: dict[Any, FloatArray] = {"main": effects.main, "pairs": effects.pairs, **effects.triples}

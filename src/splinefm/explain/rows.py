@@ -16,31 +16,31 @@ from splinefm.encode.tables.open import open_table
 from splinefm.explain.inputs import encode_rows
 from splinefm.learn.fitted import Fitted
 
-Places = list[npt.NDArray[np.generic]]
+Positions = list[npt.NDArray[np.generic]]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class EncodedRows:
     """Encoded rows of a model, which can be mixed column by column.
 
     Parameters
     ----------
     slots : Slots
         The rows as the model sees them.
-    places : dict of int to list of arrays
-        For each field that is a cross, the places of its parts (see `Cross.places`).
+    positions : dict of int to list of arrays
+        For each field that is a cross, the positions of its parts (see `Cross.positions`).
     """
 
     slots: Slots
-    places: dict[int, Places]
+    positions: dict[int, Positions]
 
     def __len__(self) -> int:
         return len(self.slots)
 
-    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> Rows:
+    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> EncodedRows:
         """Some of the rows."""
-        places = {f: [part[rows] for part in parts] for f, parts in self.places.items()}
-        return Rows(self.slots[rows], places)
+        positions = {f: [part[rows] for part in parts] for f, parts in self.positions.items()}
+        return EncodedRows(self.slots[rows], positions)
 
     def without(self, fields: tuple[int, ...]) -> Slots:
         """The slots with weights of zero for some fields, which then add nothing to the score."""
@@ -53,16 +53,16 @@ class Rows:
         return Slots(self.slots.start, weight, layout)
 
 
-def read_rows(fitted: Fitted, table: object, threads: int | None, most: int | None = None) -> Rows:
+def read_rows(fitted: Fitted, table: object, threads: int | None, most: int | None = None) -> EncodedRows:
     """Encode a table; with crosses at most `most` rows of it, evenly spaced.
 
-    Slots are taken as they are where there are no crosses. They do not tell the values of the columns of a cross.
+    Slots are taken as they are if there are no crosses. They do not have the values of the columns of a cross.
     """
     crosses = {f: item for f, item in enumerate(fitted.encoder.fields) if isinstance(item, Cross)}
-    if isinstance(table, Rows):
+    if isinstance(table, EncodedRows):
         return table
     if not crosses:
-        return Rows(encode_rows(fitted, table, threads), {})
+        return EncodedRows(encode_rows(fitted, table, threads), {})
     if isinstance(table, Slots):
         names = ", ".join(repr(item.name) for item in crosses.values())
         raise ValueError(
@@ -70,11 +70,11 @@ def read_rows(fitted: Fitted, table: object, threads: int | None, most: int | No
             "pass the table itself"
         )
     read = _spaced(fitted, table, most)
-    places = {}
+    positions = {}
     for f, item in crosses.items():
         columns = [one_array(read.column(name)) for name in item.columns]
-        places[f] = item.places(item.read(columns))
-    return Rows(fitted.encoder.encode(read, threads=threads), places)
+        positions[f] = item.positions(item.read(columns))
+    return EncodedRows(fitted.encoder.encode(read, threads=threads), positions)
 
 
 def _spaced(fitted: Fitted, table: object, most: int | None) -> pa.Table:

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.products import (
-    Group,
+    PartGroup,
     join_groups,
-    place_group,
+    position_group,
     product,
     unit_groups,
     unit_weights,
@@ -29,7 +29,7 @@ from splinefm.encode.fields.products import (
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.explain.coalitions import mixed
 from splinefm.explain.players import Players
-from splinefm.explain.rows import Places
+from splinefm.explain.rows import Positions
 from splinefm.explain.terms import UnitVectors
 from splinefm.learn.fitted import Fitted
 from splinefm.model.family import Params
@@ -41,8 +41,8 @@ PAIR, LINEAR, TRIPLE = range(3)
 
 
 @dataclass(frozen=True, eq=False)
-class Crossed:
-    """A cross of a fitted model, whose vectors can be gathered at any places of its parts.
+class CrossVectors:
+    """A cross of a fitted model, whose vectors can be gathered for any positions in its parts.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Crossed:
     tables: tuple[Params, ...]
 
     @staticmethod
-    def of(fitted: Fitted, pairs: Fitted, players: Players, f: int) -> Crossed:
+    def of(fitted: Fitted, pairs: Fitted, players: Players, f: int) -> CrossVectors:
         """Field f of a model, given the model's pairs alone."""
         item = fitted.encoder.fields[f]
         assert isinstance(item, Cross)  # only crosses have several players
@@ -78,25 +78,25 @@ class Crossed:
         tables = tuple({"factors": np.ascontiguousarray(values), "linear": linear} for values in factors)
         mine = players.of_field[f]
         parts = tuple(mine.index(player) for player in players.of_parts[f])
-        return Crossed(f, item, mine, parts, tables)
+        return CrossVectors(f, item, mine, parts, tables)
 
-    def gather(self, places: Places) -> list[FloatArray]:
-        """The vectors at the places of the parts, shape (n, coordinates) each."""
-        start, weight = self.item.encode_places(places)
+    def gather(self, positions: Positions) -> list[FloatArray]:
+        """The vectors at positions in the parts, shape (n, coordinates) each."""
+        start, weight = self.item.encode_positions(positions)
         return self._gather(Slots(start, weight.astype(np.float32), SlotLayout((self.item.layout,))))
 
     def _gather(self, slots: Slots) -> list[FloatArray]:
         return [UnitVectors(table, slots.layout)(slots)[:, 0].astype(np.float64) for table in self.tables]
 
-    def states(self, rows: Places, background: Places, theirs: list[FloatArray]) -> States:
+    def states(self, rows: Positions, background: Positions, theirs: list[FloatArray]) -> States:
         """All states of some rows; `theirs` are the vectors of the background."""
         between = {one: self._between(rows, background, one) for one in mixed(len(self.players))}
         return States(self, self.gather(rows), theirs, between)
 
-    def _between(self, rows: Places, background: Places, coalition: int) -> Between:
+    def _between(self, rows: Positions, background: Positions, coalition: int) -> Between:
         """Vectors with the columns of a coalition from rows, the others from the background."""
         inside = [i for i, position in enumerate(self.parts) if coalition >> position & 1]
-        outside = [place_group(self.item, i, background[i]) for i in range(len(self.parts)) if i not in inside]
+        outside = [position_group(self.item, i, background[i]) for i in range(len(self.parts)) if i not in inside]
         atoms, index, weight = self._atoms(rows, inside)
         n, n_others = max(map(len, atoms)), len(background[0])
         one, other = np.repeat(np.arange(n), n_others), np.tile(np.arange(n_others), n)
@@ -108,7 +108,7 @@ class Crossed:
         vectors = [values.reshape(n, n_others, -1) for values in self._gather(slots)]
         return Between(index, weight, vectors)
 
-    def _atoms(self, rows: Places, parts: list[int]) -> tuple[list[Group], IndexArray, FloatArray]:
+    def _atoms(self, rows: Positions, parts: list[int]) -> tuple[list[PartGroup], IndexArray, FloatArray]:
         """Atoms, one per row of groups, and those of each row with their weights.
 
         These are combinations of categories and functions, or the distinct rows themselves if they are fewer.
@@ -119,16 +119,16 @@ class Crossed:
         combinations, combination = _distinct(rows, categories)
         distinct, row = _distinct(rows, parts)
         if not numbers or len(distinct[0]) <= n_functions * max(1, len(combinations[0]) if categories else 1):
-            atoms = [place_group(self.item, i, places) for i, places in zip(parts, distinct, strict=True)]
+            atoms = [position_group(self.item, i, positions) for i, positions in zip(parts, distinct, strict=True)]
             return atoms, row[:, None], np.ones((len(row), 1))
         functions = join_groups(unit_groups(self.item, numbers))
-        found, weight = unit_weights(self.item, [place_group(self.item, i, rows[i]) for i in numbers])
+        found, weight = unit_weights(self.item, [position_group(self.item, i, rows[i]) for i in numbers])
         index: IndexArray = found.astype(np.intp)
         if not categories:
             return [functions], index, weight
         n = len(combinations[0])
         of_atom = np.repeat(np.arange(n), n_functions)
-        atoms = [place_group(self.item, i, p[of_atom]) for i, p in zip(categories, combinations, strict=True)]
+        atoms = [position_group(self.item, i, p[of_atom]) for i, p in zip(categories, combinations, strict=True)]
         atoms.append(functions.rows(np.tile(np.arange(n_functions), n)))
         return atoms, index + n_functions * combination[:, None], weight
 
@@ -138,8 +138,8 @@ class Crossed:
         return [[sizes[position] for position in positions] for sizes in self.item.level_sizes]
 
 
-def _distinct(rows: Places, parts: list[int]) -> tuple[list[npt.NDArray[Any]], IndexArray]:
-    """Distinct places of some parts, and the number of those of each row."""
+def _distinct(rows: Positions, parts: list[int]) -> tuple[list[npt.NDArray[Any]], IndexArray]:
+    """Distinct positions of some parts, and the number of those of each row."""
     if not parts:
         return [], np.zeros(len(rows[0]), np.intp)
     given = np.stack([rows[i].astype(np.float64) for i in parts], axis=1)
@@ -156,7 +156,7 @@ class Between:
     index, weight : arrays, shape (n, atoms of a row)
         The atoms of each row, and their weights.
     vectors : list of arrays, shape (atoms, rows of the background, coordinates)
-        U, for each of the tables of `Crossed`.
+        U, for each of the tables of `CrossVectors`.
     """
 
     index: IndexArray
@@ -193,7 +193,7 @@ class States:
 
     Parameters
     ----------
-    cross : Crossed
+    cross : CrossVectors
         The cross.
     mine, theirs : lists of arrays
         The vectors of the rows and of the background.
@@ -201,7 +201,7 @@ class States:
         The other coalitions.
     """
 
-    cross: Crossed
+    cross: CrossVectors
     mine: list[FloatArray]
     theirs: list[FloatArray]
     between: dict[int, Between]

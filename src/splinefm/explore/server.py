@@ -107,16 +107,16 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.NOT_FOUND, "open the address that splinefm explore printed")
 
     @property
-    def _place(self) -> str:
+    def _route(self) -> str:
         return self.path.split("?")[0].removeprefix(f"/{self.server.token}")
 
     def _get(self) -> tuple[bytes, str]:
-        if self._place != "/":
+        if self._route != "/":
             raise Refused(HTTPStatus.NOT_FOUND, "there is one page, whose address ends with a slash")
         return self.server.page, "text/html; charset=utf-8"
 
     def _post(self) -> tuple[bytes, str]:
-        if self._place != f"/{RANK}" or self.server.index is None:
+        if self._route != f"/{RANK}" or self.server.index is None:
             raise Refused(HTTPStatus.NOT_FOUND, "nothing takes a body here")
         if self.headers.get_content_type() != "application/json":
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send JSON")

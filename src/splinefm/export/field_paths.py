@@ -107,7 +107,7 @@ class FieldPath:
         return np.asarray(np.einsum("ij,njw->niw", to_bernstein(self.degree), values))
 
     def parts(self, fine: bool) -> FloatArray:
-        """Borders of parts whose control points are close to the curve, or close enough if it is no polynomial."""
+        """Borders of parts whose control points are close to the curve, or close enough if it is not a polynomial."""
         if self.certified and not self.third.any():
             return _refined(pieces(self.item)[0], _HULL)
         return self.cells if fine else np.linspace(0.0, 1.0, _parts_for(1e-4, self.third, 4 * _HULL) + 1)

@@ -367,7 +367,7 @@ def _check(fitted: Fitted, raw: bool) -> None:
         raise ValueError(f"libffm takes at most {_MOST_FEATURES:,} features, the model has {n:,}; raise min_count")
     if fitted.loss.name != "logistic" and not raw:
         raise ValueError(
-            f"libffm predicts 1 / (1 + exp(-score)), which is no prediction of a model with the {fitted.loss.name} "
+            f"libffm predicts 1 / (1 + exp(-score)), which is not a prediction of a model with the {fitted.loss.name} "
             f"loss; use {_onnx()}, or {for_reader('raw=True', '--raw')} for a system that reads the file and applies "
             "another link"
         )

@@ -47,7 +47,7 @@ def to_torch(fitted: Fitted) -> TorchModel:
 
 
 def from_torch(module: TorchModel, fitted: Fitted) -> Fitted:
-    """Return a model with the parameters of a module, for everything else that a `Fitted` is good for.
+    """Return a copy of a fitted model with the parameters of a module.
 
     Parameters
     ----------

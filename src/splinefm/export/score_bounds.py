@@ -250,7 +250,7 @@ class _Hull:
 
     def seen_from(self, f: int, group: Any) -> Iterator[FloatArray]:
         """M_fe x for all points x of a group, block by block."""
-        return (_turn(self.fitted, f, self.e, points) for points in self._points(group))
+        return (_mapped(self.fitted, f, self.e, points) for points in self._points(group))
 
     def _points(self, group: Any) -> Iterator[FloatArray]:
         """The points of a group, block by block."""
@@ -261,18 +261,18 @@ class _Hull:
             yield np.zeros((1, self.vectors.shape[1]))
 
     def radius(self, f: int) -> float:
-        """How far M_fe x may be outside of the hull, because vectors x were rounded or the curve is no polynomial."""
-        return self._radius(lambda vectors: _turn(self.fitted, f, self.e, vectors))
+        """How far M_fe x may be outside the hull, because vectors x were rounded or the curve is not a polynomial."""
+        return self._radius(lambda vectors: _mapped(self.fitted, f, self.e, vectors))
 
-    def _radius(self, turn: Callable[[FloatArray], FloatArray]) -> float:
+    def _radius(self, mapped: Callable[[FloatArray], FloatArray]) -> float:
         def lengths(vectors: FloatArray) -> FloatArray:
-            return np.asarray(np.linalg.norm(turn(vectors[:, 1:]), axis=1))
+            return np.asarray(np.linalg.norm(mapped(vectors[:, 1:]), axis=1))
 
         radius = 0.0 if self.drift is None else float(lengths(self.drift).max())
         if self.reach:
             longest = [0.0]
             for block in blocks(len(self.vectors), self.vectors.shape[1]):
-                longest.append(float(np.linalg.norm(turn(self.vectors[block]), axis=1).max()))
+                longest.append(float(np.linalg.norm(mapped(self.vectors[block]), axis=1).max()))
             radius += self.reach * max(longest)
         if self.path is not None and self.path.third.any():
             radius += self.slack * float(self.path.third @ lengths(self.path.rows))
@@ -331,7 +331,7 @@ def _part(f: int, hull: _Hull, group: Any, radius: float) -> _Part:
     return _Part(hull.fitted.model.columns(hull.e), np.ascontiguousarray(together.T), ball, radius)
 
 
-def _turn(fitted: Fitted, f: int, e: int, vectors: Any) -> FloatArray:
+def _mapped(fitted: Fitted, f: int, e: int, vectors: Any) -> FloatArray:
     """M_fe x for vectors x of field e."""
     model = fitted.model
     wide = np.asarray(vectors[:, model.columns(f)], np.float64)

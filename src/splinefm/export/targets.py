@@ -52,8 +52,8 @@ def targets_named(fitted: Fitted, name: str) -> list[Target]:
     for target in found:
         if target.part is None and not fitted.model.pairwise and max(schema.fields[target.f].layout.units) > 0:
             raise ValueError(
-                f'{name!r} has reduction="identity": products of three and more of its vectors are no function of one '
-                'vector, so that there are no bins for it; fit with reduction="sum"'
+                f'{name!r} has reduction="identity": products of three and more of its vectors are not a function of '
+                'one vector, so there are no bins for it; fit with reduction="sum"'
             )
     return found
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.drift import Watch, as_watch
+from splinefm.encode.drift import Watch, watch_scores
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.learn.labels import Classes, Label, listed
@@ -125,11 +125,7 @@ class Fitted:
         """
         if isinstance(table, Slots):
             return BatchScorer(self.model, self.params, table.layout, threads)(table)
-        watching, warns = as_watch(watch, self.encoder)
-        scores = self.table_scorer(threads=threads, watch=watching)(table)
-        if watching is not None and warns:
-            watching.warn()
-        return scores
+        return watch_scores(lambda found: self.table_scorer(threads=threads, watch=found)(table), watch, self.encoder)
 
     def table_scorer(
         self, *, threads: int | None = None, watch: Watch | None = None

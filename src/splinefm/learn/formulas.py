@@ -87,7 +87,7 @@ def weighted_quantile(y: FloatArray, weight: FloatArray, level: float) -> float:
 
 
 @dataclass(frozen=True)
-class Formula:
+class LossFormula:
     """A loss of a standardized target y and a score s.
 
     Parameters
@@ -152,7 +152,7 @@ class Formula:
         """Raise an error if a target is outside the range of the loss."""
 
 
-class Logistic(Formula):
+class Logistic(LossFormula):
     """log(1 + exp s) - y s."""
 
     link, metric_name, title, most_classes = "logistic", "logloss", "log-loss", 2
@@ -171,7 +171,7 @@ class Logistic(Formula):
         _demand(y, (y >= 0) & (y <= 1), "a logistic target must lie between 0 and 1", other_losses())
 
 
-class Squared(Formula):
+class Squared(LossFormula):
     """½ (s - y)²."""
 
     metric_name, title = "RMSE", "squared loss (standardized target)"
@@ -189,7 +189,7 @@ class Squared(Formula):
         return scale * math.sqrt(2.0 * mean_loss)
 
 
-class Poisson(Formula):
+class Poisson(LossFormula):
     """exp s - y s, for y ≥ 0."""
 
     link, metric_name, title, has_floor = "log", "loss", "Poisson loss", True
@@ -204,7 +204,7 @@ class Poisson(Formula):
         _demand(y, y >= 0, "a Poisson target must be at least 0")
 
 
-class _Positive(Formula):
+class _Positive(LossFormula):
     """A loss with a log link whose targets are in units of their mean: it does not see the unit of the target."""
 
     link = "log"
@@ -261,7 +261,7 @@ class Tweedie(_Positive):
         _demand(y, y >= 0, "a Tweedie target must be at least 0")
 
 
-class _Robust(Formula):
+class _Robust(LossFormula):
     """A loss with a center and a scale that outliers do not change."""
 
     by_mean, predicts_mean = False, False
@@ -278,7 +278,7 @@ class _Robust(Formula):
         return center, _size(spread, center)
 
 
-class Quantile(_Robust):
+class Pinball(_Robust):
     """The pinball loss: τ (y - s) below the target, (1 - τ) (s - y) above it."""
 
     metric_name, title, named = "pinball loss", "pinball loss (standardized target)", "quantile"
@@ -335,7 +335,7 @@ class Huber(_Robust):
         return scale**2 * mean_loss
 
 
-class Softmax(Formula):
+class Softmax(LossFormula):
     """log Σ_c exp s_c - s_y, for a score per class and y the number of a class."""
 
     link, metric_name, title, most_classes = "softmax", "logloss", "log-loss", MOST_CLASSES
@@ -358,13 +358,13 @@ class Softmax(Formula):
         _demand(y, inside, f"a softmax target must be an integer below {self.n_classes}")
 
 
-FORMULAS: dict[str, type[Formula]] = {
+FORMULAS: dict[str, type[LossFormula]] = {
     "logistic": Logistic,
     "squared": Squared,
     "poisson": Poisson,
     "gamma": Gamma,
     "tweedie": Tweedie,
-    "quantile": Quantile,
+    "quantile": Pinball,
     "huber": Huber,
     "softmax": Softmax,
 }

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._wording import setting
-from splinefm.learn.formulas import EFFICIENT, FORMULAS, FloatArray, Formula, Link, from_score
+from splinefm.learn.formulas import EFFICIENT, FORMULAS, FloatArray, Link, LossFormula, from_score
 from splinefm.learn.labels import Classes, Label
 
 LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"]
@@ -108,7 +108,7 @@ class Loss:
         return 1 if self.name != "softmax" or self.of_class is not None else len(self.classes or ())
 
     @property
-    def formula(self) -> Formula:
+    def formula(self) -> LossFormula:
         """The formula, with its parameter in units of the scale."""
         formula, n_classes = FORMULAS[self.name], len(self.classes or ())
         if formula.named == "delta":

@@ -32,8 +32,9 @@ from splinefm.model.workspace import (
     Float64,
     Int64,
     Kind,
+    OptimizerState,
+    OptimizerStates,
     Penalty,
-    State,
     aligned_copy,
     check_between_memory,
     kind_of,
@@ -104,7 +105,7 @@ class CpuEngine(Engine):
         self._set(layout, padded, self._make_states(padded), groups, 0)
 
     def _set(
-        self, layout: SlotLayout, padded: Params, states: dict[str, State], groups: list[list[Group]], number: int
+        self, layout: SlotLayout, padded: Params, states: OptimizerStates, groups: list[list[Group]], number: int
     ) -> None:
         """Set parameters and optimizer state, and allocate the workspace of batches.
 
@@ -171,20 +172,20 @@ class CpuEngine(Engine):
         return {name: self._cut(name, array) for name, array in self._padded.items()}
 
     @property
-    def state(self) -> dict[str, State]:
+    def state(self) -> OptimizerStates:
         """The current optimizer state, flat; copies if the loops work on padded vectors."""
         return {name: self._cut_state(name) for name in self._states}
 
-    def _cut_state(self, name: str) -> State:
+    def _cut_state(self, name: str) -> OptimizerState:
         state, shape = self._states[name], self._padded[name].shape
         if not self.kind.is_padded:
             return state
         m, v, average = (
             values if values.size == 1 else self._cut(name, values.reshape(shape)).reshape(-1) for values in state[:3]
         )
-        return State(m, v, average, state.last)
+        return OptimizerState(m, v, average, state.last)
 
-    def restore(self, state: Mapping[str, State], number: int) -> None:
+    def restore(self, state: Mapping[str, OptimizerState], number: int) -> None:
         """Continue from the state of an engine of the same model and layout after so many steps; see `state`."""
         states = self._make_states(self._padded)
         for name, own in states.items():
@@ -208,7 +209,7 @@ class CpuEngine(Engine):
         numbers = self.n_outputs * self.layout.n_units * self.width
         return min(max(NUMBERS_AT_ONCE // numbers, LEAST_AT_ONCE // self.n_outputs), MOST_AT_ONCE)
 
-    def _make_states(self, padded: Params) -> dict[str, State]:
+    def _make_states(self, padded: Params) -> OptimizerStates:
         n_features = padded["linear"].size
         states = {name: make_state(array, self.optimizer, n_features) for name, array in padded.items()}
         states["linear"] = states["linear"]._replace(last=states["factors"].last)

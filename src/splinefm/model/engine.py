@@ -13,7 +13,7 @@ from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel, Params
 from splinefm.model.optimizers import Group, Optimizer
-from splinefm.model.workspace import Float64, Int64, Penalty, State
+from splinefm.model.workspace import Float64, Int64, OptimizerState, Penalty
 
 EngineName = Literal["cpu", "torch"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -45,11 +45,11 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def state(self) -> dict[str, State]:
+    def state(self) -> dict[str, OptimizerState]:
         """The optimizer state by the names of parameters, flat."""
 
     @abstractmethod
-    def restore(self, state: Mapping[str, State], number: int) -> None:
+    def restore(self, state: Mapping[str, OptimizerState], number: int) -> None:
         """Continue from the state of an engine of the same model and layout after so many steps; see `state`."""
 
     @abstractmethod

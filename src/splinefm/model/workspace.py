@@ -55,13 +55,16 @@ class Penalty(NamedTuple):
     lengths: Int64
 
 
-class State(NamedTuple):
+class OptimizerState(NamedTuple):
     """The optimizer state of some parameters; `last` is the step in which each feature was last active."""
 
     m: Float32
     v: Float32
     average: Float32
     last: Int64
+
+
+OptimizerStates = dict[str, OptimizerState]
 
 
 class Sizes(NamedTuple):
@@ -316,11 +319,11 @@ def aligned_copy(values: Float32) -> Float32:
     return copy
 
 
-def make_state(values: Float32, optimizer: Optimizer, n_features: int = 0) -> State:
+def make_state(values: Float32, optimizer: Optimizer, n_features: int = 0) -> OptimizerState:
     """The initial optimizer state of some parameters."""
     none = np.zeros(1, np.float32)
     average = optimizer.ema > 0.0
-    return State(
+    return OptimizerState(
         m=aligned(values.size) if optimizer.name == "adamw" else none,
         v=aligned(values.size),
         average=aligned_copy(values.reshape(-1)) if average else none,

@@ -17,7 +17,7 @@ Float32 = npt.NDArray[np.float32]
 
 
 class ApproximateIndex:
-    """A search that looks at a part of the catalog only; made by `ItemIndex.approximate`.
+    """An approximate search, which reads only a part of the catalog; made by `ItemIndex.approximate`.
 
     It finds the largest inner products of the query, extended by 1 and 0, and the vectors, extended by their offset and
     by a number that gives all of them the same norm. Neighbors then have similar scores, which both methods rely on.

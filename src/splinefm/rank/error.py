@@ -29,7 +29,7 @@ _BLOCK = 65_536  # features that are processed at a time
 
 @dataclass(frozen=True)
 class ScoreError:
-    """How much scores change because the vectors of items are stored in few bits.
+    """How much scores change because the vectors of items are stored with fewer bits.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from splinefm.learn.progress import Progress, make_progress
 from splinefm.plots.draw.reports import Calibration, calibration_bins
 from splinefm.plots.files import import_plots
 from splinefm.report.effects import Effects, find_effects
-from splinefm.report.survey import FEWEST_ROWS, NOTHING, FieldTally, RowGroup, Survey, largest, survey
+from splinefm.report.survey import FEWEST_ROWS, NOTHING, FieldTally, Survey, ValueGroup, largest, survey
 from splinefm.view.values import number_or_none, numbers
 
 PAGE = "index.html"
@@ -75,7 +75,7 @@ class Explanation:
         The effects of the fields.
     metrics : list of Measured
         Empty without a target.
-    deviating : list of RowGroup
+    deviating : list of ValueGroup
         Groups of rows whose mean prediction and mean target differ most, in standard errors.
     n_groups : int
         Number of compared groups.
@@ -86,7 +86,7 @@ class Explanation:
     survey: Survey
     effects: Effects
     metrics: list[Measured]
-    deviating: list[RowGroup]
+    deviating: list[ValueGroup]
     n_groups: int
 
     def fields(self) -> list[dict[str, Any]]:
@@ -226,7 +226,7 @@ def _shares(explanation: Explanation, f: int, tally: FieldTally | None) -> dict[
     }
 
 
-def _group(group: RowGroup) -> dict[str, Any]:
+def _group(group: ValueGroup) -> dict[str, Any]:
     return {
         "column": group.column,
         "group": group.name,

@@ -14,7 +14,7 @@ from splinefm.report.survey import FEWEST_ROWS, largest
 if TYPE_CHECKING:
     from splinefm.report.effects import Example
     from splinefm.report.explanation import Explanation
-    from splinefm.report.survey import RowGroup
+    from splinefm.report.survey import ValueGroup
 
 MOST_CONTRIBUTIONS, MOST_COLUMNS, MOST_BY_COLUMN, MOST_VALUES = 10, 50, 40, 30
 
@@ -59,7 +59,7 @@ def calibration_section(explanation: Explanation, plots: PagePlots) -> Section:
     return Section("calibration", "Calibration", joined([overall, deviating, columns]))
 
 
-def _by_column(name: str, groups: list[RowGroup], loss: Loss) -> Html:
+def _by_column(name: str, groups: list[ValueGroup], loss: Loss) -> Html:
     kept = largest(groups, MOST_BY_COLUMN)
     heads = ["Values", ">Rows", ">Predicted", ">Measured", ">Error", ">Deviation"]
     more = f"The {len(kept)} largest of {len(groups):,} groups." if len(groups) > len(kept) else ""
@@ -68,12 +68,12 @@ def _by_column(name: str, groups: list[RowGroup], loss: Loss) -> Html:
     return tag("details", summary, content, tag("p", more, class_="small") if more else "")
 
 
-def _worst(groups: list[RowGroup]) -> float:
+def _worst(groups: list[ValueGroup]) -> float:
     """The largest deviation of a group with enough rows."""
     return max((group.deviation for group in groups if group.rows >= FEWEST_ROWS), key=abs, default=0.0)
 
 
-def _group(group: RowGroup, loss: Loss) -> list[object]:
+def _group(group: ValueGroup, loss: Loss) -> list[object]:
     return [
         named(group.name),
         (f"{group.rows:,}", group.rows),

@@ -33,7 +33,7 @@ IntArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class RowGroup:
+class ValueGroup:
     """Rows with similar values of one column, with their mean prediction and mean target.
 
     Parameters
@@ -102,7 +102,7 @@ class FieldTally:
         for total, part in zip(self.sums, parts, strict=True):
             total += np.bincount(code, part[rows], len(self.names))
 
-    def groups(self) -> list[RowGroup]:
+    def groups(self) -> list[ValueGroup]:
         """The groups that have rows: tokens, then intervals or categories in order, then all others."""
         counts, first = self.sums[0], len(self.tokens)
         tokens = [self._group(self.names[i], [i]) for i in np.flatnonzero(counts[:first])]
@@ -144,16 +144,16 @@ class FieldTally:
         style = axis_format(self.item)
         return " to ".join(map(_brief, ends) if style is NUMBERS else style.texts(ends))
 
-    def _group(self, name: str, part: list[int] | list[np.intp]) -> RowGroup:
+    def _group(self, name: str, part: list[int] | list[np.intp]) -> ValueGroup:
         rows, weight, p, y, variance = self.sums[:, part].sum(axis=1).tolist()
         mean_p, mean_y = (p / weight, y / weight) if weight else (np.nan, np.nan)
         known = variance > 0.0 and y == y
-        return RowGroup(
+        return ValueGroup(
             self.item.name, name, int(rows), weight, mean_p, mean_y, (p - y) / variance**0.5 if known else 0.0
         )
 
 
-def largest(groups: list[RowGroup], most: int) -> list[RowGroup]:
+def largest(groups: list[ValueGroup], most: int) -> list[ValueGroup]:
     """The groups with the most rows, in their order."""
     kept = set(sorted(range(len(groups)), key=lambda i: -groups[i].rows)[:most])
     return [group for i, group in enumerate(groups) if i in kept]

@@ -19,7 +19,7 @@ from splinefm._wording import for_reader
 from splinefm.encode.fields.axis import active_features, features_on_axis, values_on_axis
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.products import Group, GroupMeans, encode_part, known_group, product
+from splinefm.encode.fields.products import GroupMeans, PartGroup, encode_part, known_group, product
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Field
 from splinefm.encode.tables.names import missing_column_message, quoted
@@ -63,7 +63,7 @@ class Means:
     """
 
     vectors: dict[int, tuple[FloatArray, float]] = field(default_factory=dict)
-    groups: dict[int, Group] = field(default_factory=dict)
+    groups: dict[int, PartGroup] = field(default_factory=dict)
 
 
 def mean_vectors(fitted: Fitted, sources: Sources, named: list[str], rest: Rest, background: object) -> Means:
@@ -101,7 +101,7 @@ def _absent_parts(item: Field, sources: Sources, absent: list[str]) -> list[int]
 
 def _kept(
     fitted: Fitted, sources: Sources, whole: list[int], some: dict[int, list[int]]
-) -> tuple[list[FloatArray], dict[int, Group]]:
+) -> tuple[list[FloatArray], dict[int, PartGroup]]:
     """Mean weights of fields, and of parts of crosses, over the training rows, from the encoder."""
     encoder = fitted.encoder
     means, names = encoder.feature_means, encoder.schema.names
@@ -129,7 +129,7 @@ def _kept(
 
 def _averaged(
     fitted: Fitted, whole: list[int], some: dict[int, list[int]], background: object
-) -> tuple[list[FloatArray], dict[int, Group]]:
+) -> tuple[list[FloatArray], dict[int, PartGroup]]:
     """The same over a table."""
     encoder = fitted.encoder
     fields: Any = encoder.fields
@@ -194,7 +194,9 @@ def other_units(
     return np.concatenate(parts, axis=1), linear, np.array(unit_field, np.int32)
 
 
-def closed_groups(fitted: Fitted, sources: Sources, f: int, columns: dict[str, pa.Array], means: Means) -> list[Group]:
+def closed_groups(
+    fitted: Fitted, sources: Sources, f: int, columns: dict[str, pa.Array], means: Means
+) -> list[PartGroup]:
     """The weights of the parts of a cross that do not vary: fixed ones, and those that are averaged."""
     cross = fitted.encoder.fields[f]
     assert isinstance(cross, Cross)

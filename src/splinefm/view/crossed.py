@@ -18,7 +18,15 @@ import pyarrow as pa
 from splinefm.encode.fields.axis import features_on_axis, values_on_axis
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
-from splinefm.encode.fields.products import Group, encode_part, n_units_of, part_at, product, unit_groups, unit_weights
+from splinefm.encode.fields.products import (
+    PartGroup,
+    encode_part,
+    n_units_of,
+    part_at,
+    product,
+    unit_groups,
+    unit_weights,
+)
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import expand_windows
@@ -49,7 +57,7 @@ class Points:
 
     n: int
     own: tuple[IntArray, FloatArray] | None
-    parts: dict[str, list[Group]]
+    parts: dict[str, list[PartGroup]]
 
     def rows(self, rows: npt.NDArray[np.intp]) -> Points:
         """Some of the points, in any order."""
@@ -90,7 +98,7 @@ class Crossed:
     sources: Sources
     axes: tuple[str, ...]
     along: tuple[int, ...]
-    closed: dict[int, list[Group]]
+    closed: dict[int, list[PartGroup]]
     level: FloatArray
     slopes: FloatArray
     units: FloatArray | None = None
@@ -148,8 +156,8 @@ class Crossed:
         own = np.arange(n, dtype=np.int32)[:, None], np.ones((n, 1))
         return self._points(axis, own, lambda cross, i: _part_at_features(cross, i, item))
 
-    def _points(self, axis: str, own: tuple[IntArray, FloatArray], part: Callable[[Cross, int], Group]) -> Points:
-        parts: dict[str, list[Group]] = {}
+    def _points(self, axis: str, own: tuple[IntArray, FloatArray], part: Callable[[Cross, int], PartGroup]) -> Points:
+        parts: dict[str, list[PartGroup]] = {}
         for cross, i in self.parts_along(axis):
             parts.setdefault(cross.name, []).append(part(cross, i))
         return Points(len(own[0]), own if axis in self.fitted.encoder.schema.names else None, parts)
@@ -179,7 +187,7 @@ class Crossed:
         averaged = max((group.levels[-1][1].shape[1] for groups in self.closed.values() for group in groups), default=1)
         return n_units * int(self.slopes.shape[2]) + 64 * averaged
 
-    def _units(self, points: Sequence[Points]) -> dict[int, list[Group]]:
+    def _units(self, points: Sequence[Points]) -> dict[int, list[PartGroup]]:
         """The functions that vary, for crosses that vary along numbers only and have fewer functions than points.
 
         With their vectors in a table, a point takes a short sum.
@@ -193,7 +201,7 @@ class Crossed:
                     units[f] = unit_groups(cross, parts)
         return units
 
-    def _table(self, f: int, units: Sequence[Group], segments: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+    def _table(self, f: int, units: Sequence[PartGroup], segments: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
         """Vectors and linear weights of functions: shapes (segments, functions, width) and (segments, functions)."""
         found = [self._vectors(f, [group], segments, len(group)) for group in units]
         return tuple(np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
@@ -242,7 +250,7 @@ class Crossed:
         return vectors, (at_units @ table[1].T).T
 
     def _vectors(
-        self, f: int, varying: Sequence[Group], segments: npt.NDArray[np.intp], n: int
+        self, f: int, varying: Sequence[PartGroup], segments: npt.NDArray[np.intp], n: int
     ) -> tuple[FloatArray, FloatArray]:
         """The same for a cross, from the features of each segment at each point."""
         cross = self.fitted.encoder.fields[f]
@@ -258,26 +266,26 @@ class Crossed:
         )
 
 
-def _varying(cross: Cross, points: Sequence[Points]) -> list[Group]:
+def _varying(cross: Cross, points: Sequence[Points]) -> list[PartGroup]:
     return [group for side in points for group in side.parts.get(cross.name, ())]
 
 
-def _part_at_values(cross: Cross, i: int, column: pa.Array) -> Group:
+def _part_at_values(cross: Cross, i: int, column: pa.Array) -> PartGroup:
     return encode_part(cross, i, values_on_axis(cross.fields[i], column))
 
 
-def _part_at_features(cross: Cross, i: int, item: Single) -> Group:
+def _part_at_features(cross: Cross, i: int, item: Single) -> PartGroup:
     """A part at the features of a categorical field on its axis; rare and hashed categories have no features in it."""
     part, n = cross.fields[i], item.layout.n_features
     assert isinstance(item, Categorical) and item.vocabulary is not None
     known = item.vocabulary.names
     inside = np.zeros(n)
     if not len(known):  # a feature that stands for nothing
-        return Group((i,), tuple((np.zeros((n, 1, 1), np.int32), inside[:, None]) for _ in cross.levels))
+        return PartGroup((i,), tuple((np.zeros((n, 1, 1), np.int32), inside[:, None]) for _ in cross.levels))
     tokens = known.take(pa.array(np.zeros(item.n_tokens, np.int32)))  # any name: their weights are set to zero
     inside[item.n_tokens :] = 1.0
     if item.missing_token is not None and part.missing_token is not None:
         tokens = pa.concat_arrays([pa.nulls(1, pa.large_string()), tokens[1:]])
         inside[item.missing_token] = 1.0
     group = _part_at_values(cross, i, pa.concat_arrays([tokens, known]))
-    return Group((i,), tuple((features, weight * inside[:, None]) for features, weight in group.levels))
+    return PartGroup((i,), tuple((features, weight * inside[:, None]) for features, weight in group.levels))

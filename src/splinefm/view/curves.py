@@ -183,7 +183,7 @@ class Curve(_View):
         if isinstance(basis, Polynomial):
             return scipy_polynomial(basis, values, self.intercept)
         raise AttributeError(
-            f"the basis of {self.field.name!r}, {type(basis).__name__}, is no spline: "
+            f"the basis of {self.field.name!r}, {type(basis).__name__}, is not a spline: "
             "use `coefficients`, or call the curve on values"
         )
 

@@ -64,7 +64,7 @@ def crossed_pieces(crossed: Crossed) -> tuple[FloatArray, int]:
         if not isinstance(part, Numerical) or part.transform != item.transform or part.rules != item.rules:
             raise ValueError(
                 f"the cross {cross.name!r} reads {axis!r} in another way than the field along which the curve runs, so "
-                "that the curve is no spline: call it on values"
+                "that the curve is not a spline: call it on values"
             )
         breaks, degree = pieces(part)
         found.append(breaks)

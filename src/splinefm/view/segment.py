@@ -22,7 +22,7 @@ from splinefm._checks import check_one_score
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.fields.products import Group, join_groups
+from splinefm.encode.fields.products import PartGroup, join_groups
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Schema, Single
 from splinefm.encode.tables.arrow import to_arrow
@@ -272,7 +272,7 @@ class _Parts:
         self.levels: list[FloatArray] = []
         self.slopes: list[FloatArray] = []
         self.scales: list[FloatArray] = []
-        self.closed: dict[int, list[list[Group]]] = {f: [] for f in self.crosses}
+        self.closed: dict[int, list[list[PartGroup]]] = {f: [] for f in self.crosses}
         self.units: list[tuple[FloatArray, FloatArray]] = []
 
     def add(self, n: int, columns: dict[str, pa.Array]) -> None:

@@ -3,13 +3,13 @@
 import pytest
 
 import splinefm as sf
-from splinefm.learn.tuning.space import SEGMENTS, Base, Range, Settings, merge_spaces
+from splinefm.learn.tuning.space import SEGMENTS, Base, Range, TrialSettings, merge_spaces
 
 PLAIN = sf.Schema([sf.Numerical("x"), sf.Numerical("z", basis=sf.MultiResolution()), sf.Categorical("c")])
 
 
 def base(model=None, schema=PLAIN, n_rows=10_000, **training):
-    return Base(Settings(model or sf.FM(k=8), schema, sf.Training(**training)), n_rows)
+    return Base(TrialSettings(model or sf.FM(k=8), schema, sf.Training(**training)), n_rows)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ Context = dict[str, Any]
 INDEX_FILE = ".sfi"
 
 
-class Items(NamedTuple):
+class ItemSource(NamedTuple):
     """A catalog: a table with names of columns, or an index file (.sfi), which has them already."""
 
     path: str
@@ -38,7 +38,7 @@ class RankRequest(NamedTuple):
     """What the user asked for; `context` is a file, "-", or JSON itself."""
 
     model: Path
-    items: Items
+    items: ItemSource
     context: str
     k: int = 20
     excluded: Sequence[str] = ()
@@ -66,7 +66,7 @@ def rank_file(request: RankRequest, verbose: bool = False) -> list[list[dict[str
 
 
 def write_index(
-    model: Path, items: Items, out: Path, dtype: Dtype = "float32", verbose: bool = False
+    model: Path, items: ItemSource, out: Path, dtype: Dtype = "float32", verbose: bool = False
 ) -> dict[str, Any]:
     """Write the index of a catalog, and describe it."""
     refuse_overwriting(out, model, items.path)
@@ -85,7 +85,7 @@ def write_index(
     }
 
 
-def open_index(fitted: Fitted, items: Items, verbose: bool = False, dtype: Dtype = "float32") -> ItemIndex:
+def open_index(fitted: Fitted, items: ItemSource, verbose: bool = False, dtype: Dtype = "float32") -> ItemIndex:
     """The index of a catalog, built from a table or read from a file."""
     if items.path.endswith(INDEX_FILE):
         if items.ids is not None or items.groups is not None:
@@ -139,7 +139,7 @@ def read_contexts(text: str) -> list[Context]:
     elif text == STANDARD:
         source, origin = sys.stdin.read(), "standard input"
     elif not Path(text).exists():
-        raise ValueError(f'--context {text!r} is no file, and no JSON such as \'{{"country": "US"}}\'')
+        raise ValueError(f'--context {text!r} is neither a file nor JSON such as \'{{"country": "US"}}\'')
     else:
         source, origin = Path(text).read_text("utf-8"), repr(text)
     try:

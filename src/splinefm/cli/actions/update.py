@@ -26,7 +26,7 @@ class UpdateRequest:
     data : list of str
         Files, folders or patterns with the new rows.
     target : str, optional
-        Its target; by default the only column that is no field.
+        Its target; by default the only column that is not a field.
     out : Path, optional
         The model file to write; by default the same.
     weight : str, optional
@@ -64,7 +64,7 @@ def update_file(request: UpdateRequest, say: Callable[[str], None]) -> UpdateRep
     table = request.open()
     if target is None:
         target = find_target(request.data[0], table, load(request.model, mmap=True), {request.weight})
-        say(f"target: {target!r}, the only column that is no field of the model")
+        say(f"target: {target!r}, the only column that is not a field of the model")
     if table.n_rows is not None:  # known before they are read, as in Parquet files
         say(f"learning from {table.n_rows:,} rows")
     return update_model(

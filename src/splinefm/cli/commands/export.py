@@ -26,7 +26,7 @@ Out = Annotated[Path, opt.out_option("File to write, or folder for tables.", met
 Csv = Annotated[bool, typer.Option("--csv", help="For tables: write CSV instead of Parquet.")]
 Raw = Annotated[
     bool,
-    typer.Option("--raw", help="For libffm: allow a model without logistic loss. Its raw scores must be used then."),
+    typer.Option("--raw", help="For libffm: allow a model without logistic loss; use its raw scores."),
 ]
 Index = Annotated[
     Path | None,

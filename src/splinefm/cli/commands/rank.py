@@ -78,7 +78,7 @@ def rank(
     """
     from splinefm.cli.actions import rank as actions
 
-    catalog = actions.Items(items, ids, groups, sep, threads)
+    catalog = actions.ItemSource(items, ids, groups, sep, threads)
     request = actions.RankRequest(model, catalog, context, k, exclude or [], allow or [], group or [])
     found = actions.rank_file(request, not quiet)
     return print_json({"contexts": found}) if as_json else print_ranking(found)
@@ -104,7 +104,7 @@ def index(
     """
     from splinefm.cli.actions import rank as actions
 
-    catalog = actions.Items(items, ids, groups, sep, threads)
+    catalog = actions.ItemSource(items, ids, groups, sep, threads)
     about = actions.write_index(model, catalog, out, dtype.value, not quiet)
     return print_json(about) if as_json else print_index(about)
 

@@ -48,7 +48,7 @@ def as_column(item: Field, values: Any) -> tuple[pa.Array, tuple[int, ...]]:
         values = values.to_pylist()
     try:
         if isinstance(item, MultiValued):
-            lists = list(values)  # what is no collection raises
+            lists = list(values)  # what is not a collection raises
             return pa.array(lists), (len(lists),)
         array = np.asarray(values)
         return pa.array(array.ravel(), from_pandas=True), array.shape

@@ -309,34 +309,34 @@ class Cross:
 
     def encode_values(self, values: Sequence[Any]) -> tuple[IntArray, FloatArray]:
         """Features inside the field and weights of the values of its parts."""
-        return self.encode_places(self.places(values))
+        return self.encode_positions(self.positions(values))
 
     def encode_into(self, values: Sequence[Any], first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
         """Write features, counted from `first`, and weights into arrays, such as some columns of slots."""
         starts, weight[...] = self.encode_values(values)
         np.add(starts, np.int32(first), out=start)
 
-    def places(self, values: Sequence[Any]) -> list[Any]:
+    def positions(self, values: Sequence[Any]) -> list[Any]:
         """Where the values of each part are, so that parts of different rows can be put together.
 
         The feature of a category, -1 if it is unseen; u = T(z) of a number, NaN if it is special or missing.
         """
-        return [self.place(i, each) for i, each in enumerate(values)]
+        return [self.position(i, each) for i, each in enumerate(values)]
 
-    def place(self, i: int, values: Any) -> Any:
-        """The places of the values of part i."""
+    def position(self, i: int, values: Any) -> Any:
+        """The positions of the values of part i."""
         if i in self.categories:
             return self.category(i, values)
-        u, ordinary = self._position(i, values)
+        u, ordinary = self._transformed(i, values)
         return np.where(ordinary, u, np.nan)
 
-    def encode_places(self, places: Sequence[Any]) -> tuple[IntArray, FloatArray]:
-        """Features inside the field and weights, from the result of `places`."""
-        n = len(places[0])
+    def encode_positions(self, positions: Sequence[Any]) -> tuple[IntArray, FloatArray]:
+        """Features inside the field and weights, from the result of `positions`."""
+        n = len(positions[0])
         cell = np.zeros(n, np.int32)
         if self.categories:
-            cell = self.cell(np.stack([places[i] for i in self.categories], axis=1))
-        numbers = [places[i] for i in self.numbers]
+            cell = self.cell(np.stack([positions[i] for i in self.categories], axis=1))
+        numbers = [positions[i] for i in self.numbers]
         ordinary = np.all([~np.isnan(u) for u in numbers], axis=0) if numbers else np.ones(n, bool)
         u = [np.where(ordinary, x, 0.0) for x in numbers]
         inside = (cell >= 0) & ordinary
@@ -349,7 +349,7 @@ class Cross:
             first = first + np.int32(math.prod(sum(basis.sizes) for basis in bases))
         return np.concatenate(starts, axis=1).astype(np.int32), np.concatenate(weights, axis=1) * inside[:, None]
 
-    def _position(self, i: int, x: FloatArray) -> tuple[FloatArray, Any]:
+    def _transformed(self, i: int, x: FloatArray) -> tuple[FloatArray, Any]:
         """u = T(z) of a numerical part, and whether the numbers are ordinary."""
         part = self.fields[i]
         assert isinstance(part, Numerical)

@@ -51,7 +51,7 @@ class Numerical:
     reduction : {"sum", "identity"}
         Sum the basis-weighted vectors into one (paper: sum reduction), or keep one unit per active function.
     text : {"error", "missing"}
-        Whether text that is no number (or no date, for a `part`) is an error or a missing value. Numbers may be
+        Whether text that is not a number (or a date, for a `part`) is an error or a missing value. Numbers may be
         written as text, such as `1,234`, `5%` or `$5`; see `splinefm.encode.tables.numbers.parse_numbers`.
     decimal : {".", ","}
         The decimal sign of numbers that are written as text.

@@ -23,7 +23,7 @@ Level = tuple[IntArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class PartGroup:
     """Weights of combinations of the features of some parts of a cross.
 
     Parameters
@@ -41,14 +41,14 @@ class Group:
     def __len__(self) -> int:
         return len(self.levels[0][1])
 
-    def rows(self, rows: Any) -> Group:
+    def rows(self, rows: Any) -> PartGroup:
         """The weights of some rows; those of a single row hold for all."""
         if len(self) == 1:
             return self
-        return Group(self.parts, tuple((features[rows], weight[rows]) for features, weight in self.levels))
+        return PartGroup(self.parts, tuple((features[rows], weight[rows]) for features, weight in self.levels))
 
 
-def join_groups(groups: Sequence[Group]) -> Group:
+def join_groups(groups: Sequence[PartGroup]) -> PartGroup:
     """The rows of several groups of the same parts, one after the other; one that holds for all rows stays."""
     if all(group is groups[0] for group in groups):
         return groups[0]
@@ -57,32 +57,32 @@ def join_groups(groups: Sequence[Group]) -> Group:
         (np.concatenate([features for features, _ in level]), np.concatenate([weight for _, weight in level]))
         for level in levels
     )
-    return Group(groups[0].parts, joined)
+    return PartGroup(groups[0].parts, joined)
 
 
-def encode_part(cross: Cross, i: int, values: Any) -> Group:
+def encode_part(cross: Cross, i: int, values: Any) -> PartGroup:
     """The weights of a part for values that its field has read."""
-    return place_group(cross, i, cross.place(i, values))
+    return position_group(cross, i, cross.position(i, values))
 
 
-def place_group(cross: Cross, i: int, place: npt.NDArray[Any]) -> Group:
-    """The weights of a part at places; see `Cross.places`."""
+def position_group(cross: Cross, i: int, position: npt.NDArray[Any]) -> PartGroup:
+    """The weights of a part at positions; see `Cross.positions`."""
     if i in cross.categories:
-        return category_group(cross, i, place)
-    ordinary = ~np.isnan(place)
-    group = part_at(cross, i, np.where(ordinary, place, 0.0))
-    return Group((i,), tuple((features, weight * ordinary[:, None]) for features, weight in group.levels))
+        return category_group(cross, i, position)
+    ordinary = ~np.isnan(position)
+    group = part_at(cross, i, np.where(ordinary, position, 0.0))
+    return PartGroup((i,), tuple((features, weight * ordinary[:, None]) for features, weight in group.levels))
 
 
-def category_group(cross: Cross, i: int, feature: IntArray) -> Group:
+def category_group(cross: Cross, i: int, feature: IntArray) -> PartGroup:
     """The weights of a categorical part with the given features, -1 for unknown categories."""
     level = feature[:, None, None], (feature >= 0).astype(np.float64)[:, None]
-    return Group((i,), (level,) * len(cross.levels))
+    return PartGroup((i,), (level,) * len(cross.levels))
 
 
-def part_at(cross: Cross, i: int, u: FloatArray) -> Group:
+def part_at(cross: Cross, i: int, u: FloatArray) -> PartGroup:
     """The weights of a numerical part at u = T(z)."""
-    return Group((i,), tuple(_functions(bases[cross.numbers.index(i)], u) for bases in cross.levels))
+    return PartGroup((i,), tuple(_functions(bases[cross.numbers.index(i)], u) for bases in cross.levels))
 
 
 def _functions(basis: Basis, u: FloatArray) -> Level:
@@ -103,16 +103,16 @@ class GroupMeans:
         for level, sums in enumerate(self.sums):
             sums.append(_summed([_flat(*_joint([group.levels[level] for group in groups]))]))
 
-    def result(self, n_rows: int) -> Group:
+    def result(self, n_rows: int) -> PartGroup:
         """The means over the rows that were added."""
         levels = map(_summed, self.sums)
-        return Group(self.parts, tuple((features[None], weight[None] / n_rows) for features, weight in levels))
+        return PartGroup(self.parts, tuple((features[None], weight[None] / n_rows) for features, weight in levels))
 
 
-def known_group(i: int, weights: FloatArray, n_levels: int) -> Group:
+def known_group(i: int, weights: FloatArray, n_levels: int) -> PartGroup:
     """A categorical part with the given mean weights of its features."""
     features = np.arange(len(weights), dtype=np.int32)[None, :, None]
-    return Group((i,), ((features, weights[None]),) * n_levels)
+    return PartGroup((i,), ((features, weights[None]),) * n_levels)
 
 
 def _joint(levels: Sequence[Level]) -> Level:
@@ -144,7 +144,7 @@ def _summed(levels: Sequence[Level]) -> Level:
     return distinct, np.bincount(inverse, weight, minlength=len(keys)).astype(np.float64)
 
 
-def unit_groups(cross: Cross, parts: Sequence[int]) -> list[Group]:
+def unit_groups(cross: Cross, parts: Sequence[int]) -> list[PartGroup]:
     """For each resolution, all combinations of functions of some numerical parts, one per row, with a weight of 1.
 
     What a cross is at these rows is linear in the functions: `unit_weights` gives it anywhere else.
@@ -157,7 +157,7 @@ def unit_groups(cross: Cross, parts: Sequence[int]) -> list[Group]:
         pairs = [
             (features, ones) if other == level else (0 * features, 0.0 * ones) for other in range(len(cross.levels))
         ]
-        groups.append(Group(tuple(parts), tuple(pairs)))
+        groups.append(PartGroup(tuple(parts), tuple(pairs)))
     return groups
 
 
@@ -166,7 +166,7 @@ def n_units_of(cross: Cross, parts: Sequence[int]) -> int:
     return sum(int(np.prod(_sizes(cross, level, parts))) for level in range(len(cross.levels)))
 
 
-def unit_weights(cross: Cross, groups: Sequence[Group]) -> Level:
+def unit_weights(cross: Cross, groups: Sequence[PartGroup]) -> Level:
     """Weights of the rows of all `unit_groups`, one resolution after the other: shape (n, weights)."""
     parts = [i for group in groups for i in group.parts]
     first, found = 0, []
@@ -183,7 +183,7 @@ def _sizes(cross: Cross, level: int, parts: Sequence[int]) -> tuple[int, ...]:
     return tuple(cross.level_sizes[level][cross.numbers.index(i)] for i in parts)
 
 
-def product(cross: Cross, groups: Sequence[Group]) -> Level:
+def product(cross: Cross, groups: Sequence[PartGroup]) -> Level:
     """Features inside the cross and weights, both of shape (n, weights), from groups that have all of its parts.
 
     Groups have n rows or one.

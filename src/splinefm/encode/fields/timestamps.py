@@ -44,7 +44,7 @@ class Timestamp:
     missing : {"token", "error"}
         Whether missing values have a feature or are errors.
     text : {"error", "missing"}
-        Whether text that is no date is an error or a missing value.
+        Whether text that is not a date is an error or a missing value.
 
     Examples
     --------

@@ -50,7 +50,7 @@ class CrossColumns:
         x = np.array([values[i] for i in item.numbers], np.float64).reshape(len(item.numbers), n)
         refused = self._encoder.encode_columns(np.ascontiguousarray(cells, np.int32), x, self._widths, start, weight)
         if refused >= 0:
-            item.places(values)  # which raises, and says why
+            item.positions(values)  # which raises, and says why
             raise ValueError(f"cross {item.name!r} does not take row {refused}")
 
 

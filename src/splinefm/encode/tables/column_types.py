@@ -12,7 +12,7 @@ def ordered_types(types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
 
 
 def _is_wish(kind: pa.DataType) -> bool:
-    # A caller that asks for numbers also takes text, and names the value that is no number.
+    # A caller that asks for numbers also takes text, and names the value that is not a number.
     return bool(pa.types.is_float64(kind))
 
 

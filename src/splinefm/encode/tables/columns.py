@@ -17,7 +17,7 @@ from splinefm.encode.tables.spelling import float_names
 
 FloatArray = npt.NDArray[np.float64]
 Stray = Literal["error", "missing"]
-"""What is done with text that is no number or no date."""
+"""What is done with text that is not a number or a date."""
 
 
 def as_numbers(column: pa.Array, name: str, *, text: Stray = "error", decimal: Decimal = ".") -> FloatArray:
@@ -32,7 +32,7 @@ def as_numbers(column: pa.Array, name: str, *, text: Stray = "error", decimal: D
     name : str
         Name of the column, for messages.
     text : {"error", "missing"}
-        Whether text that is no number is an error or a missing value.
+        Whether text that is not a number is an error or a missing value.
     decimal : {".", ","}
         The decimal sign of text.
     """
@@ -70,7 +70,7 @@ def as_seconds(
     name : str
         Name of the column, for messages.
     text : {"error", "missing"}
-        Whether text that is no date is an error or a missing value.
+        Whether text that is not a date is an error or a missing value.
     format : str, optional
         How text is written; ISO 8601 by default.
     zone : str, optional

@@ -72,7 +72,7 @@ def _iso_times(text: pa.LargeStringArray, zone: str | None) -> pa.Array:
         except pa.ArrowInvalid:
             pass  # such as the 30th of February
     coded = dates.dictionary_encode()
-    # Distinct ones are parsed one by one: zones may differ, and text that is no date must not affect the others.
+    # Distinct ones are parsed one by one: zones may differ, and text that is not a date must not affect the others.
     times = pa.array([_iso_time(value.as_py(), zone) for value in coded.dictionary], _US)
     return times.take(coded.indices)
 

@@ -101,7 +101,7 @@ def _look(text: _Text, orders: Mapping[str, pa.DataType]) -> pa.Schema:
 
 
 def _without_repeated_blanks(schema: pa.Schema) -> pa.Schema:
-    """Columns without a name are no columns if there are several, as where a spreadsheet ends all lines with ;;;."""
+    """Columns without a name are not columns if there are several, as where a spreadsheet ends all lines with ;;;."""
     return pa.schema([column for column in schema if column.name]) if schema.names.count("") > 1 else schema
 
 

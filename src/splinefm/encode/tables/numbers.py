@@ -18,14 +18,14 @@ DECIMALS: tuple[Decimal, ...] = (".", ",")
 
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _MONEY = "[$€£¥]"
-_WITH_COMMAS = r",|\..*\."  # other text is no number with decimal commas that is none with points
+_WITH_COMMAS = r",|\..*\."  # other text is not a number with decimal commas that is none with points
 _DIGITS = r"((?:[1-9]\d{0,2}(?:,\d{3})+|\d+)?(?:\.\d*)?)"  # in groups of three or not
 # Sign, currency, digits, exponent, currency or percent sign.
 _DECORATED = rf"^([+-]?)\s*{_MONEY}?\s*([+-]?){_DIGITS}((?:[eE][+-]?\d+)?)\s*(?:%|{_MONEY})?$"
 
 
 def parse_numbers(text: pa.LargeStringArray, decimal: Decimal = ".") -> tuple[FloatArray, BoolArray | None]:
-    """Numbers of a column of text, NaN where there is none, and which rows hold text that is no number (None: no row).
+    """Numbers of a column of text, NaN where there is none, and which rows hold other text (None: no row).
 
     White space around a number, a currency sign, commas between groups of three digits and a percent sign do not
     matter (`5%` is 5), and a number in parentheses is negative.

@@ -76,7 +76,7 @@ def open_table(source: object, *, types: Mapping[str, pa.DataType] | None = None
 
 
 def check_separator(sep: str | None) -> None:
-    """Raise where it is no character that can separate columns."""
+    """Raise where it is not a character that can separate columns."""
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or not sep.isascii() or sep in '"\r\n'):
         raise ValueError(f"sep must be one character, such as ',', ';', '|' or a tab, got {sep!r}")
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from splinefm.encode.transforms.families import (
     DOMAIN,
     FAMILIES,
-    Family,
+    Distribution,
     Params,
     Support,
     cdf,
@@ -225,7 +225,7 @@ def _standardize(support: Support, x: Float, weight: Float, bounds: tuple[float,
         return _Standard(center, unit, _nudge_inside((x - center) / unit, support) if 0 < unit < np.inf else x)
 
 
-def _fit_one(family: Family, center: float, unit: float, z: Float, weight: Float) -> Params | None:
+def _fit_one(family: Distribution, center: float, unit: float, z: Float, weight: Float) -> Params | None:
     """Parameters in raw units, or None if the family is not eligible or its fit not finite."""
     if not 0 < unit < np.inf:
         return None
@@ -261,7 +261,7 @@ def _nudge_inside(z: Float, support: Support) -> Float:
     return np.clip(z, (low + inside.min()) / 2, (high + inside.max()) / 2)
 
 
-def _maximize_likelihood(family: Family, z: Float, weight: Float) -> Params:
+def _maximize_likelihood(family: Distribution, z: Float, weight: Float) -> Params:
     found = family.maximum(z, weight)
     if found is not None and np.isfinite(found).all():
         return _full_params(family.support, np.array(found))

@@ -31,7 +31,7 @@ Support: TypeAlias = Literal["real", "positive", "bounded"]
 TAIL = 1e-12  # ppf keeps u this far from 0 and 1, where unbounded families are infinite
 
 
-class Family(NamedTuple):
+class Distribution(NamedTuple):
     """A distribution in standard form.
 
     Parameters
@@ -121,7 +121,7 @@ def _logistic_log_density(z: Float) -> Float:
 _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
 
 _ALL = (
-    Family(
+    Distribution(
         name="normal",
         support="real",
         start=lambda z, w: (mean_of(z, w), deviation_of(z, w)),
@@ -130,7 +130,7 @@ _ALL = (
         cdf=lambda z: scipy.special.ndtr(z),
         ppf=lambda u: scipy.special.ndtri(u),
     ),
-    Family(
+    Distribution(
         name="logistic",
         support="real",
         start=median_and_spread,
@@ -140,7 +140,7 @@ _ALL = (
         ppf=lambda u: scipy.special.logit(u),
         maximum=logistic_maximum,
     ),
-    Family(
+    Distribution(
         name="laplace",
         support="real",
         start=_median_and_deviation,
@@ -149,7 +149,7 @@ _ALL = (
         cdf=lambda z: 0.5 - 0.5 * np.sign(z) * expm1(-np.abs(z)),
         ppf=lambda u: -np.sign(u - 0.5) * np.log1p(-2 * np.abs(u - 0.5)),
     ),
-    Family(
+    Distribution(
         name="gumbel",
         support="real",
         start=median_and_spread,
@@ -159,7 +159,7 @@ _ALL = (
         ppf=lambda u: -np.log(-np.log(u)),
         maximum=gumbel_maximum,
     ),
-    Family(
+    Distribution(
         name="cauchy",
         support="real",
         start=median_and_spread,
@@ -169,7 +169,7 @@ _ALL = (
         ppf=lambda u: np.tan(np.pi * (u - 0.5)),
         maximum=cauchy_maximum,
     ),
-    Family(
+    Distribution(
         name="exponential",
         support="positive",
         start=lambda z, w: (mean_of(z, w),),
@@ -178,7 +178,7 @@ _ALL = (
         cdf=lambda z: -expm1(-z),
         ppf=lambda u: -np.log1p(-u),
     ),
-    Family(
+    Distribution(
         name="half-normal",
         support="positive",
         start=lambda z, w: (float(np.sqrt(mean_of(z**2, w))),),
@@ -187,7 +187,7 @@ _ALL = (
         cdf=lambda z: scipy.special.erf(z / np.sqrt(2)),
         ppf=lambda u: np.sqrt(2) * scipy.special.erfinv(u),
     ),
-    Family(
+    Distribution(
         name="weibull",
         support="positive",
         start=_log_spread,
@@ -197,7 +197,7 @@ _ALL = (
         ppf=lambda u, c: (-np.log1p(-u)) ** (1 / c),
         maximum=weibull_maximum,
     ),
-    Family(
+    Distribution(
         name="gamma",
         support="positive",
         start=_gamma_start,
@@ -207,7 +207,7 @@ _ALL = (
         ppf=lambda u, a: scipy.special.gammaincinv(a, u),
         maximum=gamma_maximum,
     ),
-    Family(
+    Distribution(
         name="lognormal",
         support="positive",
         start=_log_moments,
@@ -216,7 +216,7 @@ _ALL = (
         cdf=lambda z, s: scipy.special.ndtr(log(z) / s),
         ppf=lambda u, s: np.exp(s * scipy.special.ndtri(u)),
     ),
-    Family(
+    Distribution(
         name="log-logistic",
         support="positive",
         start=_log_spread,
@@ -226,7 +226,7 @@ _ALL = (
         ppf=lambda u, c: np.exp(scipy.special.logit(u) / c),
         maximum=log_logistic_maximum,
     ),
-    Family(
+    Distribution(
         name="lomax",
         support="positive",
         start=lambda z, w: (weighted_quantile(z, w, 0.5), 1.0),
@@ -236,7 +236,7 @@ _ALL = (
         ppf=lambda u, a: np.expm1(-np.log1p(-u) / a),
         maximum=lomax_maximum,
     ),
-    Family(
+    Distribution(
         name="beta",
         support="bounded",
         start=_beta_start,
@@ -245,7 +245,7 @@ _ALL = (
         cdf=lambda z, a, b: scipy.special.betainc(a, b, z),
         ppf=lambda u, a, b: scipy.special.betaincinv(a, b, u),
     ),
-    Family(
+    Distribution(
         name="kumaraswamy",
         support="bounded",
         start=_beta_start,
@@ -260,7 +260,7 @@ FAMILIES = {family.name: family for family in _ALL}
 DOMAIN = {"real": (-np.inf, np.inf), "positive": (0.0, np.inf), "bounded": (0.0, 1.0)}
 
 
-def find_family(name: str) -> Family:
+def find_family(name: str) -> Distribution:
     """Return the family of that name; an unknown name raises an error that lists the known ones.
 
     Examples

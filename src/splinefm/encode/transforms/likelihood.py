@@ -1,8 +1,8 @@
 """The maximum of the likelihood of a family, in a few steps by its equations.
 
 A table may have thousands of columns, and a simplex evaluates all values of each about seventy times. Each function
-here takes standardized points and their weights, and returns free parameters (see `Family.start`), or None where the
-steps do not converge: then the simplex takes over.
+here takes standardized points and their weights, and returns free parameters (see `Distribution.start`), or None where
+the steps do not converge: then the simplex takes over.
 """
 
 from __future__ import annotations

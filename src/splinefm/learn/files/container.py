@@ -187,7 +187,7 @@ def header_digest(file: BinaryIO) -> str:
 
 
 def _open_container(file: BinaryIO, newest: int) -> tuple[dict[str, Any], dict[str, str], dict[str, _Entry]]:
-    """Return the description, the checksums and the places of the arrays in the file."""
+    """Return the description, the checksums and the entries of the arrays, with offsets in the file."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     header = _read_header(file, size)
@@ -196,8 +196,8 @@ def _open_container(file: BinaryIO, newest: int) -> tuple[dict[str, Any], dict[s
     entries = _entries(content, size - len(header))
     checksums = description.pop("checksums", None)
     demand(isinstance(checksums, dict) and checksums.keys() == entries.keys(), "checksums and arrays do not match")
-    placed = {name: entry._replace(begin=len(header) + entry.begin) for name, entry in entries.items()}
-    return description, checksums, placed
+    located = {name: entry._replace(begin=len(header) + entry.begin) for name, entry in entries.items()}
+    return description, checksums, located
 
 
 def take_array(tensors: dict[str, Array], name: str, dtype: str, ndim: int) -> Array:
@@ -303,7 +303,7 @@ def to_json(value: Any) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; repeated names, which readers can interpret differently, and text that is no Unicode are errors."""
+    """Parse JSON; repeated names, which readers can interpret differently, and text that is not Unicode are errors."""
     try:
         value = json.loads(text, object_pairs_hook=_unique)
         json.dumps(value, ensure_ascii=False).encode()  # JSON can hold halves of surrogate pairs

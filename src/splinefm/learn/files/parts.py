@@ -111,7 +111,7 @@ def write_part(
 
 
 def _local(ranges: Sequence[Range], pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Yield pieces with places in the part instead of features; a piece lies in one range."""
+    """Yield pieces with rows of the part instead of features; a piece lies in one range."""
     bounds = iter(ranges)
     first, stop = next(bounds, (0, 0))
     at, local = first, 0
@@ -176,7 +176,7 @@ class Part:
         return np.array(self.factors[:, at + first : at + stop]), np.array(self.linear[:, at + first : at + stop])
 
 
-def places(parts: Sequence[Part]) -> npt.NDArray[np.int64]:
+def range_locations(parts: Sequence[Part]) -> npt.NDArray[np.int64]:
     """Return first feature, part and row of every range, sorted by feature."""
     found = []
     for number, part in enumerate(parts):

@@ -12,12 +12,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.drift import Watch, as_watch
+from splinefm.encode.drift import Watch, watch_scores
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
 from splinefm.learn.files.container import Damaged
 from splinefm.learn.files.modelfile import load
-from splinefm.learn.files.parts import Part, places
+from splinefm.learn.files.parts import Part, range_locations
 from splinefm.learn.files.sharded import (
     Manifest,
     begin_shards,
@@ -172,11 +172,7 @@ class ShardedModel:
         """
         if isinstance(table, Slots):
             return self._score(table, threads)
-        watching, warns = as_watch(watch, self.encoder)
-        scores = self.table_scorer(threads=threads, watch=watching)(table)
-        if watching is not None and warns:
-            watching.warn()
-        return scores
+        return watch_scores(lambda found: self.table_scorer(threads=threads, watch=found)(table), watch, self.encoder)
 
     def predict(
         self, table: object, *, threads: int | None = None, watch: bool | Watch = True
@@ -237,8 +233,8 @@ class ShardedModel:
         width, n_outputs = self.parts[0].factors.shape[2], self.head.n_outputs
         factors = np.empty((n_outputs, len(features), width), np.float32)
         linear = np.empty((n_outputs, len(features)), np.float32)
-        cuts = np.searchsorted(features, np.append(self._places[:, 0], self.n_features))
-        for (first, number, at), low, high in zip(self._places.tolist(), cuts[:-1], cuts[1:], strict=True):
+        cuts = np.searchsorted(features, np.append(self._locations[:, 0], self.n_features))
+        for (first, number, at), low, high in zip(self._locations.tolist(), cuts[:-1], cuts[1:], strict=True):
             if low < high:
                 rows = features[low:high] - first + at
                 factors[:, low:high] = self.parts[number].factors[:, rows]
@@ -271,13 +267,13 @@ class ShardedModel:
         return np.empty((0,) if self.head.n_outputs == 1 else (0, self.head.n_outputs), np.float32)
 
     @cached_property
-    def _places(self) -> npt.NDArray[np.int64]:
-        return places(self.parts)
+    def _locations(self) -> npt.NDArray[np.int64]:
+        return range_locations(self.parts)
 
     def _ranges(self) -> Iterator[tuple[int, int, Part, int]]:
         """Yield the ranges in the order of features: first, the one after the last, part, and row in it."""
-        stops = [*self._places[1:, 0].tolist(), self.n_features]
-        for (first, number, at), stop in zip(self._places.tolist(), stops, strict=True):
+        stops = [*self._locations[1:, 0].tolist(), self.n_features]
+        for (first, number, at), stop in zip(self._locations.tolist(), stops, strict=True):
             yield first, stop, self.parts[number], at
 
     @property

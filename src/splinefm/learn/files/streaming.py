@@ -99,7 +99,7 @@ class _Table(NamedTuple):
     n: int
     shape: tuple[int, ...]
 
-    def place(self, output: int, row: int) -> int:
+    def offset(self, output: int, row: int) -> int:
         return self.at + 4 * (output * self.n + row) * int(np.prod(self.shape, dtype=np.int64))
 
 
@@ -141,7 +141,7 @@ def _table(name: str, at: int, shape: tuple[int, ...], *, vectors: bool) -> _Tab
 
 
 def _write_pieces(file: BinaryIO, tables: list[_Table], pieces: Iterable[Piece]) -> dict[str, str]:
-    """Write rows to their places, and return the checksums of the tables."""
+    """Write rows at their offsets, and return the checksums of the tables."""
     n, outputs = tables[0].n, tables[0].outputs
     streams = [hashlib.sha256() for _ in tables]
     at = 0
@@ -158,7 +158,7 @@ def _write_pieces(file: BinaryIO, tables: list[_Table], pieces: Iterable[Piece])
         for table, stream, values in zip(tables, streams, checked, strict=True):
             for output in range(outputs):
                 rows = as_bytes(values[output])
-                file.seek(table.place(output, at))
+                file.seek(table.offset(output, at))
                 file.write(rows)
                 stream.update(rows)
         at += checked[0].shape[1]
@@ -166,7 +166,7 @@ def _write_pieces(file: BinaryIO, tables: list[_Table], pieces: Iterable[Piece])
         raise ValueError(f"the pieces have {at:,} of {n:,} features")
     if outputs == 1:
         return {table.name: stream.hexdigest() for table, stream in zip(tables, streams, strict=True)}
-    return {table.name: stream_digest(file, table.at, table.place(outputs, 0)) for table in tables}
+    return {table.name: stream_digest(file, table.at, table.offset(outputs, 0)) for table in tables}
 
 
 def _checked(table: _Table, given: Array, first: int) -> Array:

@@ -65,7 +65,7 @@ _OF_TRAINING = tuple(
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrialSettings:
     """The settings at one point of the search space."""
 
     model: AnyModel
@@ -79,7 +79,7 @@ class Base:
 
     Parameters
     ----------
-    settings : Settings
+    settings : TrialSettings
         The settings of the estimator, with its model and schema.
     n_rows : int
         Number of training rows.
@@ -89,14 +89,14 @@ class Base:
     Examples
     --------
     >>> from splinefm.model.family import FM
-    >>> base = Base(Settings(FM(k=8), Schema([Numerical("x")]), Training()), n_rows=10_000)
+    >>> base = Base(TrialSettings(FM(k=8), Schema([Numerical("x")]), Training()), n_rows=10_000)
     >>> base.start["k"], base.start["batch_size"], base.start["segments"]
     (8, 32, 'schema')
     >>> base.at({"segments": "8+32", "degree": 1}).schema["x"].basis
     MultiResolution(segments=(8, 32), degree=1)
     """
 
-    settings: Settings
+    settings: TrialSettings
     n_rows: int
     resolutions: Callable[[], Resolutions] = dict
     names: tuple[str, ...] = field(init=False)
@@ -147,7 +147,7 @@ class Base:
             space["transform"] = ("auto", "quantile", "minmax")
         return space
 
-    def at(self, params: Point) -> Settings:
+    def at(self, params: Point) -> TrialSettings:
         """Return the settings at a point; settings that it does not name do not change."""
         model: Any = _model(self.settings.model, params)
         of_model = {name: params[name] for name in params if name in {item.name for item in fields(model)}}
@@ -156,7 +156,7 @@ class Base:
         if params.get("segments", self.start["segments"]) == BY_COLUMN:
             schema, params = with_resolutions(schema, self.resolutions()), {**params, "segments": AS_IS}
         items = tuple(_changed(item, params, self.settings.schema) for item in schema)
-        return Settings(
+        return TrialSettings(
             cast(AnyModel, replace(model, **of_model)),
             Schema(items, schema.reasons),
             replace(self.settings.training, **of_training),

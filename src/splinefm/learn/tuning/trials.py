@@ -19,7 +19,7 @@ from splinefm.learn.losses import Loss
 from splinefm.learn.refine.resolutions import Resolutions, free_columns, resolutions_of, select_resolutions
 from splinefm.learn.runs import filled_penalties, train_part
 from splinefm.learn.training import Epoch, Trained, Training
-from splinefm.learn.tuning.space import OF_FIELDS, Base, Settings
+from splinefm.learn.tuning.space import OF_FIELDS, Base, TrialSettings
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel
 
@@ -111,7 +111,7 @@ class Experiment:
         self.task, self.metric = task, Metric(metric, task.loss)
         model = model or default_model(len(task.schema))
         self._encoded: OrderedDict[str, Chunks] = OrderedDict()
-        settings = Settings(model, task.schema, filled_penalties(task.training, task.schema))
+        settings = TrialSettings(model, task.schema, filled_penalties(task.training, task.schema))
         self.chunks = self._chunks(settings)
         if self.chunks.validation is None:
             raise ValueError(
@@ -165,7 +165,7 @@ class Experiment:
         facts |= {f"field {item.name!r}": _digest(repr(item).encode()) for item in self.task.schema}
         return {name: str(fact) for name, fact in facts.items()}
 
-    def _chunks(self, settings: Settings) -> Chunks:
+    def _chunks(self, settings: TrialSettings) -> Chunks:
         """Return the encoded table; the most recent ones stay within the memory limit."""
         key = repr(settings.schema)
         if key not in self._encoded:

@@ -42,7 +42,7 @@ class UpdateReport:
     steps : int
         Steps of the optimizer so far.
     continued : bool
-        Whether the state of the optimizer was found beside the model; if not, it began anew.
+        Whether the state of the optimizer was found beside the model; if not, it started from zero.
     verdict : Verdict or None
         What the guard measured.
     seconds : float

@@ -74,7 +74,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class Judgment:
-    """A model on some rows.
+    """How well a model predicts some rows.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Judgment:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a guard found.
+    """What a guard measured, and why it refuses an update.
 
     Parameters
     ----------

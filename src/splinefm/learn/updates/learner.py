@@ -27,7 +27,7 @@ from splinefm.learn.updates.guard import Guard, Trial, UpdateRefused, Verdict
 from splinefm.learn.updates.state import PENALTIES, LearnerState, find_state, saving_state
 from splinefm.model.engine import start_engine
 from splinefm.model.optimizers import Optimizer
-from splinefm.model.workspace import State
+from splinefm.model.workspace import OptimizerState
 
 # New data refine a model that is already good, so updates take smaller steps than the fit.
 UPDATE_RATE = 0.1
@@ -210,7 +210,7 @@ class Learner:
     def state(self) -> LearnerState:
         """Return a copy of what the next update depends on, beside the model: another learner can continue from it."""
         penalty = {name: getattr(self.engine.penalty, name) for name in PENALTIES}
-        moments = {name: State(*map(np.array, state)) for name, state in self.engine.state.items()}
+        moments = {name: OptimizerState(*map(np.array, state)) for name, state in self.engine.state.items()}
         return LearnerState(
             self.engine.optimizer.name, self.engine.number, moments, penalty, self.rng.bit_generator.state
         )

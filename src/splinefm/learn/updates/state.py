@@ -34,7 +34,7 @@ from splinefm.learn.files.container import (
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.penalties import make_groups
 from splinefm.model.family import param_shapes
-from splinefm.model.workspace import State, make_penalty
+from splinefm.model.workspace import OptimizerState, make_penalty
 
 FORMAT = 1
 PENALTIES = ("l2", "l2_third", "l2_linear", "smoothness")
@@ -53,7 +53,7 @@ class LearnerState:
         Name of the optimizer.
     number : int
         Steps so far.
-    moments : mapping of str to State
+    moments : mapping of str to OptimizerState
         Moments of the gradients of each parameter, flat.
     penalty : mapping of str to array
         The adapted penalties, for each group of features.
@@ -63,7 +63,7 @@ class LearnerState:
 
     optimizer: str
     number: int
-    moments: Mapping[str, State]
+    moments: Mapping[str, OptimizerState]
     penalty: Mapping[str, npt.NDArray[np.float32]]
     rng: Mapping[str, Any]
 
@@ -176,7 +176,7 @@ def _read(path: Path, identity: str, fitted: Fitted) -> LearnerState | None:
             raise
         except ModelFileError as error:
             raise ModelFileError(f"{error}, or {advice}") from error
-        demand(isinstance(description.get("learner"), dict), "it is no state of a learner")
+        demand(isinstance(description.get("learner"), dict), "it is not the state of a learner")
         about: dict[str, Any] = description["learner"]
         return _restore(about, tensors, fitted) if about["model"] == identity else None
 
@@ -190,7 +190,7 @@ def _restore(about: Mapping[str, Any], tensors: dict[str, Array], fitted: Fitted
     for name, shape in param_shapes(fitted.model, layout, fitted.n_outputs).items():
         found = {part: _take(tensors, f"{part}/{name}", int(np.prod(shape))) for part in _MOMENTS[optimizer]}
         demand(not (found["v"] < 0.0).any(), f"v/{name} is negative")
-        moments[name] = State(found.get("m", _NONE), found["v"], _NONE, np.zeros(1, np.int64))
+        moments[name] = OptimizerState(found.get("m", _NONE), found["v"], _NONE, np.zeros(1, np.int64))
     n_groups = len(make_penalty(layout, make_groups(fitted.encoder, fitted.training)).l2)
     penalty = {name: _take(tensors, f"penalty/{name}", n_groups) for name in PENALTIES}
     demand(all(not (values < 0.0).any() for values in penalty.values()), "a penalty is negative")

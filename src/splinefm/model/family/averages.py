@@ -59,11 +59,11 @@ def member_model(model: AnyModel, n: int) -> AnyModel:
 
 
 def check_members(model: Model, n: int) -> None:
-    """Raise if the mean of n models of this kind is no model of the family."""
+    """Raise if the mean of n models of this kind is not a model of the family."""
     if n > 1 and model.order > 2 and not model.third:
         raise ValueError(
-            f"members={n}: the mean of several {model} is no model of the family, because pairs and products of more "
-            "than two share vectors; use an FwFM with third, or members=1"
+            f"members={n}: the mean of several {model} is not a model of the family, because pairs and products of "
+            "more than two share vectors; use an FwFM with third, or members=1"
         )
 
 

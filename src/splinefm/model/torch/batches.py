@@ -22,7 +22,7 @@ class ChosenLoss(NamedTuple):
     parameter: float
 
 
-class Batch(NamedTuple):
+class DeviceBatch(NamedTuple):
     """Rows on a device; the sample weights are divided by their sum."""
 
     start: torch.Tensor
@@ -30,17 +30,17 @@ class Batch(NamedTuple):
     y: torch.Tensor
     share: torch.Tensor
 
-    def part(self, first: int, n: int) -> Batch:
+    def part(self, first: int, n: int) -> DeviceBatch:
         """Return n rows, from `first` on."""
-        return Batch(*(tensor[first : first + n] for tensor in self))
+        return DeviceBatch(*(tensor[first : first + n] for tensor in self))
 
 
 def make_batch(
     slots: Slots, y: Float64, sample_weight: Float64, rows: Int64, device: torch.device, exact: torch.dtype
-) -> Batch:
+) -> DeviceBatch:
     """Return some rows on a device."""
     share = sample_weight[rows] / sample_weight[rows].sum()
-    return Batch(
+    return DeviceBatch(
         on_device(slots.start[rows], torch.int32, device),
         on_device(slots.weight[rows], torch.float32, device),
         on_device(y[rows], exact, device),

@@ -26,7 +26,7 @@ from splinefm.model.family import (
 )
 from splinefm.model.optimizers import Group, Optimizer
 from splinefm.model.torch.batches import (
-    Batch,
+    DeviceBatch,
     check_labels,
     check_loss,
     check_rows,
@@ -39,16 +39,16 @@ from splinefm.model.torch.devices import find_device, with_threads
 from splinefm.model.torch.interactions import unit_scores
 from splinefm.model.torch.losses import row_losses
 from splinefm.model.torch.penalties import Penalties
-from splinefm.model.torch.updates import Moments, update
+from splinefm.model.torch.updates import OptimizerMoments, update
 from splinefm.model.torch.windows import Windows, bag_sums
 from splinefm.model.workspace import (
     LARGE,
     Float32,
     Float64,
     Int64,
+    OptimizerState,
     Penalty,
     Sizes,
-    State,
     check_between_memory,
     make_penalty,
 )
@@ -135,11 +135,13 @@ class TorchEngine(Engine):
         each = by_output(params)
         table = np.concatenate([each["factors"], each["linear"][..., None]], axis=2)  # [output, feature, coordinate]
         self._table = on_device(table.transpose(1, 0, 2), torch.float32, self.device)
-        self._moments = Moments.of(self._table, self.optimizer, averaged=True)
+        self._moments = OptimizerMoments.of(self._table, self.optimizer, averaged=True)
         self._last = torch.zeros(len(self._table), dtype=torch.int64, device=self.device)
         dense = {name: values for name, values in each.items() if name not in TABLES}
         self._dense = {name: on_device(values, torch.float32, self.device) for name, values in dense.items()}
-        self._dense_moments = {name: Moments.of(values, self.optimizer) for name, values in self._dense.items()}
+        self._dense_moments = {
+            name: OptimizerMoments.of(values, self.optimizer) for name, values in self._dense.items()
+        }
         self.set_penalty(make_penalty(layout, groups))
 
     def set_penalty(self, penalty: Penalty) -> None:
@@ -168,14 +170,14 @@ class TorchEngine(Engine):
         return self._arrays(self._table, self._dense)
 
     @property
-    def state(self) -> dict[str, State]:
+    def state(self) -> dict[str, OptimizerState]:
         """Copies of the optimizer state, flat, as that of the CPU engine."""
         last = np.tile(self._last.cpu().numpy(), self.n_outputs)
         parts = {name: self._moments_as_arrays(name) for name in ("m", "v", "average")}
         each = {name: [parts[part].get(name, NONE).reshape(-1) for part in parts] for name in (*TABLES, *self._dense)}
-        return {name: State(m, v, average, last) for name, (m, v, average) in each.items()}
+        return {name: OptimizerState(m, v, average, last) for name, (m, v, average) in each.items()}
 
-    def restore(self, state: Mapping[str, State], number: int) -> None:
+    def restore(self, state: Mapping[str, OptimizerState], number: int) -> None:
         """Continue from the state of an engine of the same model and layout after so many steps; see `state`."""
         n, outputs = self._table.shape[:2]
         for part in ("m", "v", "average"):
@@ -240,7 +242,7 @@ class TorchEngine(Engine):
                 losses[i] = self._step(batch, float(learning_rates[i]))
         return np.asarray(losses.cpu().numpy(), np.float64)
 
-    def _step(self, batch: Batch, rate: float) -> Tensor:
+    def _step(self, batch: DeviceBatch, rate: float) -> Tensor:
         """Take a step on a batch; return its loss."""
         self._number += 1
         dense = {name: values.detach().requires_grad_() for name, values in self._dense.items()}
@@ -264,7 +266,7 @@ class TorchEngine(Engine):
             update(self._dense[name], self._dense_moments[name], found, *step)
         return torch.stack([loss for _, _, loss in parts]).sum()
 
-    def _gradient(self, block: Batch, dense: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def _gradient(self, block: DeviceBatch, dense: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return the active features of some rows, the gradient of their loss by those, and the loss.
 
         The gradient by the parameters between fields is added to their own.
@@ -305,7 +307,7 @@ class TorchEngine(Engine):
         is_active[features] = True
         return is_active.nonzero()[:, 0]
 
-    def _blocks(self, batch: Batch) -> Iterator[Batch]:
+    def _blocks(self, batch: DeviceBatch) -> Iterator[DeviceBatch]:
         """Yield parts of a batch, so that the memory for unit vectors is bounded."""
         n = max(1, BLOCK_NUMBERS // self._numbers)
         for first in range(0, len(batch.start), n):

@@ -75,8 +75,8 @@ def _quantile(s: Tensor, y: Tensor, level: float) -> Tensor:
 
 def _huber(s: Tensor, y: Tensor, delta: float) -> Tensor:
     over = s - y
-    near = over.clamp(-delta, delta)
-    return near * (over - 0.5 * near)
+    clipped = over.clamp(-delta, delta)
+    return clipped * (over - 0.5 * clipped)
 
 
 def _softmax(s: Tensor, y: Tensor, parameter: float) -> Tensor:

@@ -12,7 +12,7 @@ from splinefm.model.optimizers import Optimizer
 
 
 @dataclass
-class Moments:
+class OptimizerMoments:
     """Optimizer state of some values, by feature on the first axis; `m` and `average` are None if they are not used."""
 
     v: Tensor
@@ -20,9 +20,9 @@ class Moments:
     average: Tensor | None = None
 
     @staticmethod
-    def of(values: Tensor, optimizer: Optimizer, *, averaged: bool = False) -> Moments:
+    def of(values: Tensor, optimizer: Optimizer, *, averaged: bool = False) -> OptimizerMoments:
         """Return the initial state."""
-        return Moments(
+        return OptimizerMoments(
             torch.zeros_like(values),
             torch.zeros_like(values) if optimizer.name == "adamw" else None,
             values.clone() if averaged and optimizer.ema > 0.0 else None,
@@ -31,7 +31,7 @@ class Moments:
 
 def update(
     values: Tensor,
-    moments: Moments,
+    moments: OptimizerMoments,
     gradient: Tensor,
     optimizer: Optimizer,
     number: int,
@@ -57,7 +57,9 @@ def update(
         moments.average[where] = after + optimizer.ema * (average - after)
 
 
-def _change(moments: Moments, gradient: Tensor, optimizer: Optimizer, number: int, where: Tensor | slice) -> Tensor:
+def _change(
+    moments: OptimizerMoments, gradient: Tensor, optimizer: Optimizer, number: int, where: Tensor | slice
+) -> Tensor:
     v = moments.v[where]
     if moments.m is None:
         v = v + gradient.square()

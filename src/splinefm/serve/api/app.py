@@ -230,7 +230,7 @@ class App:
         if given is None:
             return self.limits.deadline
         if not re.fullmatch(rb"[0-9]{1,9}", given):
-            raise Problem(400, f"X-Deadline-Ms must be a whole number of milliseconds, got {given[:40]!r}")
+            raise Problem(400, f"X-Deadline-Ms must be an integer number of milliseconds, got {given[:40]!r}")
         return min(int(given) / 1000.0, self.limits.deadline)
 
     def _check_role(self, request: Request, endpoint: Endpoint) -> None:

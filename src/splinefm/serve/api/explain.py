@@ -66,7 +66,7 @@ def segment(state: State, request: Request) -> Later:
         values = from_json(query.get("values", "{}").encode("utf-8", "surrogatepass"))
         points = int(query.get("points", "101"))
     except ValueError as error:
-        raise Problem(422, f"values must be a JSON object and points a whole number: {error}") from None
+        raise Problem(422, f"values must be a JSON object and points an integer: {error}") from None
     if not isinstance(values, dict) or not 2 <= points <= _MOST_POINTS:
         raise Problem(422, f"values must be a JSON object, and points between 2 and {_MOST_POINTS:,}")
     rest = query.get("rest", "error")

@@ -12,7 +12,7 @@ _HEADER_KIND, _HEADER, _DATA, _COMPRESSION = 1, 2, 1, 3
 
 
 class BadStream(ValueError):
-    """A body that is no Arrow stream, or none that is taken."""
+    """A body that is not an Arrow stream, or none that is taken."""
 
 
 def read_batches(body: bytes, most: int) -> tuple[pa.Schema, list[pa.RecordBatch]]:
@@ -42,7 +42,7 @@ def read_batches(body: bytes, most: int) -> tuple[pa.Schema, list[pa.RecordBatch
     except BadStream:
         raise
     except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error, EOFError) as error:
-        raise BadStream(f"the body is no valid Arrow IPC stream: {error}") from None
+        raise BadStream(f"the body is not a valid Arrow IPC stream: {error}") from None
 
 
 def _refuse_compressed(body: bytes) -> None:

@@ -100,12 +100,12 @@ BODIES: tuple[type[msgspec.Struct], ...] = (
 _DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in BODIES}
 _ANY = msgspec.json.Decoder()
 _ENCODER = msgspec.json.Encoder()
-# What decoding can raise: text that is no JSON, JSON that is no such body, text that is no UTF-8, brackets too deep.
+# What decoding can raise for text that is not JSON or not UTF-8, JSON of another shape, and brackets that are too deep.
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class UnreadableBody(ValueError):
-    """A body that is no JSON at all."""
+    """A body that is not JSON at all."""
 
 
 def from_json(body: bytes, kind: type | None = None) -> Any:
@@ -114,7 +114,7 @@ def from_json(body: bytes, kind: type | None = None) -> Any:
     Raises
     ------
     UnreadableBody
-        If it is no JSON.
+        If it is not JSON.
     ValueError
         If it is not what the endpoint takes; the message says where.
     """

@@ -68,8 +68,8 @@ def parse_tokens(text: str, where: str) -> list[tuple[bytes, bool]]:
         is_admin = words[0] == "admin" and len(words) == 2
         if len(words) > 1 + is_admin or len(words[-1]) < _SHORTEST or not words[-1].isascii():
             raise ValueError(
-                f"line {number} of {where!r} is no token: write one token per line, of at least {_SHORTEST} characters "
-                "without spaces, such as `openssl rand -hex 32` prints; 'admin ' before it allows changes"
+                f"line {number} of {where!r} is not a token: write one token per line, of at least {_SHORTEST} "
+                "characters without spaces, such as `openssl rand -hex 32` prints; 'admin ' before it allows changes"
             )
         found.append((words[-1].encode(), is_admin))
     if not found:

@@ -49,7 +49,7 @@ def explore(
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Explore a model in the browser: move its values, and all curves follow.
+    """Explore a model in the browser: move a slider, and all curves follow.
 
     The model runs in the page, which loads nothing from elsewhere. The server listens on this machine alone, at an
     address with a random token, until Ctrl+C. With --out, the page is a file to send around.

@@ -150,7 +150,7 @@ export function evenValues(axis, [low, high], n) {
   return high > low ? [...found, high] : [low, low + 1];
 }
 
-/** A scale that gives each part of u the same room; where T is flat, as beyond its range, values share what is left. */
+/** A scale that gives each part of u the same width; where T is flat, as beyond its range, values share what is left. */
 export function evenScale(axis, domain, [from, to]) {
   const x = evenValues(axis, domain, 129);
   const [first, last] = [axis.toU(x[0]), axis.toU(x[x.length - 1])];

@@ -46,7 +46,7 @@ export class Rows {
 
   /**
    * Where the rows are along a numerical column: bars with heights up to 1, the range of the axis, and whether most rows
-   * are near one of its ends. An even axis gives each part of u the same room, and shows all values.
+   * are near one of its ends. An even axis gives each part of u the same width, and shows all values.
    */
   density(column, even = false) {
     const values = (this.of(column.name) ?? [])

@@ -269,7 +269,7 @@ export class CurveCard extends Card {
   }
 }
 
-/** The value some steps further: whole numbers, or hundredths of the axis. */
+/** The value some steps further: integers, or hundredths of the axis. */
 export function stepped(column, axis, value, step) {
   const from = typeof value === "number" ? value : (column.low + column.high) / 2;
   if (column.integers) return Math.min(column.high, Math.max(column.low, Math.round(from) + step));

@@ -17,7 +17,7 @@ export class Units {
     this.n = 0;
   }
 
-  /** Makes room for a unit of a field, with zeros; returns its number. */
+  /** Adds a unit of a field, with zeros; returns its number. */
   push(field) {
     const { width } = this;
     if (this.n === this.fields.length) {

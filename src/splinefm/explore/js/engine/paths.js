@@ -68,7 +68,7 @@ class Path {
 }
 
 /**
- * The units of all fields that vary along a column, or null where one is no sum of functions of it.
+ * The units of all fields that vary along a column, or null where one is not a sum of functions of it.
  * @param {object} model
  * @param {object} formula
  * @param {Array} values of all sources

@@ -234,7 +234,7 @@ export class RowView {
             named(this.app.targetText(this.app.rows.target[state.picked])),
           )
         : null;
-    const title = el("h3", {}, from ? `Row ${count(state.picked + 1)}` : "A segment that is no row of the data");
+    const title = el("h3", {}, from ? `Row ${count(state.picked + 1)}` : "A segment that is not a row of the data");
     if (!differing.length) {
       this.changed.replaceChildren(
         title,

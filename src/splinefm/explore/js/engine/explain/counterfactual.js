@@ -66,7 +66,7 @@ export class Search {
     });
   }
 
-  /** The same for probabilities of several classes, which are no polynomials: between the points of a grid. */
+  /** The same for probabilities of several classes, which are not polynomials: between the points of a grid. */
   sampledIntervals(values, source) {
     const axis = this.model.axes[source];
     const own = [...values];

@@ -167,7 +167,7 @@ export class CrossShares {
     return slope.subarray(formula.columns[e], formula.columns[e] + formula.part);
   }
 
-  /** Products with fields that are no crosses. */
+  /** Products with fields that are not crosses. */
   addPairs(state, mine, shares) {
     const { formula, ofField } = this.shapley;
     const { width, part, columns } = formula;
