@@ -261,7 +261,9 @@ Filter Index::select(const sfm_filter& filter, Search& work, Visit& visit) const
     const auto demand = [](bool holds, const char* message) {
         if (!holds) throw Problem(SFM_ERROR_ARGUMENT, message);
     };
+    demand(filter.allowed || !filter.n_allowed, "allowed is NULL");
     demand(filter.excluded || !filter.n_excluded, "excluded is NULL");
+    demand(filter.groups || !filter.n_groups, "groups is NULL");
     if (filter.allowed || filter.n_excluded) {
         std::uint8_t* const keep = room(work.keep, up_to(n, STEP));
         std::fill(keep, keep + up_to(n, STEP), filter.allowed ? 0 : 1);
