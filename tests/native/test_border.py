@@ -300,3 +300,12 @@ def test_any_blocks_give_a_result_or_an_exception(blocks):
 def test_sizes_of_another_model_are_refused(sizes):
     with pytest.raises(ValueError, match=r"must|beyond"):
         context_side(*OF_CONTEXT, **sizes)
+
+
+def test_blocks_that_change_after_they_were_checked_are_not_read():
+    blocks, before, after = BLOCKS.copy(), asked(), asked()
+    side = context_side(*OF_CONTEXT, blocks=blocks)
+    side.queries(**before)
+    blocks[:, 2] = 0  # numbers that a block makes; others would lie beyond the arrays
+    side.queries(**after)
+    assert before["queries"].any() and (after["queries"] == before["queries"]).all()
