@@ -18,9 +18,11 @@ namespace {
 
 using Blocks = In2<std::int64_t>;
 
-std::span<const MapBlock> blocks_of(const Blocks& blocks) {
+// A copy, which nobody changes after it is checked.
+std::vector<MapBlock> copy_blocks(const Blocks& blocks) {
     check(blocks.shape(1) == 5, "blocks must be of shape (blocks, 5)");
-    return {reinterpret_cast<const MapBlock*>(numbers(blocks, "blocks")), blocks.shape(0)};
+    const auto* const first = reinterpret_cast<const MapBlock*>(numbers(blocks, "blocks"));
+    return {first, first + blocks.shape(0)};
 }
 
 template <class T> std::span<const T> span_of(const In<T>& array, const char* name) {
@@ -108,11 +110,12 @@ public:
     SideOwner(const In<std::int32_t>& weight_ptr, const In<std::int32_t>& window_unit,
               const In<std::int32_t>& unit_field, const std::string& model, std::int64_t k, std::int64_t members,
               std::int64_t order, In2<float> factors, In<float> linear, In<float> between, double bias,
-              std::int64_t n_fields, std::int64_t products, Blocks blocks, In<double> weights, std::int64_t length)
-        : factors(factors), linear(linear), between(between), weights(weights), blocks(blocks),
+              std::int64_t n_fields, std::int64_t products, const Blocks& blocks, In<double> weights,
+              std::int64_t length)
+        : factors(factors), linear(linear), between(between), weights(weights), blocks(copy_blocks(blocks)),
           slots(weight_ptr, window_unit, unit_field, n_fields, static_cast<std::int64_t>(factors.shape(0))),
           side(params_of(model, k, members, order, factors, linear, between, bias, n_fields),
-               slots.of_context(n_fields), products, blocks_of(blocks), span_of(weights, "weights"), length) {}
+               slots.of_context(n_fields), products, this->blocks, span_of(weights, "weights"), length) {}
 
     // False if a number is not finite.
     bool queries(const In2<std::int32_t>& start, const In2<float>& weight, const Out2<float>& queries,
@@ -149,7 +152,7 @@ private:
     const In2<float> factors;
     const In<float> linear, between;
     const In<double> weights;
-    const Blocks blocks;
+    const std::vector<MapBlock> blocks;
     const ContextSlots slots;
     const ContextSide side;
 };
@@ -157,7 +160,8 @@ private:
 void map_queries(const Blocks& blocks, const In<double>& weights, const In2<float>& queries, const Out2<float>& out) {
     const auto n = static_cast<std::int64_t>(queries.shape(0)), length = static_cast<std::int64_t>(queries.shape(1));
     const auto width = static_cast<std::int64_t>(out.shape(1));
-    const LinearMap map(blocks_of(blocks), span_of(weights, "weights"), length, width);
+    const std::vector<MapBlock> own = copy_blocks(blocks);
+    const LinearMap map(own, span_of(weights, "weights"), length, width);
     check(static_cast<std::int64_t>(out.shape(0)) == n, "out must have a row per query");
     const float* const from = numbers(queries, "queries");
     float* const to = numbers(out, "out");
@@ -176,7 +180,7 @@ void bind_context(nb::module_& module) {
                           "weight).")
         .def(nb::init<const In<std::int32_t>&, const In<std::int32_t>&, const In<std::int32_t>&, const std::string&,
                       std::int64_t, std::int64_t, std::int64_t, In2<float>, In<float>, In<float>, double, std::int64_t,
-                      std::int64_t, Blocks, In<double>, std::int64_t>(),
+                      std::int64_t, const Blocks&, In<double>, std::int64_t>(),
              nb::arg("weight_ptr").noconvert(), nb::arg("window_unit").noconvert(), nb::arg("unit_field").noconvert(),
              nb::arg("model"), nb::arg("k"), nb::arg("members"), nb::arg("order"), nb::arg("factors").noconvert(),
              nb::arg("linear").noconvert(), nb::arg("between").noconvert(), nb::arg("bias"), nb::arg("n_fields"),

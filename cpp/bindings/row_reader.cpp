@@ -1,10 +1,9 @@
 #include "bindings/row_reader.hpp"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cmath>
-#include <limits>
 #include <string>
 #include <utility>
 

@@ -4,25 +4,16 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <string_view>
 
-#include "denormals.hpp"
-#include "dispatch.hpp"
+#include "scorer/spelling.hpp"
 
 namespace splinefm::c {
 namespace {
 
-constexpr std::int64_t WIDEST = 4096, TIES = 2048, MOST_ITEMS = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t MOST_ITEMS = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t MOST_WORKSPACE = std::int64_t{1} << 28;  // numbers
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
-
-template <class T> T* room(std::vector<T>& memory, std::int64_t size) {
-    if (static_cast<std::int64_t>(memory.size()) < size) memory.resize(static_cast<std::size_t>(size));
-    return memory.data();
-}
-
-std::int64_t up_to(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
 // Whether there are a · b · c of something; none of them is negative.
 bool are(std::size_t size, std::int64_t a, std::int64_t b, std::int64_t c) {
@@ -46,47 +37,6 @@ std::span<const MapBlock> read_blocks(Cursor& cursor) {
 LinearMap read_map(Cursor& cursor, std::int64_t n_in, std::int64_t n_out) {
     const auto blocks = read_blocks(cursor);
     return {blocks, cursor.array<double>(), n_in, n_out};
-}
-
-template <class Items> const Searches<Items>& searches();
-template <> const Searches<VectorItems>& searches<VectorItems>() { return kernels().rank->vectors; }
-template <> const Searches<EffectItems>& searches<EffectItems>() { return kernels().rank->effects; }
-
-// The best k of those found, in order, at work.order; how many.
-std::int64_t put_in_order(const Best& best, std::int64_t k, Search& work) {
-    const std::int64_t n = std::min(k, best.count);
-    std::int64_t* const order = room(work.order, best.count);
-    std::iota(order, order + best.count, 0);
-    std::partial_sort(order, order + n, order + best.count, [&](std::int64_t a, std::int64_t b) {
-        return best.scores[a] != best.scores[b] ? best.scores[a] > best.scores[b] : best.rows[a] < best.rows[b];
-    });
-    return n;
-}
-
-// Numbers of the best rows and their scores, given what items are compared with. Rows are in the order of ids.
-template <class Items> std::int64_t search(const Items& items, Visit visit, const float* request, float constant,
-                                           const Filter& only, std::int64_t k, Search& work, std::int64_t* rows,
-                                           float* scores) {
-    const Searches<Items>& loops = searches<Items>();
-    const std::int64_t capacity = k + std::min(items.n_rows, std::max(k, TIES)) + 2;
-    float* const products = room(work.products, items.size);
-    Best best = nothing_found(room(work.scores, capacity), room(work.rows, capacity), room(work.scratch, capacity), k,
-                              capacity);
-    const FlushDenormals flushed;
-    loops.one(items, visit, request, constant, only, best, products);
-    const std::int64_t n = put_in_order(best, k, work);
-    for (std::int64_t i = 0; i < n; ++i) {
-        rows[i] = best.rows[work.order[static_cast<std::size_t>(i)]];
-        scores[i] = best.scores[work.order[static_cast<std::size_t>(i)]];
-    }
-    if (n < k || best.spilled != scores[n - 1]) return n;
-    // Some items as good as the last were left out: those with the lowest ids come first.
-    const float last = scores[n - 1];
-    std::int64_t* const tied = room(work.tied, items.n_rows);
-    loops.ties(items, visit, request, constant, only, last, tied, products);
-    const std::int64_t above = std::find(scores, scores + n, last) - scores;
-    std::copy(tied, tied + (n - above), rows + above);
-    return n;
 }
 
 }  // namespace
@@ -261,7 +211,9 @@ Filter Index::select(const sfm_filter& filter, Search& work, Visit& visit) const
     const auto demand = [](bool holds, const char* message) {
         if (!holds) throw Problem(SFM_ERROR_ARGUMENT, message);
     };
+    demand(filter.allowed || !filter.n_allowed, "allowed is NULL");
     demand(filter.excluded || !filter.n_excluded, "excluded is NULL");
+    demand(filter.groups || !filter.n_groups, "groups is NULL");
     if (filter.allowed || filter.n_excluded) {
         std::uint8_t* const keep = room(work.keep, up_to(n, STEP));
         std::fill(keep, keep + up_to(n, STEP), filter.allowed ? 0 : 1);
@@ -322,9 +274,7 @@ const float* Index::make_request(const Terms& context, Search& work, float* cons
 std::int64_t Index::top_k(const Terms& context, std::int64_t k, const sfm_filter* filter, Search& work, sfm_value* best,
                           float* scores) const {
     k = std::min(k, n);
-    std::int64_t* const panels = room(work.visited, n_panels());
-    std::iota(panels, panels + n_panels(), 0);
-    Visit visit{panels, n_panels()};
+    Visit visit = visit_all(n_panels(), work);
     const Filter only = filter ? select(*filter, work, visit) : Filter{};
     float constant = 0.0f;
     const float* const request = make_request(context, work, &constant);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "c/image.hpp"
-#include "c/items.hpp"
 #include "c/plan.hpp"
+#include "c/search.hpp"
 #include "rank/context.hpp"
 #include "rank/top_k.hpp"
 #include "splinefm.h"

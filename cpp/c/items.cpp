@@ -2,26 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
-#include "denormals.hpp"
-#include "dispatch.hpp"
 #include "splinefm.h"
 
 namespace splinefm::c {
-namespace {
-
-constexpr std::int64_t WIDEST = 4096, TIES = 2048;
-
-std::int64_t up_to(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
-
-template <class T> T* room(std::vector<T>& memory, std::int64_t size) {
-    if (static_cast<std::int64_t>(memory.size()) < size) memory.resize(static_cast<std::size_t>(size));
-    return memory.data();
-}
-
-}  // namespace
-
 Items::Items(const Plan& plan, const std::vector<char>& of_item, std::int64_t n)
     : params(plan.outputs.front().params), of_items(plan.fields.size()), n(n) {
     const auto refuse = [](const std::string& message) { throw Problem(SFM_ERROR_ARGUMENT, message); };
@@ -161,46 +145,15 @@ void Items::score(const Terms& context, double constant, Search& work, float* ou
 
 std::int64_t Items::top_k(const Terms& context, double constant, std::int64_t k, Search& work, std::int64_t* found,
                           float* scores) const {
-    const auto first_of = [](const float* score) {
-        return [score](std::int64_t a, std::int64_t b) { return score[a] != score[b] ? score[a] > score[b] : a < b; };
-    };
     k = std::min(k, n);
     if (k == 0) return 0;
-    const VectorItems items = view();
-    const std::int64_t capacity = k + std::min(items.n_rows, std::max(k, TIES)) + 2;
-    float* const best_scores = room(work.scores, std::max(capacity, n));
-    std::int64_t* const best_rows = room(work.rows, std::max(capacity, n));
-    const std::int64_t visited = static_cast<std::int64_t>(work.panels.size());
-    if (visited < items.n_panels) {
-        room(work.panels, items.n_panels);
-        std::iota(work.panels.begin(), work.panels.end(), 0);
-    }
-    Best best = nothing_found(best_scores, best_rows, room(work.scratch, std::max(capacity, panel)), k, capacity);
     {
         const FlushDenormals flushed;
         make_query(context, work);
-        kernels().rank->vectors.one(items, {work.panels.data(), items.n_panels}, work.query.data(),
-                                    static_cast<float>(constant), {}, best, room(work.products, panel));
     }
-    const auto write = [&](const float* score, std::int64_t* order, std::int64_t count, const auto& row_of) {
-        const std::int64_t n_found = std::min(k, count);
-        std::partial_sort(order, order + n_found, order + count, first_of(score));
-        for (std::int64_t i = 0; i < n_found; ++i) {
-            found[i] = row_of(order[i]);
-            scores[i] = score[order[i]];
-        }
-        return n_found;
-    };
-    if (best.spilled != best.spilled) {  // all items as good as the k-th are there
-        // Rows ascend where scores are equal: `collect` and `compact` keep their order.
-        std::vector<std::int64_t>& order = work.order;
-        room(order, best.count);
-        std::iota(order.begin(), order.begin() + best.count, 0);
-        return write(best_scores, order.data(), best.count, [&](std::int64_t at) { return best_rows[at]; });
-    }
-    score(context, constant, work, best_scores);
-    std::iota(best_rows, best_rows + n, 0);
-    return write(best_scores, best_rows, n, [](std::int64_t at) { return at; });
+    const VectorItems items = view();
+    return search(items, visit_all(items.n_panels, work), work.query.data(), static_cast<float>(constant), Filter{}, k,
+                  work, found, scores);
 }
 
 }  // namespace splinefm::c

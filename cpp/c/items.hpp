@@ -10,18 +10,10 @@
 
 #include "buffer.hpp"
 #include "c/plan.hpp"
-#include "rank/context.hpp"
+#include "c/search.hpp"
 #include "rank/items.hpp"
 
 namespace splinefm::c {
-
-// The memory of a search; it grows to what the largest one needs.
-struct Search {
-    std::vector<float> sums, unit, query, products, scores, scratch, effects;
-    std::vector<std::int64_t> rows, order, panels, visited, found, tied;
-    std::vector<std::uint8_t> keep, wanted;
-    ContextSide::Workspace context;
-};
 
 class Items {
 public:

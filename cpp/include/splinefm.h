@@ -223,7 +223,8 @@ SFM_API int64_t sfm_index_find(const sfm_scorer* scorer, const sfm_value* id);
 SFM_API size_t sfm_index_n_groups(const sfm_scorer* scorer);
 SFM_API const char* sfm_index_group_name(const sfm_scorer* scorer, size_t group);
 
-/* Which items a search may find; memory that is cleared allows all. Ids that the index does not have are ignored. */
+/* Which items a search may find; memory that is cleared allows all. Ids that the index does not have are ignored. NULL
+ * with a number that is not 0 is an error; a list of no ids is an address with the number 0. */
 typedef struct sfm_filter {
     const sfm_value* allowed; /* ids: only these; NULL: all */
     size_t n_allowed;

@@ -7,6 +7,8 @@
 namespace splinefm {
 namespace {
 
+constexpr std::int64_t MOST_SCALED = std::int64_t{1} << 28;  // numbers that blocks without a matrix make together
+
 bool inside(std::int64_t first, std::int64_t n, std::int64_t size) {
     return first >= 0 && n >= 0 && n <= size && first <= size - n;
 }
@@ -18,7 +20,8 @@ LinearMap::LinearMap(std::span<const MapBlock> blocks, std::span<const double> w
     : blocks(blocks), weights(weights), size_out(n_out) {
     const auto n_weights = static_cast<std::int64_t>(weights.size());
     check(n_in >= 0 && n_out >= 0, "sizes of a map must not be negative");
-    std::int64_t budget = n_weights;  // matrices share no weights, or a small file would take long
+    // A small file must not take long: matrices share no weights, and other blocks, which may, have a limit.
+    std::int64_t budget = n_weights, scaled = 0;
     for (const MapBlock& block : blocks) {
         check(inside(block.to, block.n_out, n_out) && block.n_in >= 0 &&
                   inside(block.from, block.n_in ? block.n_in : block.n_out, n_in),
@@ -28,6 +31,8 @@ LinearMap::LinearMap(std::span<const MapBlock> blocks, std::span<const double> w
               "a block of a map reaches beyond its weights");
         budget -= block.n_in * block.n_out;
         check(budget >= 0, "blocks of a map share weights");
+        if (!block.n_in) scaled += block.n_out;
+        check(scaled <= MOST_SCALED, "blocks of a map make too many numbers");
     }
 }
 

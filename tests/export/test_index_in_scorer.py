@@ -2,6 +2,7 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import byref, c_float, c_size_t
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from c_library import ERROR_ARGUMENT, ERROR_VALUE, CallError, CItems, CScorer, library
+from c_library import ERROR_ARGUMENT, ERROR_VALUE, CallError, CError, CFilter, CItems, CScorer, CValue, library
 from splinefm.model.split import Split
 from splinefm.rank.contexts import ContextQueries
 from support import (
@@ -270,3 +271,10 @@ def test_null_arguments(tmp_path):
         code = lib.sfm_index_top_k(scorer.handle, None, None, 3, None, None, None, None, None)
         assert code == ERROR_ARGUMENT
         assert lib.sfm_index_find(scorer.handle, None) == -1
+        for name in ("allowed", "excluded", "groups"):  # or a mistake of the caller would let all items pass
+            given, only, ids = scorer.context(context_of(0)), CFilter(**{f"n_{name}": 1}), (CValue * 1)()
+            score, found, error = c_float(), c_size_t(), CError()
+            code = lib.sfm_index_top_k(
+                scorer.handle, None, given.array, 1, byref(only), ids, byref(score), byref(found), byref(error)
+            )
+            assert code == ERROR_ARGUMENT and error.message == f"{name} is NULL".encode()

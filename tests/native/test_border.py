@@ -300,3 +300,22 @@ def test_any_blocks_give_a_result_or_an_exception(blocks):
 def test_sizes_of_another_model_are_refused(sizes):
     with pytest.raises(ValueError, match=r"must|beyond"):
         context_side(*OF_CONTEXT, **sizes)
+
+
+def test_blocks_that_change_after_they_were_checked_are_not_read():
+    blocks, before, after = BLOCKS.copy(), asked(), asked()
+    side = context_side(*OF_CONTEXT, blocks=blocks)
+    side.queries(**before)
+    blocks[:, 2] = 0  # numbers that a block makes; others would lie beyond the arrays
+    side.queries(**after)
+    assert before["queries"].any() and (after["queries"] == before["queries"]).all()
+
+
+def test_many_blocks_of_many_numbers_are_refused():
+    """Or a file of a few megabytes could keep a search busy for hours."""
+    n = 1 << 20
+    queries = np.zeros((1, n), np.float32)
+    blocks = np.tile(np.array([[0, 0, n, 0, 0]], np.int64), (257, 1))
+    with pytest.raises(ValueError, match="too many numbers"):
+        _core.map_queries(blocks, np.ones(1), queries, np.zeros_like(queries))
+    _core.map_queries(blocks[:2], np.ones(1), queries, np.zeros_like(queries))

@@ -207,12 +207,13 @@ def test_scores_are_those_of_dicts_and_of_tables(mixed, form, tmp_path):
     assert read.dicts == rows
 
 
-def test_a_bad_row_is_named_as_before(mixed, tmp_path):
+@pytest.mark.parametrize("value", ["soon", "inf", [1.0], 10**400])
+def test_a_bad_row_is_named_as_before(mixed, value, tmp_path):
     mixed.save(tmp_path / "m.sfm")
     serving = make_serving(tmp_path, a=tmp_path / "m.sfm")
     rows = rows_of(mixed)
     number = next(item.column for item in mixed.encoder.fields if isinstance(item, sf.Numerical))
-    rows[31] = {**rows[31], number: "soon"}
+    rows[31] = {**rows[31], number: value}
     read = read_rows(json.dumps({"rows": rows}).encode(), 100, serving)
     assert isinstance(read, BodyRows)
     errors = []
@@ -221,6 +222,17 @@ def test_a_bad_row_is_named_as_before(mixed, tmp_path):
             serving.score(given_rows, "r")
         errors.append(error.value.faults)
     assert errors[0] == errors[1] and (errors[0][0].row, errors[0][0].column) == (31, number)
+
+
+def test_a_missing_value_that_a_field_does_not_take_is_named(tmp_path):
+    schema = sf.Schema([sf.Numerical("x", missing="error"), sf.Categorical("c")])
+    table = {"x": [0.0, 1.0, 2.0, 3.0] * 20, "c": ["a", "b"] * 40, "y": [0.0, 1.0] * 40}
+    random_fitted(sf.FM(k=2), schema, table).save(tmp_path / "m.sfm")
+    serving = make_serving(tmp_path, a=tmp_path / "m.sfm")
+    read = read_rows(b'{"rows": [{"x": 1, "c": "a"}, {"x": null, "c": "a"}]}', 10, serving)
+    with pytest.raises(FaultyRows) as error:
+        serving.score(read, "r")
+    assert isinstance(read, BodyRows) and error.value.faults[0][:2] == (1, "x")
 
 
 class TestBorder:

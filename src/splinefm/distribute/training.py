@@ -315,16 +315,17 @@ class Job:
         with self.ranks.together():
             kept = self.checkpoints.state("step", number)
             before = kept.pop("facts")
-            for name, value in facts.items():
-                if before.get(name) != value:
+            for name in {**before, **facts}:  # one of them may have what the other does not, such as validation rows
+                if before.get(name) != facts.get(name):
                     raise ValueError(
                         f"the checkpoint in {str(self.checkpoints.folder)!r} is of another run: {name} is "
-                        f"{before.get(name)} there and {value} here; use the settings of that run, or another folder"
+                        f"{before.get(name)} there and {facts.get(name)} here; use the settings of that run, or "
+                        "another folder"
                     )
             if kept["best"] is not None:  # it is read at the end, and must not be missing only then
                 self.checkpoints.check("best", kept["best"])
         self.checkpoints.load("step", number, self._everything())
-        self.model.dense.number, averaged = kept.pop("dense_number"), kept.pop("averaged")
+        self.model.dense.number, averaged = kept.pop("dense_number"), kept.pop("averaged", 0)
         if self.averages is not None:
             self.averages.number = averaged
         return RunState.from_dict(kept)
