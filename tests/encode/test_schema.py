@@ -334,3 +334,13 @@ def test_the_work_of_a_schema_grows_with_the_number_of_its_fields_and_not_with_i
 def test_every_column_that_is_named_twice_is_reported():
     with pytest.raises(ValueError, match="names a field twice: 'a', 'b'"):
         sf.Schema([sf.Numerical(name) for name in "bacba"])
+
+
+@pytest.mark.parametrize("suffix", ["json", "toml"])
+def test_an_infinite_special_value_is_read_as_it_was_written(tmp_path, suffix):
+    schema = sf.Schema([sf.Numerical("x", special=[0.0, np.inf, "negative", -np.inf])])
+    schema.save(tmp_path / f"schema.{suffix}")
+    assert sf.Schema.load(tmp_path / f"schema.{suffix}") == schema
+    assert sf.Numerical("x", special="== 5").special == (5.0,)
+    with pytest.raises(ValueError, match="special names a value twice"):
+        sf.Numerical("x", special=["== inf", np.inf])

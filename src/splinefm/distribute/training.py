@@ -277,7 +277,7 @@ class Job:
         losses = [epoch.validation_loss for epoch in state.history]
         if math.isnan(losses[-1]):
             return False
-        best = int(np.argmin(losses))
+        best = int(np.nanargmin(losses))
         if best == state.epoch:
             state.best = None if last else state.epoch
             if not last:

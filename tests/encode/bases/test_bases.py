@@ -306,3 +306,9 @@ def test_every_resolution_is_as_smooth_as_twenty_segments():
 def test_bases_whose_neighbors_are_not_alike_are_not_smoothed(basis):
     for order in (1, 2, 3):
         assert smoothing(basis, order) == (0.0,) * len(basis.sizes)
+
+
+@pytest.mark.parametrize("periodic", [-np.inf, 1, "yes", None])
+def test_periodic_is_true_or_false(periodic):
+    with pytest.raises(ValueError, match="periodic must be True or False, got"):
+        BSpline(4, periodic=periodic)

@@ -60,6 +60,8 @@ class BSpline:
             object.__setattr__(self, "knots", _checked_knots(self.knots))
             object.__setattr__(self, "segments", len(self.knots) - 1)
         check_count("segments", self.segments, 1)
+        if not isinstance(self.periodic, bool):
+            raise ValueError(f"periodic must be True or False, got {self.periodic!r}")
 
     @property
     def widths(self) -> tuple[int, ...]:

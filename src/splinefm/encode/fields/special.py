@@ -67,15 +67,15 @@ def check_special(special: Any) -> tuple[float | str, ...]:
     rules: list[float | str] = []
     for rule in special:
         try:
-            number = parse_special(rule if isinstance(rule, str) else float(rule)).number
+            sign, number = parse_special(rule if isinstance(rule, str) else float(rule))
         except (ValueError, TypeError, OverflowError):
-            number = np.nan
+            sign, number = "", np.nan
         if np.isnan(number):
             raise ValueError(
                 f'special takes numbers, "negative", or comparisons such as ">= 999"; got {rule!r}'
                 + (" (missing values have a feature already: see `missing`)" if isinstance(rule, float) else "")
             )
-        rules.append(rule if isinstance(rule, str) else float(rule))
+        rules.append(float(number) if sign == "==" else rule)  # files write infinity as "== inf"
     if len(set(rules)) < len(rules):
         raise ValueError(f"special names a value twice: {rules}")
     return tuple(rules)
