@@ -81,9 +81,12 @@ def test_batches_depend_on_the_number_of_rows(n_rows, sizes):
     assert base(n_rows=n_rows).space()["batch_size"] == sizes
 
 
-@pytest.mark.parametrize(("start", "sizes"), [(4, (2, 4, 8, 16)), (8, (4, 8, 16, 32)), (16, (8, 16, 32))])
-def test_small_batches_are_searched_around_those_of_a_small_table(start, sizes):
-    assert base(n_rows=32 * start if start < 16 else 150, batch_size=start).space()["batch_size"] == sizes
+@pytest.mark.parametrize(
+    ("n_rows", "start", "sizes"),
+    [(9, 1, (1, 2)), (150, 4, (2, 4, 8, 16)), (250, 8, (4, 8, 16, 32)), (500, 16, (8, 16, 32, 64))],
+)
+def test_small_batches_are_searched_around_those_of_a_small_table(n_rows, start, sizes):
+    assert base(n_rows=n_rows, batch_size=start).space()["batch_size"] == sizes
 
 
 def test_ranges_of_penalties_follow_the_defaults_of_a_small_table():

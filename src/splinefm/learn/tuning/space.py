@@ -185,7 +185,7 @@ class Base:
         start = int(self.start["batch_size"])
         wanted = (start // 4, start // 2, start, 2 * start, 4 * start)
         most = max(start, min(LARGEST_BATCH, self.n_rows // 4))
-        least = min(SMALLEST_BATCH, start // 2)  # of a small table, whose default is small
+        least = max(1, min(SMALLEST_BATCH, start // 2))  # the batches of small tables are small
         return tuple(size for size in wanted if size == start or least <= size <= most)
 
 
