@@ -15,3 +15,6 @@ set(CMAKE_RANLIB "${CMAKE_BINARY_DIR}/zig/ranlib" CACHE FILEPATH "" FORCE)
 # Without a target Zig compiles for the very processor that it runs on, baseline included.
 execute_process(COMMAND uname -m OUTPUT_VARIABLE machine OUTPUT_STRIP_TRAILING_WHITESPACE)
 set(CMAKE_CXX_COMPILER_TARGET "${machine}-linux-gnu.2.17")
+# nanobind's headers use stderr. For the stable ABI, Python's headers do not declare it, and in Zig's C++ library no
+# other header than this one does.
+set(CMAKE_CXX_FLAGS_INIT "-include cstdio")

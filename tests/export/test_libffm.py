@@ -322,7 +322,7 @@ def test_what_libffm_has_no_counterpart_of(tmp_path):
 
 def test_other_losses_only_as_raw_scores(tmp_path):
     fitted = make(schema("sum"), sf.FM(k=2), name="squared", center=3.0, scale=2.0)
-    with pytest.raises(ValueError, match="no prediction of a model with the squared loss"):
+    with pytest.raises(ValueError, match="not a prediction of a model with the squared loss"):
         sf.export_libffm(fitted, tmp_path / "model.ffm")
     np.testing.assert_allclose(scores_from_files(fitted, HOSTILE, tmp_path), expected(fitted, HOSTILE), atol=1e-5)
     prediction = json.loads((tmp_path / "model.ffm.json").read_text())["prediction"]

@@ -33,7 +33,7 @@ from splinefm.learn.labels import BALANCED, ClassWeight, balanced_weights, class
 from splinefm.learn.losses import Loss
 from splinefm.learn.penalties import make_groups
 from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.runs import filled_penalties
+from splinefm.learn.runs import settings_for
 from splinefm.learn.training import Chunk, Epoch, Training
 from splinefm.learn.updates.learner import UPDATE_RATE
 from splinefm.model.family import AnyModel, check_trainable
@@ -113,6 +113,7 @@ class RankFit:
         """Raise if it asks for what several ranks do not have."""
         check_trainable(self.model)
         training = self.training
+        training.check_fields(self.schema.names)
         if training.members > 1:
             raise ValueError(
                 f"{setting('members')} {training.members} is for one machine; on several ranks, fit with other seeds "
@@ -140,7 +141,7 @@ def fit_on_ranks(request: RankFit, settings: Settings, ranks: Ranks, progress: P
         request.check()
     rows = _open(request.data, ranks)
     given = None if isinstance(request.validation, float | int) else _open(request.validation, ranks, 0)
-    training = filled_penalties(_for_ranks(request.training, ranks), request.schema)
+    training = _for_ranks(request.training, ranks)
     loss = _with_weights(_with_classes(request.loss, request.target, rows, ranks), request, rows, ranks)
     share = request.validation if isinstance(request.validation, float | int) else 0.0
     scan = Scan(request.schema, loss, request.target, request.sample_weight, share, training.seed)
@@ -153,6 +154,7 @@ def fit_on_ranks(request: RankFit, settings: Settings, ranks: Ranks, progress: P
     with ranks.together():
         encoder = prepared.statistics.encoder()
         loss, start = prepared.statistics.targets().fitted()
+        training = settings_for(training, request.schema, encoder.n_rows)
         groups = make_groups(encoder, training)
     size = training.rows_per_step(prepared.n_rows)
     model = ParallelModel(

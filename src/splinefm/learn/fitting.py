@@ -17,7 +17,7 @@ from splinefm.learn.losses import Loss, LossName, as_loss
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.refine.crosses import add_crosses, with_reasons
 from splinefm.learn.refine.resolutions import select_resolutions
-from splinefm.learn.runs import best_epoch, filled_penalties, run_training, train_part
+from splinefm.learn.runs import best_epoch, run_training, settings_for, train_part
 from splinefm.learn.training import Callback, Trained, Training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.engine import EngineName, find_engine
@@ -195,17 +195,19 @@ def fit_task(
 ) -> tuple[Fitted, Chunks]:
     """Fit a model; return it with the encoded rows that it was fitted to."""
     n_fields = len(task.schema)
-    training = filled_penalties(task.training, task.schema)
+    given = task.training
+    given.check_fields(task.schema.names)
     chosen = model or default_model(n_fields)
     check_trainable(chosen)
-    check_members(chosen, training.members)
-    find_engine(training.engine, training.device)
-    chunks = make_chunks(task.source(), task.loss, task.validation, training, progress, task.class_weight)
+    check_members(chosen, given.members)
+    find_engine(given.engine, given.device)
+    chunks = make_chunks(task.source(), task.loss, task.validation, given, progress, task.class_weight)
+    training = settings_for(given, task.schema, chunks.encoder.n_rows)
     if model is None and n_fields > MOST_FIELDS_IN_PAIRS:
         progress.say(f"model: {describe_default(n_fields)}")
     trained = train_part(chosen, chunks, training, callbacks, progress)
     chunks, trained, training = add_crosses(
-        chosen, chunks, trained, task.training, training, task.validation, callbacks, progress
+        chosen, chunks, trained, given, training, task.validation, callbacks, progress
     )
     chunks, trained = select_resolutions(chosen, chunks, trained, training, task.validation, callbacks, progress)
     trained = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)

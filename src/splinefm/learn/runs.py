@@ -50,6 +50,6 @@ def best_epoch(trained: Trained) -> Epoch:
     return min(trained.history, key=lambda epoch: epoch.validation_loss)
 
 
-def filled_penalties(training: Training, schema: Schema) -> Training:
-    """Return the settings of training with the default penalties of all fields filled in."""
-    return training.with_penalties(schema.names, unsmoothed=unsmoothed_fields(schema.resolved))
+def settings_for(training: Training, schema: Schema, n_rows: int) -> Training:
+    """Return the settings of training with the defaults filled in for a table of `n_rows` rows with these fields."""
+    return training.for_table(schema.names, n_rows, unsmoothed_fields(schema.resolved))

@@ -23,6 +23,10 @@ _NUMBERS = int | float | np.integer | np.floating
 OF_MACHINE = {"saved": False}
 # The default penalties: see docs/decisions.md.
 L2, SMOOTHNESS = 1e-4, 1e-2
+# Below so many rows, the default penalties grow as the rows get fewer, up to so many times: see docs/decisions.md.
+SMALL_TABLE, MOST_STRENGTH = 3_000, 6.0
+# A default batch has at least 32 rows, or 4 if an epoch of a small table would otherwise have fewer than 32 steps.
+FEWEST_IN_BATCH, FEWEST_IN_SMALL_BATCH, FEWEST_STEPS = 32, 4, 32
 # Settings that exceed their defaults by this factor are the first suspects when a run diverges.
 SUSPICIOUS_FACTORS = {"learning_rate": 20.0, "l2": 1e3, "smoothness": 1e3}
 # One number for all fields, numbers by field (kept as sorted pairs), or None for the default.
@@ -108,7 +112,8 @@ class Training:
     epochs : int
         Maximum number of passes over the data.
     batch_size : int, optional
-        Rows per step. By default, an epoch has about 250 steps of 32 to 4096 rows each.
+        Rows per step. By default, an epoch has about 250 steps of 32 to 4096 rows each. Tables below about 720
+        rows get about 32 steps of 4, 8 or 16 rows: fewer steps would not learn enough.
     learning_rate : float
         Peak learning rate. With n > 50 fields, which all move the score of a row at once, it is multiplied by
         `pace_of(n)`: (50 / n)², and 25 / n from 100 fields on.
@@ -129,7 +134,9 @@ class Training:
         with t = 20 u, computed as (m / 20)³ Σ |Δ²v|² for m segments; 1e-2 by default. It means the same for any number
         of segments; beyond 100 segments, its weight stays that of 100. Every resolution of a `MultiResolution` has the
         penalty of 20 segments. Only splines are smoothed; bins and other bases are not. Both penalties can be given by
-        field name; other fields get the default.
+        field name; other fields get the default. Both defaults are 3000 / n times as large for tables of n < 3000 rows,
+        but at most 6 times (`penalty_strength`). Penalties that you give are used as they are; `fitted.training` has
+        those that were used.
     smoothness_order : {2, 1, 3}
         Order of the derivative. Strong smoothness turns a curve into a constant (1), a straight line (2) or a parabola
         (3) in the transformed column.
@@ -242,6 +249,16 @@ class Training:
             smooth = tuple({**dict.fromkeys(unsmoothed, 0.0), **_by_name(smooth)}.items())
         return replace(self, l2=_filled(self.l2, names, l2), smoothness=_filled(smooth, names, smoothness))
 
+    def for_table(self, names: Sequence[str], n_rows: int, unsmoothed: Collection[str] = ()) -> Training:
+        """Return a copy with the defaults of a table filled in, which a fitted model keeps.
+
+        These are the penalties of its fields and, if the table is small, the batch size. What is given stays as it is,
+        so that settings of a fitted model do not change again.
+        """
+        strength = penalty_strength(n_rows)
+        filled = self.with_penalties(names, _rounded(L2 * strength), _rounded(SMOOTHNESS * strength), unsmoothed)
+        return filled if self.batch_size is not None else replace(filled, batch_size=small_batch(n_rows))
+
     def for_fields(self, n_fields: int) -> Training:
         """Return a copy with the learning rate for this number of fields."""
         return replace(self, learning_rate=self.learning_rate * pace_of(n_fields))
@@ -254,7 +271,7 @@ class Training:
         """Return the batch size for a table: as given, or the power of two closest to 1/250 of its rows."""
         if self.batch_size is not None:
             return min(self.batch_size, max(1, n_rows))  # a batch cannot exceed the table
-        return int(min(4096, max(32, 2 ** round(math.log2(max(1, n_rows) / 250)))))
+        return int(min(4096, max(FEWEST_IN_BATCH, 2 ** round(math.log2(max(1, n_rows) / 250)))))
 
     def rate_at(self, step: float, n_steps: float) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -273,6 +290,32 @@ class Training:
         """
         size = self.rows_per_step(n_rows)
         return lambda seen: self.rate_at((epoch * n_rows + seen) / size, self.epochs * n_rows / size)
+
+
+def penalty_strength(n_rows: int) -> float:
+    """Return how many times as large as usual the default penalties of a table are.
+
+    A penalty stands beside the mean loss of the rows. As prior knowledge, it counts as much as a number of rows: the
+    fewer there are, the more it weighs.
+
+    Examples
+    --------
+    >>> [penalty_strength(n_rows) for n_rows in (100, 1_000, 3_000, 1_000_000)]
+    [6.0, 3.0, 1.0, 1.0]
+    """
+    return min(MOST_STRENGTH, max(1.0, SMALL_TABLE / max(1, n_rows)))
+
+
+def small_batch(n_rows: int) -> int | None:
+    """Return the default batch size of a small table, or None for tables whose batches have the usual size.
+
+    Examples
+    --------
+    >>> [small_batch(n_rows) for n_rows in (10, 150, 250, 500, 1_000)]
+    [4, 4, 8, 16, None]
+    """
+    size = max(FEWEST_IN_SMALL_BATCH, 2 ** round(math.log2(max(1, n_rows) / FEWEST_STEPS)))
+    return int(size) if size < FEWEST_IN_BATCH else None
 
 
 def seeded(*seeds: int) -> np.random.Generator:
@@ -302,9 +345,7 @@ def divergence_advice(training: Training) -> str:
     defaults = {"learning_rate": Training.learning_rate, "l2": L2, "smoothness": SMOOTHNESS}
     now = {name: _largest(name, getattr(training, name), default) for name, default in defaults.items()}
     too_large = [name for name, (_, value) in now.items() if value > SUSPICIOUS_FACTORS[name] * defaults[name]]
-    described = {
-        name: f"{label} (now {value:g}; the default is {defaults[name]:g})" for name, (label, value) in now.items()
-    }
+    described = {name: f"{label} (now {value:g}; usually {defaults[name]:g})" for name, (label, value) in now.items()}
     if too_large:
         return "lower " + " and ".join(described[name] for name in too_large)
     return f"lower {described['learning_rate']}, or raise {described['l2']} or {described['smoothness']}"
@@ -346,6 +387,11 @@ def _checked_number(name: str, value: object) -> float:
     if not isinstance(value, _NUMBERS) or not 0.0 <= value < math.inf:
         raise ValueError(f"{setting(name)} must be at least 0, got {value}")
     return float(value)
+
+
+def _rounded(value: float) -> float:
+    """Return a number with three digits: users read it in `fitted.training`."""
+    return float(f"{value:.3g}")
 
 
 def _by_name(penalty: Penalty) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """The default search space of each model, and what its points mean."""
 
+from dataclasses import replace
+
 import pytest
 
 import splinefm as sf
@@ -77,6 +79,24 @@ def test_every_start_value_lies_in_its_range():
 )
 def test_batches_depend_on_the_number_of_rows(n_rows, sizes):
     assert base(n_rows=n_rows).space()["batch_size"] == sizes
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "start", "sizes"),
+    [(9, 1, (1, 2)), (150, 4, (2, 4, 8, 16)), (250, 8, (4, 8, 16, 32)), (500, 16, (8, 16, 32, 64))],
+)
+def test_small_batches_are_searched_around_those_of_a_small_table(n_rows, start, sizes):
+    assert base(n_rows=n_rows, batch_size=start).space()["batch_size"] == sizes
+
+
+def test_ranges_of_penalties_follow_the_defaults_of_a_small_table():
+    usual = base()
+    small = replace(usual, strength=6.0)
+    for name in ("l2", "smoothness"):
+        one, other = usual.space()[name], small.space()[name]
+        assert (other.low, other.high) == pytest.approx((6 * one.low, 6 * one.high))
+        assert small.start[name] == pytest.approx(6 * usual.start[name])
+    assert small.space()["learning_rate"] == usual.space()["learning_rate"]
 
 
 def test_penalties_by_field_and_zeros_are_kept():

@@ -19,7 +19,7 @@ from splinefm.learn.chunks import Chunks, prepare_chunks, row_randoms
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.screening import MOST_SCREENED, Candidate, screen
-from splinefm.learn.runs import MOST_ROWS, filled_penalties, run_training, train_part
+from splinefm.learn.runs import MOST_ROWS, run_training, settings_for, train_part
 from splinefm.learn.training import Callback, Chunk, Crosses, Diverged, Trained, Training
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params
@@ -183,7 +183,7 @@ def add_crosses(
 ) -> tuple[Chunks, Trained, Training]:
     """Look for crosses, and train again with those that lower the loss of held-out rows; see `Training`.
 
-    `given` are the settings before the penalties of the fields were filled in.
+    `given` are the settings before the defaults of the table were filled in.
     """
     unchanged = (chunks, first, training)
     names = candidates_for(chunks.source.schema, training.crosses)
@@ -224,7 +224,7 @@ def _find_crosses(
     best: tuple[Chunks, Training] | None = None
     for candidate in candidates[:most]:
         schema = with_cross(chunks.source.schema if best is None else best[0].source.schema, candidate)
-        penalties = filled_penalties(given, schema)
+        penalties = settings_for(given, schema, chunks.encoder.n_rows)
         other = prepare_chunks(replace(chunks.source, schema=schema), chunks.loss, validation, penalties, progress)
         if not _has_rows_of(other, chunks):  # longer rows may leave room for fewer of them
             break

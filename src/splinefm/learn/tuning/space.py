@@ -31,6 +31,10 @@ class Range:
     low: float
     high: float
 
+    def times(self, factor: float) -> Range:
+        """Return the range multiplied by a factor."""
+        return Range(factor * self.low, factor * self.high)
+
 
 Entry = Range | tuple[Value, ...]
 Point = Mapping[str, Any]
@@ -85,6 +89,8 @@ class Base:
         Number of training rows.
     resolutions : callable
         Returns the resolutions by column that `select_resolutions` finds.
+    strength : float
+        How many times as large as usual the default penalties of the table are; their ranges are shifted by it.
 
     Examples
     --------
@@ -99,6 +105,7 @@ class Base:
     settings: TrialSettings
     n_rows: int
     resolutions: Callable[[], Resolutions] = dict
+    strength: float = 1.0
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,8 +119,8 @@ class Base:
         start = {"model": type(model).__name__} | {item.name: getattr(model, item.name) for item in fields(model)}
         start |= {name: getattr(training, name) for name in _OF_TRAINING}
         start["batch_size"] = training.rows_per_step(self.n_rows)
-        start["l2"] = L2 if training.l2 is None else training.l2
-        start["smoothness"] = SMOOTHNESS if training.smoothness is None else training.smoothness
+        start["l2"] = self.strength * L2 if training.l2 is None else training.l2
+        start["smoothness"] = self.strength * SMOOTHNESS if training.smoothness is None else training.smoothness
         segments = BY_COLUMN if self._may_select else AS_IS
         return start | {"segments": segments, "degree": BSpline.degree, "transform": "auto"}
 
@@ -133,9 +140,9 @@ class Base:
         if self.start.get("third"):
             space["third"] = _with(THIRDS, self.start["third"])
         space["batch_size"] = self._batches()
-        ranges = {"learning_rate": LEARNING_RATES, "l2": L2S}
+        ranges = {"learning_rate": LEARNING_RATES, "l2": L2S.times(self.strength)}
         if any(hasattr(item.basis, "smoothing") for item in items):
-            ranges["smoothness"] = SMOOTHNESSES
+            ranges["smoothness"] = SMOOTHNESSES.times(self.strength)
         for name, entry in ranges.items():
             value = self.start[name]
             if isinstance(value, float) and value > 0.0:
@@ -178,7 +185,8 @@ class Base:
         start = int(self.start["batch_size"])
         wanted = (start // 4, start // 2, start, 2 * start, 4 * start)
         most = max(start, min(LARGEST_BATCH, self.n_rows // 4))
-        return tuple(size for size in wanted if size == start or SMALLEST_BATCH <= size <= most)
+        least = max(1, min(SMALLEST_BATCH, start // 2))  # the batches of small tables are small
+        return tuple(size for size in wanted if size == start or least <= size <= most)
 
 
 def merge_spaces(default: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:

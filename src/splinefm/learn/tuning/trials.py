@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splinefm._wording import for_reader
+from splinefm.encode.schema import Schema
 from splinefm.learn import metrics
 from splinefm.learn.chunks import MEMORY_BYTES, Chunks
 from splinefm.learn.fitting import Task, default_model, make_chunks
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine.resolutions import Resolutions, free_columns, resolutions_of, select_resolutions
-from splinefm.learn.runs import filled_penalties, train_part
-from splinefm.learn.training import Epoch, Trained, Training
+from splinefm.learn.runs import settings_for, train_part
+from splinefm.learn.training import Epoch, Trained, Training, penalty_strength
 from splinefm.learn.tuning.space import OF_FIELDS, Base, TrialSettings
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel
@@ -111,8 +112,8 @@ class Experiment:
         self.task, self.metric = task, Metric(metric, task.loss)
         model = model or default_model(len(task.schema))
         self._encoded: OrderedDict[str, Chunks] = OrderedDict()
-        settings = TrialSettings(model, task.schema, filled_penalties(task.training, task.schema))
-        self.chunks = self._chunks(settings)
+        task.training.check_fields(task.schema.names)
+        self.chunks = self._chunks(task.schema)
         if self.chunks.validation is None:
             raise ValueError(
                 "tuning compares trials on validation rows, but there are none; "
@@ -121,7 +122,9 @@ class Experiment:
                     "increase --validation, for example to 0.2, or pass a file",
                 )
             )
-        self.base = Base(settings, self.chunks.n_rows, lambda: self._resolutions)
+        rows = self.chunks.encoder.n_rows
+        settings = TrialSettings(model, task.schema, settings_for(task.training, task.schema, rows))
+        self.base = Base(settings, self.chunks.n_rows, lambda: self._resolutions, penalty_strength(rows))
 
     @cached_property
     def _resolutions(self) -> Resolutions:
@@ -136,7 +139,7 @@ class Experiment:
     def run(self, params: Mapping[str, Any], report: Callable[[Epoch], None]) -> Result:
         """Train at a point of the search space; `report` can raise an exception to stop."""
         settings = self.base.at(params)
-        chunks = self._chunks(settings)
+        chunks = self._chunks(settings.schema)
         trained = train_part(settings.model, chunks, settings.training, [report])
         if trained.interrupted:
             raise KeyboardInterrupt
@@ -165,12 +168,12 @@ class Experiment:
         facts |= {f"field {item.name!r}": _digest(repr(item).encode()) for item in self.task.schema}
         return {name: str(fact) for name, fact in facts.items()}
 
-    def _chunks(self, settings: TrialSettings) -> Chunks:
-        """Return the encoded table; the most recent ones stay within the memory limit."""
-        key = repr(settings.schema)
+    def _chunks(self, schema: Schema) -> Chunks:
+        """Return the table as a schema encodes it; the most recent ones stay within the memory limit."""
+        key = repr(schema)
         if key not in self._encoded:
             self._encoded[key] = make_chunks(
-                self.task.source(settings.schema),
+                self.task.source(schema),
                 self.task.loss,
                 self.task.validation,
                 self.task.training,
