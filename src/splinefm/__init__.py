@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from splinefm.learn.files.sharded_model import ShardedModel as ShardedModel
     from splinefm.learn.fitted import Fitted as Fitted
     from splinefm.learn.fitting import fit_model as fit_model
+    from splinefm.learn.loop import Diverged as Diverged
     from splinefm.learn.losses import Loss as Loss
     from splinefm.learn.metrics import GroupCalibration as GroupCalibration
     from splinefm.learn.metrics import accuracy as accuracy
@@ -85,7 +86,6 @@ if TYPE_CHECKING:
     from splinefm.learn.metrics import r2 as r2
     from splinefm.learn.metrics import rmse as rmse
     from splinefm.learn.metrics import tweedie_deviance as tweedie_deviance
-    from splinefm.learn.training import Diverged as Diverged
     from splinefm.learn.training import Epoch as Epoch
     from splinefm.learn.training import Training as Training
     from splinefm.learn.tuning.search import Tuned as Tuned
@@ -154,7 +154,8 @@ _HOME = {
     "learn.files.modelfile": "load",
     "learn.files.sharded_model": "ShardedModel",
     "learn.tuning.study": "StudySummary TrialSummary",
-    "learn.training": "Diverged Epoch Training",
+    "learn.loop": "Diverged",
+    "learn.training": "Epoch Training",
     "learn.tuning.search": "Tuned tune",
     "model.family": "FFM FM FmFM FwFM HigherOrderFM LowRankFwFM",
     "rank.approximate": "ApproximateIndex",

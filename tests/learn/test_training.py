@@ -15,12 +15,11 @@ from splinefm.learn import chunks, fitting, loop
 from splinefm.learn import penalties as penalties_module
 from splinefm.learn import runs as run_module
 from splinefm.learn import training as training_module
-from splinefm.learn.loop import make_engine
+from splinefm.learn.loop import Diverged, make_engine
 from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import logloss, rmse
 from splinefm.learn.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.progress import SILENT
-from splinefm.learn.training import Diverged
 
 MODELS = [
     sf.FM(k=4),

@@ -25,8 +25,9 @@ from splinefm.distribute.sharded.batches import Batch
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
 from splinefm.distribute.shares import Position, plan_shares
+from splinefm.learn.loop import Diverged, divergence_message
 from splinefm.learn.progress import Progress
-from splinefm.learn.training import Chunk, Diverged, Epoch, Run, Training, divergence_message
+from splinefm.learn.training import Chunk, Epoch, Run, Training
 
 # Adagrad divides by the root of all squared gradients so far, AdamW by a mean of them: with ten times the learning
 # rate, its losses were the closest to those of AdamW. See docs/decisions.md.

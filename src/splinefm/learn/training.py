@@ -27,8 +27,6 @@ L2, SMOOTHNESS = 1e-4, 1e-2
 SMALL_TABLE, MOST_STRENGTH = 3_000, 6.0
 # A default batch has at least 32 rows, or 4 if an epoch of a small table would otherwise have fewer than 32 steps.
 FEWEST_IN_BATCH, FEWEST_IN_SMALL_BATCH, FEWEST_STEPS = 32, 4, 32
-# Settings that exceed their defaults by this factor are the first suspects when a run diverges.
-SUSPICIOUS_FACTORS = {"learning_rate": 20.0, "l2": 1e3, "smoothness": 1e3}
 # One number for all fields, numbers by field (kept as sorted pairs), or None for the default.
 Crosses = Literal["auto"] | int | None
 Penalty = float | Mapping[str, float] | tuple[tuple[str, float], ...] | None
@@ -225,7 +223,7 @@ class Training:
         """Raise an error if a penalty names a field that does not exist."""
         known = set(names)
         for penalty in ("l2", "smoothness"):
-            for name in _by_name(getattr(self, penalty)):
+            for name in by_name(getattr(self, penalty)):
                 if name not in known:
                     hint = nearest_hint(name, names)
                     raise ValueError(
@@ -246,7 +244,7 @@ class Training:
         self.check_fields(names)
         smooth = self.smoothness
         if unsmoothed and not isinstance(smooth, float):
-            smooth = tuple({**dict.fromkeys(unsmoothed, 0.0), **_by_name(smooth)}.items())
+            smooth = tuple({**dict.fromkeys(unsmoothed, 0.0), **by_name(smooth)}.items())
         return replace(self, l2=_filled(self.l2, names, l2), smoothness=_filled(smooth, names, smoothness))
 
     def for_table(self, names: Sequence[str], n_rows: int, unsmoothed: Collection[str] = ()) -> Training:
@@ -326,46 +324,6 @@ def seeded(*seeds: int) -> np.random.Generator:
     return np.random.default_rng([0x73706C696E65, *seeds])
 
 
-class Diverged(ValueError):
-    """Training diverged: the loss is NaN or infinite. The message says which setting to change.
-
-    Examples
-    --------
-    >>> import splinefm as sf
-    >>> table = {"x": [0.0, 1.0, 2.0, 3.0] * 50, "y": [0.0, 1.0, 4.0, 9.0] * 50}
-    >>> training = sf.Training(epochs=2, learning_rate=1e30, threads=1)
-    >>> sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=training)
-    Traceback (most recent call last):
-    splinefm.learn.training.Diverged: training diverged in epoch 1: ... lower learning_rate (now 1e+30; ...)
-    """
-
-
-def divergence_advice(training: Training) -> str:
-    """Say what to change after a divergence: the settings far from their defaults, or else the usual ones."""
-    defaults = {"learning_rate": Training.learning_rate, "l2": L2, "smoothness": SMOOTHNESS}
-    now = {name: _largest(name, getattr(training, name), default) for name, default in defaults.items()}
-    too_large = [name for name, (_, value) in now.items() if value > SUSPICIOUS_FACTORS[name] * defaults[name]]
-    described = {name: f"{label} (now {value:g}; usually {defaults[name]:g})" for name, (label, value) in now.items()}
-    if too_large:
-        return "lower " + " and ".join(described[name] for name in too_large)
-    return f"lower {described['learning_rate']}, or raise {described['l2']} or {described['smoothness']}"
-
-
-def _largest(name: str, penalty: Penalty, default: float) -> tuple[str, float]:
-    """Return the name of a setting (with the field, if given by field) and its largest value."""
-    by_name = _by_name(penalty)
-    if not by_name:
-        return setting(name), penalty if isinstance(penalty, float) else default
-    field = max(by_name, key=by_name.__getitem__)
-    return f"{setting(name)} of {field!r}", by_name[field]
-
-
-def divergence_message(training: Training, epoch: int) -> str:
-    """Return the message of `Diverged` for an epoch, counted from 0."""
-    advice = divergence_advice(training)
-    return f"training diverged in epoch {epoch + 1}: the loss is not finite; {advice}"
-
-
 def _checked_penalty(name: str, value: Penalty) -> Penalty:
     """Return the penalty with a mapping turned into pairs, which can be compared, hashed and written as JSON."""
     if value is None or isinstance(value, _NUMBERS):
@@ -394,7 +352,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def _by_name(penalty: Penalty) -> dict[str, float]:
+def by_name(penalty: Penalty) -> dict[str, float]:
     return {} if penalty is None or isinstance(penalty, float) else dict(penalty)
 
 
@@ -408,5 +366,5 @@ def penalty_by_field(penalty: Penalty, names: Sequence[str]) -> list[float]:
     """Return the penalty of each field of these names."""
     if isinstance(penalty, float):
         return [penalty] * len(names)
-    by_name = _by_name(penalty)  # once, since there can be thousands of fields
-    return [by_name[name] for name in names]
+    found = by_name(penalty)  # once, since there can be thousands of fields
+    return [found[name] for name in names]

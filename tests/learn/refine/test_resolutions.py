@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm.learn.loop import Diverged
 from splinefm.learn.refine import resolutions
 from splinefm.learn.refine.resolutions import (
     KEEP,
@@ -21,7 +22,7 @@ from splinefm.learn.refine.resolutions import (
     levels_of,
     with_resolutions,
 )
-from splinefm.learn.training import Chunk, Diverged
+from splinefm.learn.training import Chunk
 from support import examples
 
 ROWS = 3000

@@ -16,11 +16,12 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.learn.chunks import Chunks, prepare_chunks, row_randoms
+from splinefm.learn.loop import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.screening import MOST_SCREENED, Candidate, screen
 from splinefm.learn.runs import MOST_ROWS, run_training, settings_for, train_part
-from splinefm.learn.training import Callback, Chunk, Crosses, Diverged, Trained, Training
+from splinefm.learn.training import Callback, Chunk, Crosses, Trained, Training
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params
 

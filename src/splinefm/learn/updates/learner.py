@@ -20,9 +20,9 @@ from splinefm.encode.tables.arrow import to_arrow
 from splinefm.learn.chunks import STREAM_ROWS, Source, ValidationSample, ahead
 from splinefm.learn.files.modelfile import load_identified, saving
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.loop import in_groups, train_on
+from splinefm.learn.loop import Diverged, divergence_advice, in_groups, train_on
 from splinefm.learn.penalties import AdaptivePenalties, make_groups
-from splinefm.learn.training import Diverged, Epoch, FloatArray, Training, divergence_advice, seeded
+from splinefm.learn.training import Epoch, FloatArray, Training, seeded
 from splinefm.learn.updates.guard import Guard, Trial, UpdateRefused, Verdict
 from splinefm.learn.updates.state import PENALTIES, LearnerState, find_state, saving_state
 from splinefm.model.engine import start_engine
