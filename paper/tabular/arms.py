@@ -15,8 +15,9 @@ import splinefm as sf
 from paper.harness import Json
 from paper.search import search
 from paper.tabular.data import About
-from splinefm.learn.loop import Diverged, Epoch
+from splinefm.learn.loop import Diverged
 from splinefm.learn.losses import LossName
+from splinefm.learn.training import Epoch
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -207,7 +207,7 @@ def test_divergence_says_which_penalty_to_lower(settings, advice):
 
 
 def test_divergence_with_usual_settings_names_all_that_helps():
-    advice = training_module.divergence_advice(sf.Training(l2={"x": 1e-3}))
+    advice = loop.divergence_advice(sf.Training(l2={"x": 1e-3}))
     assert advice == (
         "lower learning_rate (now 0.005; usually 0.005), or raise l2 of 'x' (now 0.001; usually 0.0001) "
         "or smoothness (now 0.01; usually 0.01)"
