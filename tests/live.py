@@ -20,7 +20,7 @@ from splinefm.serve.arms.loaded import load_published, watched_fields
 from splinefm.serve.arms.serving import Serving
 from splinefm.serve.catalog import make_catalog
 from splinefm.serve.metrics import Metrics, create_file
-from splinefm.serve.settings import ArmSetting, Settings
+from splinefm.serve.settings import ArmSetting, ServerSettings
 from splinefm.serve.snapshots import Snapshots
 from support import random_fitted, visits_schema, visits_table
 
@@ -167,7 +167,7 @@ def as_columns(rows):
 def make_serving(folder, *, key=None, shadow=None, **models):
     """The models of arms in this process, as a worker has them; each is the path of a file."""
     arms = tuple(ArmSetting(name, str(path), shadow=name == shadow) for name, path in models.items())
-    settings = Settings(arms, key=key)
+    settings = ServerSettings(arms, key=key)
     snapshots = Snapshots(folder)
     loaded = {}
     for arm in arms:

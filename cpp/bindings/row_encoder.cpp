@@ -34,7 +34,7 @@ void add_number(EncoderOwner& self, std::int64_t first, Numbers signs, Numbers b
     NumberField field{.first = first, .rules = {}, .has_missing = missing, .apart = apart, .pieces = {}, .windows = {}};
     const std::vector<double> kinds = copy(signs, "signs"), limits = copy(bounds, "bounds");
     for (std::size_t i = 0; i < kinds.size(); ++i) {
-        check(kinds[i] >= 0 && kinds[i] <= 4, "signs must be whole numbers from 0 to 4");
+        check(kinds[i] >= 0 && kinds[i] <= 4, "signs must be integers from 0 to 4");
         field.rules.push_back({static_cast<Rule::Sign>(static_cast<int>(kinds[i])), limits[i]});
     }
     field.pieces.knots = copy(knots, "knots");

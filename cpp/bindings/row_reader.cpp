@@ -164,16 +164,16 @@ private:
 class Taken {
 public:
     Taken(const EncoderOwner& owner, const Source& source, std::vector<nb::object>& values) : values(values) {
-        for (int v = 0; v < owner.encoder.n_values() && sound; ++v) {
+        for (int v = 0; v < owner.encoder.n_values() && valid; ++v) {
             values.push_back(nb::steal(PyObject_GetItem(source.row.ptr(), PyTuple_GetItem(source.columns.ptr(), v))));
-            sound = values.back().is_valid();
+            valid = values.back().is_valid();
         }
     }
     ~Taken() { values.clear(); }
     Taken(const Taken&) = delete;
     Taken& operator=(const Taken&) = delete;
 
-    bool sound = true;  // or an error of Python is set
+    bool valid = true;  // or an error of Python is set
 
 private:
     std::vector<nb::object>& values;
@@ -202,7 +202,7 @@ nb::object JsonOwner::object(const Cell& cell) const {
 void read_row(const EncoderOwner& owner, const Source& source, const RowScorer* scorer, std::int64_t n_features,
               RowWorkspace& workspace, Terms& terms) {
     const Taken taken(owner, source, workspace.values);
-    if (!taken.sound) throw nb::python_error();
+    if (!taken.valid) throw nb::python_error();
     const Reader reader(owner, Objects{source, workspace.values}, n_features);
     splinefm::read_row(reader, owner.encoder, scorer, workspace.found.data(), terms);
 }

@@ -20,12 +20,12 @@ template <class T> std::vector<T> copy(std::span<const T> array) { return {array
 // A hash table from a file: positions of n entries, a power of two of slots, one of them free.
 std::span<const std::int32_t> read_slots(Cursor& cursor, std::int64_t n) {
     const auto slots = cursor.array<std::int32_t>();
-    bool sound = std::has_single_bit(slots.size()), free = false;
+    bool valid = std::has_single_bit(slots.size()), free = false;
     for (const std::int32_t at : slots) {
-        sound &= at >= -1 && at < n;
+        valid &= at >= -1 && at < n;
         free |= at == -1;
     }
-    if (!sound || !free) damaged("a hash table leads nowhere");
+    if (!valid || !free) damaged("a hash table leads nowhere");
     return slots;
 }
 

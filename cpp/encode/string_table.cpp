@@ -43,9 +43,9 @@ private:
 }  // namespace
 
 bool Strings::are_inside(std::int64_t size) const {
-    bool sound = offsets[0] >= 0 && offsets[n] <= size;
-    for (std::int64_t i = 0; i < n; ++i) sound &= offsets[i] <= offsets[i + 1];
-    return sound;
+    bool valid = offsets[0] >= 0 && offsets[n] <= size;
+    for (std::int64_t i = 0; i < n; ++i) valid &= offsets[i] <= offsets[i + 1];
+    return valid;
 }
 
 StringTable::StringTable(Strings known) : known(known) {

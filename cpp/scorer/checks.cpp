@@ -40,8 +40,8 @@ void check_parts(const CrossField& field, std::int64_t levels, std::int64_t numb
 
 }  // namespace
 
-void check(bool sound, const char* message) {
-    if (!sound) throw std::invalid_argument(message);
+void check(bool valid, const char* message) {
+    if (!valid) throw std::invalid_argument(message);
 }
 
 void check_number(const NumberField& field) {

@@ -13,7 +13,7 @@ namespace splinefm {
 inline constexpr std::int64_t MOST_FEATURES = std::numeric_limits<std::int32_t>::max();
 inline constexpr std::int64_t MOST_NAMES = 1 << 30;
 
-void check(bool sound, const char* message);
+void check(bool valid, const char* message);
 
 // A field of numbers, apart from its windows.
 void check_number(const NumberField& field);

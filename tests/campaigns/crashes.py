@@ -315,7 +315,7 @@ def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> No
     from _targets import SCHEMA, TABLE, fresh, rows
 
     import splinefm as sf
-    from splinefm.distribute.fit import RankFit, Settings, fit_on_ranks
+    from splinefm.distribute.fit import RankFit, RankSettings, fit_on_ranks
     from splinefm.distribute.ranks import run_together
     from splinefm.learn.losses import Loss
 
@@ -326,7 +326,7 @@ def kill_ranks(campaign: Campaign, folder: Path, number: int, exact: bool) -> No
 
     def fit(out: str) -> None:
         torch.set_num_threads(1)
-        settings = Settings(folder / out, checkpoints=folder / "steps", minutes=0.0, resume=True)
+        settings = RankSettings(folder / out, checkpoints=folder / "steps", minutes=0.0, resume=True)
         run_together(lambda ranks: fit_on_ranks(request, settings, ranks) and None, 60.0)
 
     begin = time.monotonic()

@@ -25,7 +25,7 @@ from splinefm.cli import ranks as command_line
 from splinefm.distribute import checkpoints as checkpoints_module
 from splinefm.distribute import fit as fit_module
 from splinefm.distribute import ranks as ranks_module
-from splinefm.distribute.fit import RankFit, Settings, fit_on_ranks, update_on_ranks
+from splinefm.distribute.fit import RankFit, RankSettings, fit_on_ranks, update_on_ranks
 from splinefm.distribute.ranks import PeerFailed, run_together
 from splinefm.distribute.results import set_tables
 from splinefm.distribute.sharded import tables
@@ -229,13 +229,13 @@ def interrupted_after(step):
 
 
 def fit(ranks, name, training=TRAINING, **options):
-    fitted = fit_on_ranks(replace(request(), training=training), Settings(FOLDER / name, **options), ranks)
+    fitted = fit_on_ranks(replace(request(), training=training), RankSettings(FOLDER / name, **options), ranks)
     RESULTS[name] = [epoch._asdict() for epoch in fitted.history]
 
 
 def interrupt(ranks, step, **options):
     """Begin or continue the run whose checkpoints are in "moves", and stop it after a step."""
-    settings = Settings(FOLDER / "moved.sfm", checkpoints=FOLDER / "moves", minutes=0.0, resume=True, **options)
+    settings = RankSettings(FOLDER / "moved.sfm", checkpoints=FOLDER / "moves", minutes=0.0, resume=True, **options)
     settings = replace(settings, after_step=interrupted_after(step))
     RESULTS[f"stopped {ranks.size}"] = outcome(ranks, lambda: fit_on_ranks(request(), settings, ranks))
 
@@ -262,7 +262,9 @@ def four(ranks):
 def three(ranks):
     tables.SMALL_ROWS = 20
     fit(ranks, "three", sharded=True)
-    _, epoch = update_on_ranks(FOLDER / "three", str(FOLDER / "new"), "click", Settings(FOLDER / "updated.sfm"), ranks)
+    _, epoch = update_on_ranks(
+        FOLDER / "three", str(FOLDER / "new"), "click", RankSettings(FOLDER / "updated.sfm"), ranks
+    )
     RESULTS["update"] = epoch.train_loss
 
 
@@ -271,7 +273,7 @@ def one(ranks):
     fit(ranks, "one.sfm")
     fit(ranks, "moved.sfm", checkpoints=FOLDER / "moves", resume=True)
     other = replace(request(), training=replace(TRAINING, learning_rate=0.1))
-    settings = Settings(FOLDER / "other.sfm", checkpoints=FOLDER / "moves", resume=True)
+    settings = RankSettings(FOLDER / "other.sfm", checkpoints=FOLDER / "moves", resume=True)
     RESULTS["other settings"] = outcome(ranks, lambda: fit_on_ranks(other, settings, ranks))
     settings = replace(settings, resume=False)
     RESULTS["not resumed"] = outcome(ranks, lambda: fit_on_ranks(request(), settings, ranks))
@@ -286,7 +288,7 @@ def killed(ranks):
         if ranks.rank == 1 and step == 35 and not again:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    settings = Settings(FOLDER / "killed.sfm", minutes=0.002, resume=again > 0, after_step=after)
+    settings = RankSettings(FOLDER / "killed.sfm", minutes=0.002, resume=again > 0, after_step=after)
     fitted = fit_on_ranks(request(), settings, ranks)
     RESULTS["history"], RESULTS["restarts"] = [epoch._asdict() for epoch in fitted.history], again
 

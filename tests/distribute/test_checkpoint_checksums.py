@@ -113,10 +113,10 @@ def test_a_state_without_a_seal_is_refused(saved):
 
 
 def test_ranks_can_tell_each_other_what_is_damaged(tmp_path):
-    from splinefm.distribute.sharded.verified import Damaged, damaged
+    from splinefm.distribute.sharded.verified import DamagedCheckpoint, damaged
 
     error = pickle.loads(pickle.dumps(damaged(tmp_path / "x")))
-    assert isinstance(error, Damaged) and "x' is missing" in str(error)
+    assert isinstance(error, DamagedCheckpoint) and "x' is missing" in str(error)
 
 
 VALUES = st.recursive(

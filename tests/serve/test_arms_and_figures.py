@@ -16,21 +16,21 @@ from typer.main import get_command
 
 from splinefm.cli.main import app
 from splinefm.serve.ab import ab_report, mean_interval, ratio_interval
-from splinefm.serve.arms.split import Split, key_name, place_of
+from splinefm.serve.arms.split import ArmSplit, key_name, position_of
 from splinefm.serve.catalog import make_catalog
 from splinefm.serve.feedback import FeedbackLog, read_log
 from splinefm.serve.http.messages import Later, Request, Response
 from splinefm.serve.http.queue import WorkQueue
 from splinefm.serve.http.tokens import Tokens, parse_tokens
-from splinefm.serve.metrics import SECONDS, Catalog, Family, Metrics, create_file
-from splinefm.serve.settings import ArmSetting, Limits, Settings, parse_arm
+from splinefm.serve.metrics import SECONDS, Family, MetricCatalog, Metrics, create_file
+from splinefm.serve.settings import ArmSetting, Limits, ServerSettings, parse_arm
 from splinefm.serve.watching import Watcher
 from support import examples
 
 
 class TestSplitOfKeys:
     def test_shares_follow_the_weights(self):
-        arms = Split({"a": 70, "b": 20, "c": 10}).arms_of(range(20_000))
+        arms = ArmSplit({"a": 70, "b": 20, "c": 10}).arms_of(range(20_000))
         shares = [arms.count(name) / len(arms) for name in "abc"]
         np.testing.assert_allclose(shares, [0.7, 0.2, 0.1], atol=0.015)
 
@@ -43,22 +43,22 @@ class TestSplitOfKeys:
         before, after = ({str(i): weight for i, weight in enumerate(weights)} for weights in (old, new))
         borders = [np.cumsum(weights) / sum(weights) for weights in (old, new)]
         for key in range(50):
-            place = place_of(str(key))
+            place = position_of(str(key))
             inside = all(
                 (b[0] > place) == (b[1] > place) or abs(b[0] - place) < 1e-9 for b in zip(*borders, strict=True)
             )
             if inside and all(np.abs(b - place).min() > 1e-9 for b in borders):
-                assert Split(before).arm_of(key) == Split(after).arm_of(key)
+                assert ArmSplit(before).arm_of(key) == ArmSplit(after).arm_of(key)
 
     def test_one_user_has_one_key_however_it_is_written(self):
         assert key_name(7) == key_name(7.0) == key_name("7") == "7"
-        assert place_of("7") == place_of("7") != place_of("8")
-        assert Split({"a": 0, "b": 1}).arms_of(range(9)) == ["b"] * 9
+        assert position_of("7") == position_of("7") != position_of("8")
+        assert ArmSplit({"a": 0, "b": 1}).arms_of(range(9)) == ["b"] * 9
 
     @pytest.mark.parametrize("weights", [{"a": 0.0}, {"a": -1.0, "b": 2.0}, {"a": float("nan")}])
     def test_weights_that_make_no_split(self, weights):
         with pytest.raises(ValueError, match="weights must be"):
-            Split(weights)
+            ArmSplit(weights)
 
 
 class TestOnlineFigure:
@@ -134,7 +134,7 @@ class TestMetrics:
             Family("oldest", "gauge", "Oldest.", combine="min"),
             Family("seconds", "histogram", "Time.", ("path",), (("a",),)),
         ]
-        catalog = Catalog(families)
+        catalog = MetricCatalog(families)
         create_file(tmp_path / "m", catalog, 3)
         workers = [Metrics(catalog, tmp_path / "m", row, 3) for row in range(3)]
         for i, worker in enumerate(workers):
@@ -234,7 +234,7 @@ class TestSettings:
                 parse_arm(text)
         with pytest.raises(ValueError, match="limit 'rows'"):
             Limits(rows=0)
-        two = Settings((ArmSetting("a", "a.sfm"), ArmSetting("b", "b.sfm")))
+        two = ServerSettings((ArmSetting("a", "a.sfm"), ArmSetting("b", "b.sfm")))
         assert [arm.index for arm in two.with_index(["b=i.sfi"]).arms] == [None, "i.sfi"]
         with pytest.raises(ValueError, match="NAME=PATH"):
             two.with_index(["i.sfi"])

@@ -13,7 +13,7 @@ import splinefm as sf
 from live import Answer, visits_rows
 from splinefm.serve.api.explore import explore
 from splinefm.serve.http.messages import Problem
-from splinefm.serve.settings import ArmSetting, Settings
+from splinefm.serve.settings import ArmSetting, ServerSettings
 from support import examples
 
 ROW = {"recency": 3.5, "price": 2.0, "country": "US", "tags": ["t1"], "device": "phone"}
@@ -112,8 +112,8 @@ class TestExplore:
     def test_it_needs_rows_and_permission(self):
         arms = (ArmSetting("a", "a.sfm"),)
         with pytest.raises(ValueError, match="--background TABLE"):
-            Settings(arms, explore=True)
-        state = SimpleNamespace(settings=Settings(arms))
+            ServerSettings(arms, explore=True)
+        state = SimpleNamespace(settings=ServerSettings(arms))
         with pytest.raises(Problem, match="--explore"):
             explore(state, None)
 

@@ -17,7 +17,7 @@ from splinefm._memory import free_memory
 from splinefm._writing import new_file, put_in_place, sync_folder
 from splinefm.distribute.ranks import PeerFailed, Ranks
 from splinefm.distribute.sharded.verified import (
-    Damaged,
+    DamagedCheckpoint,
     VerifiedReader,
     VerifiedWriter,
     check_files,
@@ -179,7 +179,7 @@ class Checkpoints:
         """Raise if a checkpoint is missing, or one of its files but those with tensors is damaged."""
         try:
             check_files(self._path(kind, number), self._seal(kind, number)[1])
-        except Damaged as error:
+        except DamagedCheckpoint as error:
             raise ValueError(f"{error}; {self._way_out(kind)}") from error
 
     def load(self, kind: str, number: int, tensors: dict[str, Any]) -> None:

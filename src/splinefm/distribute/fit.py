@@ -18,7 +18,7 @@ from splinefm.distribute.feed import Feed
 from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.results import OldModel, open_old, set_tables, write_result
-from splinefm.distribute.rows import Rows, open_rows
+from splinefm.distribute.rows import ParquetRows, open_rows
 from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
@@ -40,7 +40,7 @@ from splinefm.model.family import AnyModel, check_trainable
 
 
 @dataclass(frozen=True)
-class Settings:
+class RankSettings:
     """How to run on several ranks.
 
     Parameters
@@ -135,7 +135,7 @@ class RankFit:
             )
 
 
-def fit_on_ranks(request: RankFit, settings: Settings, ranks: Ranks, progress: Progress = SILENT) -> Fitted:
+def fit_on_ranks(request: RankFit, settings: RankSettings, ranks: Ranks, progress: Progress = SILENT) -> Fitted:
     """Fit a model on all ranks and write it; return it without its tables."""
     with ranks.together():
         request.check()
@@ -182,7 +182,7 @@ def update_on_ranks(
     path: str | Path,
     data: str | Sequence[str],
     target: str,
-    settings: Settings,
+    settings: RankSettings,
     ranks: Ranks,
     *,
     sample_weight: str | None = None,
@@ -238,7 +238,7 @@ def _first_penalties_of_update(model: ParallelModel, head: Fitted) -> None:
     adapt_penalties(model, noise)
 
 
-def _open(data: str | Sequence[str], ranks: Ranks, least: int | None = None) -> Rows:
+def _open(data: str | Sequence[str], ranks: Ranks, least: int | None = None) -> ParquetRows:
     """Open the files, which must be the same on all ranks; by default, every rank must have a row."""
     with ranks.together():
         rows = open_rows(data)
@@ -255,7 +255,7 @@ def _for_ranks(training: Training, ranks: Ranks) -> Training:
     return replace(training, threads=threads, refit_on_all=False, select_resolutions=False, crosses=None, members=1)
 
 
-def _with_classes(loss: Loss, target: str, rows: Rows, ranks: Ranks) -> Loss:
+def _with_classes(loss: Loss, target: str, rows: ParquetRows, ranks: Ranks) -> Loss:
     """The loss with the labels of the target, which all ranks look for."""
     most = loss.most_classes
     if not most or loss.classes is not None:
@@ -268,7 +268,7 @@ def _with_classes(loss: Loss, target: str, rows: Rows, ranks: Ranks) -> Loss:
         return replace(loss, classes=merge_labels(found, target, most))
 
 
-def _with_weights(loss: Loss, request: RankFit, rows: Rows, ranks: Ranks) -> Loss:
+def _with_weights(loss: Loss, request: RankFit, rows: ParquetRows, ranks: Ranks) -> Loss:
     """The loss with class weights; for "balanced", all ranks add up the weights of the classes."""
     if request.class_weight is None:
         return loss
@@ -284,7 +284,7 @@ def _with_weights(loss: Loss, request: RankFit, rows: Rows, ranks: Ranks) -> Los
         return replace(loss, class_weights=balanced_weights(*totals))
 
 
-def _open_checkpoints(settings: Settings, ranks: Ranks) -> Checkpoints:
+def _open_checkpoints(settings: RankSettings, ranks: Ranks) -> Checkpoints:
     """The folder of checkpoints; those of another run are not overwritten."""
     checkpoints = Checkpoints(settings.folder, ranks)
     last = checkpoints.last()
@@ -296,7 +296,7 @@ def _open_checkpoints(settings: Settings, ranks: Ranks) -> Checkpoints:
     return checkpoints
 
 
-def _facts(model: AnyModel, training: Training, settings: Settings) -> dict[str, str]:
+def _facts(model: AnyModel, training: Training, settings: RankSettings) -> dict[str, str]:
     """What must not change between a run and its continuation."""
     return {
         "model": str(model),
@@ -305,7 +305,7 @@ def _facts(model: AnyModel, training: Training, settings: Settings) -> dict[str,
     }
 
 
-def _train(job: Job, facts: dict[str, str], settings: Settings) -> RunState:
+def _train(job: Job, facts: dict[str, str], settings: RankSettings) -> RunState:
     state = job.resume(facts) if settings.resume else None
     if state is not None:
         job.progress.say(f"continuing in epoch {state.epoch + 1}, after {state.seen:,} rows of it")
@@ -315,13 +315,13 @@ def _train(job: Job, facts: dict[str, str], settings: Settings) -> RunState:
 
 def _job(
     model: ParallelModel,
-    rows: Rows,
+    rows: ParquetRows,
     scan: Scan,
     prepared: Prepared,
     encoder: Encoder,
     training: Training,
     checkpoints: Checkpoints,
-    settings: Settings,
+    settings: RankSettings,
     progress: Progress,
 ) -> Job:
     source, loss = scan.source(None), model.loss
@@ -349,7 +349,7 @@ def _job(
     )
 
 
-def _finish(fitted: Fitted, model: ParallelModel, job: Job, settings: Settings) -> Fitted:
+def _finish(fitted: Fitted, model: ParallelModel, job: Job, settings: RankSettings) -> Fitted:
     write_result(settings.out, settings.sharded, fitted, model)
     if settings.checkpoints is None:
         job.checkpoints.remove()

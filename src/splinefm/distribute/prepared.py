@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.rows import Rows
+from splinefm.distribute.rows import ParquetRows
 from splinefm.distribute.statistics import Scan, ShareStatistics, collect_statistics, merge_statistics
 from splinefm.distribute.wire import from_bytes, to_bytes
 from splinefm.encode.encoder import CHUNK
@@ -35,7 +35,7 @@ class Prepared:
         return self.statistics.n_rows - self.statistics.validation_rows(VALIDATION_ROWS)
 
 
-def prepare(rows: Rows, scan: Scan, ranks: Ranks, folder: Path, threads: int, again: bool) -> Prepared:
+def prepare(rows: ParquetRows, scan: Scan, ranks: Ranks, folder: Path, threads: int, again: bool) -> Prepared:
     """Read all rows once, or use what an interrupted run has read `again`."""
     if again and ranks.largest([float((folder / STATISTICS).is_file())])[0]:
         with ranks.together():
@@ -53,14 +53,14 @@ def prepare(rows: Rows, scan: Scan, ranks: Ranks, folder: Path, threads: int, ag
     return Prepared(whole, sample)
 
 
-def check_validation(rows: Rows, scan: Scan) -> None:
+def check_validation(rows: ParquetRows, scan: Scan) -> None:
     """Raise if validation rows do not have the columns of the others."""
     for name in scan.columns:
         if name not in rows.schema.names:
             raise ValueError(f"in the validation rows: {missing_column_message(name, rows.schema.names)}")
 
 
-def read_validation(rows: Rows, scan: Scan, ranks: Ranks) -> ValidationSample:
+def read_validation(rows: ParquetRows, scan: Scan, ranks: Ranks) -> ValidationSample:
     """Return the rows of this rank of a validation table, or of a sample of a large one."""
     share = 1.0
     while share * rows.n_rows > VALIDATION_ROWS:

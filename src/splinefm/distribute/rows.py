@@ -23,7 +23,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Rows:
+class ParquetRows:
     """All rows of some Parquet files, in the order of the files; made by `open_rows`.
 
     Attributes
@@ -103,7 +103,7 @@ class Rows:
                     return
 
 
-def open_rows(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Rows:
+def open_rows(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> ParquetRows:
     """Open Parquet files for several processes; only their footers are read.
 
     Parameters
@@ -113,4 +113,4 @@ def open_rows(sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     """
     listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     schema, groups = find_row_groups(listed)
-    return Rows(schema, tuple(groups))
+    return ParquetRows(schema, tuple(groups))

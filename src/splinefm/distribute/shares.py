@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm.distribute.rows import Range, Rows
+from splinefm.distribute.rows import ParquetRows, Range
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.table import MOST_OPEN, OPEN_COLUMNS
 from splinefm.learn.training import seeded
@@ -141,13 +141,13 @@ class Share:
 
     Attributes
     ----------
-    rows : Rows
+    rows : ParquetRows
         The rows of all ranks.
     position : Position
         What this rank has to read.
     """
 
-    rows: Rows
+    rows: ParquetRows
     position: Position
 
     @property
@@ -178,20 +178,20 @@ class Share:
         while waiting or active:
             parts: list[Range] = []
             batches: list[pa.RecordBatch] = []
-            room = rows
-            while room and (waiting or active):
+            left = rows
+            while left and (waiting or active):
                 while waiting and len(active) < n_open:
                     active.append(_Cursor(self.rows, waiting.popleft(), columns))
-                part, batch = active[0].take(min(each, room))
+                part, batch = active[0].take(min(each, left))
                 parts.append(part)
                 batches.append(batch)
-                room -= batch.num_rows
+                left -= batch.num_rows
                 if active[0].is_done:
                     active.popleft()
                 else:
                     active.rotate(-1)
             rest = (*(cursor.rest for cursor in active), *waiting)
-            taken = Slice(tuple(parts), 0, rows - room)
+            taken = Slice(tuple(parts), 0, rows - left)
             yield self._buffer(batches, taken, replace(self.position, slices=(), ranges=rest))
 
     def _read(self, part: Range, columns: Sequence[str]) -> pa.RecordBatch:
@@ -210,7 +210,7 @@ class Share:
 class _Cursor:
     """Reads a range of rows in order."""
 
-    def __init__(self, rows: Rows, part: Range, columns: Sequence[str]) -> None:
+    def __init__(self, rows: ParquetRows, part: Range, columns: Sequence[str]) -> None:
         self.rest = part
         self._batches = rows.table(*part).chunks(columns, READ_ROWS)
         self._batch: pa.RecordBatch | None = None
@@ -230,7 +230,9 @@ class _Cursor:
         return taken, part
 
 
-def plan_shares(rows: Rows, ranks: int, *, seed: int, epoch: int, position: Position | None = None) -> list[Share]:
+def plan_shares(
+    rows: ParquetRows, ranks: int, *, seed: int, epoch: int, position: Position | None = None
+) -> list[Share]:
     """Divide the rows of an epoch, or those that are left of it, among ranks.
 
     Every row is in one share, and shares differ by at most one row. If there are fewer rows than ranks, such as at the
@@ -238,7 +240,7 @@ def plan_shares(rows: Rows, ranks: int, *, seed: int, epoch: int, position: Posi
 
     Parameters
     ----------
-    rows : Rows
+    rows : ParquetRows
         All rows.
     ranks : int
         Number of processes.
@@ -257,7 +259,7 @@ def plan_shares(rows: Rows, ranks: int, *, seed: int, epoch: int, position: Posi
     return [Share(rows, _cut(ordered, first, begin, end)) for begin, end in pairwise(bounds)]
 
 
-def _check_position(rows: Rows, seed: int, epoch: int, position: Position) -> None:
+def _check_position(rows: ParquetRows, seed: int, epoch: int, position: Position) -> None:
     if position.fingerprint != rows.fingerprint:
         raise ValueError(
             "the files are not those of the checkpoint: names, row groups or columns differ; "
@@ -277,7 +279,7 @@ def _check_position(rows: Rows, seed: int, epoch: int, position: Position) -> No
         raise ValueError("the position in the data is damaged; use an earlier checkpoint")
 
 
-def _shuffled(rows: Rows, seed: int, epoch: int, ranges: Iterable[Range]) -> tuple[Range, ...]:
+def _shuffled(rows: ParquetRows, seed: int, epoch: int, ranges: Iterable[Range]) -> tuple[Range, ...]:
     """Sort ranges by the place of their block in the order of the epoch."""
     given = sorted(ranges)
     if not given:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm.distribute.dyadic import Dyadic
-from splinefm.distribute.rows import Rows
+from splinefm.distribute.rows import ParquetRows
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.fields.cells import CrossStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
@@ -210,7 +210,7 @@ class ShareStatistics:
 
 
 def collect_statistics(
-    rows: Rows,
+    rows: ParquetRows,
     scan: Scan,
     rank: int = 0,
     ranks: int = 1,
@@ -222,7 +222,7 @@ def collect_statistics(
 
     Parameters
     ----------
-    rows : Rows
+    rows : ParquetRows
         All rows.
     scan : Scan
         What to collect.
@@ -282,7 +282,14 @@ def merge_statistics(parts: Sequence[ShareStatistics], n_rows: int | None = None
 
 
 def collect_labels(
-    rows: Rows, target: str, rank: int = 0, ranks: int = 1, *, most: int = 2, shares: bool = True, block: int = CHUNK
+    rows: ParquetRows,
+    target: str,
+    rank: int = 0,
+    ranks: int = 1,
+    *,
+    most: int = 2,
+    shares: bool = True,
+    block: int = CHUNK,
 ) -> set[Label] | None:
     """Return the labels in the share of one rank, or None if targets are numbers between 0 and 1 and `shares`.
 
@@ -304,7 +311,9 @@ def collect_labels(
     return found
 
 
-def collect_totals(rows: Rows, source: Source, rank: int = 0, ranks: int = 1, *, block: int = CHUNK) -> FloatArray:
+def collect_totals(
+    rows: ParquetRows, source: Source, rank: int = 0, ranks: int = 1, *, block: int = CHUNK
+) -> FloatArray:
     """Return the total weight of every class in the share of one rank; those of all ranks are to be added."""
     columns = [source.target, *filter(None, [source.sample_weight])]
     for name in columns:

@@ -19,7 +19,7 @@ from torchrec.distributed.train_pipeline import TrainPipelineSparseDist
 from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
 from splinefm.distribute.feed import Feed, Step
 from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.rows import Rows
+from splinefm.distribute.rows import ParquetRows
 from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.batches import Batch
 from splinefm.distribute.sharded.model import ParallelModel
@@ -105,7 +105,7 @@ class Job:
     ----------
     model : ParallelModel
         The model.
-    rows : Rows
+    rows : ParquetRows
         The rows of all ranks.
     feed : Feed
         Reads them.
@@ -136,7 +136,7 @@ class Job:
     """
 
     model: ParallelModel
-    rows: Rows
+    rows: ParquetRows
     feed: Feed
     training: Training
     n_rows: int

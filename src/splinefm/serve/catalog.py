@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from splinefm.serve.metrics import Catalog, Family, Kind
+from splinefm.serve.metrics import Family, Kind, MetricCatalog
 from splinefm.serve.settings import ArmSetting
 
 ENDPOINTS = (
@@ -31,7 +31,7 @@ DRIFT = ("odd", "missing")
 """Values that are unseen or out of range, and those that are missing."""
 
 
-def make_catalog(arms: Sequence[ArmSetting], columns: Mapping[str, Sequence[str]]) -> Catalog:
+def make_catalog(arms: Sequence[ArmSetting], columns: Mapping[str, Sequence[str]]) -> MetricCatalog:
     """All metrics; `columns` are those of each arm's model that are watched for drift."""
     every = tuple((arm.name,) for arm in arms)
     shadows = tuple((arm.name,) for arm in arms if arm.shadow)
@@ -40,7 +40,7 @@ def make_catalog(arms: Sequence[ArmSetting], columns: Mapping[str, Sequence[str]
     drift = tuple((arm.name, column, kind) for arm in arms for column in columns[arm.name] for kind in DRIFT)
     count: Kind = "counter"
     gauge: Kind = "gauge"
-    return Catalog(
+    return MetricCatalog(
         [
             Family("splinefm_requests_total", count, "Requests answered.", ("endpoint", "status"), requests),
             Family("splinefm_request_seconds", "histogram", "From first byte to answer.", ("endpoint",), endpoints),

@@ -43,7 +43,7 @@ class Family:
         return len(SECONDS) + 2 if self.kind == "histogram" else 1
 
 
-class Catalog:
+class MetricCatalog:
     """Which cell means what.
 
     Parameters
@@ -78,7 +78,7 @@ class Metrics:
     Examples
     --------
     >>> import tempfile
-    >>> catalog = Catalog([Family("hits_total", "counter", "Hits.", ("page",), (("a",), ("b",)))])
+    >>> catalog = MetricCatalog([Family("hits_total", "counter", "Hits.", ("page",), (("a",), ("b",)))])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "metrics"
     ...     create_file(path, catalog, 2)
@@ -89,7 +89,7 @@ class Metrics:
     hits_total{page="a"} 3
     """
 
-    def __init__(self, catalog: Catalog, path: Path, row: int, n_rows: int) -> None:
+    def __init__(self, catalog: MetricCatalog, path: Path, row: int, n_rows: int) -> None:
         self.catalog = catalog
         self._lock = Lock()  # long requests are counted on another thread
         with path.open("r+b") as file:
@@ -163,7 +163,7 @@ class Metrics:
         yield f"{family.name}_count{_labels(family.labels, values)} {_number(counts[-1])}"
 
 
-def create_file(path: Path, catalog: Catalog, n_rows: int) -> None:
+def create_file(path: Path, catalog: MetricCatalog, n_rows: int) -> None:
     """Make the shared file, with zeros."""
     path.write_bytes(bytes(8 * max(1, n_rows * catalog.n_cells)))
 

@@ -120,7 +120,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """Everything that the server is told at its start."""
 
     arms: tuple[ArmSetting, ...]
@@ -149,24 +149,24 @@ class Settings:
         return asdict(self)
 
     @staticmethod
-    def from_dict(values: dict[str, Any]) -> Settings:
+    def from_dict(values: dict[str, Any]) -> ServerSettings:
         """The settings that `to_dict` described.
 
         Examples
         --------
-        >>> settings = Settings((ArmSetting("a", "a.sfm"),), limits=Limits(rows=5))
-        >>> Settings.from_dict(settings.to_dict()) == settings
+        >>> settings = ServerSettings((ArmSetting("a", "a.sfm"),), limits=Limits(rows=5))
+        >>> ServerSettings.from_dict(settings.to_dict()) == settings
         True
         """
         arms = tuple(ArmSetting(**arm) for arm in values["arms"])
-        return Settings(**{**values, "arms": arms, "limits": Limits(**values["limits"])})
+        return ServerSettings(**{**values, "arms": arms, "limits": Limits(**values["limits"])})
 
-    def with_index(self, given: Sequence[str]) -> Settings:
+    def with_index(self, given: Sequence[str]) -> ServerSettings:
         """The settings with indices: PATH if there is one arm, otherwise NAME=PATH for each.
 
         Examples
         --------
-        >>> Settings((ArmSetting("a", "a.sfm"),)).with_index(["items.sfi"]).arms[0].index
+        >>> ServerSettings((ArmSetting("a", "a.sfm"),)).with_index(["items.sfi"]).arms[0].index
         'items.sfi'
         """
         arms = {arm.name: arm for arm in self.arms}

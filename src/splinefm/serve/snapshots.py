@@ -55,9 +55,9 @@ class Snapshots:
                 return None
             try:
                 promised = contract(verify(model, index, self._background))
-            except ValueError as error:  # name the user's file, not our copy of it
-                text = str(error).replace(repr(str(model)), repr(arm.model))
-                raise ValueError(text if index is None else text.replace(repr(str(index)), repr(arm.index))) from error
+            except ValueError as error:  # which names our copies
+                files = " and ".join(repr(path) for path in (arm.model, arm.index) if path is not None)
+                raise ValueError(f"cannot serve {files}, of which copies were read: {error}") from error
             if before is not None:
                 _check_fits(self.contracts[arm.name], promised, arm.model)
             self.contracts.setdefault(arm.name, promised)

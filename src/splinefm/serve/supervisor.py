@@ -23,12 +23,12 @@ from typing import Any
 
 from splinefm._writing import hold, release, remove_abandoned
 from splinefm.serve.arms.loaded import Published
-from splinefm.serve.arms.split import Split
+from splinefm.serve.arms.split import ArmSplit
 from splinefm.serve.catalog import make_catalog
 from splinefm.serve.control import Channel, Message
 from splinefm.serve.logs import log_event
 from splinefm.serve.metrics import Metrics, create_file
-from splinefm.serve.settings import ArmSetting, Settings
+from splinefm.serve.settings import ArmSetting, ServerSettings
 from splinefm.serve.snapshots import Snapshots, check_arms_agree
 from splinefm.serve.watching import Watcher
 
@@ -66,13 +66,13 @@ class Supervisor:
 
     Parameters
     ----------
-    settings : Settings
+    settings : ServerSettings
         What to serve, and where.
     ready : callable, optional
         Called with the address once all workers accept requests.
     """
 
-    def __init__(self, settings: Settings, ready: Callable[[str], None] | None = None) -> None:
+    def __init__(self, settings: ServerSettings, ready: Callable[[str], None] | None = None) -> None:
         self.settings, self._ready = settings, ready
         self._folder, self._held = _own_folder()
         self._snapshots = Snapshots(self._folder, settings.background)
@@ -211,7 +211,7 @@ class Supervisor:
 
     def _change_weights(self, weights: dict[str, float]) -> None:
         changed = self._weights | weights
-        Split(changed)  # raises where no arm is left
+        ArmSplit(changed)  # raises where no arm is left
         self._weights = changed
         self._show_weights()
         log_event("weights", weights=self._weights)
@@ -374,7 +374,7 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(settings: Settings, ready: Callable[[str], None] | None = None) -> int:
+def serve(settings: ServerSettings, ready: Callable[[str], None] | None = None) -> int:
     """Run a server until SIGTERM or SIGINT; returns the exit code."""
 
     async def run() -> int:

@@ -32,7 +32,7 @@ from splinefm.serve.http.protocol import Connection
 from splinefm.serve.http.tokens import Tokens
 from splinefm.serve.logs import log_event
 from splinefm.serve.metrics import Metrics
-from splinefm.serve.settings import Settings
+from splinefm.serve.settings import ServerSettings
 
 _TICK = 0.2
 
@@ -82,7 +82,7 @@ class Worker:
 
     def _prepare(self, message: Message) -> None:
         """Load everything that the supervisor named."""
-        settings = Settings.from_dict(message["settings"])
+        settings = ServerSettings.from_dict(message["settings"])
         number, workers = message["worker"], message["workers"]
         catalog = make_catalog(settings.arms, message["fields"])
         metrics = Metrics(catalog, Path(message["metrics"]), number, workers + 1)
@@ -100,7 +100,7 @@ class Worker:
             dict(message["refused"]),
         )
 
-    def _load(self, published: Published, settings: Settings, metrics: Metrics) -> Loaded:
+    def _load(self, published: Published, settings: ServerSettings, metrics: Metrics) -> Loaded:
         model = load_published(published, settings.background)
         model.warm()
         show_expected(model, metrics)

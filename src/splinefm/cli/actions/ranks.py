@@ -21,7 +21,7 @@ from splinefm.learn.progress import make_progress
 from splinefm.learn.training import Training
 
 if TYPE_CHECKING:
-    from splinefm.distribute.fit import Settings
+    from splinefm.distribute.fit import RankSettings
     from splinefm.distribute.ranks import Ranks
 
 _PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "tensordict")
@@ -50,16 +50,16 @@ def start_ranks(arguments: list[str], ranks: int, max_restarts: int) -> None:
 
 def make_settings(
     out: Path, sharded: bool, optimizer: str, checkpoints: Path | None, minutes: float, resume: bool
-) -> Settings:
+) -> RankSettings:
     """The settings of a rank; one that is started again continues by itself."""
     require_torchrec()
-    from splinefm.distribute.fit import Settings
+    from splinefm.distribute.fit import RankSettings
 
     again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    return Settings(out, sharded, optimizer, checkpoints, minutes, resume or again)
+    return RankSettings(out, sharded, optimizer, checkpoints, minutes, resume or again)
 
 
-def fit_on_rank(request: FitRequest, settings: Settings, timeout: float, quiet: bool) -> dict[str, Any] | None:
+def fit_on_rank(request: FitRequest, settings: RankSettings, timeout: float, quiet: bool) -> dict[str, Any] | None:
     """Fit on this rank together with the others; rank 0 returns a summary."""
     from splinefm.distribute.fit import RankFit, fit_on_ranks
 
@@ -98,7 +98,7 @@ def fit_on_rank(request: FitRequest, settings: Settings, timeout: float, quiet: 
 
 
 def update_on_rank(
-    model: Path, data: str, target: str, weight: str | None, settings: Settings, timeout: float, quiet: bool
+    model: Path, data: str, target: str, weight: str | None, settings: RankSettings, timeout: float, quiet: bool
 ) -> None:
     """Update on this rank together with the others."""
     from splinefm.distribute.fit import update_on_ranks

@@ -12,7 +12,7 @@ import typer
 from splinefm.cli.output import say
 from splinefm.explore.bundle import d3_script
 from splinefm.serve.http.tokens import Tokens
-from splinefm.serve.settings import DEFAULT_ARM, ArmSetting, Settings, parse_arm
+from splinefm.serve.settings import DEFAULT_ARM, ArmSetting, ServerSettings, parse_arm
 
 _PACKAGES = ("msgspec", "httptools", "uvloop")
 
@@ -31,7 +31,7 @@ def make_arms(model: str | None, arms: Sequence[str], shadows: Sequence[str]) ->
     return (*shown, *(parse_arm(text, shadow=True) for text in shadows))
 
 
-def run_server(settings: Settings) -> None:
+def run_server(settings: ServerSettings) -> None:
     """Run until SIGTERM or SIGINT."""
     if sys.platform == "win32":
         raise OSError("splinefm serve runs on Linux and macOS; on Windows use WSL, or a container")

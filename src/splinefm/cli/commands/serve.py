@@ -71,7 +71,7 @@ def serve(
     Example: splinefm serve model.sfm --index items.sfi --port 8080 --workers 2 --watch
     """
     from splinefm.cli.actions.serve import make_arms, run_server
-    from splinefm.serve.settings import Limits, Settings
+    from splinefm.serve.settings import Limits, ServerSettings
 
     limits = Limits(
         body=max_body,
@@ -83,7 +83,7 @@ def serve(
         read=read_seconds,
         drain=drain_seconds,
     )
-    settings = Settings(
+    settings = ServerSettings(
         make_arms(model, arm or [], shadow or []),
         host=host,
         port=port,

@@ -12,7 +12,7 @@ import torch
 from torchrec import KeyedJaggedTensor
 from torchrec.streamable import Pipelineable
 
-from splinefm.distribute.sharded.tables import Table, key_of
+from splinefm.distribute.sharded.tables import ShardedTable, key_of
 from splinefm.encode.slots import SlotLayout, Slots, offsets
 from splinefm.learn.training import Chunk
 
@@ -64,7 +64,7 @@ class BatchMaker:
     ----------
     layout : SlotLayout
         Layout of the slots.
-    tables : list of Table
+    tables : list of ShardedTable
         The tables of the fields.
     counts : list of arrays
         For each field, the training rows in which each of its features is active.
@@ -77,7 +77,7 @@ class BatchMaker:
     def __init__(
         self,
         layout: SlotLayout,
-        tables: list[Table],
+        tables: list[ShardedTable],
         counts: tuple[npt.NDArray[np.float64], ...],
         n_rows: int,
         batch_size: int,

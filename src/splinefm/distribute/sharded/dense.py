@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from splinefm.distribute.sharded.tables import Table, VectorShape
+from splinefm.distribute.sharded.tables import ShardedTable, VectorShape
 from splinefm.model.family import AnyModel
 from splinefm.model.optimizers import Group
 
@@ -23,7 +23,7 @@ class DenseOptimizer:
 
     Parameters
     ----------
-    tables : list of Table
+    tables : list of ShardedTable
         All tables, of which this optimizer handles the small ones.
     small : mapping of str to parameter
         Small tables by name.
@@ -39,7 +39,7 @@ class DenseOptimizer:
 
     def __init__(
         self,
-        tables: list[Table],
+        tables: list[ShardedTable],
         small: Mapping[str, torch.nn.Parameter],
         groups: list[list[Group]],
         formula: torch.nn.Module,

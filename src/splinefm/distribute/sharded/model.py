@@ -15,7 +15,7 @@ from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.sharded.batches import Batch, BatchMaker
 from splinefm.distribute.sharded.dense import DenseOptimizer
 from splinefm.distribute.sharded.tables import (
-    Table,
+    ShardedTable,
     VectorShape,
     check_optimizer,
     describe_plan,
@@ -24,8 +24,8 @@ from splinefm.distribute.sharded.tables import (
     make_bags,
     make_plan,
     make_tables,
-    room_beside_averages,
     shard,
+    share_beside_averages,
 )
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.learn.losses import Loss
@@ -44,7 +44,7 @@ class RankModel(nn.Module):
     ----------
     model, layout, loss
         What to compute.
-    tables : list of Table
+    tables : list of ShardedTable
         The tables of the fields.
     shape : VectorShape
         What their vectors hold.
@@ -53,7 +53,13 @@ class RankModel(nn.Module):
     """
 
     def __init__(
-        self, model: AnyModel, layout: SlotLayout, loss: Loss, tables: list[Table], shape: VectorShape, ranks: int
+        self,
+        model: AnyModel,
+        layout: SlotLayout,
+        loss: Loss,
+        tables: list[ShardedTable],
+        shape: VectorShape,
+        ranks: int,
     ) -> None:
         super().__init__()
         self.bags = make_bags(tables)
@@ -74,7 +80,13 @@ class Formula(nn.Module):
     """From unit vectors to scores and losses."""
 
     def __init__(
-        self, model: AnyModel, layout: SlotLayout, loss: Loss, tables: list[Table], shape: VectorShape, ranks: int
+        self,
+        model: AnyModel,
+        layout: SlotLayout,
+        loss: Loss,
+        tables: list[ShardedTable],
+        shape: VectorShape,
+        ranks: int,
     ) -> None:
         super().__init__()
         self.model, self.layout, self.loss, self.shape, self.ranks = model, layout, loss, shape, ranks
@@ -175,8 +187,8 @@ class ParallelModel:
         self.rows_per_rank = -(-batch_size // ranks.size)
         module = RankModel(model, layout, loss, self.tables, self.shape, ranks.size)
         fuse_optimizer(module.bags, self.tables, optimizer, 0.0)
-        room = room_beside_averages(optimizer) if averaged else 1.0
-        self.plan = make_plan(module, "bags", self.tables, layout.names, self.rows_per_rank, ranks, room)
+        share = share_beside_averages(optimizer) if averaged else 1.0
+        self.plan = make_plan(module, "bags", self.tables, layout.names, self.rows_per_rank, ranks, share)
         self.parallel = shard(module, self.plan, ranks)
         self.formula: Formula = self.parallel.module.formula
         self.penalties = np.zeros((4, sum(map(len, groups))))

@@ -40,7 +40,7 @@ FUSED: dict[str, type[torch.optim.Optimizer]] = {
 STATE = {"adagrad": 1, "rowwise-adagrad": 0, "adam": 2}
 
 
-class Table(NamedTuple):
+class ShardedTable(NamedTuple):
     """The table of a field: `rows` vectors of `dim` numbers, on all ranks if it is small."""
 
     name: str
@@ -81,20 +81,20 @@ class VectorShape:
         return nn.functional.pad(used, (0, self.dim - used.shape[-1]))
 
 
-def make_tables(layout: SlotLayout, groups: list[list[Group]], shape: VectorShape) -> list[Table]:
+def make_tables(layout: SlotLayout, groups: list[list[Group]], shape: VectorShape) -> list[ShardedTable]:
     """Return the tables of all fields."""
     tables, first = [], 0
     for f, (field, parts) in enumerate(zip(layout.fields, groups, strict=True)):
         n_units = max(field.units) + 1
         smoothed = any(group.smoothness > 0.0 for group in parts)
-        table = Table(f"field{f}", field.n_features, shape.dim, False, range(first, first + n_units))
+        table = ShardedTable(f"field{f}", field.n_features, shape.dim, False, range(first, first + n_units))
         small = table.rows <= SMALL_ROWS or (smoothed and table.bytes <= SMOOTH_BYTES)
         tables.append(table._replace(small=small))
         first += n_units
     return tables
 
 
-def make_bags(tables: list[Table]) -> EmbeddingBagCollection:
+def make_bags(tables: list[ShardedTable]) -> EmbeddingBagCollection:
     """Return the tables, without memory: a key per unit, and sums with weights."""
     configs = [
         EmbeddingBagConfig(
@@ -142,13 +142,13 @@ class Plan(NamedTuple):
 def make_plan(
     module: nn.Module,
     path: str,
-    tables: list[Table],
+    tables: list[ShardedTable],
     names: tuple[str, ...],
     batch_size: int,
     ranks: Ranks,
-    room: float = 1.0,
+    share: float = 1.0,
 ) -> Plan:
-    """Let TorchRec's planner place the tables, by a share of the free memory of the poorest rank (`room`).
+    """Let TorchRec's planner shard the tables, by a `share` of the free memory of the poorest rank.
 
     Raises
     ------
@@ -157,14 +157,14 @@ def make_plan(
     """
     free = torch.cuda.mem_get_info()[0] if ranks.device.type == "cuda" else free_memory() // ranks.local_size
     least = int(-ranks.largest([-float(free)])[0])
-    planner = _planner(tables, batch_size, ranks, int(room * least))
+    planner = _planner(tables, batch_size, ranks, int(share * least))
     plan = None
     with ranks.together():
         if ranks.first:
             try:
                 plan = planner.plan(module, [_Sharder()])
             except PlannerError as error:
-                raise ValueError(_too_large(tables, names, ranks, least, room < 1.0)) from error
+                raise ValueError(_too_large(tables, names, ranks, least, share < 1.0)) from error
     plan = _shared_plan(plan, ranks)
     return Plan(plan, {table.name: list(_places(plan.plan[path][table.name])) for table in tables if not table.small})
 
@@ -180,7 +180,7 @@ def _kinds(large: bool, ranks: int) -> list[str]:
     return ["row_wise"] if ranks <= MOST_BY_ROWS else ["table_wise", "row_wise"]
 
 
-def _planner(tables: list[Table], batch_size: int, ranks: Ranks, memory: int) -> EmbeddingShardingPlanner:
+def _planner(tables: list[ShardedTable], batch_size: int, ranks: Ranks, memory: int) -> EmbeddingShardingPlanner:
     constraints = {}
     fair = sum(table.bytes for table in tables if not table.small) / ranks.size
     for table in tables:
@@ -206,13 +206,13 @@ def _planner(tables: list[Table], batch_size: int, ranks: Ranks, memory: int) ->
     )
 
 
-def room_beside_averages(optimizer: str) -> float:
+def share_beside_averages(optimizer: str) -> float:
     """Return the share of memory for tables and their optimizer, if there is also an average of every number."""
     own = 1 + STATE[optimizer]
     return own / (own + 1)
 
 
-def _too_large(tables: list[Table], names: tuple[str, ...], ranks: Ranks, memory: int, averaged: bool) -> str:
+def _too_large(tables: list[ShardedTable], names: tuple[str, ...], ranks: Ranks, memory: int, averaged: bool) -> str:
     largest, name = max(zip(tables, names, strict=True), key=lambda pair: pair[0].bytes)
     total, own = in_bytes(sum(table.bytes for table in tables)), in_bytes(largest.bytes)
     return (
@@ -238,7 +238,7 @@ def _places(sharding: Any) -> Iterator[Place]:
             yield Place(first, first + rows, shard.placement.rank())
 
 
-def describe_plan(plan: Plan, tables: list[Table], names: tuple[str, ...]) -> str:
+def describe_plan(plan: Plan, tables: list[ShardedTable], names: tuple[str, ...]) -> str:
     """Return the plan as text: table, rows, bytes, and where."""
     lines = [f"{'table':24} {'rows':>14} {'bytes':>10}  where"]
     for table, name in zip(tables, names, strict=True):
@@ -256,7 +256,9 @@ def shard(module: nn.Module, plan: Plan, ranks: Ranks) -> Any:
     return DistributedModelParallel(module, device=ranks.device, plan=plan.plan, sharders=[_Sharder()])
 
 
-def fuse_optimizer(bags: EmbeddingBagCollection, tables: list[Table], optimizer: str, learning_rate: float) -> None:
+def fuse_optimizer(
+    bags: EmbeddingBagCollection, tables: list[ShardedTable], optimizer: str, learning_rate: float
+) -> None:
     """Let the backward pass update the large tables."""
     for table in tables:
         if not table.small:

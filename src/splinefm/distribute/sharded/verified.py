@@ -57,13 +57,13 @@ class VerifiedReader(dcp.FileSystemReader):
         return super().read_data(plan, planner)
 
 
-class Damaged(ValueError):
+class DamagedCheckpoint(ValueError):
     """A file of a checkpoint is not as it was written; ranks tell each other by pickles, so it is made of its text."""
 
 
-def damaged(path: Path) -> Damaged:
+def damaged(path: Path) -> DamagedCheckpoint:
     """Return the error for a file."""
-    return Damaged(f"{str(path)!r} is {'damaged' if path.is_file() else 'missing'}")
+    return DamagedCheckpoint(f"{str(path)!r} is {'damaged' if path.is_file() else 'missing'}")
 
 
 def seal(folder: Path, state: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.arms.faults import Fault, FaultyRows
-from splinefm.serve.arms.rows import BodyRows, ListedRows, Rows
+from splinefm.serve.arms.rows import BodyRows, ListedRows, RequestRows
 from splinefm.serve.arms.serving import Scored, Serving
 from splinefm.serve.http.arrow import BadStream, read_batches
 from splinefm.serve.http.codec import Row, ScoreBody, from_json, to_json
@@ -35,7 +35,7 @@ def score(state: State, request: Request) -> Answer:
     return _score_rows(state, serving, request, rows, arm)
 
 
-def read_rows(body: bytes, most: int, serving: Serving) -> Rows:
+def read_rows(body: bytes, most: int, serving: Serving) -> RequestRows:
     """The rows of a body, given as a list of objects or as columns."""
     decode = partial(decode_rows, body, most)
     found = serving.read_json(body, most)
@@ -79,7 +79,7 @@ def rows_of_columns(columns: dict[str, list[Any]], most: int) -> list[Row]:
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _score_rows(state: State, serving: Serving, request: Request, rows: Rows, arm: str | None) -> Response:
+def _score_rows(state: State, serving: Serving, request: Request, rows: RequestRows, arm: str | None) -> Response:
     found = serving.score(rows, request.id, arm)
     remember(state, serving, request, rows, found)
     return Response(200, to_json(as_json(serving, request.id, found)))
@@ -96,7 +96,7 @@ def as_json(serving: Serving, request_id: str, found: Scored) -> dict[str, Any]:
     return content
 
 
-def remember(state: State, serving: Serving, request: Request, rows: Rows, found: Scored) -> None:
+def remember(state: State, serving: Serving, request: Request, rows: RequestRows, found: Scored) -> None:
     """Log what was shown, and hand the rows to shadow arms and to the watch of drift, when there is time."""
     if state.log is not None:
         logged = rows.dicts if state.settings.log_rows else None
@@ -108,13 +108,13 @@ def remember(state: State, serving: Serving, request: Request, rows: Rows, found
             state.metrics.add("splinefm_shadow_dropped_total", name, amount=float(len(rows)))
 
 
-def _shadow(state: State, serving: Serving, request_id: str, rows: Rows, name: str, found: Scored) -> None:
+def _shadow(state: State, serving: Serving, request_id: str, rows: RequestRows, name: str, found: Scored) -> None:
     predictions = serving.shadow(name, rows, found.predictions)
     if state.log is not None and predictions is not None:
         state.log.scored(request_id, [name], predictions, _keys(serving, rows), None, shadow=True)
 
 
-def _keys(serving: Serving, rows: Rows) -> list[Any] | None:
+def _keys(serving: Serving, rows: RequestRows) -> list[Any] | None:
     """The keys of rows, if arms follow from them: rows of one key are not independent in a report."""
     return None if serving.key is None else rows.column(serving.key)
 

@@ -13,7 +13,7 @@ from splinefm.serve.feedback import FeedbackLog
 from splinefm.serve.http.messages import Problem, Request, content_type
 from splinefm.serve.http.tokens import Tokens
 from splinefm.serve.metrics import Metrics
-from splinefm.serve.settings import Limits, Settings
+from splinefm.serve.settings import Limits, ServerSettings
 
 Ask = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], None]
 """Sends a question to the supervisor, and calls back with its answer."""
@@ -23,7 +23,7 @@ Ask = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], None]
 class State:
     """Everything that a worker serves with; `serving` is replaced as a whole."""
 
-    settings: Settings
+    settings: ServerSettings
     serving: Serving
     metrics: Metrics
     ask: Ask

@@ -14,7 +14,7 @@ from splinefm.serve.arms.loaded import Float32, Loaded
 from splinefm.serve.scorer import Row
 
 
-class Rows(Protocol):
+class RequestRows(Protocol):
     """What is asked of rows."""
 
     def __len__(self) -> int:

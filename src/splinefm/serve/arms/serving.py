@@ -13,12 +13,12 @@ import pyarrow as pa
 from splinefm._core import JsonRows
 from splinefm.serve.arms.faults import ROW_ERRORS, Fault, FaultyRows, Names, check_finite, faults_of
 from splinefm.serve.arms.loaded import Float32, FloatArray, Loaded
-from splinefm.serve.arms.rows import ListedRows, Rows
-from splinefm.serve.arms.split import Split
+from splinefm.serve.arms.rows import ListedRows, RequestRows
+from splinefm.serve.arms.split import ArmSplit
 from splinefm.serve.http.codec import json_columns
 from splinefm.serve.metrics import Metrics
 from splinefm.serve.scorer import Row
-from splinefm.serve.settings import Settings
+from splinefm.serve.settings import ServerSettings
 
 
 class Scored(NamedTuple):
@@ -39,7 +39,7 @@ class Serving:
 
     Parameters
     ----------
-    settings : Settings
+    settings : ServerSettings
         Key, extra columns.
     loaded : dict of str to Loaded
         The model of each arm.
@@ -50,10 +50,10 @@ class Serving:
     """
 
     def __init__(
-        self, settings: Settings, loaded: dict[str, Loaded], weights: dict[str, float], metrics: Metrics
+        self, settings: ServerSettings, loaded: dict[str, Loaded], weights: dict[str, float], metrics: Metrics
     ) -> None:
         self.settings, self.loaded, self.metrics = settings, loaded, metrics
-        self.split = Split(weights)
+        self.split = ArmSplit(weights)
         self.shown = [loaded[name] for name in weights]
         self.shadows = {arm.name: loaded[arm.name] for arm in settings.arms if arm.shadow}
         needed = [name for model in self.shown for name in model.columns]
@@ -85,7 +85,7 @@ class Serving:
         """Score a list of rows, as `score` does."""
         return self.score(ListedRows(rows), request_id, arm)
 
-    def score(self, rows: Rows, request_id: str, arm: str | None = None) -> Scored:
+    def score(self, rows: RequestRows, request_id: str, arm: str | None = None) -> Scored:
         """Score rows.
 
         Raises
@@ -149,7 +149,7 @@ class Serving:
         self._cells[name].count(n, perf_counter() - begin, total if predictions.ndim == 1 else 0.0)
         return scores, predictions
 
-    def _rows_by(self, model: Loaded, rows: Rows, at: Any) -> Float32:
+    def _rows_by(self, model: Loaded, rows: RequestRows, at: Any) -> Float32:
         try:
             return rows.scores(model, at)
         except ROW_ERRORS:
@@ -159,7 +159,7 @@ class Serving:
             where = range(len(rows)) if at is None else at
             raise FaultyRows([fault._replace(row=int(where[fault.row or 0])) for fault in faults]) from None
 
-    def shadow(self, name: str, rows: Rows, shown: FloatArray) -> FloatArray | None:
+    def shadow(self, name: str, rows: RequestRows, shown: FloatArray) -> FloatArray | None:
         """Predictions of a shadow arm for rows that others answered; None if it cannot score them."""
         model = self.shadows[name]
         try:

@@ -13,12 +13,12 @@ from splinefm.encode.rows.readers import name_of
 _SALT = b"splinefm arms"
 
 
-def place_of(key: str) -> float:
+def position_of(key: str) -> float:
     """Where a key lies between 0 and 1: always the same, in all processes, and uniform over keys.
 
     Examples
     --------
-    >>> 0.0 <= place_of("user 7") < 1.0
+    >>> 0.0 <= position_of("user 7") < 1.0
     True
     """
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, person=_SALT).digest()
@@ -37,7 +37,7 @@ def key_name(value: Any) -> str:
     return str(value) if name is None else name
 
 
-class Split:
+class ArmSplit:
     """Shares of the keys.
 
     Keys lie between 0 and 1, and arms have intervals in the order in which they are named: if weights change, only the
@@ -50,7 +50,7 @@ class Split:
 
     Examples
     --------
-    >>> split = Split({"control": 90, "new": 10})
+    >>> split = ArmSplit({"control": 90, "new": 10})
     >>> split.arm_at(0.0), split.arm_at(0.95)
     ('control', 'new')
     """
@@ -70,7 +70,7 @@ class Split:
 
     def arm_of(self, key: Any) -> str:
         """The arm of a key."""
-        return self.names[0] if len(self.names) == 1 else self.arm_at(place_of(key_name(key)))
+        return self.names[0] if len(self.names) == 1 else self.arm_at(position_of(key_name(key)))
 
     def arms_of(self, keys: Sequence[Any]) -> list[str]:
         """The arm of each key."""
