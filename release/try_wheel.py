@@ -42,7 +42,7 @@ library.sfm_instruction_set.restype = ctypes.c_char_p
 assert library.sfm_n_columns(scorer) > 0 and "splinefm" not in sys.modules
 print(f"libsplinefm: ABI {library.sfm_abi_version()}, {library.sfm_instruction_set().decode()}")
 """
-EXTRAS = "plots,onnx,faiss,tune,serve,test"
+EXTRAS = "plots,onnx,faiss,tune,serve,explore,test"
 
 
 def main() -> None:

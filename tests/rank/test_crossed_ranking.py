@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.cli.actions.rank import Items, RankRequest, rank_file
+from splinefm.cli.actions.rank import ItemSource, RankRequest, rank_file
 from splinefm.model.family import formula_scores
 from splinefm.rank.error import weight_reach
 from support import CROSSES, cross_schema, cross_table, examples, one_of_each, random_fitted, take_rows
@@ -147,7 +147,7 @@ def test_the_command_line_asks_for_columns(tmp_path):
     )
     fitted.save(tmp_path / "model.sfm")
     (tmp_path / "items.csv").write_text("z\n0.5\n-1\n")
-    items = Items(str(tmp_path / "items.csv"))
+    items = ItemSource(str(tmp_path / "items.csv"))
     request = RankRequest(tmp_path / "model.sfm", items, '{"kind": "u", "user": "1"}')
     ((best, _),) = rank_file(request)
     scores = fitted.scores({"kind": ["u", "u"], "user": ["1", "1"], "z": [0.5, -1.0]})
