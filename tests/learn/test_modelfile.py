@@ -583,6 +583,7 @@ class TestHostileDescriptions:
             (setting("x", "loss", "name"), "name of Loss is x"),
             (setting(0.0, "loss", "scale"), "its loss is"),
             (setting({"float": "inf"}, "loss", "center"), "its loss is"),
+            (setting(5e-324, "loss", "center"), "its logistic loss has units"),
             (setting({"float": "nan"}, "loss", "center"), "damaged"),
             (setting(5, "model", "k"), r"factors has the shape \(.*4\) instead of"),
             (setting({"kind": "FwFM", "k": 4}, "model"), "'params/field_weights' is missing"),

@@ -53,6 +53,8 @@ def restore_fitted(description: Any, tensors: dict[str, Array], mapped: bool = F
     model, loss, training = (restore(description[part], tensors, part) for part in ("model", "loss", "training"))
     demand(isinstance(model, MODELS), "its model is invalid")
     demand(isinstance(loss, Loss) and math.isfinite(loss.center) and 0 < loss.scale < math.inf, f"its loss is {loss}")
+    # Targets of these are numbers of classes, or shares.
+    demand(not loss.most_classes or (loss.center, loss.scale) == (0.0, 1.0), f"its {loss.name} loss has units")
     demand(loss.n_outputs > 0, "its loss has no classes")
     demand(isinstance(training, Training), "its training settings are invalid")
     study = restore(description.get("study"), tensors, "study")
