@@ -155,7 +155,7 @@ def test_rank_takes_files_lists_and_the_standard_input(run, model, items, tmp_pa
         ("[1]", [], "must be an object"),
         ('{"city": ', [], "not JSON"),
         ("missing.json", [], "--context 'missing.json' is neither a file nor JSON"),
-        ("city=Rome", [], """no JSON such as '{"country": "US"}'"""),
+        ("city=Rome", [], """neither a file nor JSON such as '{"country": "US"}'"""),
         ('{"city": "Rome"}', ["--ids", "name"], "--ids"),
         ('{"city": "Rome"}', ["--exclude", "x"], "--exclude 'x': the ids of the items are integers"),
         ('{"city": "Rome"}', ["--allow", "x"], "--allow 'x': the ids of the items are integers"),
