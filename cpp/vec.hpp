@@ -133,10 +133,20 @@ template <int K> [[gnu::always_inline]] inline Vec<K> abs(const Vec<K>& a) {
 }
 
 template <int K> [[gnu::always_inline]] inline Vec<K / 2> low(const Vec<K>& a) {
-    return load<K / 2>(reinterpret_cast<const float*>(&a));
+    if constexpr (K > LANES)
+        return a.low;
+    else if constexpr (K == 8)
+        return {__builtin_shufflevector(a.v, a.v, 0, 1, 2, 3)};
+    else
+        return {__builtin_shufflevector(a.v, a.v, 0, 1, 2, 3, 4, 5, 6, 7)};
 }
 template <int K> [[gnu::always_inline]] inline Vec<K / 2> high(const Vec<K>& a) {
-    return load<K / 2>(reinterpret_cast<const float*>(&a) + K / 2);
+    if constexpr (K > LANES)
+        return a.high;
+    else if constexpr (K == 8)
+        return {__builtin_shufflevector(a.v, a.v, 4, 5, 6, 7)};
+    else
+        return {__builtin_shufflevector(a.v, a.v, 8, 9, 10, 11, 12, 13, 14, 15)};
 }
 
 // The numbers of a, then those of b.
