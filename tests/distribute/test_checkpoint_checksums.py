@@ -5,6 +5,7 @@ import json
 import pickle
 import shutil
 from datetime import timedelta
+from hashlib import sha256
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -145,6 +146,17 @@ def test_a_seal_gives_the_state_back_unless_it_was_changed(state, data, tmp_path
     except ValueError:
         return
     assert again == (state, files)  # white space, or another way to write the same
+
+
+@pytest.mark.parametrize(
+    "crafted", [{"state": {}, "files": 5}, {"state": {}, "files": ["a"]}, {"state": 1.5, "files": {}}]
+)
+def test_a_seal_of_another_shape_is_refused(crafted):
+    from splinefm.distribute.sharded.verified import open_seal
+
+    checksum = sha256(json.dumps(crafted).encode()).hexdigest()
+    with pytest.raises(ValueError, match="the state or the checksums are not a JSON object"):
+        open_seal(json.dumps({**crafted, "sha256": checksum}))
 
 
 def test_half_a_checkpoint_is_never_used(begin, tmp_path):

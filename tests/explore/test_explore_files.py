@@ -1,6 +1,7 @@
 """How the page is put together, and the command that makes it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -122,7 +123,8 @@ class TestCommand:
 
     def test_the_server_prints_its_address_and_ends(self, folder):
         command = [sys.executable, "-m", "splinefm", "explore", "m.sfm", "flats.parquet", "--no-open", "--json", "-q"]
-        with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        buffered = {**os.environ, "PYTHONUNBUFFERED": ""}  # as where nothing is set: the address must not wait
+        with subprocess.Popen(command, cwd=folder, env=buffered, stdout=subprocess.PIPE, text=True) as process:
             try:
                 url = json.loads(process.stdout.readline())["url"]
             finally:

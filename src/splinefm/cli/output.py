@@ -13,7 +13,7 @@ from splinefm._wording import number, visible
 
 def print_json(value: object) -> None:
     """Print one JSON object; NaN and infinity become null."""
-    print(json.dumps(_plain(value), allow_nan=False))
+    print(json.dumps(_plain(value), allow_nan=False), flush=True)  # a program may wait for it, while a server goes on
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:

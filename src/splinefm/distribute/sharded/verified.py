@@ -81,6 +81,8 @@ def open_seal(text: str) -> tuple[dict[str, Any], dict[str, str]]:
     found = {name: content[name] for name in ("state", "files")}
     if _digest(json.dumps(found).encode()) != content["sha256"]:
         raise ValueError("it does not match its checksum")
+    if not all(isinstance(part, dict) for part in found.values()):
+        raise ValueError("the state or the checksums are not a JSON object")
     return found["state"], found["files"]
 
 
