@@ -9,6 +9,7 @@ way from z to u.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,29 +25,14 @@ def _by_element(compute: Callable[[Float], Float], x: npt.ArrayLike) -> Float:
     return compute(np.ascontiguousarray(x.reshape(-1))).reshape(x.shape)
 
 
-def log(x: npt.ArrayLike) -> Float:
-    return _by_element(lambda z: elementary("log", z), x)
-
-
-def log1p(x: npt.ArrayLike) -> Float:
-    return _by_element(lambda z: elementary("log1p", z), x)
-
-
-def exp(x: npt.ArrayLike) -> Float:
-    return _by_element(lambda z: elementary("exp", z), x)
-
-
-def expm1(x: npt.ArrayLike) -> Float:
-    return _by_element(lambda z: elementary("expm1", z), x)
-
-
-def arcsinh(x: npt.ArrayLike) -> Float:
-    return _by_element(lambda z: elementary("asinh", z), x)
-
-
-def arctan(x: npt.ArrayLike) -> Float:
-    return _by_element(lambda z: elementary("atan", z), x)
+log = partial(_by_element, partial(elementary, "log"))
+log1p = partial(_by_element, partial(elementary, "log1p"))
+exp = partial(_by_element, partial(elementary, "exp"))
+expm1 = partial(_by_element, partial(elementary, "expm1"))
+arcsinh = partial(_by_element, partial(elementary, "asinh"))
+arctan = partial(_by_element, partial(elementary, "atan"))
 
 
 def power(x: npt.ArrayLike, exponent: float) -> Float:
+    """Each x to the power of the exponent."""
     return _by_element(lambda z: _power(z, exponent), x)
