@@ -55,6 +55,10 @@ def test_a_count_on_an_edge_belongs_to_the_bin_on_its_right_on_every_processor(c
     """The model files of this test would be read on another machine: the formula in Python stands for that one."""
     low, high = float(min(counts)), float(max(counts))
     transform = sf.ArcsinhSquare(low=low, high=high)
-    start, stop = (math.asinh(end) ** 2 for end in (low, high))
-    there = [min(1.0, (math.asinh(count) ** 2 - start) / (stop - start)) for count in counts]
+
+    def w(x):
+        return math.asinh(x) * math.asinh(x)
+
+    start, stop = w(low), w(high)
+    there = [min(1.0, (w(count) - start) / (stop - start)) for count in counts]
     np.testing.assert_array_equal(transform(np.array(counts, np.float64)), there)
