@@ -444,6 +444,7 @@ class TestTargetSummary:
     @given(problems(), st.integers(1, 4))
     def test_parts_give_what_the_whole_gives(self, problem, parts):
         loss, y, _, weight = problem
+        assume(not 0.0 < np.abs(y).max() < 1e-90)  # targets that are all below 1e-100 are refused
         whole = loss.fit(y, weight)
         found, start = self.summary(loss, y, weight, parts)
         np.testing.assert_allclose([found.center, found.scale], [whole.center, whole.scale], rtol=1e-6, atol=1e-7)
