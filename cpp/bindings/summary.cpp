@@ -12,7 +12,7 @@ std::tuple<Array<double>, Array<double>, Array<double>> summarize(const In<doubl
     Summary kept;
     {
         const nb::gil_scoped_release released;
-        kept = summarize_sorted(first, static_cast<std::int64_t>(x.size()), capacity);
+        kept = splinefm::summarize(first, static_cast<std::int64_t>(x.size()), capacity);
     }
     return {give(std::move(kept.value)), give(std::move(kept.below)), give(std::move(kept.at))};
 }
@@ -20,8 +20,8 @@ std::tuple<Array<double>, Array<double>, Array<double>> summarize(const In<doubl
 }  // namespace
 
 void bind_summary(nb::module_& module) {
-    module.def("summarize_sorted", &summarize, nb::arg("x").noconvert(), nb::arg("capacity"),
-               "Distinct values of a sorted array, at most `capacity`, with the rows below and at each.");
+    module.def("summarize", &summarize, nb::arg("x").noconvert(), nb::arg("capacity"),
+               "Distinct values of an array, in order, at most `capacity`, with the rows below and at each.");
 }
 
 }  // namespace splinefm::bindings

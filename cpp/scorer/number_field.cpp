@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "encode/order.hpp"
 #include "encode/splines.hpp"
 
 namespace splinefm {
@@ -28,13 +29,7 @@ std::int64_t count_at_most(double x, const double* numbers, std::int64_t n) {
 constexpr int CELL_BITS = 10;
 constexpr std::int64_t MOST_IN_CELL = 24;
 
-// An integer that is larger for larger numbers.
-std::int64_t order_of(double x) {
-    const auto bits = std::bit_cast<std::int64_t>(x + 0.0);  // -0 is 0
-    return bits ^ static_cast<std::int64_t>(static_cast<std::uint64_t>(bits >> 63) >> 1);
-}
-
-// The same for several x. Halves: loads of different x wait together.
+// count_at_most for several x. Halves: loads of different x wait together.
 constexpr int LANES = 8;
 void count_at_most(const double* x, const double* numbers, std::int64_t n, std::int64_t* count) {
     std::fill_n(count, LANES, std::int64_t{0});

@@ -68,9 +68,9 @@ def uniform_splines(u: Annotated[NDArray[numpy.float64], dict(shape=(None,), ord
 @overload
 def uniform_splines(u: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], segments: int, degree: int, first: int, start: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu')], weight: Annotated[NDArray[numpy.float64], dict(shape=(None, None), device='cpu')]) -> None: ...
 
-def summarize_sorted(x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], capacity: int) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
+def summarize(x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], capacity: int) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """
-    Distinct values of a sorted array, at most `capacity`, with the rows below and at each.
+    Distinct values of an array, in order, at most `capacity`, with the rows below and at each.
     """
 
 class Shape:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splinefm._core import Interpolation, StringTable, probe_hash, summarize_sorted
+from splinefm._core import Interpolation, StringTable, probe_hash, summarize
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.vocabulary import Vocabulary, _count
@@ -89,8 +89,8 @@ def test_nan_stays_nan_and_infinity_is_beyond_the_ends():
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=300), st.integers(8, 40))
 def test_a_summary_keeps_ends_and_heavy_values_with_exact_ranks(x, capacity):
+    value, below, at = summarize(np.array(x, float), capacity)
     x = np.sort(np.array(x, float))
-    value, below, at = summarize_sorted(x, capacity)
     kept = len(value)
     distinct, count = np.unique(x, return_counts=True)
     assert kept <= capacity
@@ -101,6 +101,30 @@ def test_a_summary_keeps_ends_and_heavy_values_with_exact_ranks(x, capacity):
     np.testing.assert_array_equal(at, [(x == v).sum() for v in value])
     between = np.diff(below) - at[:-1]
     assert between.max(initial=0) <= 2 * len(x) / max(1, capacity // 2 - 3) + 1
+
+
+# Numbers that differ in their highest bits, in their lowest, in both; and many that are equal.
+COLUMNS = {
+    "lognormal": lambda rng, n: rng.lognormal(0.0, 1.5, n),
+    "both signs": lambda rng, n: rng.standard_cauchy(n),
+    "close, and one far away": lambda rng, n: np.where(np.arange(n) == 7, 1e300, 1e9 + rng.integers(0, n, n) * 2e-7),
+    "two close groups": lambda rng, n: rng.choice([-1.0, 1e-9], n) * (1.0 + rng.integers(0, n, n) * 2.0**-52),
+    "whole numbers": lambda rng, n: rng.integers(-5, 400, n).astype(float),
+    "zeros of both signs": lambda rng, n: np.where(rng.random(n) < 0.6, rng.choice([0.0, -0.0], n), rng.normal(size=n)),
+    "below the normal numbers": lambda rng, n: rng.integers(-n, n, n) * 5e-324,
+    "infinite": lambda rng, n: rng.choice([-np.inf, np.inf, 1.0, -1e308], n),
+    "one value": lambda rng, n: np.full(n, 3.0),
+}
+
+
+@pytest.mark.parametrize("n", [0, 1, 1023, 1024, 20_000])
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_columns_of_all_kinds_are_sorted_as_numpy_does(kind, n):
+    x = COLUMNS[kind](np.random.default_rng(0), n)
+    value, below, at = summarize(x, max(2, n))
+    expected, count = np.unique(x + 0.0, return_counts=True)
+    assert value.tobytes() == expected.tobytes()
+    assert at.tolist() == count.tolist() and below.tolist() == (np.cumsum(count) - count).tolist()
 
 
 @pytest.mark.parametrize("made", [pickle.dumps, copy.deepcopy])

@@ -49,7 +49,7 @@ CALLS = {
     "elementary": (lambda x: _core.elementary("log", x), [VALUES]),
     "power": (lambda x: _core.power(x, 0.5), [VALUES]),
     "uniform_splines": (lambda u: _core.uniform_splines(u, 5, 3, 0, START, WEIGHT), [KNOTS]),
-    "summarize_sorted": (_core.summarize_sorted, [KNOTS, 8]),
+    "summarize": (_core.summarize, [KNOTS, 8]),
     "probe_vec": (_core.probe_vec, [FLOATS, FLOATS]),
     "ContextSide": (context_side, OF_CONTEXT),
     "map_queries": (
@@ -167,11 +167,11 @@ def test_any_knots_give_a_value_anywhere(knots, x):
 
 @pytest.mark.parametrize(
     ("x", "capacity", "message"),
-    [([2.0, 1.0], 8, "sorted"), ([1.0, np.nan], 8, "sorted"), ([1.0], 1, "capacity"), ([1.0], -(2**62), "capacity")],
+    [([1.0, np.nan], 8, "NaN"), ([-np.nan], 8, "NaN"), ([1.0], 1, "capacity"), ([1.0], -(2**62), "capacity")],
 )
 def test_what_cannot_be_summarized_is_refused(x, capacity, message):
     with pytest.raises(ValueError, match=message):
-        _core.summarize_sorted(np.array(x), capacity)
+        _core.summarize(np.array(x), capacity)
 
 
 def read_only(array):

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._core import summarize_sorted
-from splinefm.encode.transforms.scratch import scratch
+from splinefm import _core
 
 FloatArray = npt.NDArray[np.float64]
 CAPACITY = 4096
@@ -80,9 +79,7 @@ class Summary:
 
 def summarize(x: FloatArray, capacity: int = CAPACITY) -> Summary:
     """The summary of finite values; exact if no more than `capacity` are distinct."""
-    ordered = np.add(x, 0.0, out=scratch("ordered", len(x), np.float64))  # one zero instead of 0.0 and -0.0
-    ordered.sort()
-    return Summary(*summarize_sorted(ordered, capacity), total=float(len(x)))
+    return Summary(*_core.summarize(np.ascontiguousarray(x, np.float64), capacity), total=float(len(x)))
 
 
 @dataclass
