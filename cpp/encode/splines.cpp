@@ -5,74 +5,61 @@
 namespace splinefm {
 namespace {
 
-// Values that are worked on together: a loop over them is one over lanes of registers.
-constexpr int LANES = 8;
+// Two numbers in a register, which all 64-bit processors have: of wider ones GCC keeps some in memory.
+typedef double Pair __attribute__((vector_size(16)));
 
 // With t the position inside the segment, the weights of degree d follow from those of degree d - 1: of the weight of
 // function j, the part (t + d - 1 - j) / d moves on to function j + 1. The degree is known to the compiler, so that
-// divisions by 2 and 4 are products.
-template <int Degree, int N> void weights_at(const double* t, double (*weight)[N]) {
+// divisions by 2 and 4 are products. A number is a double or a pair.
+template <int Degree, class Number> [[gnu::always_inline]] inline void weights_at(Number t, Number* weight) {
     if constexpr (Degree == 0) {
-        for (int lane = 0; lane < N; ++lane) weight[0][lane] = 1.0;
+        weight[0] = Number{} + 1.0;
     } else {
         weights_at<Degree - 1>(t, weight);
-        for (int lane = 0; lane < N; ++lane) weight[Degree][lane] = 0.0;
-        for (int j = Degree - 1; j >= 0; --j)
-            for (int lane = 0; lane < N; ++lane) {
-                const double rising = (t[lane] + (Degree - 1 - j)) * (weight[j][lane] / Degree);
-                weight[j + 1][lane] += rising;
-                weight[j][lane] -= rising;
-            }
+        weight[Degree] = Number{};
+        for (int j = Degree - 1; j >= 0; --j) {
+            const Number rising = (t + static_cast<double>(Degree - 1 - j)) * (weight[j] / static_cast<double>(Degree));
+            weight[j + 1] += rising;
+            weight[j] -= rising;
+        }
     }
-}
-
-// Segments and weights of LANES values.
-template <int Degree>
-void splines_at(const double* u, double segments, std::int32_t* segment, double (*weight)[LANES]) {
-    double t[LANES];
-    for (int lane = 0; lane < LANES; ++lane) {
-        const double scaled = u[lane] * segments;
-        // In this order NaN becomes 0; conversion of what is not in the range would be undefined.
-        const double inside = std::min(std::max(0.0, scaled), segments - 1.0);
-        segment[lane] = static_cast<std::int32_t>(inside);
-        t[lane] = scaled - segment[lane];
-    }
-    weights_at<Degree>(t, weight);
 }
 
 template <int Degree, class Weight>
 void splines(const double* u, std::int64_t n, std::int32_t segments, std::int32_t first, SplineSlots<Weight> out) {
-    double weight[Degree + 1][LANES];
-    std::int32_t segment[LANES];
-    const auto write = [&](std::int64_t begin, int count) {
+    // Write the slots of a pair, or of the first of it.
+    const auto write = [&](const double* pair, std::int64_t begin, int count) {
+        Pair t, weight[Degree + 1];
+        for (int lane = 0; lane < 2; ++lane) {
+            const double scaled = pair[lane] * segments;
+            // In this order NaN becomes 0; conversion of what is not in the range would be undefined.
+            const double inside = std::min(std::max(0.0, scaled), segments - 1.0);
+            const auto segment = static_cast<std::int32_t>(inside);
+            t[lane] = scaled - segment;
+            if (lane < count) out.start[(begin + lane) * out.start_stride] = first + segment;
+        }
+        weights_at<Degree>(t, weight);
         for (int lane = 0; lane < count; ++lane) {
-            out.start[(begin + lane) * out.start_stride] = first + segment[lane];
             Weight* const row = out.weight + (begin + lane) * out.weight_stride;
             for (int j = 0; j <= Degree; ++j) row[j] = static_cast<Weight>(weight[j][lane]);
         }
     };
     std::int64_t begin = 0;
-    for (; begin + LANES <= n; begin += LANES) {
-        splines_at<Degree>(u + begin, segments, segment, weight);
-        write(begin, LANES);
-    }
+    for (; begin + 2 <= n; begin += 2) write(u + begin, begin, 2);
     if (begin == n) return;
-    double rest[LANES] = {};
-    std::copy(u + begin, u + n, rest);
-    splines_at<Degree>(rest, segments, segment, weight);
-    write(begin, static_cast<int>(n - begin));
+    const double last[2] = {u[begin], 0.0};
+    write(last, begin, 1);
 }
 
 }  // namespace
 
 void spline_weights(int degree, double t, double* weight) {
-    auto* const one = reinterpret_cast<double (*)[1]>(weight);
     switch (degree) {
-    case 1: return weights_at<1>(&t, one);
-    case 2: return weights_at<2>(&t, one);
-    case 3: return weights_at<3>(&t, one);
-    case 4: return weights_at<4>(&t, one);
-    case 5: return weights_at<5>(&t, one);
+    case 1: return weights_at<1>(t, weight);
+    case 2: return weights_at<2>(t, weight);
+    case 3: return weights_at<3>(t, weight);
+    case 4: return weights_at<4>(t, weight);
+    case 5: return weights_at<5>(t, weight);
     }
 }
 

@@ -50,12 +50,11 @@ bool are_uniform(const NumberField& field, const FieldSlots& slots) {
     return uniform;
 }
 
-// Slots of n numbers from row `begin` on, as if all of them were ordinary; those that are not get u = 0.
-void encode_uniform(const NumberField& field, const double* x, const bool* ordinary, std::int64_t begin, std::int64_t n,
-                    std::int64_t first, const FieldSlots& slots) {
-    double u[ROWS], inside[ROWS];
-    for (std::int64_t i = 0; i < n; ++i) inside[i] = ordinary[i] ? x[begin + i] : field.pieces.knots.front();
-    field.pieces.evaluate(inside, n, u);
+// Slots of n numbers from row `begin` on, all of them ordinary.
+void encode_uniform(const NumberField& field, const double* x, std::int64_t begin, std::int64_t n, std::int64_t first,
+                    const FieldSlots& slots) {
+    double u[ROWS];
+    field.pieces.evaluate(x, n, u);
     for (std::int64_t i = 0; i < n; ++i) u[i] = u[i] > 0.0 ? u[i] : 0.0;
     SplineSlots<float> out{slots.start + begin * slots.start_stride, slots.start_stride,
                            slots.weight + begin * slots.weight_stride, slots.weight_stride};
@@ -77,15 +76,19 @@ std::int64_t encode_numbers(const NumberField& field, const double* x, const Fie
     const bool uniform = are_uniform(field, slots), has_rules = !field.rules.empty();
     for (std::int64_t begin = 0; begin < slots.n; begin += ROWS) {
         const std::int64_t n = std::min(ROWS, slots.n - begin);
-        bool ordinary[ROWS] = {};
+        bool ordinary[ROWS] = {}, all = uniform;
         if (uniform) {
             for (std::int64_t i = 0; i < n; ++i) {
                 const double value = x[begin + i];
                 ordinary[i] = has_rules ? field.token(value) == NumberField::ORDINARY : std::isfinite(value);
+                all &= ordinary[i];
             }
-            encode_uniform(field, x, ordinary, begin, n, first, slots);
+            // First as if all of them were ordinary.
+            double inside[ROWS];
+            for (std::int64_t i = 0; !all && i < n; ++i) inside[i] = ordinary[i] ? x[begin + i] : field.pieces.knots[0];
+            encode_uniform(field, all ? x + begin : inside, begin, n, first, slots);
         }
-        for (std::int64_t i = begin; i < begin + n; ++i) {
+        for (std::int64_t i = begin; !all && i < begin + n; ++i) {
             if (ordinary[i - begin]) continue;
             terms.clear();
             if (!field.add_terms(x[i], terms)) return i;

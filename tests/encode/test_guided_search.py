@@ -18,12 +18,11 @@ KNOTS = {
 }
 
 
-@pytest.mark.parametrize("kind", KNOTS)
-def test_positions_are_those_of_interpolation(kind):
-    rng = np.random.default_rng(0)
-    knots = np.unique(KNOTS[kind](rng))
+def fitted_to(kind, basis):
+    """An encoder of a column with such knots, its rows, the knots, and numbers at, between and beside them."""
+    knots = np.unique(KNOTS[kind](np.random.default_rng(0)))
     u = np.linspace(0.0, 1.0, len(knots))
-    item = sf.Numerical("x", sf.Quantile(x=tuple(knots.tolist()), u=tuple(u.tolist())), sf.Polynomial(1))
+    item = sf.Numerical("x", sf.Quantile(x=tuple(knots.tolist()), u=tuple(u.tolist())), basis)
     fitted = sf.fit_encoder(sf.Schema([item]), {"x": knots})
     between = knots[:-1] / 2 + knots[1:] / 2
     x = np.concatenate(
@@ -31,7 +30,23 @@ def test_positions_are_those_of_interpolation(kind):
     )
     rows = RowFields(fitted.fields, fitted.layout.feature_ptr[:-1].tolist())
     assert not rows.slow
-    expected = np.interp(x, knots, u)
+    return fitted, rows, knots, x
+
+
+@pytest.mark.parametrize("kind", KNOTS)
+def test_positions_are_those_of_interpolation(kind):
+    _, rows, knots, x = fitted_to(kind, sf.Polynomial(1))
+    expected = np.interp(x, knots, np.linspace(0.0, 1.0, len(knots)))
     for value, exact in zip(x.tolist(), expected.tolist(), strict=True):
         _, weights, _, _ = rows.encoder.encode({"x": value}, rows.columns, rows.readers)
         assert weights[-1] == pytest.approx(exact, abs=2e-7)
+
+
+@pytest.mark.parametrize("kind", KNOTS)
+def test_columns_have_the_positions_of_single_rows(kind):
+    """Columns are searched eight numbers at a time."""
+    fitted, rows, _, x = fitted_to(kind, sf.BSpline(20))
+    slots = fitted.encode({"x": x})
+    for i, value in enumerate(x.tolist()):
+        features, weights, _, _ = rows.encoder.encode({"x": value}, rows.columns, rows.readers)
+        assert slots.start[i, 0] == features[0] and slots.weight[i].tobytes() == weights.tobytes()
