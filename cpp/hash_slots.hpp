@@ -1,4 +1,4 @@
-// HashSlots: where a hash table with open addressing keeps indices of its entries.
+// HashSlots: where a hash table with open addressing keeps indices of its entries, or indices and more beside them.
 //
 // An entry belongs to slot hash & (size - 1), or to the next free one after it. Entries, their hashes and when two are
 // equal are the business of the table. It keeps the slots at most half full: a search ends at a free slot.
@@ -21,7 +21,7 @@ std::uint64_t search_slots(const Index* slots, std::uint64_t mask, std::uint64_t
 
 template <class Index> class HashSlots {
 public:
-    static constexpr Index FREE = -1;
+    static constexpr Index FREE{-1};
 
     // The smallest number of slots, a power of two, of which n entries take less than 1 / `thin`.
     static std::uint64_t size_for(std::uint64_t n, std::uint64_t thin, std::uint64_t least) {

@@ -1,9 +1,20 @@
 #include "encode/string_table.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace splinefm {
 namespace {
+
+// A kind of string in a slot, with what tells it from others: of strings of up to eight bytes, no two of the same size
+// have the same hash, which is made by steps that can be undone. The text of longer ones is compared, too.
+struct Kind {
+    std::int32_t index;
+    std::uint32_t size = 0;  // 9 for all that are longer
+    std::uint64_t hash = 0;
+
+    bool operator==(const Kind& other) const { return index == other.index; }
+};
 
 // Kinds of strings that were met, in a table that grows with their number: few kinds among many rows stay in the cache.
 class Kinds {
@@ -13,16 +24,18 @@ public:
     void add(std::int32_t i) {
         const String given = strings[i];
         const std::uint64_t value = hash(given);
-        std::int32_t& kind = slots.find(
-            value, [&](std::int32_t at) { return hashes[at] == value && same(strings[found.first[at]], given); });
-        if (kind >= 0) {
-            ++found.count[kind];
+        const auto size = static_cast<std::uint32_t>(std::min<std::int64_t>(given.size, 9));
+        Kind& kind = slots.find(value, [&](const Kind& other) {
+            return other.hash == value && other.size == size &&
+                   (size <= 8 || same(strings[found.first[other.index]], given));
+        });
+        if (kind.index >= 0) {
+            ++found.count[kind.index];
             return;
         }
-        kind = static_cast<std::int32_t>(found.first.size());
+        kind = {static_cast<std::int32_t>(found.first.size()), size, value};
         found.first.push_back(i);
         found.count.push_back(1);
-        hashes.push_back(value);
         if (2 * found.first.size() > slots.size()) grow();
     }
 
@@ -30,14 +43,14 @@ public:
 
 private:
     void grow() {
-        slots = HashSlots<std::int32_t>(4 * slots.size());
-        for (std::size_t kind = 0; kind < hashes.size(); ++kind)
-            slots.free_slot(hashes[kind]) = static_cast<std::int32_t>(kind);
+        HashSlots<Kind> larger(4 * slots.size());
+        for (const Kind& kind : slots)
+            if (kind.index >= 0) larger.free_slot(kind.hash) = kind;
+        slots = std::move(larger);
     }
 
     Strings strings;
-    HashSlots<std::int32_t> slots;
-    std::vector<std::uint64_t> hashes;
+    HashSlots<Kind> slots;
 };
 
 }  // namespace
@@ -59,11 +72,22 @@ StringTable::StringTable(Strings known) : known(known) {
 
 std::int64_t StringTable::find(Strings asked, std::int32_t first, std::int32_t unknown, std::int32_t* out,
                                std::int64_t stride) const {
+    constexpr std::int64_t TOGETHER = 32;  // searches that wait for memory together
+    std::uint64_t slot[TOGETHER];
+    std::int32_t entry[TOGETHER];
     std::int64_t n_unknown = 0;
-    for (std::int64_t i = 0; i < asked.n; ++i) {
-        const std::int32_t at = find(asked[i]);
-        n_unknown += at < 0;
-        out[i * stride] = at < 0 ? unknown : first + at;
+    for (std::int64_t begin = 0; begin < asked.n; begin += TOGETHER) {
+        const std::int64_t n = std::min(TOGETHER, asked.n - begin);
+        for (std::int64_t i = 0; i < n; ++i) slot[i] = fetch_slot(asked[begin + i]);
+        for (std::int64_t i = 0; i < n; ++i) entry[i] = fetch_entry(slot[i]);
+        for (std::int64_t i = 0; i < n; ++i)
+            if (entry[i] >= 0) fetch_text(entry[i]);
+        for (std::int64_t i = 0; i < n; ++i) {
+            const String name = asked[begin + i];
+            const std::int32_t at = entry[i] < 0 || is_at(entry[i], name) ? entry[i] : find(name);
+            n_unknown += at < 0;
+            out[(begin + i) * stride] = at < 0 ? unknown : first + at;
+        }
     }
     return n_unknown;
 }

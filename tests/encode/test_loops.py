@@ -44,6 +44,15 @@ def test_counting_is_that_of_a_counter(names):
     assert found == dict(Counter(name for name in names if name is not None))
 
 
+def test_short_names_with_the_same_hash_are_told_apart_by_their_size():
+    names = pa.array(["a", "b\0", "a", "b"], pa.large_string())
+    hashes = probe_hash(*text_buffers(names))
+    assert hashes[0] == hashes[1]
+    counted, count = _count(names)
+    assert counted.to_pylist() == ["a", "b\0", "b"] and count.to_pylist() == [2, 1, 1]
+    assert Vocabulary(names).find(names).tolist() == [0, 1, 0, 3]
+
+
 @pytest.mark.parametrize("form", ["%d", "name-%d", "%08x", "a%dz", "a long name with a number %d in it"])
 def test_names_that_are_alike_are_spread_over_the_table(form):
     """Few steps to a free slot: by a hash whose low bits depend on some of the letters alone it would be dozens."""
