@@ -122,6 +122,7 @@ def test_a_field_writes_what_it_returns(item, column):
     start, weight = fitted.encode(column)
     starts, start_into = columns_of_a_wider_array(len(column), start.shape[1], np.int32)
     weights, weight_into = columns_of_a_wider_array(len(column), weight.shape[1], np.float32)
+    weight_into[...] = 1.0
     fitted.encode_into(fitted.read(column), 50, start_into, weight_into)
     np.testing.assert_array_equal(start_into, start + 50)
     np.testing.assert_array_equal(weight_into, weight.astype(np.float32))

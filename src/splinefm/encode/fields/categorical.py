@@ -228,12 +228,14 @@ class Categorical:
         return feature[:, None], weight[:, None]
 
     def encode_into(self, values: Categories, first: int, start: IntArray, weight: npt.NDArray[Any]) -> None:
-        """Write features, counted from `first`, and weights of names into arrays, such as some columns of slots."""
+        """Write features, counted from `first`, and weights of names into arrays, such as some columns of slots.
+
+        The weights are 1 before, and written only where names may have others.
+        """
         names, codes = values
         if codes is None and not names.null_count:
             n_unseen = self._fitted().write(names, first + self.n_tokens, first + self.first_unseen, start[:, 0])
             if not n_unseen or (self.unseen == "rare" and self.spelling == "text"):
-                weight[...] = 1.0
                 return
         starts, weight[...] = self.encode_values(values)
         np.add(starts, np.int32(first), out=start)

@@ -62,7 +62,7 @@ class OtherColumns:
         self._first = first
 
     def encode_into(self, values: Any, start: IntArray, weight: Any) -> None:
-        """Write features and weights of values into some columns of slots."""
+        """Write features and weights of values into some columns of slots, whose weights are 1 before."""
         self._item.encode_into(values, self._first, start, weight)
 
 
