@@ -300,7 +300,7 @@ def test_many_classes():
 
 
 def test_the_bias_starts_at_the_shares_of_the_classes():
-    training = sf.Training(epochs=1, learning_rate=0.0, threads=1)
+    training = sf.Training(epochs=1, learning_rate=0.0, threads=1, refit_on_all=False)
     weight = np.where(CODES == 0, 3.0, 0.5)
     table = {**TABLE, "y": Y, "w": weight}
     fitted = sf.fit_model(

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict, replace
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +16,12 @@ from splinefm.learn import chunks, fitting, loop
 from splinefm.learn import penalties as penalties_module
 from splinefm.learn import runs as run_module
 from splinefm.learn import training as training_module
-from splinefm.learn.loop import Diverged, make_engine
+from splinefm.learn.loop import Diverged, Judge, make_engine
 from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import logloss, rmse
 from splinefm.learn.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.progress import SILENT
+from splinefm.learn.training import Chunk
 
 MODELS = [
     sf.FM(k=4),
@@ -565,3 +567,47 @@ def test_scores_of_a_folder_come_chunk_by_chunk_in_its_order(tmp_path, monkeypat
     assert max(sizes) == 700 and sum(sizes) == 5000
     np.testing.assert_array_equal(scores, fitted.scores(fitted.encoder.encode(table)))
     assert fitted.scores(table.slice(0, 0)).shape == (0,)
+
+
+class TestJudge:
+    """The best epoch, and the last one that is as good."""
+
+    def judge(self, epochs, weight=None):
+        n = len(epochs[0])
+        validation = Chunk(None, np.zeros(n), np.ones(n) if weight is None else np.asarray(weight))
+        judge, engine = Judge(validation), Mock()
+        found = []
+        for scores in epochs:  # the squared loss of a target of zero is half of the squared score
+            engine.scores_of.return_value = np.sqrt(2.0 * np.asarray(scores))
+            found.append(judge.look(engine, {}, Loss("squared")))
+        return found, judge.as_good
+
+    def test_a_later_epoch_that_differs_by_chance_is_as_good(self):
+        early, late = [1.0, 1.0, 1.0, 9.0], [0.9, 0.9, 0.9, 9.4]
+        found, as_good = self.judge([early, late])
+        assert [is_best for _, is_best in found] == [True, False]
+        assert found[1][0] == pytest.approx(3.025)
+        assert as_good == 2
+
+    def test_a_later_epoch_that_is_worse_for_most_rows_is_not(self):
+        assert self.judge([[1.0, 1.1, 1.2, 1.3], [1.1, 1.2, 1.3, 1.4]])[1] == 1
+
+    def test_rows_count_by_their_weight(self):
+        epochs = [[1.0, 1.0, 1.0, 9.0], [0.9, 0.9, 0.9, 9.5]]
+        found, as_good = self.judge(epochs, [1.0, 1.0, 1.0, 0.0])
+        assert [is_best for _, is_best in found] == [True, True]
+        assert as_good == 2
+
+    def test_without_validation_rows_the_last_epoch_counts(self):
+        judge = Judge(None)
+        assert [judge.look(Mock(), {}, Loss("squared"))[1] for _ in range(3)] == [True] * 3
+        assert judge.as_good == 3
+
+    def test_the_run_on_all_rows_takes_as_many_epochs(self, monkeypatch):
+        rng = np.random.default_rng(0)
+        table = {"x": rng.normal(size=400), "y": rng.normal(size=400)}
+        runs = []
+        monkeypatch.setattr(Judge, "as_good", property(lambda self: 2, lambda self, value: None), raising=False)
+        training = sf.Training(epochs=4, threads=1, patience=None, crosses=None, select_resolutions=False)
+        sf.fit_model(table, "y", loss="squared", training=training, callbacks=[lambda epoch: runs.append(epoch.run)])
+        assert runs == ["first"] * 4 + ["all rows"] * 2

@@ -15,9 +15,10 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.labels import Classes, ClassWeight
 from splinefm.learn.losses import Loss, LossName, as_loss
 from splinefm.learn.progress import SILENT, Progress, make_progress
+from splinefm.learn.refine.centering import center
 from splinefm.learn.refine.crosses import add_crosses, with_reasons
 from splinefm.learn.refine.resolutions import select_resolutions
-from splinefm.learn.runs import best_epoch, run_training, settings_for, train_part
+from splinefm.learn.runs import run_training, settings_for, train_part
 from splinefm.learn.training import Callback, Trained, Training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.engine import EngineName, find_engine
@@ -278,18 +279,22 @@ def _refit_on_all(
     callbacks: Sequence[Callback],
     progress: Progress,
 ) -> Trained:
-    """Return the parameters of a run on all rows, if requested and possible, with the history of the first run."""
+    """Return the parameters of a run on all rows, if requested and possible, with the history of the first run.
+
+    No history tells how good they are, so the bias can be set right afterwards.
+    """
     if first.interrupted or not training.refit_on_all or (whole := chunks.whole()) is None:
         return first
     every = [whole]
     with progress.within("all rows"):
         try:
-            last = best_epoch(first).epoch
-            options = {"progress": progress, "stop_after": last, "callbacks": callbacks, "run": "all rows"}
+            options = {"progress": progress, "stop_after": first.as_good, "callbacks": callbacks, "run": "all rows"}
             second = run_training(model, chunks, training, len(whole.y), lambda epoch: every, **options)
         except KeyboardInterrupt:
             return first._replace(interrupted=True)
-    return first._replace(interrupted=True) if second.interrupted else first._replace(params=second.params)
+    if second.interrupted:
+        return first._replace(interrupted=True)
+    return first._replace(params=center(model, second.params, whole, chunks.loss))
 
 
 def _more_members(

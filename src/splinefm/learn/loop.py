@@ -12,6 +12,7 @@ import numpy.typing as npt
 from splinefm._wording import setting
 from splinefm.encode.slots import SlotLayout
 from splinefm.learn.losses import Loss
+from splinefm.learn.metrics import mean_and_error
 from splinefm.learn.penalties import AdaptivePenalties
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.training import (
@@ -35,6 +36,8 @@ from splinefm.model.optimizers import Group, Optimizer
 
 # Settings that exceed their defaults by this factor are the first suspects when a run diverges.
 SUSPICIOUS_FACTORS = {"learning_rate": 20.0, "l2": 1e3, "smoothness": 1e3}
+# Standard errors by which the validation loss of an epoch may exceed the best one.
+TIE = 0.25
 
 
 def train(
@@ -66,7 +69,8 @@ def train(
     paced = training.for_fields(len(layout.fields))
     engine = make_engine(model, layout, groups, loss, paced, n_rows, rng, start)
     penalties = AdaptivePenalties(engine)
-    best, best_loss, history, since, begin = None, math.inf, [], 0, time.perf_counter()
+    best, history, since, begin = None, [], 0, time.perf_counter()
+    judge = Judge(validation)
     n_epochs, interrupted = stop_after or training.epochs, False
     try:
         for epoch in range(n_epochs):
@@ -79,13 +83,10 @@ def train(
             params = engine.params(averaged=training.average)
             penalties.adapt(params["factors"], loss.dispersion(train_loss - floor))
             now = time.perf_counter()
-            value = _validation_loss(engine, params, validation, loss) if validation is not None else math.nan
+            value, is_best = judge.look(engine, params, loss)
             history.append(Epoch(epoch + 1, train_loss, value, rate, seen / (now - started), now - begin, run))
             progress.end_epoch(history[-1], loss)
-            if validation is None or value < best_loss:
-                best, best_loss, since = params, value, 0
-            else:
-                since += 1
+            best, since = (params, 0) if is_best else (best, since + 1)
             if call_all(callbacks, history[-1]):
                 interrupted = True
                 progress.say(f"{RUNS[run]} stopped by a callback; keeping the best epoch")
@@ -100,7 +101,7 @@ def train(
         progress.say("stopped by Ctrl-C; keeping the best epoch")
     if best is None:
         raise Diverged(divergence_message(training, len(history) - 1))
-    return Trained(best, history, interrupted)
+    return Trained(best, history, interrupted, judge.as_good)
 
 
 def call_all(callbacks: Sequence[Callback], epoch: Epoch) -> bool:
@@ -203,10 +204,41 @@ def in_groups(order: npt.NDArray[np.int64], batch_size: int, engine: Engine) -> 
         yield order[at : at + size]
 
 
-def _validation_loss(engine: Engine, params: Params, validation: Chunk, loss: Loss) -> float:
-    score = engine.scores_of(params, validation.slots).astype(np.float64)
-    value = loss.value(validation.y, score)
-    return float(np.average(value, weights=validation.sample_weight))
+class Judge:
+    """Compares epochs by the losses of the validation rows.
+
+    Where a few rows have most of the loss, the best epoch may be an early one by chance. A later epoch with a loss that
+    is larger by less than TIE standard errors is as good: it has seen the rows more often, at a lower learning rate.
+
+    Attributes
+    ----------
+    as_good : int
+        The last epoch that is as good as the best one, counted from 1.
+    """
+
+    def __init__(self, validation: Chunk | None) -> None:
+        self.validation, self.n_epochs, self.as_good = validation, 0, 0
+        self._least, self._losses = math.inf, np.zeros(0)
+
+    def look(self, engine: Engine, params: Params, loss: Loss) -> tuple[float, bool]:
+        """Return the validation loss of the next epoch, and whether the epoch is the best so far.
+
+        Without validation rows, the loss is NaN, and every epoch is better than those before.
+        """
+        self.n_epochs += 1
+        if self.validation is None:
+            self.as_good = self.n_epochs
+            return math.nan, True
+        score = engine.scores_of(params, self.validation.slots).astype(np.float64)
+        losses, weight = loss.value(self.validation.y, score), self.validation.sample_weight
+        value = float(np.average(losses, weights=weight))
+        is_best = value < self._least
+        if is_best:
+            self._least, self._losses = value, losses
+        mean, error = mean_and_error(losses - self._losses, weight) if len(self._losses) else (math.nan, 0.0)
+        if mean <= TIE * error:
+            self.as_good = self.n_epochs
+        return value, is_best
 
 
 class Diverged(ValueError):

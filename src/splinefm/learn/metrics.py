@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -347,3 +348,15 @@ def _mean(values: FloatArray, weight: FloatArray) -> float:
 def _scaled(weight: FloatArray) -> FloatArray:
     """Return weights of size 1, so that sums and products of huge and tiny ones are finite; the factor is exact."""
     return np.asarray(np.ldexp(weight, -int(np.frexp(weight.max())[1])))
+
+
+def mean_and_error(values: FloatArray, weight: FloatArray) -> tuple[float, float]:
+    """Return the weighted mean of some rows' values, and its standard error; the weights must have a sum above 0.
+
+    Examples
+    --------
+    >>> mean_and_error(np.array([1.0, 3.0, 1.0, 3.0]), np.ones(4))
+    (2.0, 0.5)
+    """
+    mean = float(np.average(values, weights=weight))
+    return mean, math.sqrt(float(np.sum((weight * (values - mean)) ** 2))) / float(weight.sum())

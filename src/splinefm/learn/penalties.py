@@ -14,7 +14,7 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field
-from splinefm.learn.training import Training, penalty_by_field
+from splinefm.learn.training import LINEAR_L2, Training, penalty_by_field
 from splinefm.model.engine import Engine
 from splinefm.model.optimizers import Group
 
@@ -40,7 +40,7 @@ def make_groups(encoder: Encoder, training: Training) -> list[list[Group]]:
     penalties = (penalty_by_field(penalty, names) for penalty in (training.l2, training.smoothness))
     groups: list[list[Group]] = []
     for item, layout, l2, smoothness in zip(encoder.fields, encoder.layout.fields, *penalties, strict=True):
-        plain = Group(layout.n_features, l2, 0.1 * l2)
+        plain = Group(layout.n_features, l2, LINEAR_L2 * l2)
         if isinstance(item, Cross):
             groups.append(_of_cross(item, plain, smoothness, order))
             continue

@@ -23,6 +23,8 @@ _NUMBERS = int | float | np.integer | np.floating
 OF_MACHINE = {"saved": False}
 # The default penalties: see docs/decisions.md.
 L2, SMOOTHNESS = 1e-4, 1e-2
+# The penalty of linear weights, as a share of that of vectors.
+LINEAR_L2 = 0.1
 # Below so many rows, the default penalties grow as the rows get fewer, up to so many times: see docs/decisions.md.
 SMALL_TABLE, MOST_STRENGTH = 3_000, 6.0
 # A default batch has at least 32 rows, or 4 if an epoch of a small table would otherwise have fewer than 32 steps.
@@ -33,11 +35,15 @@ Penalty = float | Mapping[str, float] | tuple[tuple[str, float], ...] | None
 
 
 class Trained(NamedTuple):
-    """The result of one run: the best parameters, the history, and whether the user stopped the run."""
+    """The result of one run: the best parameters, the history, and whether the user stopped the run.
+
+    `as_good` is the last epoch that is as good as the best one, as far as the validation rows can tell.
+    """
 
     params: Params
     history: list[Epoch]
     interrupted: bool
+    as_good: int
 
 
 class Chunk(NamedTuple):
@@ -145,17 +151,19 @@ class Training:
     patience : int, optional
         Stop after this many epochs without a better validation loss.
     refit_on_all : bool
-        Train again on all rows, including the validation rows, for the best number of epochs. Skipped if the
-        validation rows are a separate table, or if the encoded rows do not fit in memory.
+        Train again on all rows, including the validation rows, for the best number of epochs, or for more if a later
+        one is as good within a quarter of a standard error. The bias is then set so that the slopes of the loss add up
+        to zero. Skipped if the validation rows are a separate table, or if the encoded rows do not fit in memory.
     select_resolutions : bool
         Train a second time with resolutions chosen by column, and keep the better of the two models on the validation
         rows. Resolutions that the first run made little use of are dropped; finer ones are added where the finest one
         helped a lot. Applies to columns with several inferred resolutions. Set `select_resolutions=False` to skip
         this; tables over 200,000 rows skip it automatically, as do tables whose encoded rows do not fit in memory.
     crosses : "auto", int or None
-        Look for pairs of columns that act together, and add an `sf.Cross` for those that lower the loss of held-out
-        rows: up to three pairs of inferred fields ("auto"), up to this number of pairs of any fields, or none (None).
-        Takes a run on half of the rows, and two more if there are candidates. Skipped if the schema has crosses
+        Look for pairs of columns that act together, and for values that recur and have effects of their own, and add an
+        `sf.Cross` for those that lower the loss of held-out rows: up to three and two for inferred fields ("auto"), up
+        to this number for any fields, or none (None). Takes a run on half of the rows, and more if there are
+        candidates. Skipped if the schema has crosses
         already, without validation rows, for tables below 1,000 or over 200,000 rows, and where the encoded rows take
         more than 256 MiB.
     members : int
@@ -246,6 +254,12 @@ class Training:
         if unsmoothed and not isinstance(smooth, float):
             smooth = tuple({**dict.fromkeys(unsmoothed, 0.0), **by_name(smooth)}.items())
         return replace(self, l2=_filled(self.l2, names, l2), smoothness=_filled(smooth, names, smoothness))
+
+    def with_l2(self, name: str, l2: float) -> Training:
+        """Return a copy with an L2 penalty for a field, unless there is one for all fields."""
+        if isinstance(self.l2, float):
+            return self
+        return replace(self, l2={**by_name(self.l2), name: l2})
 
     def for_table(self, names: Sequence[str], n_rows: int, unsmoothed: Collection[str] = ()) -> Training:
         """Return a copy with the defaults of a table filled in, which a fitted model keeps.

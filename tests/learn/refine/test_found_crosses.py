@@ -1,13 +1,15 @@
 """Crosses that a fit finds: what is found, what is left alone, and what it says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import splinefm as sf
 from splinefm.learn.chunks import ValidationSample
 from splinefm.learn.losses import Loss
-from splinefm.learn.refine import crosses
-from splinefm.learn.refine.crosses import loss_fall
+from splinefm.learn.refine import crosses, halves
+from splinefm.learn.refine.halves import loss_fall
 from splinefm.learn.refine.screening import SHRINKAGE, gain_of_folds, gain_of_halves, screen
 from splinefm.learn.training import Chunk
 
@@ -208,13 +210,13 @@ def test_cells_of_other_folds_explain_each_fold(n_folds):
 
 
 @pytest.mark.parametrize(("patience", "expected"), [(9, 3), (2, 2), (None, None)])
-def test_runs_on_half_of_the_rows_are_less_patient(table, patience, expected, monkeypatch):
-    seen, train = [], crosses.run_training
+def test_runs_on_half_of_the_rows_are_short(table, patience, expected, monkeypatch):
+    seen, train = [], halves.run_training
 
     def spy(model, chunks, training, *rest, **options):
-        seen.append((options["run"], training.patience))
-        return train(model, chunks, training, *rest, **options)
+        seen.append((options["run"], training.patience, training.epochs))
+        return train(model, chunks, replace(training, epochs=1), *rest, **options)
 
-    monkeypatch.setattr(crosses, "run_training", spy)
-    fit({name: values[:2000] for name, values in table.items()}, patience=patience, epochs=2)
-    assert seen and set(seen) == {("half", expected)}
+    monkeypatch.setattr(halves, "run_training", spy)
+    fit({name: values[:2000] for name, values in table.items()}, patience=patience, epochs=12)
+    assert seen and set(seen) == {("half", expected, halves.HALF_EPOCHS)}

@@ -13,7 +13,6 @@ from optuna.distributions import FloatDistribution, IntDistribution
 
 import splinefm as sf
 from splinefm.learn import metrics
-from splinefm.learn.training import Trained
 from splinefm.learn.tuning import trials
 
 # Kernels are compiled for each model and k: one is enough here.
@@ -229,7 +228,7 @@ class TestEndings:
 
         def interrupted(*args):
             calls.append(1)
-            return Trained(*train(*args)[:2], interrupted=len(calls) == 2)
+            return train(*args)._replace(interrupted=len(calls) == 2)
 
         monkeypatch.setattr(trials, "train_part", interrupted)
         tuned = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=9, space=KEEP_K)

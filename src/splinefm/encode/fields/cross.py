@@ -33,22 +33,22 @@ SEGMENTS: dict[int, tuple[int, ...]] = {1: (8,), 2: (8, 32, 128), 3: (4, 8)}
 
 @dataclass(frozen=True, init=False)
 class Cross:
-    """Two or three columns as one field: the products of their features.
+    """Several columns as one field: the products of their features.
 
     Two categories have a feature for each frequent combination, a category and a number have a spline for each
-    category, and two numbers have a tensor-product spline. In the score, the field interacts with all others, so that
-    a cross of two columns makes up for what pairs of fields cannot express: three columns that act together.
+    category, and two numbers have a tensor-product spline. The field interacts with all others, so that a cross of two
+    columns makes up for what pairs of fields cannot express: three columns that act together.
 
-    A combination of categories with fewer than `min_count` rows, an unseen one, and a special or missing number have no
-    features: the field is the zero vector there, and the columns' own fields say what they know.
+    Combinations with fewer than `min_count` rows, unseen ones, and special or missing numbers have no features: the
+    field is the zero vector there. A cross of one column takes its values as names, such as incomes of families.
 
     Parameters
     ----------
     *given : str, Numerical or Categorical
-        Two or three fields: names of fields of the schema, or fields of its own. A number that is given by name takes
-        over the transform of its field and gets `segments`; a field of its own keeps its basis.
+        Two or three fields, by name or of its own, or one `Categorical` of its own. A number given by name takes over
+        the transform of its field and gets `segments`; a field of its own keeps its basis.
     name : str, optional
-        Name of the field; the names of the parts by default, such as "month × day".
+        Name of the field; by default the names of the parts, such as "month × day", or "income (values)".
     parts : sequence, optional
         The parts, as a keyword.
     segments : int or sequence of int, optional
@@ -103,9 +103,10 @@ class Cross:
             if not isinstance(part, str | Numerical | Categorical):
                 raise ValueError(f"a cross takes names of fields, sf.Numerical and sf.Categorical; got {part!r}")
         names = [part if isinstance(part, str) else part.name for part in chosen]
-        if not 2 <= len(names) <= MOST_PARTS or len(set(names)) < len(names):
-            raise ValueError(f"a cross takes two or three different fields, got {names}")
-        name = name or SEPARATOR.join(names)
+        is_single = len(names) == 1 and isinstance(chosen[0], Categorical)
+        if not (is_single or 2 <= len(names) <= MOST_PARTS) or len(set(names)) < len(names):
+            raise ValueError(f"a cross takes two or three different fields, or one sf.Categorical; got {names}")
+        name = name or (SEPARATOR.join(names) if len(names) > 1 else f"{names[0]} (values)")
         check_choice("name of a field", name, None)
         if segments is not None:
             segments = (segments,) if isinstance(segments, int) else tuple(segments)

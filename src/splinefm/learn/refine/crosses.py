@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,39 +12,26 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
-from splinefm.encode.tables.arrow import to_arrow
-from splinefm.learn.chunks import Chunks, prepare_chunks, row_randoms
+from splinefm.learn.chunks import Chunks, prepare_chunks
 from splinefm.learn.loop import Diverged
-from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.refine.screening import MOST_SCREENED, Candidate, screen
-from splinefm.learn.runs import MOST_ROWS, run_training, settings_for, train_part
-from splinefm.learn.training import Callback, Chunk, Crosses, Trained, Training
-from splinefm.model.cpu import predict_scores
-from splinefm.model.family import AnyModel, Params
+from splinefm.learn.refine.halves import Learned, Unexplained, find_unexplained, learn_half, loss_fall
+from splinefm.learn.refine.recurring import Recurring, find_recurring
+from splinefm.learn.refine.screening import Candidate, screen
+from splinefm.learn.runs import MOST_ROWS, settings_for, train_part
+from splinefm.learn.training import LINEAR_L2, Callback, Chunk, Crosses, Trained, Training
+from splinefm.model.family import AnyModel
 
-FloatArray = npt.NDArray[np.float64]
-# The most crosses that "auto" adds, and the fewest training rows: smaller halves do not tell crosses from noise.
-MOST_CROSSES, FEWEST_ROWS = 3, 1_000
-# Epochs without a better validation loss that end a run on half of the rows: it only has to tell crosses from noise.
-HALF_PATIENCE = 3
+# The most pairs that "auto" tries and the most crosses of recurring values that it adds, and the fewest training rows:
+# smaller halves do not tell crosses from noise.
+MOST_CROSSES, MOST_RECURRING, FEWEST_ROWS = 3, 2, 1_000
 # Encoded rows: a search has up to four times as much in memory.
 MOST_BYTES = 1 << 28
-# Classes whose residuals are screened.
-MOST_CLASSES = 3
-# A cross is kept if the mean loss of held-out rows falls by this share of it, and by as many standard errors. A large
-# fall needs fewer: where a few rows have most of the loss, such as days that hardly exist, standard errors are large.
-LEAST_FALL, STANDARD_ERRORS = 0.001, 2.0
-LARGE_FALL, STANDARD_ERRORS_OF_LARGE = 0.04, 1.0
+# The share of the best penalty for linear weights that recurring values get: vectors, whose penalty is ten times that
+# of linear weights, should not vanish where they help. See docs/decisions.md.
+RECURRING_SHARE = 0.2
 
-
-class Halves(NamedTuple):
-    """Training rows in two halves: a model learns from one, the other judges."""
-
-    learned: Chunk
-    judged: Chunk
-    rows: npt.NDArray[np.int64]
-    """Positions of the judged rows among all training rows."""
+FloatArray = npt.NDArray[np.float64]
 
 
 def candidates_for(schema: Schema, crosses: Crosses) -> list[str]:
@@ -57,75 +42,15 @@ def candidates_for(schema: Schema, crosses: Crosses) -> list[str]:
     return [item.name for item in fields if crosses != "auto" or item.name in schema.reasons]
 
 
-def split_halves(kept: Chunk, seed: int) -> Halves:
-    """Return two random halves of the training rows."""
-    n = len(kept.y)
-    first = row_randoms(seed + 1, np.arange(n)) < 0.5
-    judged = np.flatnonzero(~first)
-    return Halves(take_rows(kept, np.flatnonzero(first)), take_rows(kept, judged), judged)
-
-
-def find_candidates(
-    chunks: Chunks, halves: Halves, model: AnyModel, params: Params, names: Sequence[str], seed: int
-) -> list[Candidate]:
-    """Return candidates for crosses, given a model that learned from the first half."""
-    rows = halves.rows
-    judged = halves.judged
-    if len(rows) > MOST_SCREENED:
-        some = np.linspace(0, len(rows) - 1, MOST_SCREENED).astype(np.int64)
-        rows, judged = rows[some], take_rows(judged, some)
-    score = predict_scores(model, params, judged.slots).astype(np.float64)
-    slope = chunks.loss.slope(judged.y, score).reshape(len(rows), -1)
-    residuals = -slope * np.sqrt(judged.sample_weight)[:, None]
-    values = read_values(chunks, names, rows)
-    # Of several classes, those that leave the most unexplained.
-    strongest = np.argsort(-np.square(residuals).sum(axis=0), kind="stable")[:MOST_CLASSES]
-    moved = score.reshape(len(rows), -1)
-    found = [screen(chunks.encoder, values, residuals[:, i], moved[:, i], seed) for i in strongest.tolist()]
+def find_candidates(encoder: Encoder, left: Unexplained, seed: int) -> list[Candidate]:
+    """Return pairs of columns whose cells explain what is left, the best first."""
+    parts = zip(left.residuals, left.scores, strict=True)
+    found = [screen(encoder, left.values, residual, score, seed) for residual, score in parts]
     best: dict[str, Candidate] = {}
     for candidate in (each for of_class in found for each in of_class):
         known = best.get(candidate.cross.name)
         best[candidate.cross.name] = candidate if known is None or known.gain < candidate.gain else known
     return sorted(best.values(), key=lambda candidate: (-candidate.gain, candidate.cross.name))
-
-
-def read_values(chunks: Chunks, names: Sequence[str], rows: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
-    """Return numbers, or features of categories, of some training rows."""
-    encoder: Encoder = chunks.encoder
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
-    first = 0
-    for batch in chunks.source.batches(chunks.rows_per_chunk):
-        numbers = np.arange(first, first + batch.num_rows)
-        first += batch.num_rows
-        trained = ~chunks.held_out.has(numbers)
-        batch = batch if trained.all() else batch.filter(to_arrow(trained))
-        for name in names:
-            item = encoder.schema[name]
-            assert isinstance(item, Numerical | Categorical)
-            column = batch.column(item.column)
-            parts[name].append(item.read(column) if isinstance(item, Numerical) else item.encode(column)[0][:, 0])
-    return {name: np.concatenate(arrays)[rows] for name, arrays in parts.items()}
-
-
-def loss_fall(loss: Loss, judged: Sequence[Chunk], before: Sequence[FloatArray], after: Sequence[FloatArray]) -> float:
-    """Return by which share the loss of held-out rows falls; 0 if the fall is small or may be chance.
-
-    `before` and `after` are the scores of the rows of each chunk.
-    """
-    differences, weights, total = [], [], 0.0
-    for chunk, old, new in zip(judged, before, after, strict=True):
-        value = loss.value(chunk.y, old)
-        differences.append(value - loss.value(chunk.y, new))
-        weights.append(chunk.sample_weight)
-        total += float(chunk.sample_weight @ value) - loss.floor(chunk.y, chunk.sample_weight)
-    difference, weight = np.concatenate(differences), np.concatenate(weights)
-    if not weight.any():
-        return 0.0
-    mean = float(np.average(difference, weights=weight))
-    error = math.sqrt(float(np.sum((weight * (difference - mean)) ** 2))) / float(weight.sum())
-    share = mean * float(weight.sum()) / total if total > 0.0 else 0.0
-    needed = STANDARD_ERRORS_OF_LARGE if share >= LARGE_FALL else STANDARD_ERRORS
-    return share if share >= LEAST_FALL and mean > needed * error else 0.0
 
 
 def with_cross(schema: Schema, candidate: Candidate, fall: float = 0.0) -> Schema:
@@ -166,10 +91,6 @@ def _has_rows_of(other: Chunks, chunks: Chunks) -> bool:
     """Return whether the same rows are in memory, and held out."""
     parts = ((other.kept, chunks.kept), (other.validation, chunks.validation))
     return all(mine is not None and theirs is not None and len(mine.y) == len(theirs.y) for mine, theirs in parts)
-
-
-def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> Chunk:
-    return Chunk(chunk.slots[rows], chunk.y[rows], chunk.sample_weight[rows])
 
 
 def add_crosses(
@@ -215,48 +136,82 @@ def _find_crosses(
     progress: Progress,
 ) -> tuple[Chunks, Training] | None:
     """Return the rows encoded with the crosses that help, or None if none do."""
-    assert chunks.kept is not None and chunks.validation is not None
-    halves = split_halves(chunks.kept, training.seed)
-    judged = (halves.judged, chunks.validation)
-    before = _train_half(model, chunks, halves.learned, training, progress)
-    candidates = find_candidates(chunks, halves, model, before, names, training.seed)
+    search = Search(model, given, validation, progress)
+    first = best = learn_half(model, chunks, training, progress)
+    candidates = find_candidates(chunks.encoder, find_unexplained(first, names), training.seed)
     most = MOST_CROSSES if training.crosses == "auto" else int(training.crosses or 0)
-    scores = _scores(model, before, judged)
-    best: tuple[Chunks, Training] | None = None
     for candidate in candidates[:most]:
-        schema = with_cross(chunks.source.schema if best is None else best[0].source.schema, candidate)
-        penalties = settings_for(given, schema, chunks.encoder.n_rows)
-        other = prepare_chunks(replace(chunks.source, schema=schema), chunks.loss, validation, penalties, progress)
-        if not _has_rows_of(other, chunks):  # longer rows may leave room for fewer of them
+        best = search.try_cross(best, candidate) or best
+    most_recurring = MOST_RECURRING if training.crosses == "auto" else most - search.n_added
+    for _ in range(most_recurring):
+        tried = search.try_recurring(best, find_unexplained(best, names))
+        if tried is None:
             break
-        assert other.kept is not None and other.validation is not None
-        halves = split_halves(other.kept, training.seed)
-        after = _train_half(model, other, halves.learned, penalties, progress)
-        new = _scores(model, after, (halves.judged, other.validation))
-        fall = loss_fall(chunks.loss, judged, scores, new)
-        if fall > 0.0:
-            other.source = replace(other.source, schema=with_cross(schema, candidate, fall))
-            best, scores = (other, penalties), new
-    return best
+        best = tried
+    return None if best is first else (best.chunks, best.training)
 
 
-def _scores(model: AnyModel, params: Params, judged: Sequence[Chunk]) -> list[FloatArray]:
-    return [predict_scores(model, params, chunk.slots).astype(np.float64) for chunk in judged]
+@dataclass
+class Search:
+    """Tries crosses one by one, each with a model of half of the rows.
+
+    Parameters
+    ----------
+    model : FM, FwFM, LowRankFwFM, FmFM, FFM or HigherOrderFM
+        The model.
+    given : Training
+        The settings before the defaults of the table were filled in; crosses that are added may bring penalties.
+    validation : float or table
+        The validation rows.
+    progress : Progress
+        Where to report.
+    """
+
+    model: AnyModel
+    given: Training
+    validation: object
+    progress: Progress
+    n_added: int = 0
+
+    def try_cross(self, before: Learned, candidate: Candidate, l2: float | None = None) -> Learned | None:
+        """Return a model with one more cross, or None if the loss of held-out rows does not fall."""
+        chunks = before.chunks
+        schema = with_cross(chunks.source.schema, candidate)
+        given = self.given if l2 is None else self.given.with_l2(candidate.cross.name, l2)
+        training = settings_for(given, schema, chunks.encoder.n_rows)
+        source = replace(chunks.source, schema=schema)
+        other = prepare_chunks(source, chunks.loss, self.validation, training, self.progress)
+        if not _has_rows_of(other, chunks):  # longer rows may leave room for fewer of them
+            return None
+        after = learn_half(self.model, other, training, self.progress)
+        fall = loss_fall(chunks.loss, before.judged, before.scores, after.scores)
+        if fall == 0.0:
+            return None
+        other.source = replace(source, schema=with_cross(schema, candidate, fall))
+        self.given, self.n_added = given, self.n_added + 1
+        return after
+
+    def try_recurring(self, before: Learned, left: Unexplained) -> Learned | None:
+        """Return a model with a cross of values that recur, or None if there is none that helps."""
+        encoder = before.chunks.encoder
+        found = [(each, r) for r in left.residuals for each in find_recurring(encoder, left.values, r)]
+        if not found:
+            return None
+        # Pairs of values have the effects of each of them, too: single values come first.
+        best, residual = max(found, key=lambda pair: (len(pair[0].cross.parts) == 1, pair[0].gain))
+        n_rows = before.chunks.n_rows
+        l2 = recurring_l2(best, n_rows, residual, left.dispersion, before.training.rows_per_step(n_rows))
+        return self.try_cross(before, Candidate(best.cross, best.gain), l2)
 
 
-def _train_half(model: AnyModel, chunks: Chunks, half: Chunk, training: Training, progress: Progress) -> Params:
-    if training.patience is not None:
-        training = replace(training, patience=min(training.patience, HALF_PATIENCE))
-    trained = run_training(
-        model,
-        chunks,
-        training,
-        len(half.y),
-        lambda epoch: [half],
-        validation=chunks.validation,
-        progress=progress,
-        run="half",
-    )
-    if trained.interrupted:
-        raise KeyboardInterrupt
-    return trained.params
+def recurring_l2(found: Recurring, n_rows: int, residual: FloatArray, dispersion: float, batch_size: int) -> float:
+    """Return the L2 penalty of a cross of recurring values.
+
+    A value whose effect has the variance σ_b² is best estimated with the penalty ½ h w² σ² / σ_b² beside the sum of all
+    losses, where σ² is the variance of the residuals and h = σ² / φ the mean curvature of the loss. Steps take the mean
+    loss of a batch, add a penalty per active value, and multiply it by φ.
+    """
+    variance = float(np.square(residual).mean())
+    per_value = found.rows_per_value * n_rows / len(residual)
+    best = variance / dispersion * found.shrinkage / (dispersion * batch_size * per_value)
+    return RECURRING_SHARE * best / LINEAR_L2

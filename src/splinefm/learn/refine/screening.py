@@ -102,10 +102,15 @@ def code_column(encoder: Encoder, name: str, values: npt.NDArray[np.generic]) ->
     return CodedColumn(name, True, False, tuple(((share * size).astype(np.int64), size) for size in LEVELS))
 
 
+def most_columns(n_rows: int) -> int:
+    """Return how many columns are compared in pairs: fewer if there are many rows."""
+    n_pairs = max(1.0, MOST_WORK / max(1, n_rows))
+    return min(MOST_COLUMNS, max(2, int((2 * n_pairs) ** 0.5)))
+
+
 def _strongest(columns: Sequence[CodedColumn], score: FloatArray, n_rows: int) -> list[CodedColumn]:
     """Return all columns, or those whose values tell the most about the score if there are many."""
-    n_pairs = max(1.0, MOST_WORK / max(1, n_rows))
-    most = min(MOST_COLUMNS, max(2, int((2 * n_pairs) ** 0.5)))
+    most = most_columns(n_rows)
     if len(columns) <= most:
         return list(columns)
     centered = score - score.mean()

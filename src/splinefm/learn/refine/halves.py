@@ -1,0 +1,164 @@
+"""A model of one half of the rows, judged by the other one: what it leaves unexplained, and if another is better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splinefm.encode.encoder import Encoder
+from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.tables.arrow import to_arrow
+from splinefm.learn.chunks import Chunks, row_randoms
+from splinefm.learn.losses import Loss
+from splinefm.learn.metrics import mean_and_error
+from splinefm.learn.progress import Progress
+from splinefm.learn.refine.screening import MOST_SCREENED
+from splinefm.learn.runs import run_training
+from splinefm.learn.training import Chunk, Training
+from splinefm.model.cpu import predict_scores
+from splinefm.model.family import AnyModel, Params
+
+FloatArray = npt.NDArray[np.float64]
+# The most epochs of a run on half of the rows, and those without a better validation loss that end it: it only has to
+# tell crosses from noise.
+HALF_EPOCHS, HALF_PATIENCE = 8, 3
+# Classes whose residuals are screened.
+MOST_CLASSES = 3
+# A cross is kept if the mean loss of held-out rows falls by this share of it, and by as many standard errors. A large
+# fall needs fewer: where a few rows have most of the loss, such as days that hardly exist, standard errors are large.
+LEAST_FALL, STANDARD_ERRORS = 0.001, 2.0
+LARGE_FALL, STANDARD_ERRORS_OF_LARGE = 0.04, 1.0
+
+
+class Halves(NamedTuple):
+    """Training rows in two halves: a model learns from one, the other judges."""
+
+    learned: Chunk
+    judged: Chunk
+    rows: npt.NDArray[np.int64]
+    """Positions of the judged rows among all training rows."""
+
+
+def split_halves(kept: Chunk, seed: int) -> Halves:
+    """Return two random halves of the training rows."""
+    n = len(kept.y)
+    first = row_randoms(seed + 1, np.arange(n)) < 0.5
+    judged = np.flatnonzero(~first)
+    return Halves(take_rows(kept, np.flatnonzero(first)), take_rows(kept, judged), judged)
+
+
+def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> Chunk:
+    return Chunk(chunk.slots[rows], chunk.y[rows], chunk.sample_weight[rows])
+
+
+class Learned(NamedTuple):
+    """A model of half of the rows, and its scores of the others and of the validation rows."""
+
+    chunks: Chunks
+    training: Training
+    halves: Halves
+    params: Params
+    scores: list[FloatArray]
+
+    @property
+    def judged(self) -> tuple[Chunk, Chunk]:
+        """The rows that it has not learned from."""
+        assert self.chunks.validation is not None
+        return self.halves.judged, self.chunks.validation
+
+
+def learn_half(model: AnyModel, chunks: Chunks, training: Training, progress: Progress) -> Learned:
+    """Train on one half of the rows, and score the others. Raise KeyboardInterrupt if the user stops the run."""
+    assert chunks.kept is not None and chunks.validation is not None
+    halves = split_halves(chunks.kept, training.seed)
+    half = halves.learned
+    patience = None if training.patience is None else min(training.patience, HALF_PATIENCE)
+    trained = run_training(
+        model,
+        chunks,
+        replace(training, epochs=min(training.epochs, HALF_EPOCHS), patience=patience),
+        len(half.y),
+        lambda epoch: [half],
+        validation=chunks.validation,
+        progress=progress,
+        run="half",
+    )
+    if trained.interrupted:
+        raise KeyboardInterrupt
+    judged = (halves.judged, chunks.validation)
+    scores = [predict_scores(model, trained.params, part.slots).astype(np.float64) for part in judged]
+    return Learned(chunks, training, halves, trained.params, scores)
+
+
+class Unexplained(NamedTuple):
+    """Rows that a model has not learned from, and what it leaves unexplained of each class."""
+
+    values: dict[str, npt.NDArray[Any]]
+    residuals: list[FloatArray]
+    scores: list[FloatArray]
+    dispersion: float
+    """The noise φ of the target."""
+
+
+def find_unexplained(learned: Learned, names: Sequence[str]) -> Unexplained:
+    """Return what a model leaves unexplained in the half that it has not learned from."""
+    chunks, judged, score, rows = learned.chunks, learned.halves.judged, learned.scores[0], learned.halves.rows
+    if len(rows) > MOST_SCREENED:
+        some = np.linspace(0, len(rows) - 1, MOST_SCREENED).astype(np.int64)
+        rows, judged, score = rows[some], take_rows(judged, some), score[some]
+    slope = chunks.loss.slope(judged.y, score).reshape(len(rows), -1)
+    residuals = -slope * np.sqrt(judged.sample_weight)[:, None]
+    # Of several classes, those that leave the most unexplained.
+    strongest = np.argsort(-np.square(residuals).sum(axis=0), kind="stable")[:MOST_CLASSES].tolist()
+    moved = score.reshape(len(rows), -1)
+    total = float(judged.sample_weight @ chunks.loss.value(judged.y, score))
+    excess = (total - chunks.loss.floor(judged.y, judged.sample_weight)) / float(judged.sample_weight.sum())
+    return Unexplained(
+        read_values(chunks, names, rows),
+        [residuals[:, i] for i in strongest],
+        [moved[:, i] for i in strongest],
+        chunks.loss.dispersion(excess),
+    )
+
+
+def read_values(chunks: Chunks, names: Sequence[str], rows: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+    """Return numbers, or features of categories, of some training rows."""
+    encoder: Encoder = chunks.encoder
+    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
+    first = 0
+    for batch in chunks.source.batches(chunks.rows_per_chunk):
+        numbers = np.arange(first, first + batch.num_rows)
+        first += batch.num_rows
+        trained = ~chunks.held_out.has(numbers)
+        batch = batch if trained.all() else batch.filter(to_arrow(trained))
+        for name in names:
+            item = encoder.schema[name]
+            assert isinstance(item, Numerical | Categorical)
+            column = batch.column(item.column)
+            parts[name].append(item.read(column) if isinstance(item, Numerical) else item.encode(column)[0][:, 0])
+    return {name: np.concatenate(arrays)[rows] for name, arrays in parts.items()}
+
+
+def loss_fall(loss: Loss, judged: Sequence[Chunk], before: Sequence[FloatArray], after: Sequence[FloatArray]) -> float:
+    """Return by which share the loss of held-out rows falls; 0 if the fall is small or may be chance.
+
+    `before` and `after` are the scores of the rows of each chunk.
+    """
+    differences, weights, total = [], [], 0.0
+    for chunk, old, new in zip(judged, before, after, strict=True):
+        value = loss.value(chunk.y, old)
+        differences.append(value - loss.value(chunk.y, new))
+        weights.append(chunk.sample_weight)
+        total += float(chunk.sample_weight @ value) - loss.floor(chunk.y, chunk.sample_weight)
+    difference, weight = np.concatenate(differences), np.concatenate(weights)
+    if not weight.any():
+        return 0.0
+    mean, error = mean_and_error(difference, weight)
+    share = mean * float(weight.sum()) / total if total > 0.0 else 0.0
+    needed = STANDARD_ERRORS_OF_LARGE if share >= LARGE_FALL else STANDARD_ERRORS
+    return share if share >= LEAST_FALL and mean > needed * error else 0.0

@@ -1,0 +1,136 @@
+"""Values that recur: the variance between groups, crosses of values that a fit finds, and their penalties."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import splinefm as sf
+from splinefm.learn.refine.crosses import recurring_l2
+from splinefm.learn.refine.recurring import Recurring, compare_groups, find_recurring
+from tests.support import examples
+
+
+@examples(40)
+@given(seed=st.integers(0, 2**32), n=st.integers(2, 40), n_groups=st.integers(1, 10))
+def test_groups_are_compared_by_the_products_of_their_residuals(seed, n, n_groups):
+    rng = np.random.default_rng(seed)
+    code, r = rng.integers(0, n_groups, n), rng.normal(size=n)
+    same = (code[:, None] == code) & ~np.eye(n, dtype=bool)
+    products, squares = np.outer(r, r)[same].sum(), np.outer(r**2, r**2)[same].sum()
+    found = compare_groups(code, r)
+    if products <= 1e-12:
+        assert found.gain == pytest.approx(0.0, abs=1e-9)
+        return
+    variance = products / same.sum()
+    counts = np.bincount(code)
+    shrunk = counts * variance / (counts * variance + np.mean(r**2))
+    assert found.shrinkage == pytest.approx(np.mean(r**2) / variance)
+    assert found.errors == pytest.approx(products / np.sqrt(2 * squares))
+    assert found.gain == pytest.approx((counts * variance * shrunk).sum() / (r**2).sum())
+
+
+def test_the_variance_between_groups_is_found():
+    rng = np.random.default_rng(0)
+    code = rng.integers(0, 2000, 10_000)
+    residual = 0.5 * rng.normal(size=2000)[code] + rng.normal(size=10_000)
+    found = compare_groups(code, residual)
+    assert found.errors > 10.0
+    assert found.shrinkage == pytest.approx(1.25 / 0.25, rel=0.2)
+    assert compare_groups(code, rng.normal(size=10_000)).errors < 4.0
+    assert compare_groups(np.arange(10_000), residual).gain == 0.0  # nothing recurs
+
+
+def families(n=6000, effect=1.0, seed=0):
+    """Persons with the income of their family, which has an effect of its own, and with an age."""
+    known = np.random.default_rng(7)
+    incomes, own = np.round(known.lognormal(9.0, 0.8, 700), 2), effect * known.normal(size=700)
+    rng = np.random.default_rng(seed)
+    family, age = rng.integers(0, 700, n), rng.uniform(0.0, 80.0, n)
+    y = own[family] + 0.01 * age + rng.normal(size=n)
+    return {"income": incomes[family], "age": age, "sex": rng.choice(["f", "m"], n), "y": y}
+
+
+def fit(table, **settings):
+    training = sf.Training(epochs=6, threads=1, select_resolutions=False, **settings)
+    return sf.fit_model(table, "y", loss="squared", model=sf.FwFM(k=4), training=training)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit(families())
+
+
+def rmse(fitted, table):
+    return float(np.sqrt(np.mean((fitted.predict(table) - table["y"]) ** 2)))
+
+
+def test_a_fit_finds_values_that_stand_for_something(fitted):
+    cross = fitted.encoder.schema.crosses[0]  # another one may take up what shrinkage leaves
+    assert cross.name == "income (values)"
+    assert cross.columns == ("income",)
+    assert "found: explains" in fitted.encoder.notes["income (values)"]
+
+
+def test_values_help_on_new_rows_as_much_as_shrunken_means(fitted):
+    new = families(4000, seed=1)
+    assert rmse(fitted, new) < 0.9 * rmse(fit(families(), crosses=None), new)
+    assert rmse(fitted, new) < 1.15  # the noise is 1; the best estimates of the effects leave 1.06
+
+
+def test_values_without_effects_are_left_alone():
+    assert not fit(families(effect=0.0)).encoder.schema.crosses
+
+
+def test_a_penalty_for_all_fields_is_kept():
+    assert dict(fit(families()).training.l2)["income (values)"] > 1e-3
+    assert fit(families(), l2=1e-4).training.l2 == 1e-4
+
+
+def test_all_doors_know_a_cross_of_one_column(fitted, tmp_path):
+    table = {**families(50, seed=2)}
+    table["income"][:3] = [1.0, np.nan, table["income"][5]]  # unseen, missing, known
+    expected = fitted.scores(table)
+    fitted.save(tmp_path / "m.sfm")
+    assert np.array_equal(sf.load(tmp_path / "m.sfm").scores(table), expected)
+    score = fitted.scorer()
+    rows = [{name: values[i] for name, values in table.items()} for i in range(50)]
+    assert np.array_equal([score(row) for row in rows], expected)
+    fitted.encoder.schema.save(tmp_path / "schema.json")
+    assert sf.Schema.load(tmp_path / "schema.json") == fitted.encoder.schema
+    values = sf.shapley_values(fitted, table, background=families(30, seed=3))
+    assert np.allclose(values.scores, expected, atol=1e-5)
+    assert set(values.fields) == {"income", "age", "sex"}
+
+
+def test_a_view_along_the_column_follows_its_values(fitted):
+    curve = fitted.segment({"age": 30.0, "sex": "f"}, along="income")
+    incomes = families(20, seed=4)["income"]
+    expected = fitted.scores({"income": incomes, "age": np.full(20, 30.0), "sex": ["f"] * 20})
+    assert np.allclose(curve(incomes), expected, atol=1e-5)
+
+
+def test_one_column_must_be_taken_as_names():
+    for part in ("income", sf.Numerical("income")):
+        with pytest.raises(ValueError, match=r"or one sf\.Categorical"):
+            sf.Cross(part)
+    assert sf.Cross(sf.Categorical("income")).name == "income (values)"
+
+
+def test_wide_tables_compare_their_strongest_columns(monkeypatch):
+    table = families()
+    y = table.pop("y")
+    encoder = sf.fit_encoder(sf.Schema.infer(table), table)
+    values = {name: table[name] for name in ("income", "age")} | {
+        "sex": np.unique(table["sex"], return_inverse=True)[1]
+    }
+    monkeypatch.setattr("splinefm.learn.refine.screening.MOST_COLUMNS", 2)
+    assert find_recurring(encoder, values, y - y.mean())[0].cross.name.startswith("income")
+
+
+def test_the_penalty_shrinks_as_the_best_estimate_does():
+    residual = np.full(100, 2.0)
+    found = Recurring(sf.Cross(sf.Categorical("a")), 0.1, shrinkage=6.0, rows_per_value=3.0)
+    # Squared loss: σ² = φ. Per active value, a step has n / B of the data and φ l2 / 10 of the penalty.
+    l2 = recurring_l2(found, 200, residual, 4.0, 50)
+    assert 50 * 0.1 * l2 * 4.0 == pytest.approx(0.2 * 6.0 / (2 * 3.0))
