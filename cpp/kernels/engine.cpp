@@ -52,8 +52,7 @@ template <template <int, bool> class M, int K, bool FIXED> struct ByRows {
         }
         for (Index at = begin; at < end; at += shape.tile) {
             const Index n_rows = least(shape.tile, end - at), row = block.first + at;
-            transpose(shape, block.data, row, n_rows, columns, at, at > begin);
-            fetch_tile(shape, block.data, row + shape.tile, block.first + least(at + 2 * shape.tile, end));
+            transpose(shape, block.data, row, n_rows, columns, at, false);
             for (Index output = 0; output < n_outputs; ++output) {
                 const Weights weights = outputs[output].weights;
                 const Work work = outputs[output].work;

@@ -90,6 +90,14 @@ template <int K, bool FIXED> struct FFM {
         }
     }
 
+    // to += from
+    static void add_vector(const float* from, Index width, float* to) {
+        constexpr int WIDE = K < 16 ? 16 : K;
+        const Index wide_end = width / WIDE * WIDE;
+        for (Index c = 0; c < wide_end; c += WIDE) store<WIDE>(to + c, load<WIDE>(to + c) + load<WIDE>(from + c));
+        for (Index c = wide_end; c < width; c += K) store<K>(to + c, load<K>(to + c) + load<K>(from + c));
+    }
+
     // Numbers of S[f, e] and S[f, e + 1], from `row` on.
     static Vec<2 * K> load_two(const float* row, Index k) {
         if constexpr (FIXED) {
@@ -120,10 +128,33 @@ template <int K, bool FIXED> struct FFM {
         return total(a + b) + total(rest);
     }
 
+    // Prefetch the vector of a unit of row i with one feature; those of splines are in the cache anyway.
+    [[gnu::always_inline]] static void fetch_vector(const Shape& shape, const Weights& weights, const Columns& columns,
+                                                    Index i, Index u) {
+        if (kind_of(shape, u) == 1) {
+            const Index width = shape.n_fields * length<K, FIXED>(shape);
+            const Index feature = start_of(shape, columns, i, shape.unit_ptr[u]);
+            fetch_long_row(weights.T + feature * width, width);
+            fetch(weights.L + feature);
+        }
+    }
+
+    // Prefetch the gradient of a unit of row i with one feature.
+    [[gnu::always_inline]] static void fetch_gradient(const Shape& shape, const Active& active, Index i, Index u) {
+        if (kind_of(shape, u) == 1) {
+            const Index width = shape.n_fields * length<K, FIXED>(shape), j = shape.weight_ptr[shape.unit_ptr[u]];
+            const Index position = active.position[column(i, j, shape.n_weights)];
+            if (position != NONE) {
+                fetch_long_row(active.gradient + (position >= 0 ? position : NEW - position) * width, width);
+            }
+        }
+    }
+
     // Linear part and interactions of row i of the columns; its S is left in `scratch.P`. Where a field has several
-    // units their p_u[f] are left in `scratch.A`.
-    static float score_row(const Shape& shape, const Weights weights, const Columns columns, Index i,
-                           const Scratch& scratch) {
+    // units their p_u[f] are left in `scratch.A`. `fetch_ahead(u)` prefetches for a unit what is read next: many
+    // prefetches at once would wait for each other.
+    template <class Ahead> static float score_row(const Shape& shape, const Weights weights, const Columns columns,
+                                                  Index i, const Scratch& scratch, Ahead fetch_ahead) {
         const Index k = length<K, FIXED>(shape), n_fields = shape.n_fields, width = n_fields * k;
         const float* T = weights.T;
         float *S = scratch.P, linear = 0.0f;
@@ -131,11 +162,7 @@ template <int K, bool FIXED> struct FFM {
         for (Index u = 0; u < shape.n_units; ++u) {
             const int kind = kind_of(shape, u);
             const Index field = shape.unit_field[u], w = shape.unit_ptr[u];
-            if (kind == 1) {
-                const Index ahead = start_of(shape, columns, i + 1, w);
-                fetch_row(T + ahead * width, width);
-                fetch(weights.L + ahead);
-            }
+            fetch_ahead(u);
             linear += linear_part(shape, weights.L, columns, i, u);
             const bool is_first = u == 0 || shape.unit_field[u - 1] != field;
             if (!is_only(shape, u)) {
@@ -220,22 +247,12 @@ template <int K, bool FIXED> struct FFM {
                active.position[at + 48] != NONE;
     }
 
-    // Prefetch the gradient of a unit with one feature; those of splines are in the cache anyway.
-    static void fetch_gradient(const Shape& shape, const Active& active, Index width, Index i, Index u) {
-        if (u < shape.n_units && kind_of(shape, u) == 1) {
-            const Index j = shape.weight_ptr[shape.unit_ptr[u]];
-            const Index position = active.position[column(i, j, shape.n_weights)];
-            if (position != NONE)
-                fetch_row(active.gradient + (position >= 0 ? position : NEW - position) * width, width);
-        }
-    }
-
-    // Add the gradients of all features of row i.
-    static void add_gradients(const Shape& shape, const Columns columns, const Active active, Index i, float slope,
-                              const Scratch& scratch) {
+    // Add the gradients of all features of row i, and prefetch the vectors of the next one.
+    static void add_gradients(const Shape& shape, const Weights weights, const Columns columns, const Active active,
+                              Index i, float slope, const Scratch& scratch) {
         const Index k = length<K, FIXED>(shape), n_fields = shape.n_fields, width = n_fields * k;
         for (Index u = 0; u < shape.n_units; ++u) {
-            fetch_gradient(shape, active, width, i, u + 2);
+            fetch_vector(shape, weights, columns, i + 1, u);
             const Index field = shape.unit_field[u];
             const bool only = is_only(shape, u);
             for (Index w = shape.unit_ptr[u]; w < shape.unit_ptr[u + 1]; ++w) {
@@ -272,7 +289,10 @@ template <int K, bool FIXED> struct FFM {
                 const Weights weights = scoring.weights[output];
                 float* scores = scoring.scores + output * scoring.n_scores + at;
                 for (Index i = 0; i < n_rows; ++i) {
-                    const float score = score_row(shape, weights, scoring.columns, i, scoring.scratch);
+                    const auto fetch_ahead = [&](Index u) __attribute__((always_inline)) {
+                        fetch_vector(shape, weights, scoring.columns, i + 1, u);
+                    };
+                    const float score = score_row(shape, weights, scoring.columns, i, scoring.scratch, fetch_ahead);
                     scores[i] = weights.bias[0] + score;
                 }
             }
@@ -296,13 +316,16 @@ template <int K, bool FIXED> struct FFM {
         for (Index i = part * shard; i < least((part + 1) * shard, block.n); ++i) {
             for (Index output = 0; output < n_outputs; ++output) {
                 const Weights weights = outputs[output].weights;
-                const float score = score_row(shape, weights, columns, i, scratch[output]);
+                const Active active = outputs[output].active;
+                const auto fetch_ahead = [&](Index u)
+                                             __attribute__((always_inline)) { fetch_gradient(shape, active, i, u); };
+                const float score = score_row(shape, weights, columns, i, scratch[output], fetch_ahead);
                 outputs[output].work.slopes[i] = weights.bias[0] + score;
             }
             set_slopes(outputs, block, i);
             for (Index output = 0; output < n_outputs; ++output) {
                 const Memory& memory = outputs[output];
-                add_gradients(shape, columns, memory.active, i, memory.work.slopes[i], scratch[output]);
+                add_gradients(shape, memory.weights, columns, memory.active, i, memory.work.slopes[i], scratch[output]);
             }
         }
     }
@@ -311,13 +334,12 @@ template <int K, bool FIXED> struct FFM {
     static void field(const Memory& memory, const Block& block, Index field, const Scratch&) {
         const Active active = memory.active;
         const Index width = memory.shape.n_fields * length<K, FIXED>(memory.shape), first = active.ptr[field];
-        for (Index position = first; position < first + active.n[16 * field]; ++position) {
+        const Index end = first + active.n[16 * field];
+        for (Index position = first; position < end; ++position) {
+            if (position + 4 < end) fetch_long_row(active.gradient + (position + 4) * width, width);
             if (active.features[position] < 0) continue;
             for (Index before = active.before[position]; before >= 0; before = active.before[before]) {
-                for (Index c = 0; c < width; c += K) {
-                    float* gradient = active.gradient + position * width + c;
-                    store<K>(gradient, load<K>(gradient) + load<K>(active.gradient + before * width + c));
-                }
+                add_vector(active.gradient + before * width, width, active.gradient + position * width);
                 active.linear[position] += active.linear[before];
             }
         }

@@ -14,17 +14,17 @@ namespace splinefm::SPLINEFM_ISA {
     for (Index at = 0; at < shape.n_weights; at += 16) fetch(data.weight + row * shape.n_weights + at);
 }
 
-// Copy starts and weights of n rows of a batch, from `first` on, to columns, from row `at` on. `fetched`: somebody has
-// prefetched them, or they are neighbors.
+// Copy starts and weights of n rows of a batch, from `first` on, to columns, from row `at` on. `neighbors`: they lie
+// one after the other, so that the hardware prefetches them.
 inline void transpose(const Shape& shape, const Data& data, Index first, Index n, const Columns& columns, Index at,
-                      bool fetched) {
+                      bool neighbors) {
     constexpr Index SOON = 8;
     const Index n_windows = shape.n_windows, n_weights = shape.n_weights;
     const std::int32_t *lowest = shape.lowest, *highest = shape.highest;
     bool wrong = false;
-    for (Index i = 0; i < least(SOON, n) && !fetched; ++i) fetch_data(shape, data, first + i);
+    for (Index i = 0; i < least(SOON, n) && !neighbors; ++i) fetch_data(shape, data, first + i);
     for (Index i = 0; i < n; ++i) {
-        if (!fetched && i + SOON < n) fetch_data(shape, data, first + i + SOON);
+        if (!neighbors && i + SOON < n) fetch_data(shape, data, first + i + SOON);
         const Index row = data.rows ? data.rows[first + i] : first + i;
         const std::int32_t* start = data.start + row * n_windows;
         std::int32_t* to = columns.start + column(at + i, 0, n_windows);
@@ -39,11 +39,6 @@ inline void transpose(const Shape& shape, const Data& data, Index first, Index n
         for (Index j = 0; j < n_weights; ++j) weights[16 * j] = weight[j];
     }
     if (wrong) __atomic_store_n(columns.wrong, 1, __ATOMIC_RELAXED);
-}
-
-// Prefetch rows that come up soon.
-inline void fetch_tile(const Shape& shape, const Data& data, Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) fetch_data(shape, data, i);
 }
 
 // Weighted loss of a row, and its slope by the score over `total_weight`. The slope of a NaN is NaN for every loss.

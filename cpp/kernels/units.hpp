@@ -18,11 +18,17 @@ constexpr Index AHEAD = 16;  // distance of prefetches, in rows
 
 [[gnu::always_inline]] inline Index least(Index a, Index b) { return a < b ? a : b; }
 
+// Prefetch a line. Whatever only prefetches must be inlined always: GCC deletes calls of functions without effect.
 [[gnu::always_inline]] inline void fetch(const void* x) { __builtin_prefetch(x, 0, 3); }
 
 // Prefetch n numbers.
 [[gnu::always_inline]] inline void fetch_row(const float* x, Index n) {
     for (Index c = 0; c < n; c += 16) fetch(x + c);
+}
+
+// The same to the second-level cache only: the vectors of a row of an FFM would push each other out of the first.
+[[gnu::always_inline]] inline void fetch_long_row(const float* x, Index n) {
+    for (Index c = 0; c < n; c += 16) __builtin_prefetch(x + c, 0, 2);
 }
 
 // Index of row i in column w of n columns: sixteen rows of a column are neighbors.

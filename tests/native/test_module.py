@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -111,6 +112,15 @@ def test_an_instruction_set_leaks_no_code_that_the_linker_may_share(isa):
     symbols = [symbol for symbol in symbols if symbol[0] in "WVu"]
     leaks = [name for kind, name in symbols if f"splinefm::{isa}::" not in name.split("(")[0]]
     assert not leaks, leaks
+
+
+@pytest.mark.skipif(not (ROOT / "cpp").is_dir(), reason="needs the source")
+def test_what_only_prefetches_is_always_inlined():
+    """GCC deletes calls of functions without effect, and prefetches are none."""
+    headers = [path.read_text() for path in (ROOT / "cpp" / "kernels").glob("*.hpp")]
+    functions = [line for text in headers for line in re.findall(r"^.*\bvoid fetch\w*\(.*", text, re.MULTILINE)]
+    assert len(functions) > 5
+    assert [line for line in functions if "[[gnu::always_inline]]" not in line] == []
 
 
 def numbers(k):
