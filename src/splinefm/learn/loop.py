@@ -67,7 +67,7 @@ def train(
     engine = make_engine(model, layout, groups, loss, paced, n_rows, rng, start)
     penalties = AdaptivePenalties(engine)
     best, best_loss, history, since, begin = None, math.inf, [], 0, time.perf_counter()
-    n_epochs, interrupted = stop_after or training.epochs, False
+    n_epochs, interrupted = stop_after or training.most_epochs(n_rows), False
     try:
         for epoch in range(n_epochs):
             progress.begin_epoch(epoch + 1, n_epochs, n_rows)
