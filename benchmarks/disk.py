@@ -65,10 +65,10 @@ class Log:
 
     def _codes(self, rng: np.random.Generator, day: int, i: int) -> npt.NDArray[np.int64]:
         share, size = self.shares[i], self.sizes[i]
-        code = np.searchsorted(share, rng.random(BLOCK) * share[-1])
-        if size <= 10_000:
-            return code
-        return np.where(rng.random(BLOCK) < NEW_TAIL, (code + 997 * day) % size, code)
+        code = np.asarray(np.searchsorted(share, rng.random(BLOCK) * share[-1]), np.int64)
+        if size > 10_000:
+            code = np.where(rng.random(BLOCK) < NEW_TAIL, (code + 997 * day) % size, code)
+        return code
 
     def _scores(self, t: FloatArray, codes: list[npt.NDArray[np.int64]]) -> FloatArray:
         score = sum((linear[code] for linear, code in zip(self.linear, codes, strict=True)), np.zeros(BLOCK))

@@ -27,8 +27,7 @@ L2, SMOOTHNESS = 1e-4, 1e-2
 SMALL_TABLE, MOST_STRENGTH = 3_000, 6.0
 # A default batch has at least 32 rows, or 4 if an epoch of a small table would otherwise have fewer than 32 steps.
 FEWEST_IN_BATCH, FEWEST_IN_SMALL_BATCH, FEWEST_STEPS = 32, 4, 32
-# The default number of epochs, at most. Tables with more rows than LARGE_TABLE have fewer, and a smaller default L2:
-# see docs/decisions.md.
+# Epochs by default, at most. Tables over LARGE_TABLE rows have fewer, and a smaller L2: see docs/decisions.md.
 EPOCHS, LARGE_TABLE, FEWEST_EPOCHS = 20, 1_000_000, 2
 # One number for all fields, numbers by field (kept as sorted pairs), or None for the default.
 Crosses = Literal["auto"] | int | None
@@ -300,10 +299,7 @@ class Training:
 
 
 def default_epochs(n_rows: int) -> int:
-    """Return the default of the maximum number of epochs for a table.
-
-    Up to 1,000,000 rows, an epoch has about 250 steps. Beyond, batches do not grow, and an epoch has more of them: as
-    many steps as on a smaller table take fewer epochs.
+    """Return the default of the maximum number of epochs for a table: beyond 1,000,000 rows, about as many steps.
 
     Examples
     --------
@@ -330,14 +326,8 @@ def penalty_strength(n_rows: int) -> float:
 def l2_strength(n_rows: int) -> float:
     """Return how many times as large as usual the default L2 penalty of a table is.
 
-    A feature has its penalty in every batch in which it is active, beside the mean loss of the batch. The batches of a
-    large table do not grow with it, so a category that is rare in them may have thousands of rows, and what they say
-    would count no more than what tens of rows do in a smaller table.
-
-    Examples
-    --------
-    >>> [l2_strength(n_rows) for n_rows in (1_000, 3_000, 1_000_000, 10_000_000)]
-    [3.0, 1.0, 1.0, 0.1]
+    A feature has it beside the mean loss of every batch in which it is active. The batches of a large table do not grow
+    with it, so the rows of a rare category would count the less against its penalty the more there are.
     """
     return penalty_strength(n_rows) * min(1.0, LARGE_TABLE / max(1, n_rows))
 
