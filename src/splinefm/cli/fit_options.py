@@ -134,7 +134,10 @@ Delta = Annotated[
         "Distance from which --loss huber is linear, in the unit of the target. Default: from the data.", _MODEL
     ),
 ]
-Epochs = Annotated[int | None, count_option("Maximum number of passes over the data.", _TRAINING)]
+Epochs = Annotated[
+    int | None,
+    count_option("Maximum number of passes over the data. Default: 20, fewer beyond 1,000,000 rows.", _TRAINING),
+]
 Patience = Annotated[
     int | None, count_option("Stop after this many epochs without a better validation loss.", _TRAINING)
 ]

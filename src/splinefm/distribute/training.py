@@ -162,7 +162,7 @@ class Job:
         self._saved_at = time.perf_counter()
         if state.penalties is not None:
             set_penalties(self.model, *np.array(state.penalties))
-        n_epochs = self.training.epochs
+        n_epochs = self.training.most_epochs(self.n_rows)
         while state.epoch < n_epochs:
             self.progress.begin_epoch(
                 state.epoch + 1, n_epochs, self.n_rows - state.seen
@@ -274,7 +274,7 @@ class Job:
 
     def _ends(self, state: RunState) -> bool:
         """Keep the parameters if they are the best so far; return whether there is no more to expect."""
-        last = state.epoch + 1 >= self.training.epochs
+        last = state.epoch + 1 >= self.training.most_epochs(self.n_rows)
         losses = [epoch.validation_loss for epoch in state.history]
         if math.isnan(losses[-1]):
             return False

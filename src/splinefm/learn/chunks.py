@@ -75,9 +75,8 @@ class Source:
             return None
         if given != BALANCED:
             return class_weights(given, self.classes or (0, 1))
-        names = [self.target, *([self.sample_weight] if self.sample_weight else [])]
         totals = np.zeros(len(self.classes or (0, 1)))
-        for batch in self.opened.chunks(names, STREAM_ROWS):
+        for batch in self.target_batches(STREAM_ROWS):
             y, weight = self.targets(batch)
             known = np.isfinite(y)  # the scan reports missing targets
             totals += class_totals(y[known], weight[known], len(totals))
@@ -99,7 +98,15 @@ class Source:
     @property
     def names(self) -> list[str]:
         """The columns of the fields, the target and the sample weights."""
-        return [*self.schema.columns, self.target, *([self.sample_weight] if self.sample_weight else [])]
+        return [*self.schema.columns, *self._target_names]
+
+    @property
+    def _target_names(self) -> list[str]:
+        return [self.target, *([self.sample_weight] if self.sample_weight else [])]
+
+    def target_batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield record batches of targets and sample weights only, in table order."""
+        return self.opened.chunks(self._target_names, rows)
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Yield record batches in table order."""

@@ -71,7 +71,7 @@ def train(
     penalties = AdaptivePenalties(engine)
     best, history, since, begin = None, [], 0, time.perf_counter()
     judge = Judge(validation)
-    n_epochs, interrupted = stop_after or training.epochs, False
+    n_epochs, interrupted = stop_after or training.most_epochs(n_rows), False
     try:
         for epoch in range(n_epochs):
             progress.begin_epoch(epoch + 1, n_epochs, n_rows)

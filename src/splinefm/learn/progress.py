@@ -63,7 +63,8 @@ class _Stage:
         if self.rows is None or self.done <= before:
             return []
         rest = max(0, self.rows - self.done) + self.later
-        return [f"{_clock(rest * (now - since) / (self.done - before))} left"]
+        most = "at most " if self.later else ""  # a run may stop before its last epoch
+        return [f"{most}{_clock(rest * (now - since) / (self.done - before))} left"]
 
 
 class Progress:

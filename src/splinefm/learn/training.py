@@ -29,6 +29,8 @@ LINEAR_L2 = 0.1
 SMALL_TABLE, MOST_STRENGTH = 3_000, 6.0
 # A default batch has at least 32 rows, or 4 if an epoch of a small table would otherwise have fewer than 32 steps.
 FEWEST_IN_BATCH, FEWEST_IN_SMALL_BATCH, FEWEST_STEPS = 32, 4, 32
+# Epochs by default, at most. Tables over LARGE_TABLE rows have fewer, and a smaller L2: see docs/decisions.md.
+EPOCHS, LARGE_TABLE, FEWEST_EPOCHS = 20, 1_000_000, 2
 # One number for all fields, numbers by field (kept as sorted pairs), or None for the default.
 Crosses = Literal["auto"] | int | None
 Penalty = float | Mapping[str, float] | tuple[tuple[str, float], ...] | None
@@ -113,8 +115,9 @@ class Training:
 
     Parameters
     ----------
-    epochs : int
-        Maximum number of passes over the data.
+    epochs : int, optional
+        Maximum number of passes over the data. By default 20, and fewer for tables over 1,000,000 rows, down
+        to 2 from 8,000,000 on: about as many steps.
     batch_size : int, optional
         Rows per step. By default, an epoch has about 250 steps of 32 to 4096 rows each. Tables below about 720
         rows get about 32 steps of 4, 8 or 16 rows: fewer steps would not learn enough.
@@ -127,12 +130,12 @@ class Training:
     optimizer : {"adamw", "adagrad"}
         Both are lazy: a step updates only the features that are active in its batch.
     l2 : float or mapping of str to float, optional
-        Penalty φ l2 (½ |v|² / r + w² / 20) on every feature that is active in a batch; 1e-4 by default. r is the root
-        mean square length of the vectors in the feature's group (a resolution of a spline, or the categories of a
-        field) after the previous epoch, times the number of fields for an FFM; r = 1 in the first epoch. Groups that
-        help little shrink toward zero, as with a group lasso. Vectors for products of three have an r of their own. φ
-        is the noise of the target (`Loss.dispersion`): 1 for the logistic loss, the residual variance for the squared
-        loss, the deviance per row for the Poisson loss.
+        Penalty φ l2 (½ |v|² / r + w² / 20) on every feature that is active in a batch; by default 1e-4, and 100 / n for
+        tables of n > 1,000,000 rows (`l2_strength`). r is the root mean square length of the vectors in the feature's
+        group (a resolution of a spline, or the categories of a field) after the previous epoch, times the number of
+        fields for an FFM; r = 1 in the first epoch. Groups that help little shrink toward zero, as with a group lasso.
+        Vectors for products of three have an r of their own. φ is the noise of the target (`Loss.dispersion`): 1 for
+        the logistic loss, the residual variance for the squared loss, the deviance per row for the Poisson loss.
     smoothness : float or mapping of str to float, optional
         Penalty φ smoothness ∫ |s''(t)|² dt on the spline s of a column's vectors, and on that of its linear weights,
         with t = 20 u, computed as (m / 20)³ Σ |Δ²v|² for m segments; 1e-2 by default. It means the same for any number
@@ -190,7 +193,7 @@ class Training:
     """
 
     # DIFFERS: the paper trains without penalties, averaging and early stopping, and tunes the number of epochs.
-    epochs: int = 20
+    epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float = 0.005
     schedule: str = "cosine"
@@ -212,7 +215,7 @@ class Training:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "patience", "members", "threads"):
-            if getattr(self, name) is not None or name in ("epochs", "members"):
+            if getattr(self, name) is not None or name == "members":
                 check_size(name, getattr(self, name))
         check_size("seed", self.seed, 0)
         check_engine(self.engine, self.device)
@@ -264,11 +267,12 @@ class Training:
     def for_table(self, names: Sequence[str], n_rows: int, unsmoothed: Collection[str] = ()) -> Training:
         """Return a copy with the defaults of a table filled in, which a fitted model keeps.
 
-        These are the penalties of its fields and, if the table is small, the batch size. What is given stays as it is,
-        so that settings of a fitted model do not change again.
+        These are the penalties of its fields, the number of epochs and, if the table is small, the batch size. What is
+        given stays as it is, so that settings of a fitted model do not change again.
         """
-        strength = penalty_strength(n_rows)
-        filled = self.with_penalties(names, _rounded(L2 * strength), _rounded(SMOOTHNESS * strength), unsmoothed)
+        strength, l2 = penalty_strength(n_rows), L2 * l2_strength(n_rows)
+        filled = self.with_penalties(names, _rounded(l2), _rounded(SMOOTHNESS * strength), unsmoothed)
+        filled = replace(filled, epochs=self.most_epochs(n_rows))
         return filled if self.batch_size is not None else replace(filled, batch_size=small_batch(n_rows))
 
     def for_fields(self, n_fields: int) -> Training:
@@ -278,6 +282,10 @@ class Training:
     def on_any_machine(self) -> Training:
         """Return a copy with the default engine: what a model keeps, which may be updated on another machine."""
         return replace(self, engine=Training.engine, device=None)
+
+    def most_epochs(self, n_rows: int) -> int:
+        """Return the maximum number of epochs for a table: as given, or the default."""
+        return default_epochs(n_rows) if self.epochs is None else self.epochs
 
     def rows_per_step(self, n_rows: int) -> int:
         """Return the batch size for a table: as given, or the power of two closest to 1/250 of its rows."""
@@ -300,8 +308,19 @@ class Training:
 
         It counts rows, not batches, because batches can have any size.
         """
-        size = self.rows_per_step(n_rows)
-        return lambda seen: self.rate_at((epoch * n_rows + seen) / size, self.epochs * n_rows / size)
+        size, epochs = self.rows_per_step(n_rows), self.most_epochs(n_rows)
+        return lambda seen: self.rate_at((epoch * n_rows + seen) / size, epochs * n_rows / size)
+
+
+def default_epochs(n_rows: int) -> int:
+    """Return the default of the maximum number of epochs for a table: beyond 1,000,000 rows, about as many steps.
+
+    Examples
+    --------
+    >>> [default_epochs(n_rows) for n_rows in (1_000_000, 2_000_000, 5_000_000, 10_000_000)]
+    [20, 10, 4, 2]
+    """
+    return max(FEWEST_EPOCHS, min(EPOCHS, round(EPOCHS * LARGE_TABLE / max(1, n_rows))))
 
 
 def penalty_strength(n_rows: int) -> float:
@@ -316,6 +335,15 @@ def penalty_strength(n_rows: int) -> float:
     [6.0, 3.0, 1.0, 1.0]
     """
     return min(MOST_STRENGTH, max(1.0, SMALL_TABLE / max(1, n_rows)))
+
+
+def l2_strength(n_rows: int) -> float:
+    """Return how many times as large as usual the default L2 penalty of a table is.
+
+    A feature has it beside the mean loss of every batch in which it is active. The batches of a large table do not grow
+    with it, so the rows of a rare category would count the less against its penalty the more there are.
+    """
+    return penalty_strength(n_rows) * min(1.0, LARGE_TABLE / max(1, n_rows))
 
 
 def small_batch(n_rows: int) -> int | None:

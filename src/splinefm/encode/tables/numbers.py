@@ -15,6 +15,7 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 Decimal = Literal[".", ","]
 DECIMALS: tuple[Decimal, ...] = (".", ",")
+_FIRST = 256  # values that tell a column of numbers from other text
 
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _MONEY = "[$€£¥]"
@@ -48,6 +49,7 @@ def parse_numbers(text: pa.LargeStringArray, decimal: Decimal = ".") -> tuple[Fl
     """
     if decimal == ".":
         try:
+            text[:_FIRST].cast(pa.float64())  # Arrow writes a message for every value that is no number: it takes long
             return _floats(text.cast(pa.float64())), None
         except pa.ArrowInvalid:
             pass  # not all are plain numbers

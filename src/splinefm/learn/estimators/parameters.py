@@ -34,7 +34,7 @@ class EstimatorSettings(TypedDict, total=False):
     """The keyword parameters of both estimators; `SplineFMParameters.__init__` has their defaults."""
 
     schema: Schema | None
-    epochs: int
+    epochs: int | None
     batch_size: int | None
     learning_rate: float
     schedule: str
@@ -64,7 +64,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         model: AnyModel | None = None,
         *,
         schema: Schema | None = None,
-        epochs: int = Training.epochs,
+        epochs: int | None = Training.epochs,
         batch_size: int | None = Training.batch_size,
         learning_rate: float = Training.learning_rate,
         schedule: str = Training.schedule,
@@ -178,8 +178,8 @@ _MODEL = """\
 _SETTINGS = """\
     schema : Schema, optional
         The fields; inferred from the table by default.
-    epochs : int
-        Maximum number of passes over the data.
+    epochs : int, optional
+        Maximum number of passes over the data. By default 20, and fewer for tables over 1,000,000 rows.
     batch_size : int, optional
         Rows per step; by default, chosen by the size of the table: about 250 steps per epoch of 32 to 4096 rows, and
         of 4 to 16 rows for tables below about 720 rows.
@@ -189,8 +189,8 @@ _SETTINGS = """\
         Learning rate schedule: a warmup and then a cosine decay, or the same rate in all steps.
     l2, smoothness : float or mapping of str to float, optional
         Penalties on the size of all weights and on the roughness of curves: a number for all fields, or numbers by
-        field. By default 1e-4 and 1e-2, and up to six times as much for tables below 3,000 rows. What you give is used
-        as it is; `fitted_.training` has what was used.
+        field. By default 1e-4 and 1e-2, up to six times as much for tables below 3,000 rows, and a smaller L2 penalty
+        for tables over 1,000,000 rows. What you give is used as it is; `fitted_.training` has what was used.
     smoothness_order : {2, 1, 3}
         Strong smoothness turns a curve into a constant (1), a straight line (2) or a parabola (3).
     optimizer : {"adamw", "adagrad"}

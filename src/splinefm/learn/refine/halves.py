@@ -81,7 +81,7 @@ def learn_half(model: AnyModel, chunks: Chunks, training: Training, progress: Pr
     trained = run_training(
         model,
         chunks,
-        replace(training, epochs=min(training.epochs, HALF_EPOCHS), patience=patience),
+        replace(training, epochs=min(training.most_epochs(chunks.n_rows), HALF_EPOCHS), patience=patience),
         len(half.y),
         lambda epoch: [half],
         validation=chunks.validation,

@@ -252,7 +252,7 @@ class Learner:
     def _check(self, source: Source) -> None:
         """Raise for invalid targets and weights before anything changes."""
         n_rows = 0
-        for batch in source.batches(STREAM_ROWS):
+        for batch in source.target_batches(STREAM_ROWS):
             self.loss.check(source.targets(batch)[0], source.target, n_rows)
             n_rows += batch.num_rows
 

@@ -1,0 +1,148 @@
+"""What does a fit with the defaults take on ten million rows from disk, and what does it gain?
+
+A Parquet folder (about 0.5 GB, temporary) has 10,000,000 rows with the shape of the Criteo data: 13 numbers, some of
+them missing, and 26 categories with 10 to 1,000,000 distinct values each, Zipf. Clicks follow a factorization machine
+whose vectors are drawn for every category, so that the lowest possible log-loss is known. New processes fit the default
+model with the default settings, and an FwFM (k = 8) for one epoch. A day of 1,000,000 later rows, of which some have
+other rare categories, judges both.
+
+    python benchmarks/disk.py [--quick] [--json] [--save] [--folder DIR]
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from _shared import N_CATEGORICAL, N_NUMERICAL, finish, hex_names, make_parser, peak_bytes, say
+
+ROWS, QUICK_ROWS, ROWS_PER_FILE, BLOCK = 10_000_000, 1_000_000, 1_000_000, 50_000
+K, SHARE_OF_PAIRS, NEW_TAIL = 4, 0.15, 0.1
+LIMIT = 2_000_000_000
+FloatArray = npt.NDArray[np.float64]
+
+
+class Log:
+    """Days of rows whose clicks follow a factorization machine with a weight for some of the pairs of columns."""
+
+    def __init__(self) -> None:
+        rng, n = np.random.default_rng(7), N_CATEGORICAL + N_NUMERICAL
+        self.sizes = rng.permutation(np.round(10 ** np.linspace(1, 6, N_CATEGORICAL)).astype(int)).tolist()
+        exponents = rng.uniform(1.05, 1.4, N_CATEGORICAL)
+        self.vectors = [rng.normal(0.0, 0.35, (size, K)) for size in self.sizes]
+        self.linear = [rng.normal(0.0, 0.25, size) for size in self.sizes]
+        self.shares = [np.cumsum(np.arange(1, s + 1) ** -e) for s, e in zip(self.sizes, exponents, strict=True)]
+        self.names = [pa.array(hex_names(rng, size)) for size in self.sizes]
+        self.speed, self.phase = rng.uniform(0.5, 3.0, (N_NUMERICAL, K + 1)), rng.uniform(0, 6.28, (N_NUMERICAL, K + 1))
+        upper = np.triu(rng.normal(0.0, 0.4, (n, n)), 1) * (rng.random((n, n)) < SHARE_OF_PAIRS)
+        self.pairs = upper + upper.T
+
+    def day(self, day: int, rows: int = ROWS_PER_FILE) -> tuple[pa.Table, float]:
+        """Return the rows of a day, and the mean entropy of their clicks."""
+        rng = np.random.default_rng([1, day])
+        blocks, entropies = zip(*(self._block(rng, day) for _ in range(rows // BLOCK)), strict=True)
+        return pa.concat_tables(blocks), float(np.mean(entropies))
+
+    def _block(self, rng: np.random.Generator, day: int) -> tuple[pa.Table, float]:
+        z = rng.lognormal(0.0, 1.5, (BLOCK, N_NUMERICAL)).round(2)
+        codes = [self._codes(rng, day, i) for i in range(N_CATEGORICAL)]
+        p = 1.0 / (1.0 + np.exp(-self._scores(np.log1p(z), codes)))
+        click = (rng.random(BLOCK) < p).astype(np.int8)
+        columns: dict[str, Any] = {
+            f"I{i + 1}": pa.array(z[:, i], mask=rng.random(BLOCK) < 0.05 * (i % 4)) for i in range(N_NUMERICAL)
+        }
+        columns |= {f"C{i + 1}": self.names[i].take(pa.array(code)) for i, code in enumerate(codes)}
+        return pa.table({**columns, "click": click}), float(-(p * np.log(p) + (1 - p) * np.log(1 - p)).mean())
+
+    def _codes(self, rng: np.random.Generator, day: int, i: int) -> npt.NDArray[np.int64]:
+        share, size = self.shares[i], self.sizes[i]
+        code = np.asarray(np.searchsorted(share, rng.random(BLOCK) * share[-1]), np.int64)
+        if size > 10_000:
+            code = np.where(rng.random(BLOCK) < NEW_TAIL, (code + 997 * day) % size, code)
+        return code
+
+    def _scores(self, t: FloatArray, codes: list[npt.NDArray[np.int64]]) -> FloatArray:
+        score = sum((linear[code] for linear, code in zip(self.linear, codes, strict=True)), np.zeros(BLOCK))
+        waves = np.sin(t[:, :, None] * self.speed + self.phase)
+        score += 0.25 * waves[:, :, K].sum(axis=1)
+        vectors = [vector[code] for vector, code in zip(self.vectors, codes, strict=True)]
+        p = np.stack([*vectors, *(0.35 * waves[:, i, :K] for i in range(N_NUMERICAL))], axis=1)
+        return np.asarray(0.8 * score + 0.5 * np.einsum("nfk,nfk->n", p, np.einsum("nfk,fe->nek", p, self.pairs)) - 1.7)
+
+
+def write_days(folder: Path, days: int) -> tuple[Path, Path, float]:
+    """Write the days to learn from and a later one; return their paths, and the lowest possible loss of the latter."""
+    log, past = Log(), folder / "past"
+    past.mkdir()
+    for day in range(days):
+        say(f"writing day {day + 1} of {days}")
+        pq.write_table(log.day(day)[0], past / f"{day:03}.parquet", compression="zstd", row_group_size=ROWS_PER_FILE)
+    table, entropy = log.day(days)
+    pq.write_table(table, folder / "later.parquet", compression="zstd", row_group_size=ROWS_PER_FILE)
+    return past, folder / "later.parquet", entropy
+
+
+def fit(past: str, later: str, small: bool, quick: bool) -> dict[str, float]:
+    """Fit in this process; figures of the run."""
+    import splinefm as sf
+    from splinefm.learn import chunks
+
+    if quick:
+        chunks.MEMORY_BYTES = 0  # or the rows would stay in memory
+    begin, one = time.perf_counter(), sf.Training(epochs=1)
+    fitted = sf.fit_model(
+        past, "click", model=sf.FwFM(k=8) if small else None, training=one if small or quick else None, verbose=True
+    )
+    seconds, used = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF)
+    figures = {
+        "epochs": len(fitted.history),
+        "seconds": seconds,
+        "cpu_seconds": used.ru_utime + used.ru_stime,
+        "peak_mb": peak_bytes() / 1e6,
+        "rows_per_second": fitted.history[-1].rows_per_second,
+    }
+    table = pq.read_table(later)
+    y, p = table["click"].to_numpy().astype(np.float64), fitted.predict(later)
+    return figures | {"later_logloss": sf.logloss(y, p), "later_auc": sf.auc(y, p)}
+
+
+def measure(rows: int, parent: str | None) -> dict[str, Any]:
+    """Write, fit twice, delete."""
+    quick = rows == QUICK_ROWS
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        past, later, entropy = write_days(Path(folder), rows // ROWS_PER_FILE)
+        disk = sum(path.stat().st_size for path in past.iterdir())
+        found = {}
+        for name, small in (("default", False), ("FwFM(k=8), one epoch", True)):
+            say(name)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                found[name] = pool.apply(fit, (os.fspath(past), os.fspath(later), small, quick))
+    default, other = found.values()
+    return {
+        "figures": {**found, "rows": rows, "disk_mb": disk / 1e6, "lowest_logloss": entropy},
+        "ratios": {
+            "limit_vs_peak": LIMIT / 1e6 / default["peak_mb"],
+            "k8_loss_vs_default": other["later_logloss"] / default["later_logloss"],
+        },
+    }
+
+
+def main() -> None:
+    """Measure, print and save."""
+    parser = make_parser(__doc__, f"{QUICK_ROWS:,} rows, one epoch")
+    parser.add_argument("--folder", help="where to write the data; by default the folder for temporary files")
+    options = parser.parse_args()
+    finish(__file__, measure(QUICK_ROWS if options.quick else ROWS, options.folder), options)
+
+
+if __name__ == "__main__":
+    main()
