@@ -25,10 +25,10 @@ from splinefm.distribute.statistics import (
     statistics_blocks,
 )
 from splinefm.encode.transforms.sketch import QuantileSketch
-from splinefm.learn import targets
 from splinefm.learn.chunks import Source, ValidationSample
 from splinefm.learn.losses import Loss
-from splinefm.learn.targets import Moments, TargetSample, TargetSummary
+from splinefm.learn.targets import summary as targets
+from splinefm.learn.targets.summary import Moments, TargetSample, TargetSummary
 from support import CROSSES, cross_schema, cross_table, examples, mixed_schema, mixed_table
 
 N = 500

@@ -17,9 +17,9 @@ from sklearn.utils.class_weight import compute_class_weight
 import splinefm as sf
 from splinefm.learn import metrics
 from splinefm.learn.formulas import log_softmax, softmax
-from splinefm.learn.labels import as_targets, balanced_weights, class_weights, find_classes
 from splinefm.learn.losses import Loss
-from splinefm.learn.targets import TargetSummary
+from splinefm.learn.targets.labels import as_targets, balanced_weights, class_weights, find_classes
+from splinefm.learn.targets.summary import TargetSummary
 from splinefm.model.family import formula_scores
 from support import examples
 

@@ -6,7 +6,7 @@ import pyarrow.csv as pa_csv
 import pytest
 
 import splinefm as sf
-from splinefm.learn.labels import as_targets, find_classes
+from splinefm.learn.targets.labels import as_targets, find_classes
 
 TRAINING = sf.Training(epochs=1, threads=1)
 

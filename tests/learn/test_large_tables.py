@@ -5,7 +5,8 @@ import pytest
 
 import splinefm as sf
 from splinefm.learn import training as settings
-from splinefm.learn.training import EPOCHS, FEWEST_EPOCHS, L2, LARGE_TABLE, SMOOTHNESS, default_epochs, l2_strength
+from splinefm.learn.table_size import EPOCHS, FEWEST_EPOCHS, LARGE_TABLE, default_epochs, l2_strength
+from splinefm.learn.training import L2, SMOOTHNESS
 
 
 def table(n=600):

@@ -29,11 +29,11 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
 from splinefm.learn.chunks import Source
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import BALANCED, ClassWeight, balanced_weights, class_weights
 from splinefm.learn.losses import Loss
 from splinefm.learn.penalties import make_groups
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.runs import settings_for
+from splinefm.learn.targets.labels import BALANCED, ClassWeight, balanced_weights, class_weights
 from splinefm.learn.training import Chunk, Epoch, Training
 from splinefm.learn.updates.learner import UPDATE_RATE
 from splinefm.model.family import AnyModel, check_trainable

@@ -24,9 +24,9 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.transforms.sketch import QuantileSketch
 from splinefm.learn.chunks import MOST_VALIDATION_ROWS, Source, ValidationSample, ahead, row_randoms
-from splinefm.learn.labels import Classes, Label, as_classes, class_totals, distinct_labels, holds_shares
 from splinefm.learn.losses import Loss
-from splinefm.learn.targets import Moments, TargetSample, TargetSummary
+from splinefm.learn.targets.labels import Classes, Label, as_classes, class_totals, distinct_labels, holds_shares
+from splinefm.learn.targets.summary import Moments, TargetSample, TargetSummary
 
 FloatArray = npt.NDArray[np.float64]
 # A share of validation rows can be halved so often.

@@ -22,7 +22,7 @@ from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.sketch import QuantileSketch, Summary
 from splinefm.learn.files.container import Array, Damaged, ModelFileError, demand, read_container, write_container
 from splinefm.learn.files.streaming import version
-from splinefm.learn.targets import Moments
+from splinefm.learn.targets.summary import Moments
 
 FORMAT = 1
 _SCAN = ("loss", "target", "sample_weight", "validation", "seed", "block")

@@ -46,7 +46,7 @@ from splinefm.export.cross_tables import describe_hash
 from splinefm.export.links import link_formula
 from splinefm.learn.files.container import stream_digest
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import as_targets
+from splinefm.learn.targets.labels import as_targets
 from splinefm.model.family import through
 
 Array = npt.NDArray[Any]

@@ -21,7 +21,9 @@ from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.learn.labels import (
+from splinefm.learn.losses import Loss
+from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.targets.labels import (
     BALANCED,
     Classes,
     ClassWeight,
@@ -33,9 +35,7 @@ from splinefm.learn.labels import (
     find_classes,
     weights_of_rows,
 )
-from splinefm.learn.losses import Loss
-from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.targets import TargetSummary
+from splinefm.learn.targets.summary import TargetSummary
 from splinefm.learn.training import Chunk, FloatArray, Training, seeded
 
 # Rows per chunk of a table that is streamed, and the most validation rows. If the encoded rows are wide, the limit in

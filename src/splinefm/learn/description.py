@@ -20,7 +20,7 @@ from splinefm.learn.files.modelfile import load
 from splinefm.learn.files.sharded import Manifest, count_parameters, is_sharded
 from splinefm.learn.files.sharded_model import ShardedModel
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import Label, listed
+from splinefm.learn.targets.labels import Label, listed
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
 

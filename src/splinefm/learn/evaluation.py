@@ -22,10 +22,10 @@ from splinefm.learn import metrics
 from splinefm.learn.description import find_class
 from splinefm.learn.files.sharded_model import TableScorer, open_model
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import as_targets, as_weights
 from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import GroupCalibration
 from splinefm.learn.progress import Progress, make_progress
+from splinefm.learn.targets.labels import as_targets, as_weights
 
 ROWS = 65_536
 """Rows of the table that are in memory at the same time."""

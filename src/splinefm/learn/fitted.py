@@ -14,8 +14,8 @@ import numpy.typing as npt
 from splinefm.encode.drift import Watch, watch_scores
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
-from splinefm.learn.labels import Classes, Label, listed
 from splinefm.learn.losses import Loss
+from splinefm.learn.targets.labels import Classes, Label, listed
 from splinefm.learn.training import Epoch, Training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.cpu import BatchScorer

@@ -12,13 +12,13 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import Classes, ClassWeight
 from splinefm.learn.losses import Loss, LossName, as_loss
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.refine.centering import center
 from splinefm.learn.refine.crosses import add_crosses, with_reasons
 from splinefm.learn.refine.resolutions import select_resolutions
 from splinefm.learn.runs import run_training, settings_for, train_part
+from splinefm.learn.targets.labels import Classes, ClassWeight
 from splinefm.learn.training import Callback, Trained, Training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.engine import EngineName, find_engine

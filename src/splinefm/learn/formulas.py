@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._wording import for_reader, other_losses
-from splinefm.learn.labels import MOST_CLASSES
+from splinefm.learn.targets.labels import MOST_CLASSES
 
 FloatArray = npt.NDArray[np.float64]
 Link = Literal["logistic", "identity", "log", "softmax"]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from splinefm._wording import setting
 from splinefm.learn.formulas import EFFICIENT, FORMULAS, FloatArray, Link, LossFormula, from_score
-from splinefm.learn.labels import Classes, Label
+from splinefm.learn.targets.labels import Classes, Label
 
 LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)

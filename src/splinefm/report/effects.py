@@ -23,9 +23,9 @@ from splinefm.explain.importance import Importance, importance
 from splinefm.explain.inputs import has_closed_form
 from splinefm.explain.shapley import shapley_values
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import as_targets
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
+from splinefm.learn.targets.labels import as_targets
 from splinefm.report.survey import Survey
 from splinefm.view.curves import Curve
 from splinefm.view.segment import segment, segments

@@ -16,9 +16,9 @@ from splinefm.encode.schema import Single
 from splinefm.encode.tables.sources import open_data, require_columns
 from splinefm.learn.evaluation import column_types, one_against_rest
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import as_targets, as_weights
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import Progress
+from splinefm.learn.targets.labels import as_targets, as_weights
 from splinefm.view.formats import NUMBERS, axis_format
 from splinefm.view.samples import ROWS, RowSample
 

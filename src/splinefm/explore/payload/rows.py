@@ -16,7 +16,7 @@ from splinefm.encode.tables.arrow import to_numpy
 from splinefm.encode.tables.columns import Categories, one_array
 from splinefm.explore.payload.buffers import Buffers
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.labels import as_targets, as_weights
+from splinefm.learn.targets.labels import as_targets, as_weights
 
 Int32 = npt.NDArray[np.int32]
 

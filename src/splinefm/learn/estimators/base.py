@@ -35,10 +35,10 @@ from splinefm.learn.estimators.parameters import SplineFMParameters, check_kind,
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import Task, check_callbacks, fit_task, open_validation
-from splinefm.learn.labels import ClassWeight
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import make_progress
 from splinefm.learn.refine.resolutions import with_bases
+from splinefm.learn.targets.labels import ClassWeight
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.learn.updates.learner import Learner

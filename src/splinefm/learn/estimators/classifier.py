@@ -17,8 +17,8 @@ from splinefm.learn.estimators.inputs import Labels, distinct_classes, fitted_la
 from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters
 from splinefm.learn.fitting import Task
 from splinefm.learn.formulas import log_softmax
-from splinefm.learn.labels import MOST_CLASSES, ClassWeight, class_weights
 from splinefm.learn.losses import Loss
+from splinefm.learn.targets.labels import MOST_CLASSES, ClassWeight, class_weights
 from splinefm.model.family import AnyModel
 
 

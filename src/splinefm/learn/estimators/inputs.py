@@ -20,7 +20,7 @@ from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.learn.labels import MOST_CLASSES, Classes, Label
+from splinefm.learn.targets.labels import MOST_CLASSES, Classes, Label
 
 Labels = npt.NDArray[Any]
 # An open table, encoded rows, or paths of files.

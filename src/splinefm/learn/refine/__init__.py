@@ -1,1 +1,1 @@
-"""Fields that a fit refines: resolutions by column, and crosses."""
+"""What a fit refines: resolutions by column, crosses, and the bias."""

@@ -19,7 +19,8 @@ from splinefm.learn.fitting import Task, default_model, make_chunks
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine.resolutions import Resolutions, free_columns, resolutions_of, select_resolutions
 from splinefm.learn.runs import settings_for, train_part
-from splinefm.learn.training import Epoch, Trained, Training, penalty_strength
+from splinefm.learn.table_size import penalty_strength
+from splinefm.learn.training import Epoch, Trained, Training
 from splinefm.learn.tuning.space import OF_FIELDS, Base, TrialSettings
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from splinefm.learn.formulas import FloatArray
-from splinefm.learn.labels import class_totals
 from splinefm.learn.losses import Loss
+from splinefm.learn.targets.labels import class_totals
 
 # Targets that are kept to find quantiles of them: all of a table, or a sample of at least half as many.
 _MOST_TARGETS = 1 << 18

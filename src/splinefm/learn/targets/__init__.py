@@ -1,0 +1,1 @@
+"""What is predicted: labels of classes, and what the loss is fitted to."""
