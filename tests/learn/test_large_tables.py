@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn import training as settings
+from splinefm.learn import table_size
 from splinefm.learn.table_size import EPOCHS, FEWEST_EPOCHS, LARGE_TABLE, default_epochs, l2_strength
 from splinefm.learn.training import L2, SMOOTHNESS
 
@@ -46,7 +46,7 @@ def test_the_learning_rate_ends_with_the_last_epoch():
 
 
 def test_a_fit_keeps_the_number_that_it_used(monkeypatch, tmp_path):
-    monkeypatch.setattr(settings, "LARGE_TABLE", 50)
+    monkeypatch.setattr(table_size, "LARGE_TABLE", 50)
     options = {"threads": 1, "patience": None, "select_resolutions": False, "crosses": None, "refit_on_all": False}
     fitted = sf.fit_model(table(), "y", model=sf.FM(k=2), training=sf.Training(**options))
     assert len(fitted.history) == fitted.training.epochs == default_epochs(600) == FEWEST_EPOCHS

@@ -19,7 +19,7 @@ from splinefm.learn.refine.crosses import add_crosses, with_reasons
 from splinefm.learn.refine.resolutions import select_resolutions
 from splinefm.learn.runs import run_training, settings_for, train_part
 from splinefm.learn.targets.labels import Classes, ClassWeight
-from splinefm.learn.training import Callback, Trained, Training
+from splinefm.learn.training import Callback, Run, Trained, Training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.engine import EngineName, find_engine
 from splinefm.model.family import FM, AnyModel, FwFM, Params, check_members, check_trainable, mean_model
@@ -206,10 +206,10 @@ def fit_task(
     training = settings_for(given, task.schema, chunks.encoder.n_rows)
     if model is None and n_fields > MOST_FIELDS_IN_PAIRS:
         progress.say(f"model: {describe_default(n_fields)}")
-    trained = train_part(chosen, chunks, training, callbacks, progress)
-    chunks, trained, training = add_crosses(
-        chosen, chunks, trained, given, training, task.validation, callbacks, progress
-    )
+    found = add_crosses(chosen, chunks, given, training, task.validation, callbacks, progress)
+    run: Run = "first" if found.chunks is chunks else "crosses"
+    chunks, training = found.chunks, found.training
+    trained = found.stopped or train_part(chosen, chunks, training, callbacks, progress, run)
     chunks, trained = select_resolutions(chosen, chunks, trained, training, task.validation, callbacks, progress)
     trained = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
     members = [trained.params]

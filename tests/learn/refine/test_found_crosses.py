@@ -7,6 +7,7 @@ import pytest
 
 import splinefm as sf
 from splinefm.learn.chunks import ValidationSample
+from splinefm.learn.loop import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine import crosses, halves
 from splinefm.learn.refine.halves import loss_fall
@@ -220,3 +221,46 @@ def test_runs_on_half_of_the_rows_are_short(table, patience, expected, monkeypat
     monkeypatch.setattr(halves, "run_training", spy)
     fit({name: values[:2000] for name, values in table.items()}, patience=patience, epochs=12)
     assert seen and set(seen) == {("half", expected, halves.HALF_EPOCHS)}
+
+
+@pytest.mark.parametrize("stop_in", [1, 2])
+def test_a_search_that_is_stopped_leaves_what_it_has(table, stop_in):
+    """The first run on half of the rows has no cross yet, the second one tries it."""
+    begun = []
+
+    def stop(epoch):
+        begun.extend([epoch.run] * (epoch.epoch == 1))
+        return len(begun) == stop_in
+
+    training = sf.Training(**TRAINING)
+    fitted = sf.fit_model(table, "y", loss="squared", model=sf.FwFM(k=4), training=training, callbacks=[stop])
+    assert begun == ["half"] * stop_in
+    assert {epoch.run for epoch in fitted.history} == {"half"}
+    assert not fitted.encoder.schema.crosses
+
+
+def test_ctrl_c_before_there_is_a_model_ends_the_fit(table, monkeypatch):
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(halves, "run_training", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit(table)
+
+
+def test_ctrl_c_between_runs_leaves_what_there_is(table, monkeypatch):
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(crosses, "find_candidates", stop)
+    assert {epoch.run for epoch in fit(table).history} == {"half"}
+
+
+def test_a_search_that_diverges_is_given_up(table, monkeypatch):
+    def diverge(*args, **options):
+        raise Diverged("training diverged")
+
+    monkeypatch.setattr(halves, "run_training", diverge)
+    fitted = fit(table)
+    assert not fitted.encoder.schema.crosses
+    assert {epoch.run for epoch in fitted.history} == {"first"}

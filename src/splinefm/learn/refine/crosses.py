@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.halves import Learned, Unexplained, find_unexplained, learn_half, loss_fall
 from splinefm.learn.refine.recurring import Recurring, find_recurring
 from splinefm.learn.refine.screening import Candidate, screen
-from splinefm.learn.runs import MOST_ROWS, settings_for, train_part
+from splinefm.learn.runs import MOST_ROWS, settings_for
 from splinefm.learn.training import LINEAR_L2, Callback, Chunk, Crosses, Trained, Training
 from splinefm.model.family import AnyModel
 
@@ -93,62 +94,46 @@ def _has_rows_of(other: Chunks, chunks: Chunks) -> bool:
     return all(mine is not None and theirs is not None and len(mine.y) == len(theirs.y) for mine, theirs in parts)
 
 
+class Found(NamedTuple):
+    """The rows encoded with the crosses that were found, and the settings with their penalties.
+
+    `stopped` is the model of half of the rows that the search had when the user stopped it.
+    """
+
+    chunks: Chunks
+    training: Training
+    stopped: Trained | None = None
+
+
 def add_crosses(
     model: AnyModel,
     chunks: Chunks,
-    first: Trained,
     given: Training,
     training: Training,
     validation: float | object,
     callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
-) -> tuple[Chunks, Trained, Training]:
-    """Look for crosses, and train again with those that lower the loss of held-out rows; see `Training`.
+) -> Found:
+    """Look for crosses that lower the loss of held-out rows; see `Training`.
 
     `given` are the settings before the defaults of the table were filled in.
     """
-    unchanged = (chunks, first, training)
     names = candidates_for(chunks.source.schema, training.crosses)
     is_small = FEWEST_ROWS <= chunks.n_rows <= MOST_ROWS and _takes_little(chunks.kept)
-    if len(names) < 2 or not is_small or chunks.validation is None or first.interrupted:
-        return unchanged
+    if len(names) < 2 or not is_small or chunks.validation is None:
+        return Found(chunks, training)
+    search = Search(model, given, validation, callbacks, progress)
     with progress.within("crosses"):
         try:
-            found = _find_crosses(model, chunks, names, given, training, validation, progress)
-            if found is None:
-                return unchanged
-            other, training = found
-            second = train_part(model, other, training, callbacks, progress, "crosses")
-        except (KeyboardInterrupt, Diverged) as error:
-            return chunks, first._replace(interrupted=isinstance(error, KeyboardInterrupt)), unchanged[2]
-    if second.interrupted:
-        return chunks, first._replace(interrupted=True), unchanged[2]
-    return other, second, training
-
-
-def _find_crosses(
-    model: AnyModel,
-    chunks: Chunks,
-    names: Sequence[str],
-    given: Training,
-    training: Training,
-    validation: object,
-    progress: Progress,
-) -> tuple[Chunks, Training] | None:
-    """Return the rows encoded with the crosses that help, or None if none do."""
-    search = Search(model, given, validation, progress)
-    first = best = learn_half(model, chunks, training, progress)
-    candidates = find_candidates(chunks.encoder, find_unexplained(first, names), training.seed)
-    most = MOST_CROSSES if training.crosses == "auto" else int(training.crosses or 0)
-    for candidate in candidates[:most]:
-        best = search.try_cross(best, candidate) or best
-    most_recurring = MOST_RECURRING if training.crosses == "auto" else most - search.n_added
-    for _ in range(most_recurring):
-        tried = search.try_recurring(best, find_unexplained(best, names))
-        if tried is None:
-            break
-        best = tried
-    return None if best is first else (best.chunks, best.training)
+            best = search.run(chunks, training, names)
+        except Diverged:  # the run on all training rows says what to change, if it diverges too
+            return Found(chunks, training)
+        except KeyboardInterrupt:
+            if search.best is None:
+                raise
+            best = search.best
+            return Found(best.chunks, best.training, best.trained._replace(interrupted=True))
+    return Found(best.chunks, best.training)
 
 
 @dataclass
@@ -163,6 +148,8 @@ class Search:
         The settings before the defaults of the table were filled in; crosses that are added may bring penalties.
     validation : float or table
         The validation rows.
+    callbacks : sequence of callable
+        Called after every epoch.
     progress : Progress
         Where to report.
     """
@@ -170,8 +157,33 @@ class Search:
     model: AnyModel
     given: Training
     validation: object
+    callbacks: Sequence[Callback]
     progress: Progress
+    best: Learned | None = None
     n_added: int = 0
+
+    def run(self, chunks: Chunks, training: Training, names: Sequence[str]) -> Learned:
+        """Return the best model; if the user stops the search, `best` has the best one so far, or None."""
+        best = self.learn(chunks, training)
+        candidates = find_candidates(chunks.encoder, find_unexplained(best, names), training.seed)
+        most = MOST_CROSSES if training.crosses == "auto" else int(training.crosses or 0)
+        for candidate in candidates[:most]:
+            best = self.try_cross(best, candidate) or best
+        most_recurring = MOST_RECURRING if training.crosses == "auto" else most - self.n_added
+        for _ in range(most_recurring):
+            tried = self.try_recurring(best, find_unexplained(best, names))
+            if tried is None:
+                break
+            best = tried
+        return best
+
+    def learn(self, chunks: Chunks, training: Training) -> Learned:
+        """Return a model of half of the rows."""
+        learned = learn_half(self.model, chunks, training, self.callbacks, self.progress)
+        self.best = self.best or learned
+        if learned.trained.interrupted:
+            raise KeyboardInterrupt
+        return learned
 
     def try_cross(self, before: Learned, candidate: Candidate, l2: float | None = None) -> Learned | None:
         """Return a model with one more cross, or None if the loss of held-out rows does not fall."""
@@ -183,12 +195,12 @@ class Search:
         other = prepare_chunks(source, chunks.loss, self.validation, training, self.progress)
         if not _has_rows_of(other, chunks):  # longer rows may leave room for fewer of them
             return None
-        after = learn_half(self.model, other, training, self.progress)
+        after = self.learn(other, training)
         fall = loss_fall(chunks.loss, before.judged, before.scores, after.scores)
         if fall == 0.0:
             return None
         other.source = replace(source, schema=with_cross(schema, candidate, fall))
-        self.given, self.n_added = given, self.n_added + 1
+        self.given, self.n_added, self.best = given, self.n_added + 1, after
         return after
 
     def try_recurring(self, before: Learned, left: Unexplained) -> Learned | None:

@@ -19,9 +19,9 @@ from splinefm.learn.metrics import mean_and_error
 from splinefm.learn.progress import Progress
 from splinefm.learn.refine.screening import MOST_SCREENED
 from splinefm.learn.runs import run_training
-from splinefm.learn.training import Chunk, Training
+from splinefm.learn.training import Callback, Chunk, Trained, Training
 from splinefm.model.cpu import predict_scores
-from splinefm.model.family import AnyModel, Params
+from splinefm.model.family import AnyModel
 
 FloatArray = npt.NDArray[np.float64]
 # The most epochs of a run on half of the rows, and those without a better validation loss that end it: it only has to
@@ -62,7 +62,7 @@ class Learned(NamedTuple):
     chunks: Chunks
     training: Training
     halves: Halves
-    params: Params
+    trained: Trained
     scores: list[FloatArray]
 
     @property
@@ -72,8 +72,10 @@ class Learned(NamedTuple):
         return self.halves.judged, self.chunks.validation
 
 
-def learn_half(model: AnyModel, chunks: Chunks, training: Training, progress: Progress) -> Learned:
-    """Train on one half of the rows, and score the others. Raise KeyboardInterrupt if the user stops the run."""
+def learn_half(
+    model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback], progress: Progress
+) -> Learned:
+    """Train on one half of the rows, and score the others."""
     assert chunks.kept is not None and chunks.validation is not None
     halves = split_halves(chunks.kept, training.seed)
     half = halves.learned
@@ -85,14 +87,13 @@ def learn_half(model: AnyModel, chunks: Chunks, training: Training, progress: Pr
         len(half.y),
         lambda epoch: [half],
         validation=chunks.validation,
+        callbacks=callbacks,
         progress=progress,
         run="half",
     )
-    if trained.interrupted:
-        raise KeyboardInterrupt
     judged = (halves.judged, chunks.validation)
     scores = [predict_scores(model, trained.params, part.slots).astype(np.float64) for part in judged]
-    return Learned(chunks, training, halves, trained.params, scores)
+    return Learned(chunks, training, halves, trained, scores)
 
 
 class Unexplained(NamedTuple):
