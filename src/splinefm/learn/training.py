@@ -198,7 +198,7 @@ class Training:
     smoothness_order: int = 2
     warmup: float = 0.05
     average: bool = True
-    patience: int | None = 5
+    patience: int | None = 4
     refit_on_all: bool = True
     select_resolutions: bool = True
     crosses: Crosses = "auto"

@@ -210,7 +210,7 @@ def test_cells_of_other_folds_explain_each_fold(n_folds):
         assert gain_of_halves(levels, residual, fold) == pytest.approx(gain)
 
 
-@pytest.mark.parametrize(("patience", "expected"), [(9, 3), (2, 2), (None, None)])
+@pytest.mark.parametrize(("patience", "expected"), [(9, 2), (1, 1), (None, None)])
 def test_runs_on_half_of_the_rows_are_short(table, patience, expected, monkeypatch):
     seen, train = [], halves.run_training
 

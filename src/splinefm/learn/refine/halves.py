@@ -26,7 +26,7 @@ from splinefm.model.family import AnyModel
 FloatArray = npt.NDArray[np.float64]
 # The most epochs of a run on half of the rows, and those without a better validation loss that end it: it only has to
 # tell crosses from noise.
-HALF_EPOCHS, HALF_PATIENCE = 8, 3
+HALF_EPOCHS, HALF_PATIENCE = 8, 2
 # Classes whose residuals are screened.
 MOST_CLASSES = 3
 # A cross is kept if the mean loss of held-out rows falls by this share of it, and by as many standard errors. A large
