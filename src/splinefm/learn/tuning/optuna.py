@@ -1,4 +1,7 @@
-"""Optuna studies. No other module imports Optuna: `pip install "splinefm[tune]"`."""
+"""Optuna studies. No other module imports Optuna: `pip install "splinefm[tune]"`.
+
+Long because of this: opening, running and summarizing studies need its types.
+"""
 
 from __future__ import annotations
 
