@@ -17,7 +17,8 @@ void bind_elementary(nb::module_& module) {
             return array;
         },
         nb::arg("function"), nb::arg("x").noconvert(),
-        "The function log, log1p, exp, expm1, asinh or atan of each x, by the machine's C library.");
+        "The function log, log1p, exp, expm1, asinh or atan of each x; asinh by formulas, the others by the C "
+        "library.");
     module.def(
         "power",
         [](const In<double>& x, double exponent) {

@@ -1,8 +1,8 @@
-// Elementary functions of the machine's C library, for transforms.
+// Elementary functions for transforms: those of the machine's C library, but for asinh.
 //
-// NumPy has other code for the same functions on processors with AVX-512, which rounds some values differently. A value
-// on the border of two bins, u = T(z) = cut, would then fall into one bin on the machine where a model was fitted, and
-// into the other where it is used.
+// NumPy has other code for the same functions on processors with AVX-512, which rounds some values differently, as do
+// versions of glibc for asinh. A value on the border of two bins, u = T(z) = cut, would then fall into one bin on the
+// machine where a model was fitted, and into the other where it is used.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ def probe_hash(offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), orde
 
 def elementary(function: str, x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
     """
-    The function log, log1p, exp, expm1, asinh or atan of each x, by the machine's C library.
+    The function log, log1p, exp, expm1, asinh or atan of each x; asinh by formulas, the others by the C library.
     """
 
 def power(x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], exponent: float) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:

@@ -170,9 +170,11 @@ def reload(seconds: float, seed: int, folder: Path) -> Counter[str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    import live
     from live import LiveServer, visits_model, visits_rows
     from support import visits_table
 
+    live.PATIENCE = 900.0  # campaigns give way to everything else
     models = [visits_model(number) for number in (1, 2)]
     path = folder / "model.sfm"
     models[0].save(path)

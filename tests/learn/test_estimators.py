@@ -664,6 +664,10 @@ def test_tables_that_do_not_fit_the_model_are_refused():
         FITTED.predict(np.ones((2, 4)))
     with pytest.raises(TypeError, match="a Series is not a table"):
         FITTED.predict(TABLE["x"])
+    # As pandas had it before 3.0, with nothing of Arrow.
+    of_old = type("Series", (), {"__array__": lambda self, *given, **named: np.zeros(3), "__len__": lambda self: 3})
+    with pytest.raises(TypeError, match="a Series is not a table"):
+        FITTED.predict(of_old())
     with pytest.raises(TypeError, match="cannot read a table from int"):
         FITTED.predict(3)
     with pytest.raises(TypeError, match=r"(?i)sparse"):

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -61,6 +62,39 @@ def test_twelve_trials_in_two_goes_are_those_of_one(tmp_path):
 def test_addresses_of_databases(tmp_path):
     first = tune(f"sqlite:///{tmp_path}/study.db", 1)
     assert without_times(tune(tmp_path / "study.db", 1)) == without_times(first)
+
+
+class TestConnections:
+    """Python 3.13 warns of connections to SQLite that nobody closed."""
+
+    @pytest.fixture
+    def opened(self, monkeypatch):
+        connect, opened = sqlite3.dbapi2.connect, []
+        monkeypatch.setattr(sqlite3.dbapi2, "connect", lambda *a, **b: opened.append(connect(*a, **b)) or opened[-1])
+        return opened
+
+    def assert_closed(self, opened):
+        assert opened
+        for connection in opened:
+            with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+                connection.total_changes  # noqa: B018
+
+    def test_are_closed_if_the_file_is_something_else(self, tmp_path, opened):
+        (tmp_path / "study.db").write_text("price,country\n1.5,US\n" * 100)
+        with pytest.raises(ValueError, match="cannot open the storage"):
+            tune(tmp_path / "study.db", 1)
+        self.assert_closed(opened)
+
+    @pytest.mark.thorough  # SQLAlchemy makes its tables in a second
+    def test_are_closed_after_the_search(self, tmp_path, opened):
+        tuned = tune(tmp_path / "study.db", 1)
+        self.assert_closed(opened)
+        assert len(tuned.study.trials) == 1
+        self.assert_closed(opened)
+
+    @pytest.mark.thorough
+    def test_to_memory_stay_open(self):
+        assert tune("sqlite://", 2).history["state"] == ["complete", "complete"]
 
 
 def test_storages_of_optuna():

@@ -3,7 +3,7 @@
 NumPy computes them with other code on processors with AVX-512, and rounds some values differently there. That moved
 values on the border of two bins, where T(z) is exactly the cut, into the other bin: a model that was fitted on one
 machine scored them differently on another. So transforms take these functions from the machine's C library, on their
-way from z to u.
+way from z to u; but for arcsinh, for which new versions of glibc have other code, too.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ def _is_path(X: object) -> bool:
 
 
 def _is_array(X: object) -> bool:
-    arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
+    # A Series is no table, which opening it says; that of pandas before 3.0 looks like an array otherwise.
+    arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__") or type(X).__name__ == "Series"
     return issparse(X) or isinstance(X, np.ndarray | list | tuple) or (hasattr(X, "__array__") and not arrow)
 
 

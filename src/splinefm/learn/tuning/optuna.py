@@ -1,4 +1,7 @@
-"""Optuna studies. No other module imports Optuna: `pip install "splinefm[tune]"`."""
+"""Optuna studies. No other module imports Optuna: `pip install "splinefm[tune]"`.
+
+Long because of this: opening, running and summarizing studies need its types.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,7 @@ def _open_file(path: Path) -> BaseStorage:
 
 def _open_address(address: str) -> BaseStorage:
     """Open a database; try again if another process creates its tables at the same time."""
-    options = {"connect_args": {"timeout": _BUSY}} if address.startswith("sqlite:") else {}
+    options = _sqlite_options(address) if address.startswith("sqlite:") else {}
     for attempt in range(_ATTEMPTS):
         try:
             return RDBStorage(address, engine_kwargs=options)
@@ -142,6 +145,19 @@ def _open_address(address: str) -> BaseStorage:
                 raise
             time.sleep(0.1 * (attempt + 1))
     return RDBStorage(address, engine_kwargs=options)
+
+
+def _sqlite_options(address: str) -> dict[str, Any]:
+    """Wait for other processes, and close connections to a file when they are not in use.
+
+    Optuna never closes them, and a storage that cannot be opened leaves nobody who could. A database in memory lives as
+    long as its connection.
+    """
+    from sqlalchemy.engine import create_engine  # journals do without it, as does Optuna until then
+    from sqlalchemy.pool import NullPool, QueuePool
+
+    is_file = isinstance(create_engine(address).pool, QueuePool)  # connects to nothing yet
+    return {"connect_args": {"timeout": _BUSY}, **({"poolclass": NullPool} if is_file else {})}
 
 
 @contextmanager
