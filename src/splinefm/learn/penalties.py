@@ -108,5 +108,6 @@ class AdaptivePenalties:
 
 
 def _mean_square(factors: npt.NDArray[np.float32]) -> float:
-    flat = factors.reshape(-1)
-    return float(np.dot(flat, flat)) / max(1, math.prod(factors.shape[:-1]))
+    # No product of vectors: BLAS would start threads, which keep a core busy for a while when they have nothing to do.
+    total = float(np.sum(np.square(factors), dtype=np.float64))
+    return total / max(1, math.prod(factors.shape[:-1]))

@@ -45,7 +45,7 @@ def find_shift(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray)
 
 def _shift(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) -> float:
     def total(by: float) -> float:
-        return float(weight @ loss.slope(y, score + by))
+        return float(np.sum(weight * loss.slope(y, score + by)))
 
     ends = (total(-LARGEST_SHIFT), total(LARGEST_SHIFT))
     if not np.isfinite(ends).all() or ends[0] * ends[1] >= 0.0:
