@@ -207,10 +207,11 @@ def fit_task(
     if model is None and n_fields > MOST_FIELDS_IN_PAIRS:
         progress.say(f"model: {describe_default(n_fields)}")
     found = add_crosses(chosen, chunks, given, training, task.validation, callbacks, progress)
-    run: Run = "first" if found.chunks is chunks else "crosses"
+    run: Run = "first" if found.chunks.encoder.schema.crosses == chunks.encoder.schema.crosses else "crosses"
     chunks, training = found.chunks, found.training
     trained = found.stopped or train_part(chosen, chunks, training, callbacks, progress, run)
-    chunks, trained = select_resolutions(chosen, chunks, trained, training, task.validation, callbacks, progress)
+    if not found.searched:
+        chunks, trained = select_resolutions(chosen, chunks, trained, training, task.validation, callbacks, progress)
     trained = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
     members = [trained.params]
     if not trained.interrupted:

@@ -80,8 +80,9 @@ class Epoch(NamedTuple):
     seconds : float
         Time since the run began.
     run : {"first", "by column", "half", "crosses", "all rows", "update"}
-        The run of the fit: the first one, the one with resolutions by column, those on half of the rows that look for
-        crosses, the one with crosses, or the last one on all rows; "update" for a `partial_fit`.
+        The run of the fit: those on half of the rows that choose crosses and resolutions, the first one on all training
+        rows or the one with crosses, the one with resolutions by column where crosses are not looked for, or the last
+        one on all rows; "update" for a `partial_fit`.
 
     Examples
     --------
@@ -153,10 +154,11 @@ class Training:
         one is as good within a quarter of a standard error. The bias is then set so that the slopes of the loss add up
         to zero. Skipped if the validation rows are a separate table, or if the encoded rows do not fit in memory.
     select_resolutions : bool
-        Train a second time with resolutions chosen by column, and keep the better of the two models on the validation
-        rows. Resolutions that the first run made little use of are dropped; finer ones are added where the finest one
-        helped a lot. Applies to columns with several inferred resolutions. Set `select_resolutions=False` to skip
-        this; tables over 200,000 rows skip it automatically, as do tables whose encoded rows do not fit in memory.
+        Compare a model with resolutions chosen by column on held-out rows, and keep the better one. Resolutions that a
+        first run made little use of are dropped; finer ones are added where the finest one helped a lot. Both runs are
+        on half of the rows if crosses are looked for. Applies to columns with several inferred resolutions. Set
+        `select_resolutions=False` to skip this; tables over 200,000 rows skip it automatically, as do tables whose
+        encoded rows do not fit in memory.
     crosses : "auto", int or None
         Look for pairs of columns that act together, and for values that recur and have effects of their own, and add an
         `sf.Cross` for those that lower the loss of held-out rows: up to three and two for inferred fields ("auto"), up

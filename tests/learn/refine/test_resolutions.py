@@ -1,6 +1,7 @@
 """Resolutions by column: what a first run suggests, and when it is taken."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.learn.loop import Diverged
-from splinefm.learn.refine import resolutions
+from splinefm.learn.losses import Loss
+from splinefm.learn.refine import halves, resolutions
 from splinefm.learn.refine.resolutions import (
     KEEP,
     REFINE,
@@ -104,9 +106,40 @@ def test_a_second_run_that_fails_leaves_the_first(error, monkeypatch):
         raise error
 
     monkeypatch.setattr(resolutions, "train_part", failing)
-    fitted = fit()
+    fitted = fit(replace(TRAINING, crosses=None))
     assert len(calls) == 1 and segments(fitted)["slow"] == (8, 32, 128)
     assert np.isfinite(fitted.predict(TABLE)).all()
+
+
+@pytest.mark.parametrize(("error", "runs"), [(KeyboardInterrupt, {"half"}), (Diverged, {"first"})])
+def test_a_second_run_on_half_of_the_rows_that_fails_leaves_the_first(error, runs, monkeypatch):
+    calls, train = [], halves.run_training
+
+    def failing(*args, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise error
+        return train(*args, **options)
+
+    monkeypatch.setattr(halves, "run_training", failing)
+    fitted = fit()
+    assert len(calls) == 2 and segments(fitted)["slow"] == (8, 32, 128)
+    assert {epoch.run for epoch in fitted.history} == runs
+
+
+def test_resolutions_are_chosen_on_half_of_the_rows_or_else_by_a_second_run():
+    assert {epoch.run for epoch in fit().history} == {"first"}
+    again = fit(replace(TRAINING, crosses=None))
+    assert segments(again)["slow"] == (8,)
+    assert {epoch.run for epoch in again.history} == {"by column"}
+
+
+def test_the_rows_that_judge_count_by_their_weight():
+    """A model of half of the rows has the mean loss of the other half and of the validation rows."""
+    chunk = Chunk(None, np.array([0.0, 2.0]), np.array([1.0, 3.0]))
+    chunks = SimpleNamespace(validation=chunk, loss=Loss("squared"))
+    learned = halves.Learned(chunks, TRAINING, SimpleNamespace(judged=chunk), None, [np.zeros(2), np.ones(2)])
+    assert learned.loss() == pytest.approx((0.0 + 3 * 2.0 + 0.5 + 3 * 0.5) / 8)
 
 
 def test_resolutions_that_do_little_are_dropped_from_the_finest_on():

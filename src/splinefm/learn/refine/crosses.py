@@ -18,6 +18,7 @@ from splinefm.learn.loop import Diverged
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.halves import Learned, Unexplained, find_unexplained, learn_half, loss_fall
 from splinefm.learn.refine.recurring import Recurring, find_recurring
+from splinefm.learn.refine.resolutions import is_better, suggest_resolutions
 from splinefm.learn.refine.screening import Candidate, screen
 from splinefm.learn.runs import MOST_ROWS, settings_for
 from splinefm.learn.training import LINEAR_L2, Callback, Chunk, Crosses, Trained, Training
@@ -97,11 +98,13 @@ def _has_rows_of(other: Chunks, chunks: Chunks) -> bool:
 class Found(NamedTuple):
     """The rows encoded with the crosses that were found, and the settings with their penalties.
 
-    `stopped` is the model of half of the rows that the search had when the user stopped it.
+    If there was a search, it has chosen the resolutions by column as well. `stopped` is the model of half of the rows
+    that it had when the user stopped it.
     """
 
     chunks: Chunks
     training: Training
+    searched: bool = False
     stopped: Trained | None = None
 
 
@@ -126,14 +129,16 @@ def add_crosses(
     with progress.within("crosses"):
         try:
             best = search.run(chunks, training, names)
-        except Diverged:  # the run on all training rows says what to change, if it diverges too
-            return Found(chunks, training)
+        except Diverged:  # if there is nothing yet, the run on all training rows says what to change
+            if search.best is None:
+                return Found(chunks, training)
+            best = search.best
         except KeyboardInterrupt:
             if search.best is None:
                 raise
             best = search.best
-            return Found(best.chunks, best.training, best.trained._replace(interrupted=True))
-    return Found(best.chunks, best.training)
+            return Found(best.chunks, best.training, True, best.trained._replace(interrupted=True))
+    return Found(best.chunks, best.training, True)
 
 
 @dataclass
@@ -175,7 +180,7 @@ class Search:
             if tried is None:
                 break
             best = tried
-        return best
+        return self.try_resolutions(best)
 
     def learn(self, chunks: Chunks, training: Training) -> Learned:
         """Return a model of half of the rows."""
@@ -202,6 +207,19 @@ class Search:
         other.source = replace(source, schema=with_cross(schema, candidate, fall))
         self.given, self.n_added, self.best = given, self.n_added + 1, after
         return after
+
+    def try_resolutions(self, before: Learned) -> Learned:
+        """Return a model with the resolutions by column that the last one suggests, or the last one if it is better."""
+        chunks = before.chunks
+        schema = suggest_resolutions(self.model, chunks, before.trained.params, before.training)
+        if schema is None:
+            return before
+        source = replace(chunks.source, schema=schema)
+        other = prepare_chunks(source, chunks.loss, self.validation, before.training, self.progress)
+        if not _has_rows_of(other, chunks):
+            return before
+        after = self.learn(other, before.training)
+        return after if is_better(before.loss(), after.loss(), chunks, other) else before
 
     def try_recurring(self, before: Learned, left: Unexplained) -> Learned | None:
         """Return a model with a cross of values that recur, or None if there is none that helps."""

@@ -71,6 +71,13 @@ class Learned(NamedTuple):
         assert self.chunks.validation is not None
         return self.halves.judged, self.chunks.validation
 
+    def loss(self) -> float:
+        """Return the mean loss of these rows."""
+        weight = np.concatenate([chunk.sample_weight for chunk in self.judged])
+        parts = zip(self.judged, self.scores, strict=True)
+        values = np.concatenate([self.chunks.loss.value(chunk.y, score) for chunk, score in parts])
+        return float(np.average(values, weights=weight))
+
 
 def learn_half(
     model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback], progress: Progress

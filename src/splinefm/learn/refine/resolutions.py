@@ -194,6 +194,28 @@ def _changed(item: Field, resolutions: Resolutions) -> Field:
     return replace(item, basis=replace(item.basis, segments=resolutions[item.name]))
 
 
+def suggest_resolutions(model: AnyModel, chunks: Chunks, params: Params, training: Training) -> Schema | None:
+    """Return a schema with the resolutions by column that a model suggests, or None if it suggests nothing else.
+
+    None too if no resolutions were inferred, without validation rows, and for large tables: a second run on them takes
+    long, and with many rows fine resolutions do no harm.
+    """
+    source, names = chunks.source, free_columns(chunks.source.schema)
+    is_small = chunks.kept is not None and chunks.n_rows <= MOST_ROWS
+    if not (training.select_resolutions and names and is_small) or chunks.validation is None:
+        return None
+    levels = levels_of(chunks.encoder, names)
+    chosen = choose_resolutions(levels, model, params, chunks.validation, chunks.loss, chunks.start)
+    schema = with_resolutions(source.schema, chosen)
+    return None if schema == source.schema else schema
+
+
+def is_better(before: float, after: float, chunks: Chunks, other: Chunks) -> bool:
+    """Return whether a loss after a change of resolutions justifies it: more basis functions need a margin."""
+    is_simpler = other.encoder.layout.n_features < chunks.encoder.layout.n_features
+    return before - after > (0.0 if is_simpler else MARGIN * abs(before))
+
+
 def select_resolutions(
     model: AnyModel,
     chunks: Chunks,
@@ -203,29 +225,18 @@ def select_resolutions(
     callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
 ) -> tuple[Chunks, Trained]:
-    """Train again with the resolutions by column that the first run suggests, and return the better of the two.
-
-    Returns the first run if no resolutions were inferred, without validation rows, and for large tables: a second run
-    on them takes long, and with many rows fine resolutions do no harm.
-    """
-    source, names = chunks.source, free_columns(chunks.source.schema)
-    is_small = chunks.kept is not None and chunks.n_rows <= MOST_ROWS
-    if not (training.select_resolutions and names and is_small) or chunks.validation is None or first.interrupted:
-        return chunks, first
-    levels = levels_of(chunks.encoder, names)
-    chosen = choose_resolutions(levels, model, first.params, chunks.validation, chunks.loss, chunks.start)
-    schema = with_resolutions(source.schema, chosen)
-    if schema == source.schema:
+    """Train again with the resolutions by column that the first run suggests, and return the better of the two."""
+    schema = None if first.interrupted else suggest_resolutions(model, chunks, first.params, training)
+    if schema is None:
         return chunks, first
     with progress.within("resolutions by column"):
         try:
             # The loss has the classes and class weights of the first run.
-            other = prepare_chunks(replace(source, schema=schema), chunks.loss, validation, training, progress)
+            other = prepare_chunks(replace(chunks.source, schema=schema), chunks.loss, validation, training, progress)
             second = train_part(model, other, training, callbacks, progress, "by column")
         except (KeyboardInterrupt, Diverged) as error:
             return chunks, first._replace(interrupted=isinstance(error, KeyboardInterrupt))
     if second.interrupted:
         return chunks, first._replace(interrupted=True)
     before, after = (best_epoch(trained).validation_loss for trained in (first, second))
-    is_simpler = other.encoder.layout.n_features < chunks.encoder.layout.n_features
-    return (other, second) if before - after > (0.0 if is_simpler else MARGIN * abs(before)) else (chunks, first)
+    return (other, second) if is_better(before, after, chunks, other) else (chunks, first)
