@@ -324,7 +324,7 @@ class Huber(_Robust):
 
     def start(self, y: FloatArray, weight: FloatArray) -> float:
         np.average(y, weights=weight)  # which checks them
-        return _root(lambda score: float(weight @ self.slope(y, np.asarray(score))), float(y.min()), float(y.max()))
+        return find_root(lambda score: float(weight @ self.slope(y, np.asarray(score))), float(y.min()), float(y.max()))
 
     def dispersion(self, excess: float) -> float:
         # Outliers raise the mean loss without limit, but not the variance of the slope. The noise is at most that of
@@ -382,9 +382,9 @@ def _size(spread: float, center: float) -> float:
     return spread if spread > 1e-14 * abs(center) else 1.0
 
 
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
+def find_root(function: Callable[[float], float], low: float, high: float, halvings: int = 60) -> float:
     """Return where a function that does not fall crosses 0, by bisection."""
-    for _ in range(60):
+    for _ in range(halvings):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if function(middle) < 0.0 else (low, middle)
     return 0.5 * (low + high)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
+from splinefm.learn.formulas import find_root
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Chunk
 from splinefm.model.cpu import predict_scores
@@ -19,8 +19,8 @@ from splinefm.model.family import AnyModel, Params
 FloatArray = npt.NDArray[np.float64]
 # The most rows that are scored, and the largest shift that is believed: beyond it, something else is wrong.
 MOST_ROWS, LARGEST_SHIFT = 200_000, 4.0
-# Rounds for the classes of a softmax, whose biases depend on each other, and the precision of other shifts.
-ROUNDS, PRECISION = 10, 1e-6
+# Rounds for the classes of a softmax, whose biases depend on each other; halvings of the interval of other shifts.
+ROUNDS, HALVINGS = 10, 24
 
 
 def center(model: AnyModel, params: Params, rows: Chunk, loss: Loss) -> Params:
@@ -50,7 +50,7 @@ def _shift(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) -> 
     ends = (total(-LARGEST_SHIFT), total(LARGEST_SHIFT))
     if not np.isfinite(ends).all() or ends[0] * ends[1] >= 0.0:
         return 0.0
-    return float(brentq(total, -LARGEST_SHIFT, LARGEST_SHIFT, xtol=PRECISION))
+    return find_root(total, -LARGEST_SHIFT, LARGEST_SHIFT, HALVINGS)
 
 
 def _shifts_of_classes(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) -> FloatArray:
