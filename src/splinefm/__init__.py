@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     from splinefm.view.segment import segments as segments
     from splinefm.view.surfaces import Surface as Surface
 
-__version__ = "0.1.0rc1"
+__version__ = "0.1.0"
 
 _HOME = {
     "encode.transforms.choice": "choose_transform",
