@@ -265,6 +265,7 @@ CROSSES = {
     "categories": lambda: sf.Cross(
         "kind", "user", sf.Categorical("again", unseen="neutral", column="code"), min_count=2
     ),
+    "values": lambda: sf.Cross(sf.Categorical("x"), min_count=2),
     "hashed": lambda: sf.Cross("kind", "user", buckets=5, name="hashed cross"),
     "hashed × number": lambda: sf.Cross("hashed", "code", "hour", buckets=3, segments=3),
 }

@@ -28,6 +28,7 @@ CROSSES = {
     "three numbers, one of its own": sf.Cross("x", "y", sf.Numerical("w", sf.MinMax(), sf.BSpline(2), column="x")),
     "buckets": sf.Cross("b", "c", buckets=3),
     "three categories": sf.Cross("a", "b", "c", min_count=2),
+    "values of a number": sf.Cross(sf.Categorical("x"), min_count=2),
 }
 MODELS = (
     sf.FM(k=3),

@@ -22,7 +22,15 @@ from support import (
 )
 
 SUMS = ("x", "kind", "tags", "user")
-KINDS = ("category × number", "category × numbers", "number × number", "levels × one", "of bins", "hashed × number")
+KINDS = (
+    "category × number",
+    "category × numbers",
+    "number × number",
+    "levels × one",
+    "of bins",
+    "hashed × number",
+    "values",
+)
 SPLINES = [sf.BSpline(8), sf.BSpline(6, 1), sf.BSpline(5, 5), sf.MultiResolution((3, 8), 2), sf.Polynomial(5)]
 MODELS = [*all_models(13), *averages()]
 

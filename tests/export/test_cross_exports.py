@@ -125,7 +125,7 @@ class TestOnnx:
         np.testing.assert_allclose(score, fitted.params["bias"][0], atol=1e-6)
 
 
-NUMBERS = [kind for kind in CROSSES if kind not in ("category × category", "categories", "hashed", "of bins")]
+NUMBERS = [kind for kind in CROSSES if kind not in ("category × category", "categories", "values", "hashed", "of bins")]
 
 
 def largest_change(fitted, binned, table):
@@ -342,7 +342,9 @@ def part_key(part, row, value):
         low, high = (row[name] for name in part["columns"])
         return not special and not np.isnan(z) and low <= z < high
     kind, name = (row[column] for column in part["columns"])
-    return kind == "missing" if value is None else kind == "category" and name == value
+    if value is None or kind != "category":
+        return value is None and kind == "missing"
+    return name == value if isinstance(value, str) else float(name) == value
 
 
 COMPARE = {"==": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
