@@ -17,10 +17,8 @@ namespace {
 const std::int64_t* sorted(const double* x, std::int64_t n) {
     static thread_local std::vector<std::int64_t> ordered, spare;
     const auto size = static_cast<std::size_t>(n);
-    if (ordered.size() < size) {
-        ordered.resize(size);
-        spare.resize(size);
-    }
+    if (ordered.size() < size) ordered.resize(size);
+    if (spare.size() < size) spare.resize(size);  // on its own: memory may run out between the two
     bool numbers = true;
     for (std::int64_t i = 0; i < n; ++i) {
         numbers &= x[i] == x[i];

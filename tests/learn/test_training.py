@@ -598,6 +598,11 @@ class TestJudge:
         assert [is_best for _, is_best in found] == [True, True]
         assert as_good == 2
 
+    def test_an_epoch_that_diverges_does_not_tie(self):
+        found, as_good = self.judge([[1.0, 1.0], [1.0, 1e300], [np.inf, np.nan]])
+        assert [is_best for _, is_best in found] == [True, False, False]
+        assert as_good == 1
+
     def test_without_validation_rows_the_last_epoch_counts(self):
         judge = Judge(None)
         assert [judge.look(Mock(), {}, Loss("squared"))[1] for _ in range(3)] == [True] * 3

@@ -12,10 +12,11 @@ from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
+from splinefm.learn.loop import Diverged
 from splinefm.learn.losses import Loss, LossName, as_loss
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.refine.centering import center
-from splinefm.learn.refine.crosses import add_crosses, with_reasons
+from splinefm.learn.refine.crosses import Found, add_crosses, with_reasons
 from splinefm.learn.refine.resolutions import select_resolutions
 from splinefm.learn.runs import run_training, settings_for, train_part
 from splinefm.learn.targets.labels import Classes, ClassWeight
@@ -206,11 +207,10 @@ def fit_task(
     training = settings_for(given, task.schema, chunks.encoder.n_rows)
     if model is None and n_fields > MOST_FIELDS_IN_PAIRS:
         progress.say(f"model: {describe_default(n_fields)}")
-    found = add_crosses(chosen, chunks, given, training, task.validation, callbacks, progress)
-    run: Run = "first" if found.chunks.encoder.schema.crosses == chunks.encoder.schema.crosses else "crosses"
+    found = add_crosses(chosen, chunks, given, training, task.validation, progress)
+    found, trained = _train_found(chosen, found, Found(chunks, training), callbacks, progress)
     chunks, training = found.chunks, found.training
-    trained = found.stopped or train_part(chosen, chunks, training, callbacks, progress, run)
-    if not found.searched:
+    if found.half is None:
         chunks, trained = select_resolutions(chosen, chunks, trained, training, task.validation, callbacks, progress)
     trained = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
     members = [trained.params]
@@ -221,6 +221,28 @@ def fit_task(
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
     encoder = with_reasons(chunks.encoder, chunks.source.schema)
     return Fitted(encoder, chosen, params, loss, tuple(trained.history), training, study), chunks
+
+
+def _train_found(
+    model: AnyModel, found: Found, plain: Found, callbacks: Sequence[Callback], progress: Progress
+) -> tuple[Found, Trained]:
+    """Train with the crosses that were found, or without them if that diverges.
+
+    A user who stops before there is a first epoch gets the model of half of the rows, if there is one.
+    """
+    if found.half is not None and found.half.interrupted:
+        return found, found.half
+    run: Run = "first" if found.chunks.encoder.schema.crosses == plain.chunks.encoder.schema.crosses else "crosses"
+    try:
+        return found, train_part(model, found.chunks, found.training, callbacks, progress, run)
+    except Diverged:
+        if run == "first":
+            raise
+        return _train_found(model, plain, plain, callbacks, progress)
+    except KeyboardInterrupt:
+        if found.half is None:
+            raise
+        return found, found.half._replace(interrupted=True)
 
 
 def check_callbacks(callbacks: object) -> Sequence[Callback]:
@@ -291,11 +313,10 @@ def _refit_on_all(
         try:
             options = {"progress": progress, "stop_after": first.as_good, "callbacks": callbacks, "run": "all rows"}
             second = run_training(model, chunks, training, len(whole.y), lambda epoch: every, **options)
+            params = center(model, second.params, whole, chunks.loss)
         except KeyboardInterrupt:
             return first._replace(interrupted=True)
-    if second.interrupted:
-        return first._replace(interrupted=True)
-    return first._replace(params=center(model, second.params, whole, chunks.loss))
+    return first._replace(interrupted=True) if second.interrupted else first._replace(params=params)
 
 
 def _more_members(

@@ -235,10 +235,17 @@ class Judge:
         is_best = value < self._least
         if is_best:
             self._least, self._losses = value, losses
-        mean, error = mean_and_error(losses - self._losses, weight) if len(self._losses) else (math.nan, 0.0)
-        if mean <= TIE * error:
+        if is_best or self._ties(losses, weight):
             self.as_good = self.n_epochs
         return value, is_best
+
+    def _ties(self, losses: FloatArray, weight: FloatArray) -> bool:
+        """Return whether the losses of an epoch differ from those of the best one by chance."""
+        if not len(self._losses):
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):  # an epoch that diverges does not tie
+            mean, error = mean_and_error(losses - self._losses, weight)
+        return math.isfinite(error) and mean <= TIE * error
 
 
 class Diverged(ValueError):

@@ -259,7 +259,7 @@ class Training:
         """Return a copy with an L2 penalty for a field, unless there is one for all fields."""
         if isinstance(self.l2, float):
             return self
-        return replace(self, l2={**by_name(self.l2), name: l2})
+        return replace(self, l2={**by_name(self.l2), name: _rounded(l2)})
 
     def for_table(self, names: Sequence[str], n_rows: int, unsmoothed: Collection[str] = ()) -> Training:
         """Return a copy with the defaults of a table filled in, which a fitted model keeps.

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import splinefm as sf
-from splinefm.learn.chunks import ValidationSample
+from splinefm.learn import fitting
+from splinefm.learn.chunks import ValidationSample, row_randoms
 from splinefm.learn.loop import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine import crosses, halves
@@ -224,19 +225,82 @@ def test_runs_on_half_of_the_rows_are_short(table, patience, expected, monkeypat
 
 
 @pytest.mark.parametrize("stop_in", [1, 2])
-def test_a_search_that_is_stopped_leaves_what_it_has(table, stop_in):
+def test_a_search_that_is_stopped_leaves_what_it_has(table, stop_in, monkeypatch):
     """The first run on half of the rows has no cross yet, the second one tries it."""
-    begun = []
+    begun, train = [], halves.run_training
 
-    def stop(epoch):
-        begun.extend([epoch.run] * (epoch.epoch == 1))
-        return len(begun) == stop_in
+    def stop(*args, **options):
+        begun.append(options["run"])
+        return train(*args, **options)._replace(interrupted=len(begun) == stop_in)
 
-    training = sf.Training(**TRAINING)
-    fitted = sf.fit_model(table, "y", loss="squared", model=sf.FwFM(k=4), training=training, callbacks=[stop])
+    monkeypatch.setattr(halves, "run_training", stop)
+    fitted = fit(table)
     assert begun == ["half"] * stop_in
     assert {epoch.run for epoch in fitted.history} == {"half"}
     assert not fitted.encoder.schema.crosses
+
+
+def test_callbacks_see_the_runs_on_all_training_rows(table):
+    seen = []
+    training = sf.Training(**TRAINING)
+    sf.fit_model(
+        table, "y", loss="squared", model=sf.FwFM(k=4), training=training, callbacks=[lambda e: seen.append(e.run)]
+    )
+    assert set(seen) == {"crosses", "all rows"}
+
+
+def test_ctrl_c_in_the_first_epoch_after_the_search_leaves_a_model(table, monkeypatch):
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "train_part", stop)
+    fitted = fit(table)
+    assert {epoch.run for epoch in fitted.history} == {"half"}
+    assert [cross.name for cross in fitted.encoder.schema.crosses] == ["month × day"]
+
+
+def test_a_run_with_crosses_that_diverges_is_repeated_without(table, monkeypatch):
+    train = fitting.train_part
+
+    def diverge(model, chunks, training, callbacks, progress, run="first"):
+        if run == "crosses":
+            raise Diverged("training diverged")
+        return train(model, chunks, training, callbacks, progress, run)
+
+    monkeypatch.setattr(fitting, "train_part", diverge)
+    fitted = fit(table)
+    assert not fitted.encoder.schema.crosses
+    assert {epoch.run for epoch in fitted.history} == {"first"}
+
+
+def test_a_cross_that_diverges_is_not_taken(table, monkeypatch):
+    calls, train = [], halves.run_training
+
+    def diverge(*args, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise Diverged("training diverged")
+        return train(*args, **options)
+
+    monkeypatch.setattr(halves, "run_training", diverge)
+    fitted = fit(table)
+    assert len(calls) >= 2 and "month × day" not in fitted.encoder.schema.names
+    assert {epoch.run for epoch in fitted.history} <= {"first", "crosses"}
+
+
+def test_a_half_without_weights_ends_the_search(table):
+    first = row_randoms(1, np.arange(8000)) < 0.5
+    given = {name: values[:500] for name, values in holidays(seed=3).items()} | {"w": np.ones(500)}
+    training = sf.Training(**{**TRAINING, "epochs": 2})
+    options = {"loss": "squared", "model": sf.FM(k=2), "training": training, "sample_weight": "w", "validation": given}
+    fitted = sf.fit_model({**table, "w": first.astype(float)}, "y", **options)
+    assert not fitted.encoder.schema.crosses
+
+
+def test_a_column_with_the_name_of_a_cross_stays(table):
+    fitted = fit({**table, "month × day": table["noise"]})
+    assert not fitted.encoder.schema.crosses
+    assert "month × day" in fitted.encoder.schema.columns
 
 
 def test_ctrl_c_before_there_is_a_model_ends_the_fit(table, monkeypatch):

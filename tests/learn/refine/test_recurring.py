@@ -134,3 +134,22 @@ def test_the_penalty_shrinks_as_the_best_estimate_does():
     # Squared loss: σ² = φ. Per active value, a step has n / B of the data and φ l2 / 10 of the penalty.
     l2 = recurring_l2(found, 200, residual, 4.0, 50)
     assert 50 * 0.1 * l2 * 4.0 == pytest.approx(0.2 * 6.0 / (2 * 3.0))
+
+
+@pytest.mark.parametrize("spelling", ["${:.2f}", "{:,.2f}"])
+def test_numbers_in_texts_are_not_taken_as_names(spelling):
+    """Their own field reads "$1,200" as 1200; a name would be the whole text."""
+    table = families()
+    fitted = fit({**table, "income": [spelling.format(income) for income in table["income"]]})
+    assert not fitted.encoder.schema.crosses
+    assert np.array_equal(
+        fitted.scores(table), fitted.scores({**table, "income": [spelling.format(x) for x in table["income"]]})
+    )
+
+
+@pytest.mark.parametrize("crosses", ["auto", 1])
+def test_a_column_with_the_name_of_a_cross_of_values_stays(crosses):
+    table = families()
+    fitted = fit({**table, "income (values)": np.random.default_rng(5).normal(size=6000)}, crosses=crosses)
+    assert "income (values)" in fitted.encoder.schema.columns
+    assert "income (values)" not in [cross.name for cross in fitted.encoder.schema.crosses]

@@ -58,8 +58,9 @@ def _shifts_of_classes(loss: Loss, y: FloatArray, score: FloatArray, weight: Flo
     share = np.bincount(y.astype(np.int64), weight, score.shape[1])
     present, shift = share > 0.0, np.zeros(score.shape[1])
     for _ in range(ROUNDS):
-        predicted = share + weight @ loss.slope(y, score + shift)  # the slopes are p - 1 for a row's class, else p
+        # The slopes are p - 1 for a row's class, else p.
+        predicted = share + np.sum(weight[:, None] * loss.slope(y, score + shift), axis=0)
         if not np.isfinite(predicted).all() or (predicted[present] <= 0.0).any():
             return np.zeros_like(shift)
         shift[present] += np.log(share[present] / predicted[present])
-    return np.clip(shift, -LARGEST_SHIFT, LARGEST_SHIFT)
+    return shift if np.abs(shift).max() <= LARGEST_SHIFT else np.zeros_like(shift)

@@ -11,17 +11,25 @@ import numpy.typing as npt
 
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.learn.chunks import Chunks, prepare_chunks
 from splinefm.learn.loop import Diverged
 from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.refine.halves import Learned, Unexplained, find_unexplained, learn_half, loss_fall
+from splinefm.learn.refine.halves import (
+    Learned,
+    Unexplained,
+    find_unexplained,
+    halves_weigh,
+    learn_half,
+    loss_fall,
+)
 from splinefm.learn.refine.recurring import Recurring, find_recurring
 from splinefm.learn.refine.resolutions import is_better, suggest_resolutions
 from splinefm.learn.refine.screening import Candidate, screen
 from splinefm.learn.runs import MOST_ROWS, settings_for
-from splinefm.learn.training import LINEAR_L2, Callback, Chunk, Crosses, Trained, Training
+from splinefm.learn.training import LINEAR_L2, Chunk, Crosses, Trained, Training
 from splinefm.model.family import AnyModel
 
 # The most pairs that "auto" tries and the most crosses of recurring values that it adds, and the fewest training rows:
@@ -58,7 +66,7 @@ def find_candidates(encoder: Encoder, left: Unexplained, seed: int) -> list[Cand
 def with_cross(schema: Schema, candidate: Candidate, fall: float = 0.0) -> Schema:
     """Return the schema with a cross at its end, and the reason for it."""
     cross = candidate.cross
-    kept = [item for item in schema.fields if item.name != cross.name]
+    kept = [item for item in schema.fields if not (isinstance(item, Cross) and item.name == cross.name)]
     return Schema((*kept, cross), {**schema.reasons, cross.name: reason_of(candidate, fall)})
 
 
@@ -84,6 +92,16 @@ def reason_of(candidate: Candidate, fall: float) -> str:
     return f"{found}, and lowers the loss of held-out rows by {fall:.1%}"
 
 
+def has_one_name_per_number(schema: Schema, name: str) -> bool:
+    """Return whether the numbers that a fitted cross takes as names have one name each, however they are spelled.
+
+    A number in a text such as "$1,200" is read as one by its own field, but has the whole text for a name.
+    """
+    numbers = {item.column for item in schema.fields if isinstance(item, Numerical)}
+    (cross,) = (item for item in schema.crosses if item.name == name)
+    return all(part.values == "numbers" for part in cross.category_parts if part.column in numbers)
+
+
 def _takes_little(kept: Chunk | None) -> bool:
     """Return whether the rows are in memory, and halves of them may be, too."""
     return kept is not None and kept.slots.start.nbytes + kept.slots.weight.nbytes <= MOST_BYTES
@@ -98,14 +116,13 @@ def _has_rows_of(other: Chunks, chunks: Chunks) -> bool:
 class Found(NamedTuple):
     """The rows encoded with the crosses that were found, and the settings with their penalties.
 
-    If there was a search, it has chosen the resolutions by column as well. `stopped` is the model of half of the rows
-    that it had when the user stopped it.
+    If there was a search, it has chosen the resolutions by column as well, and has a model of half of the rows; it is
+    interrupted if the user stopped the search.
     """
 
     chunks: Chunks
     training: Training
-    searched: bool = False
-    stopped: Trained | None = None
+    half: Trained | None = None
 
 
 def add_crosses(
@@ -114,7 +131,6 @@ def add_crosses(
     given: Training,
     training: Training,
     validation: float | object,
-    callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
 ) -> Found:
     """Look for crosses that lower the loss of held-out rows; see `Training`.
@@ -123,22 +139,21 @@ def add_crosses(
     """
     names = candidates_for(chunks.source.schema, training.crosses)
     is_small = FEWEST_ROWS <= chunks.n_rows <= MOST_ROWS and _takes_little(chunks.kept)
-    if len(names) < 2 or not is_small or chunks.validation is None:
+    if len(names) < 2 or not is_small or chunks.validation is None or not halves_weigh(chunks.kept, training.seed):
         return Found(chunks, training)
-    search = Search(model, given, validation, callbacks, progress)
+    search = Search(model, given, validation, progress)
     with progress.within("crosses"):
         try:
             best = search.run(chunks, training, names)
-        except Diverged:  # if there is nothing yet, the run on all training rows says what to change
-            if search.best is None:
-                return Found(chunks, training)
-            best = search.best
+        except Diverged:  # the run on all training rows says what to change, if it diverges too
+            return Found(chunks, training)
         except KeyboardInterrupt:
             if search.best is None:
                 raise
+            progress.say("stopped by Ctrl-C; keeping a model of half of the rows")
             best = search.best
-            return Found(best.chunks, best.training, True, best.trained._replace(interrupted=True))
-    return Found(best.chunks, best.training, True)
+            return Found(best.chunks, best.training, best.trained._replace(interrupted=True))
+    return Found(best.chunks, best.training, best.trained)
 
 
 @dataclass
@@ -153,8 +168,6 @@ class Search:
         The settings before the defaults of the table were filled in; crosses that are added may bring penalties.
     validation : float or table
         The validation rows.
-    callbacks : sequence of callable
-        Called after every epoch.
     progress : Progress
         Where to report.
     """
@@ -162,7 +175,6 @@ class Search:
     model: AnyModel
     given: Training
     validation: object
-    callbacks: Sequence[Callback]
     progress: Progress
     best: Learned | None = None
     n_added: int = 0
@@ -184,7 +196,7 @@ class Search:
 
     def learn(self, chunks: Chunks, training: Training) -> Learned:
         """Return a model of half of the rows."""
-        learned = learn_half(self.model, chunks, training, self.callbacks, self.progress)
+        learned = learn_half(self.model, chunks, training, self.progress)
         self.best = self.best or learned
         if learned.trained.interrupted:
             raise KeyboardInterrupt
@@ -192,15 +204,21 @@ class Search:
 
     def try_cross(self, before: Learned, candidate: Candidate, l2: float | None = None) -> Learned | None:
         """Return a model with one more cross, or None if the loss of held-out rows does not fall."""
-        chunks = before.chunks
+        chunks, name = before.chunks, candidate.cross.name
+        if name in chunks.source.schema.names and not isinstance(chunks.source.schema[name], Cross):
+            return None  # a column has this name
         schema = with_cross(chunks.source.schema, candidate)
-        given = self.given if l2 is None else self.given.with_l2(candidate.cross.name, l2)
+        given = self.given if l2 is None else self.given.with_l2(name, l2)
         training = settings_for(given, schema, chunks.encoder.n_rows)
         source = replace(chunks.source, schema=schema)
         other = prepare_chunks(source, chunks.loss, self.validation, training, self.progress)
-        if not _has_rows_of(other, chunks):  # longer rows may leave room for fewer of them
+        # Longer rows may leave room for fewer of them.
+        if not _has_rows_of(other, chunks) or not has_one_name_per_number(other.encoder.schema, name):
             return None
-        after = self.learn(other, training)
+        try:
+            after = self.learn(other, training)
+        except Diverged:
+            return None
         fall = loss_fall(chunks.loss, before.judged, before.scores, after.scores)
         if fall == 0.0:
             return None
@@ -218,7 +236,10 @@ class Search:
         other = prepare_chunks(source, chunks.loss, self.validation, before.training, self.progress)
         if not _has_rows_of(other, chunks):
             return before
-        after = self.learn(other, before.training)
+        try:
+            after = self.learn(other, before.training)
+        except Diverged:
+            return before
         return after if is_better(before.loss(), after.loss(), chunks, other) else before
 
     def try_recurring(self, before: Learned, left: Unexplained) -> Learned | None:

@@ -19,7 +19,7 @@ from splinefm.learn.metrics import mean_and_error
 from splinefm.learn.progress import Progress
 from splinefm.learn.refine.screening import MOST_SCREENED
 from splinefm.learn.runs import run_training
-from splinefm.learn.training import Callback, Chunk, Trained, Training
+from splinefm.learn.training import Chunk, Trained, Training
 from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel
 
@@ -46,10 +46,21 @@ class Halves(NamedTuple):
 
 def split_halves(kept: Chunk, seed: int) -> Halves:
     """Return two random halves of the training rows."""
-    n = len(kept.y)
-    first = row_randoms(seed + 1, np.arange(n)) < 0.5
+    first = _in_first(kept, seed)
     judged = np.flatnonzero(~first)
     return Halves(take_rows(kept, np.flatnonzero(first)), take_rows(kept, judged), judged)
+
+
+def halves_weigh(kept: Chunk | None, seed: int) -> bool:
+    """Return whether both halves have rows with a weight."""
+    if kept is None:
+        return False
+    first = _in_first(kept, seed)
+    return bool(kept.sample_weight[first].any() and kept.sample_weight[~first].any())
+
+
+def _in_first(kept: Chunk, seed: int) -> npt.NDArray[np.bool_]:
+    return row_randoms(seed + 1, np.arange(len(kept.y))) < 0.5
 
 
 def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> Chunk:
@@ -79,9 +90,7 @@ class Learned(NamedTuple):
         return float(np.average(values, weights=weight))
 
 
-def learn_half(
-    model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback], progress: Progress
-) -> Learned:
+def learn_half(model: AnyModel, chunks: Chunks, training: Training, progress: Progress) -> Learned:
     """Train on one half of the rows, and score the others."""
     assert chunks.kept is not None and chunks.validation is not None
     halves = split_halves(chunks.kept, training.seed)
@@ -94,7 +103,6 @@ def learn_half(
         len(half.y),
         lambda epoch: [half],
         validation=chunks.validation,
-        callbacks=callbacks,
         progress=progress,
         run="half",
     )
@@ -124,7 +132,7 @@ def find_unexplained(learned: Learned, names: Sequence[str]) -> Unexplained:
     # Of several classes, those that leave the most unexplained.
     strongest = np.argsort(-np.square(residuals).sum(axis=0), kind="stable")[:MOST_CLASSES].tolist()
     moved = score.reshape(len(rows), -1)
-    total = float(judged.sample_weight @ chunks.loss.value(judged.y, score))
+    total = float(np.sum(judged.sample_weight * chunks.loss.value(judged.y, score)))
     excess = (total - chunks.loss.floor(judged.y, judged.sample_weight)) / float(judged.sample_weight.sum())
     return Unexplained(
         read_values(chunks, names, rows),
@@ -162,7 +170,7 @@ def loss_fall(loss: Loss, judged: Sequence[Chunk], before: Sequence[FloatArray],
         value = loss.value(chunk.y, old)
         differences.append(value - loss.value(chunk.y, new))
         weights.append(chunk.sample_weight)
-        total += float(chunk.sample_weight @ value) - loss.floor(chunk.y, chunk.sample_weight)
+        total += float(np.sum(chunk.sample_weight * value)) - loss.floor(chunk.y, chunk.sample_weight)
     difference, weight = np.concatenate(differences), np.concatenate(weights)
     if not weight.any():
         return 0.0

@@ -89,7 +89,7 @@ class Base:
         Number of training rows.
     resolutions : callable
         Returns the resolutions by column that `select_resolutions` finds.
-    strength : float
+    strength, l2_strength : float
         How many times as large as usual the default penalties of the table are; their ranges are shifted by it.
 
     Examples
@@ -106,6 +106,7 @@ class Base:
     n_rows: int
     resolutions: Callable[[], Resolutions] = dict
     strength: float = 1.0
+    l2_strength: float = 1.0
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,7 +120,7 @@ class Base:
         start = {"model": type(model).__name__} | {item.name: getattr(model, item.name) for item in fields(model)}
         start |= {name: getattr(training, name) for name in _OF_TRAINING}
         start["batch_size"] = training.rows_per_step(self.n_rows)
-        start["l2"] = self.strength * L2 if training.l2 is None else training.l2
+        start["l2"] = self.l2_strength * L2 if training.l2 is None else training.l2
         start["smoothness"] = self.strength * SMOOTHNESS if training.smoothness is None else training.smoothness
         segments = BY_COLUMN if self._may_select else AS_IS
         return start | {"segments": segments, "degree": BSpline.degree, "transform": "auto"}
@@ -140,7 +141,7 @@ class Base:
         if self.start.get("third"):
             space["third"] = _with(THIRDS, self.start["third"])
         space["batch_size"] = self._batches()
-        ranges = {"learning_rate": LEARNING_RATES, "l2": L2S.times(self.strength)}
+        ranges = {"learning_rate": LEARNING_RATES, "l2": L2S.times(self.l2_strength)}
         if any(hasattr(item.basis, "smoothing") for item in items):
             ranges["smoothness"] = SMOOTHNESSES.times(self.strength)
         for name, entry in ranges.items():

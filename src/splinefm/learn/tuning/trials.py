@@ -19,7 +19,7 @@ from splinefm.learn.fitting import Task, default_model, make_chunks
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine.resolutions import Resolutions, free_columns, resolutions_of, select_resolutions
 from splinefm.learn.runs import settings_for, train_part
-from splinefm.learn.table_size import penalty_strength
+from splinefm.learn.table_size import l2_strength, penalty_strength
 from splinefm.learn.training import Epoch, Trained, Training
 from splinefm.learn.tuning.space import OF_FIELDS, Base, TrialSettings
 from splinefm.model.cpu import predict_scores
@@ -125,7 +125,8 @@ class Experiment:
             )
         rows = self.chunks.encoder.n_rows
         settings = TrialSettings(model, task.schema, settings_for(task.training, task.schema, rows))
-        self.base = Base(settings, self.chunks.n_rows, lambda: self._resolutions, penalty_strength(rows))
+        strengths = (penalty_strength(rows), l2_strength(rows))
+        self.base = Base(settings, self.chunks.n_rows, lambda: self._resolutions, *strengths)
 
     @cached_property
     def _resolutions(self) -> Resolutions:
