@@ -174,7 +174,7 @@ def reload(seconds: float, seed: int, folder: Path) -> Counter[str]:
     from live import LiveServer, visits_model, visits_rows
     from support import visits_table
 
-    live.PATIENCE = 900.0  # campaigns give way to everything else
+    live.PATIENCE = 900.0  # a server with the thread sanitizer starts slowly
     models = [visits_model(number) for number in (1, 2)]
     path = folder / "model.sfm"
     models[0].save(path)

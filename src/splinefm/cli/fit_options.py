@@ -96,8 +96,8 @@ CrossesFound = Annotated[
     str | None,
     typer.Option(
         metavar="auto|none|N",
-        help="Look for crosses that lower the loss of held-out rows: up to three if the schema is inferred (auto, the "
-        "default), none, or up to N of any columns.",
+        help="Look for crosses that lower the loss of held-out rows: up to three of columns and two of values that "
+        "recur if the schema is inferred (auto, the default), none, or up to N of any columns.",
         show_default=False,
     ),
 ]

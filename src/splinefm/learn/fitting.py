@@ -124,8 +124,8 @@ def fit_model(
         sample weights. A class that is not named has weight 1. "balanced" gives all classes the same total weight. If
         the target is a share, the labels are 0 and 1.
     callbacks : list of callable, optional
-        Functions that are called with an `Epoch` after every epoch of every run. If one returns True, the fit stops:
-        the best epoch so far becomes the model, and no further run begins.
+        Functions that are called with an `Epoch` after every epoch, except in runs on half of the rows. If one returns
+        True, the fit stops: the best epoch so far becomes the model, and no further run begins.
     verbose : bool
         Report progress on standard error: a live line on a terminal, plain lines elsewhere.
 

@@ -163,9 +163,8 @@ class Training:
         Look for pairs of columns that act together, and for values that recur and have effects of their own, and add an
         `sf.Cross` for those that lower the loss of held-out rows: up to three and two for inferred fields ("auto"), up
         to this number for any fields, or none (None). Takes a run on half of the rows, and more if there are
-        candidates. Skipped if the schema has crosses
-        already, without validation rows, for tables below 1,000 or over 200,000 rows, and where the encoded rows take
-        more than 256 MiB.
+        candidates. Skipped if the schema has crosses already, without validation rows, for tables below 1,000 or over
+        200,000 rows, and where the encoded rows take more than 256 MiB.
     members : int
         Train so many models and average their scores; a fit takes as many times as long. They share the encoder and
         the validation rows, and differ in the seed: the first has `seed`, the others the numbers after it. The result

@@ -202,13 +202,12 @@ _SETTINGS = """\
     refit_on_all : bool
         Train again on all rows, for the number of epochs that was best on the validation rows.
     select_resolutions : bool
-        If the schema is inferred, train a second time with resolutions chosen by column, and keep the better model on
-        the validation rows. Set `select_resolutions=False` to skip this; tables over 200,000 rows skip it
-        automatically.
+        If the schema is inferred, compare a model with resolutions chosen by column on held-out rows, and keep the
+        better one. Set `select_resolutions=False` to skip this; tables over 200,000 rows skip it automatically.
     crosses : "auto", int or None
-        Look for pairs of columns that act together, and add an `sf.Cross` for those that lower the loss of held-out
-        rows: up to three pairs if the schema is inferred ("auto"), up to this number of pairs of any fields, or none.
-        Tables below 1,000 or over 200,000 rows skip this.
+        Look for pairs of columns that act together, and for values that recur and have effects of their own, and add an
+        `sf.Cross` for those that lower the loss of held-out rows: up to three and two if the schema is inferred
+        ("auto"), up to this number for any fields, or none. Tables below 1,000 or over 200,000 rows skip this.
     members : int
         Train so many models with different seeds and average their scores: one model with longer vectors.
     validation : float
