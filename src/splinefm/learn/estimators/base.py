@@ -90,8 +90,8 @@ class SplineFMBase(SplineFMParameters):
             The rows that choose the best epoch, instead of a share of X: `(X, y)` or `(X, y, sample_weight)`. With
             `target`, a table, path or dataset that contains the target and weight columns.
         callbacks : list of callable, optional
-            Functions that are called with an `sf.Epoch` after every epoch of a run on all rows. If one returns True, the fit
-            stops: the best epoch so far becomes the model, and no further run begins.
+            Functions that are called with an `sf.Epoch` after every epoch of a run on all rows. If one returns True,
+            the fit stops: the best epoch so far becomes the model, and no further run begins.
 
         Returns
         -------
