@@ -310,7 +310,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("parts", "options", "match"),
         [
-            (("x",), {}, "two or three different fields, got \\['x'\\]"),
+            (("x",), {}, "two or three different fields, or one sf.Categorical; got \\['x'\\]"),
             (("x", "x"), {}, "two or three different fields"),
             (("x", "c", "d", "e"), {}, "two or three different fields"),
             (("x", sf.MultiValued("m")), {}, "takes names of fields, sf.Numerical and sf.Categorical; got MultiValued"),

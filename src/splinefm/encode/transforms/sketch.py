@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from splinefm import _core
+from splinefm._core import summarize as summarize_block
 
 FloatArray = npt.NDArray[np.float64]
 CAPACITY = 4096
@@ -79,7 +79,7 @@ class Summary:
 
 def summarize(x: FloatArray, capacity: int = CAPACITY) -> Summary:
     """The summary of finite values; exact if no more than `capacity` are distinct."""
-    return Summary(*_core.summarize(np.ascontiguousarray(x, np.float64), capacity), total=float(len(x)))
+    return Summary(*summarize_block(np.ascontiguousarray(x, np.float64), capacity), total=float(len(x)))
 
 
 @dataclass
