@@ -89,14 +89,15 @@ def test_small_batches_are_searched_around_those_of_a_small_table(n_rows, start,
     assert base(n_rows=n_rows, batch_size=start).space()["batch_size"] == sizes
 
 
-def test_ranges_of_penalties_follow_the_defaults_of_a_small_table():
+@pytest.mark.parametrize(("strength", "l2_strength"), [(6.0, 6.0), (1.0, 0.1)], ids=["small", "large"])
+def test_ranges_of_penalties_follow_the_defaults_of_a_table(strength, l2_strength):
     usual = base()
-    small = replace(usual, strength=6.0)
-    for name in ("l2", "smoothness"):
-        one, other = usual.space()[name], small.space()[name]
-        assert (other.low, other.high) == pytest.approx((6 * one.low, 6 * one.high))
-        assert small.start[name] == pytest.approx(6 * usual.start[name])
-    assert small.space()["learning_rate"] == usual.space()["learning_rate"]
+    changed = replace(usual, strength=strength, l2_strength=l2_strength)
+    for name, times in {"l2": l2_strength, "smoothness": strength}.items():
+        one, other = usual.space()[name], changed.space()[name]
+        assert (other.low, other.high) == pytest.approx((times * one.low, times * one.high))
+        assert changed.start[name] == pytest.approx(times * usual.start[name])
+    assert changed.space()["learning_rate"] == usual.space()["learning_rate"]
 
 
 def test_penalties_by_field_and_zeros_are_kept():
