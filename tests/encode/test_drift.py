@@ -138,6 +138,18 @@ def test_updates_evaluations_and_catalogs_are_watched(fitted):
         index.top_k({"x": [None] * 50, "tags": [["u"]] * 50}, k=1)
 
 
+def test_a_catalog_may_have_many_new_items_but_not_only_new_ones(fitted):
+    """A catalog has each item once, so that its shares are not those of rows; ranges are compared."""
+    items = {"c": ["a", "b", "c", *(f"new {i}" for i in range(40))], "id": range(43)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", sf.DriftWarning)
+        sf.ItemIndex(fitted, items, ids="id")
+    watch = Watch(fitted.encoder, each_once=True)
+    table = plain_table()
+    fitted.encoder.encode({**table, "x": np.asarray(table["x"]) + 1e6}, watch=watch)
+    assert any("'x': 100% of the values are out of the range" in line for line in watch.report())
+
+
 def test_shares_and_ranges_are_kept_with_the_model(fitted, tmp_path):
     fitted.save(tmp_path / "m.sfm")
     again = sf.load(tmp_path / "m.sfm")

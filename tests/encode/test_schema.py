@@ -270,6 +270,15 @@ class TestInference:
         schema = sf.infer_schema(tmp_path / "data.csv", target="y")
         assert schema.names == ("x",) and "no name" in schema.reasons[""] and "no name" in str(schema)
 
+    @pytest.mark.parametrize("scale", [1e19, 1e300])
+    def test_huge_numbers_are_not_whole_because_floats_have_no_fractions_there(self, scale):
+        x = scale * np.random.default_rng(0).uniform(1.0, 9.0, 2000)
+        assert "an identifier?" not in self.schema(x=x).reasons["x"]
+
+    def test_integers_of_64_bits_are_identifiers(self):
+        ids = 10**18 + 10**9 * np.arange(2000)
+        assert "an identifier?" in self.schema(key=ids).reasons["key"]
+
     def test_heavy_values_of_a_coarse_grid_are_not_special(self):
         assert self.schema(grade=np.repeat(np.arange(16), 100)) == sf.Schema([sf.Numerical("grade")])
 

@@ -34,6 +34,7 @@ BoolArray = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.float32]
 # A share is unusual if it exceeds the expected one by this, and by more than chance would.
 MARGIN, DEVIATIONS = 0.05, 4.0
+OUTSIDE = "out of the range of training"
 _SHOWN = 5
 
 
@@ -81,6 +82,9 @@ class Watch:
     ----------
     encoder : Encoder
         The encoder whose training rows the tables are compared with.
+    each_once : bool
+        Whether the tables have each item once, as a catalog has: rare items are as frequent there as popular ones, so
+        shares of unseen and missing values say nothing unless they are all of the values.
 
     Examples
     --------
@@ -92,8 +96,8 @@ class Watch:
     'c': 100% of the values are unseen, 0% in training, such as 'A', 'B'
     """
 
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
+    def __init__(self, encoder: Encoder, *, each_once: bool = False) -> None:
+        self.encoder, self.each_once = encoder, each_once
         self.odd = [Tally() for _ in encoder.fields]
         self.missing = [Tally() for _ in encoder.fields]
         self._lock = Lock()  # blocks are encoded by several threads
@@ -168,8 +172,10 @@ class Watch:
             if isinstance(item, Cross):
                 continue
             odd, missing = expected_shares(self.encoder, f)
-            kind = "out of the range of training" if isinstance(item, Numerical) else "unseen"
+            kind = OUTSIDE if isinstance(item, Numerical) else "unseen"
             for what, tally, share in ((kind, self.odd[f], odd), ("missing", self.missing[f], missing)):
+                if self.each_once and what != OUTSIDE and tally.count < tally.total:
+                    continue
                 if tally.is_unusual(share):
                     lines[_sentence(item.column, what, tally, share)] = None  # parts of a date miss the same values
         return list(lines)

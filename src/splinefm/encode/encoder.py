@@ -302,7 +302,7 @@ class Encoder:
         block, slots, at, watch = task
         rows = slice(at, at + block.num_rows)
         layout = self.layout
-        # The weight of categories, which leave it: a column at a time, each line of memory would be visited again.
+        # Categories have this weight and do not write it: column by column, they would visit each cache line again.
         slots.weight[rows] = 1.0
         for f, column in enumerate(_by_field(self.schema, block)):
             item: Any = self.fields[f]

@@ -44,6 +44,8 @@ IntArray = npt.NDArray[np.int64]
 LOOK_AT = 500_000
 # Integers with at most this many distinct values are codes or grades more often than quantities.
 FEW_VALUES = 10
+# Integers have at most 64 bits. Floats beyond 2^53 have no fractions, which does not make them names.
+LARGEST_WHOLE = 2.0**64
 # A value with this share of the rows (zeros, caps, sentinels) would leave a gap in the transform: it gets a feature.
 ATOM = 0.1
 MOST_ATOMS = 3
@@ -86,7 +88,7 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
        day of the year from two years on. Text is dates if 99 % of it is written as ISO 8601 says, or all of it in
        another common way that has one meaning: 5/28/2011, but not 5/6/2011.
     4. Text becomes numbers if 99 % of it is numbers, or 80 % and the rest has at most three spellings, such as `?`;
-       what is not a number counts as missing. Integers that a typed table has as text stay text.
+       what is not counts as missing (see `text="auto"`). Integers that a typed table has as text stay text.
     5. Other text, booleans and integers with at most 10 distinct values become categories (with `min_count=10`
        where there are more than 1,000 of them), and so do about 256 distinct numbers at most that recur and lie far
        apart on no grid, such as tariffs.
@@ -146,8 +148,7 @@ def _with_one_resolution(fields: tuple[Field, ...], n_rows: int) -> tuple[Field,
 
 
 def _head(chunks: Any, schema: pa.Schema, names: list[str]) -> pa.Table:
-    batches = []
-    rows = 0
+    batches, rows = [], 0
     for batch in chunks:
         batches.append(batch)
         rows += batch.num_rows
@@ -223,7 +224,7 @@ def _text_dates(name: str, text: pa.LargeStringArray, present: pa.LargeStringArr
     if not stray.sum() <= (1.0 - NEARLY_ALL) * len(present):
         return None
     words = _stray_words(text, stray, "date")
-    return _dates(name, to_seconds(times), format=format, text="missing", words=words)
+    return _dates(name, to_seconds(times), format=format, text="auto", words=words)
 
 
 def _text_lists(name: str, text: pa.LargeStringArray, distinct: pa.LargeStringArray) -> _Choice | None:
@@ -249,8 +250,7 @@ def _text_numbers(name: str, text: pa.LargeStringArray, present: pa.LargeStringA
             return None  # integers that are kept as text are names
     elif not _are_few(text, x, stray, len(present)):
         return None
-    fields, reasons = _number(name, x, decimal=decimal, text="missing", words=_stray_words(text, stray, "number"))
-    return fields, reasons
+    return _number(name, x, decimal=decimal, text="auto", words=_stray_words(text, stray, "number"))
 
 
 def _are_few(text: pa.LargeStringArray, x: FloatArray, stray: npt.NDArray[np.bool_], n_present: int) -> bool:
@@ -340,7 +340,7 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
     value, count = np.unique(x[np.isfinite(x)], return_counts=True)
     if not len(value):
         return _left_out(name, "it has no values")
-    is_whole = bool((value == np.floor(value)).all())
+    is_whole = bool(((value == np.floor(value)) & (np.abs(value) < LARGEST_WHOLE)).all())
     if len(value) <= FEW_VALUES and is_whole:
         return _one(Categorical(name), f"integers with only {len(value)} distinct values{_or_quantity(name)}{words}")
     if is_whole and _IDENTIFIER.search(name) and len(value) <= len(x) / ROWS_PER_IDENTIFIER:

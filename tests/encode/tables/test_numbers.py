@@ -79,9 +79,10 @@ class TestInference:
             table.to_csv(tmp_path / "t.csv", index=False)
         source = {"csv": tmp_path / "t.csv", "pandas": table, "dict": {"x": column}}[where]
         schema = sf.infer_schema(source)
-        assert schema["x"].text == "missing" and isinstance(schema["x"], sf.Numerical)
+        assert isinstance(schema["x"], sf.Numerical)
         assert "1 of 2,000 rows hold no number ('foo')" in schema.reasons["x"]
         encoder = sf.fit_encoder(sf.Schema([schema["x"]]), source)
+        assert encoder.fields[0].text == "missing"
         assert encoder.feature_counts[0][0] == 1 and "'foo'" in encoder.notes["x"]
 
     def test_a_stray_cell_far_down_does_not_stop_a_fit(self, tmp_path, monkeypatch):
@@ -92,6 +93,15 @@ class TestInference:
         training = sf.Training(epochs=1, threads=1)
         fitted = sf.fit_model(tmp_path / "t.csv", "y", model=sf.FM(k=2), training=training)
         assert "1 rows such as 'foo'" in fitted.encoder.notes["x"]
+
+    @pytest.mark.parametrize("cells", [["1.5", "2.5"], ["2024-01-01", "2024-03-01"]])
+    def test_text_that_training_had_none_of_is_an_error_whatever_the_table_was(self, cells, tmp_path):
+        pd.DataFrame({"x": cells * 200}).to_csv(tmp_path / "t.csv", index=False)
+        encoder = sf.fit_encoder(sf.infer_schema(tmp_path / "t.csv"), tmp_path / "t.csv")
+        assert {item.text for item in encoder.fields} == {"error"}
+        (tmp_path / "new.csv").write_text("x\nabc\n")
+        with pytest.raises(ValueError, match=r"column 'x' should hold .*, but has 'abc'"):
+            encoder.encode(tmp_path / "new.csv")
 
     def test_a_mark_for_missing_values(self):
         rng = np.random.default_rng(2)

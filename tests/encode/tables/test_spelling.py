@@ -129,3 +129,10 @@ class TestField:
     def test_bad_values_are_named(self):
         with pytest.raises(ValueError, match="values must be one of 'text', 'numbers'"):
             sf.Categorical("c", values="numeric")
+
+    @pytest.mark.parametrize("names", [["0.0", "-0.0", "1.5"], ["0", "-0", "1"], ["0", "-0.00", "2.0"]], ids=str)
+    def test_zeros_with_a_sign_are_numbers(self, names):
+        field = self.fit(names * 3)
+        assert field.values == "numbers" and "0" in field.vocabulary.names.to_pylist()
+        numbers = pa.array([float(name) for name in names])
+        assert (field.encode(numbers)[0] == field.encode(pa.array(names))[0]).all()

@@ -1,4 +1,4 @@
-"""Categorical and multi-valued fields."""
+"""Categorical fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from splinefm.encode.tables.columns import Categories, as_categories
 from splinefm.encode.tables.spelling import VALUES, Values, canonical, find_values
 from splinefm.encode.transforms.sketch import FloatArray
 
-LONGEST_LIST = 64
 Unseen = Literal["rare", "neutral", "error", "hash"]
 
 

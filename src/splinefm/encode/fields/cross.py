@@ -25,7 +25,7 @@ from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.transforms.sketch import FloatArray
 
 Part = Numerical | Categorical
-SEPARATOR = " × "
+SEPARATOR, VALUES = " × ", " (values)"
 MOST_PARTS, MIN_COUNT = 3, 10
 # Segments of the splines of a cross by the number of its numerical parts: the more of them, the coarser.
 SEGMENTS: dict[int, tuple[int, ...]] = {1: (8,), 2: (8, 32, 128), 3: (4, 8)}
@@ -106,7 +106,7 @@ class Cross:
         is_single = len(names) == 1 and isinstance(chosen[0], Categorical)
         if not (is_single or 2 <= len(names) <= MOST_PARTS) or len(set(names)) < len(names):
             raise ValueError(f"a cross takes two or three different fields, or one sf.Categorical; got {names}")
-        name = name or (SEPARATOR.join(names) if len(names) > 1 else f"{names[0]} (values)")
+        name = name or (SEPARATOR.join(names) if len(names) > 1 else f"{names[0]}{VALUES}")
         check_choice("name of a field", name, None)
         if segments is not None:
             segments = (segments,) if isinstance(segments, int) else tuple(segments)
@@ -366,8 +366,8 @@ class Cross:
         assert isinstance(part, Categorical)
         start, weight = part.encode_values(values)
         feature = start[:, 0]
-        unseen = (feature >= part.first_unseen) & (feature < part.n_tokens)
-        return np.where(unseen | (weight[:, 0] == 0.0), np.int32(-1), feature).astype(np.int32)
+        has_none = part.is_unseen(feature) | (weight[:, 0] == 0.0)
+        return np.where(has_none, np.int32(-1), feature).astype(np.int32)
 
     def cell(self, features: Int32) -> Int32:
         """The combination of each row of features of the categorical parts, -1 where it has no features."""

@@ -17,7 +17,7 @@ from splinefm.encode.bases.splines import BSpline
 from splinefm.encode.fields.special import Comparison, check_special, parse_special
 from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.encode.tables.columns import Stray, as_numbers, as_seconds, holds_dates, is_number, is_text
+from splinefm.encode.tables.columns import STRAY, Stray, as_numbers, as_seconds, holds_dates, is_number, is_text
 from splinefm.encode.tables.dates import PARTS, Part, find_zone, take_part
 from splinefm.encode.tables.numbers import Decimal
 from splinefm.encode.transforms.choice import choose_transform
@@ -50,9 +50,10 @@ class Numerical:
         Whether missing values (null or NaN) have a feature or are errors.
     reduction : {"sum", "identity"}
         Sum the basis-weighted vectors into one (paper: sum reduction), or keep one unit per active function.
-    text : {"error", "missing"}
-        Whether text that is not a number (or a date, for a `part`) is an error or a missing value. Numbers may be
-        written as text, such as `1,234`, `5%` or `$5`; see `splinefm.encode.tables.numbers.parse_numbers`.
+    text : {"error", "missing", "auto"}
+        Whether text that is not a number (or a date, for a `part`) is an error or a missing value; with "auto", a
+        missing value if the training rows have such text, and otherwise an error from then on. Numbers may be written
+        as text, such as `1,234`, `5%` or `$5`; see `splinefm.encode.tables.numbers.parse_numbers`.
     decimal : {".", ","}
         The decimal sign of numbers that are written as text.
     part : {"trend", "hour", "weekday", "yearday"}, optional
@@ -91,7 +92,7 @@ class Numerical:
         check_choice("name of a field", self.name, None)
         object.__setattr__(self, "column", self.column or self.name)
         check_choice("column of a field", self.column, None)
-        check_choice("text", self.text, ("error", "missing"))
+        check_choice("text", self.text, STRAY)
         check_choice("decimal", self.decimal, (".", ","))
         self._check_dates()
         check_choice("missing", self.missing, ("token", "error"))
@@ -168,7 +169,8 @@ class Numerical:
         fit = getattr(self.basis, "fit", None)
         basis = self.basis if fit is None else fit(x, weight, transform)
         why += statistics.stray_words()
-        return replace(self, transform=transform, basis=basis, part=statistics.spec.part), why
+        text: Stray = self.text if self.text != "auto" else "missing" if statistics.n_stray else "error"
+        return replace(self, transform=transform, basis=basis, part=statistics.spec.part, text=text), why
 
     def extend(self, statistics: NumericalStatistics) -> Numerical:
         """The same field: transform and basis stay as they are when more data come in."""
@@ -337,7 +339,7 @@ class NumericalStatistics:
         self.stray = tuple(dict.fromkeys(self.stray + other.stray))[:EXAMPLES]
 
     def _count_stray(self, column: pa.Array, x: FloatArray) -> None:
-        if is_text(column.type) and self.spec.text == "missing":
+        if is_text(column.type) and self.spec.text != "error":
             stray = column.filter(to_arrow(np.isnan(x))).drop_null()
             self.n_stray += len(stray)
             self.stray = tuple(dict.fromkeys([*self.stray, *stray[:100].to_pylist()]))[:EXAMPLES]

@@ -6,7 +6,7 @@ This is the only module that reads their spelling. Everything else asks `Numeric
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +58,25 @@ def parse_special(rule: float | str) -> Comparison:
         if rule.startswith(sign):
             return Comparison(sign, float(rule.removeprefix(sign)))
     raise ValueError(rule)
+
+
+def first_matches(rules: Sequence[Comparison]) -> list[float]:
+    """For each comparison a value that it matches and none before it does; its limit if there is no such value.
+
+    Examples
+    --------
+    >>> first_matches([Comparison("==", 5.0), Comparison(">=", 5.0), Comparison("<", 0.0)])
+    [5.0, 5.000000000000001, -5e-324]
+    """
+    limits = [rule.number for rule in rules]
+    # Rules change at their limits only, so that each limit and its neighbors are examples of all that can match.
+    beside = [[x, float(np.nextafter(x, np.inf)), float(np.nextafter(x, -np.inf))] for x in limits]
+    found = []
+    for i, limit in enumerate(limits):
+        x = np.array([value for values in (beside[i], *beside) for value in values])
+        first = rules[i].matches(x) & ~np.any([rule.matches(x) for rule in rules[:i]], axis=0)
+        found.append(float(x[first][0]) if first.any() else limit)
+    return found
 
 
 def check_special(special: Any) -> tuple[float | str, ...]:

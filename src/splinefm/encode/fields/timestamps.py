@@ -43,8 +43,8 @@ class Timestamp:
         The time zone that times with a zone are converted to; UTC by default.
     missing : {"token", "error"}
         Whether missing values have a feature or are errors.
-    text : {"error", "missing"}
-        Whether text that is not a date is an error or a missing value.
+    text : {"error", "missing", "auto"}
+        Whether text that is not a date is an error or a missing value; see `Numerical`.
 
     Examples
     --------

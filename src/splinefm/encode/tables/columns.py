@@ -16,8 +16,9 @@ from splinefm.encode.tables.numbers import Decimal, parse_numbers
 from splinefm.encode.tables.spelling import float_names
 
 FloatArray = npt.NDArray[np.float64]
-Stray = Literal["error", "missing"]
-"""What is done with text that is not a number or a date."""
+Stray = Literal["error", "missing", "auto"]
+"""What is done with text that is not a number or a date; "auto" is "missing" until a fit sees whether there is any."""
+STRAY: tuple[Stray, ...] = ("error", "missing", "auto")
 
 
 def as_numbers(column: pa.Array, name: str, *, text: Stray = "error", decimal: Decimal = ".") -> FloatArray:
@@ -31,7 +32,7 @@ def as_numbers(column: pa.Array, name: str, *, text: Stray = "error", decimal: D
         Numbers, booleans, dates, times, durations, or text that holds numbers; see `parse_numbers`.
     name : str
         Name of the column, for messages.
-    text : {"error", "missing"}
+    text : {"error", "missing", "auto"}
         Whether text that is not a number is an error or a missing value.
     decimal : {".", ","}
         The decimal sign of text.
@@ -69,7 +70,7 @@ def as_seconds(
         Dates, times, text that holds them, or numbers, which are such seconds already.
     name : str
         Name of the column, for messages.
-    text : {"error", "missing"}
+    text : {"error", "missing", "auto"}
         Whether text that is not a date is an error or a missing value.
     format : str, optional
         How text is written; ISO 8601 by default.

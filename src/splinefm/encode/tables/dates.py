@@ -18,7 +18,6 @@ Part = Literal["trend", "hour", "weekday", "yearday"]
 PARTS: tuple[Part, ...] = ("trend", "hour", "weekday", "yearday")
 
 DAY = 86_400.0
-WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TIME = r"[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?"
 ISO = rf"^\s*\d{{4}}-\d{{2}}-\d{{2}}({_TIME}\s?(Z|[+-]\d{{2}}(:?\d{{2}})?)?)?\s*$"
 _PLAIN_ISO = rf"^\d{{4}}-\d{{2}}-\d{{2}}({_TIME})?$"

@@ -112,7 +112,8 @@ def _spelled(names: pa.LargeStringArray) -> Values:
 
 def _merges_too_much(names: pa.LargeStringArray) -> bool:
     """Whether names that differ in more than a trailing ".0" would become one."""
-    trimmed = pc.replace_substring_regex(names, pattern=r"\.0*\s*$", replacement="").unique()
+    trimmed = pc.replace_substring_regex(names, pattern=r"\.0*\s*$", replacement="")
+    trimmed = _swap(trimmed, {"-0": "0"}, None).unique()  # a zero after rounding: pandas writes its sign
     return len(canonical(trimmed, "numbers").unique()) < len(trimmed)
 
 
