@@ -112,13 +112,14 @@ def test_a_ranking_is_that_of_the_index(server, explorer):
         (413, b"{}", {"Content_Length": "-1"}),
         (415, {"context": {}}, {"Content_Type": "text/plain"}),
         (422, {"context": {"hour": "late"}}, {}),
+        (422, {"context": {"user": ["a"] * 9, "hour": [1.0] * 9}}, {}),
         (422, {"context": {}, "k": 10**9}, {}),
         (422, {"context": {}, "k": True}, {}),
         (422, {"context": 7}, {}),
         (422, [], {}),
         (403, {"context": {}}, {"Origin": "http://evil.example"}),
     ],
-    ids=["no JSON", "deep", "long", "negative", "text", "value", "large k", "boolean k", "number", "list", "origin"],
+    ids=["no JSON", "deep", "long", "minus", "text", "value", "table", "large k", "bool k", "number", "list", "origin"],
 )
 def test_bad_requests_are_refused(server, status, body, headers):
     found, answer = rank(server, body, **headers)

@@ -372,6 +372,9 @@ class TestContexts:
         several = index.top_k({"words": [["a", "b"], ["c"]], "tags": [None, ["a"]]}, 3)
         assert several[0].shape == (2, 3)
         np.testing.assert_allclose(several[1][0], one[1], rtol=1e-6)
+        index.check_context({"words": ["a", "b"], "tags": None})
+        with pytest.raises(ValueError, match=r"got several of 'words', 'tags'; ask for one context at a time"):
+            index.check_context({"words": [["a", "b"], ["c"]], "tags": [None, ["a"]]})
 
     def test_text_that_is_cut(self):
         table = {"tags": ["a|b", "c", "a", "b|c"] * 9, "kind": ["u", "v", "w", "u"] * 9}
@@ -440,7 +443,7 @@ class TestBadInput:
             ({"context": {"x": 1.0, "tags": "a", "user": "1"}}, "column 'tags' holds text, not lists"),
             ({"context": {"x": 1.0, "tags": [], "user": ["1"]}}, "'user' is list ['1']"),
             ({"context": {"x": float("inf"), "tags": [], "user": "1"}}, "column 'x' holds inf"),
-            ({"context": {"x": 1.0, "tags": [], "user": object()}}, "the value of 'user' in the context"),
+            ({"context": {"x": 1.0, "tags": [], "user": object()}}, "column 'user' holds values of type object"),
             ({"context": {"x": [1.0, 2.0], "tags": [[]], "user": ["1", "2"]}}, "columns must have the same length"),
             ({"context": None}, "cannot read a table from NoneType"),
             ({"k": 0}, "k must be an integer of at least 1, got 0"),

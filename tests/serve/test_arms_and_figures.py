@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from splinefm.cli.main import app
 from splinefm.serve.ab import ab_report, mean_interval, ratio_interval
+from splinefm.serve.arms.loaded import load_published
 from splinefm.serve.arms.split import ArmSplit, key_name, position_of
 from splinefm.serve.catalog import make_catalog
 from splinefm.serve.feedback import FeedbackLog, read_log
@@ -24,6 +25,7 @@ from splinefm.serve.http.queue import WorkQueue
 from splinefm.serve.http.tokens import Tokens, parse_tokens
 from splinefm.serve.metrics import SECONDS, Family, MetricCatalog, Metrics, create_file
 from splinefm.serve.settings import ArmSetting, Limits, ServerSettings, parse_arm
+from splinefm.serve.snapshots import Snapshots
 from splinefm.serve.watching import Watcher
 from support import examples
 
@@ -239,7 +241,7 @@ class TestSettings:
         with pytest.raises(ValueError, match="NAME=PATH"):
             two.with_index(["i.sfi"])
 
-    def test_tokens_are_read_again_when_they_change(self, tmp_path):
+    def test_tokens_are_read_again_when_they_change(self, tmp_path, capsys):
         path = tmp_path / "tokens"
         path.write_text("a" * 20)
         tokens = Tokens(str(path))
@@ -247,9 +249,23 @@ class TestSettings:
         path.write_text("admin " + "b" * 20 + "\n")
         tokens.refresh()
         assert tokens.role(b"Bearer " + b"b" * 20) == "admin" and tokens.role(b"Bearer " + b"a" * 20) is None
+        assert capsys.readouterr().err == ""
         path.write_text("short")
-        tokens.refresh()  # a file that is being written changes nothing
+        for _ in range(3):
+            tokens.refresh()  # a file that is being written changes nothing
+        path.unlink()
+        for _ in range(3):
+            tokens.refresh()
         assert tokens.role(b"Bearer " + b"b" * 20) == "admin" and tokens.role(None) is None
+        events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        assert [(event["level"], event["event"]) for event in events] == [("warning", "tokens not read")] * 2
+        assert "line 1" in events[0]["reason"] and "No such file" in events[1]["reason"]
+        path.write_text("c" * 20)
+        tokens.refresh()
+        assert tokens.role(b"Bearer " + b"c" * 20) == "user"
+        path.unlink()
+        tokens.refresh()
+        assert "tokens not read" in capsys.readouterr().err
         for text in ("short", "", "two words here", "admin " + "c" * 20 + " more"):
             with pytest.raises(ValueError, match="token"):
                 parse_tokens(text, "f")
@@ -268,6 +284,15 @@ class TestSettings:
         path.write_text("3")
         os.utime(path, ns=(1, 1))
         assert watcher.changed() == [] and watcher.changed() == ["a"]
+
+
+def test_a_model_and_an_index_may_have_names_with_the_same_ending(visits, index, tmp_path):
+    (tmp_path / "own").mkdir()
+    visits.save(tmp_path / "model.bin")
+    index.save(tmp_path / "items.bin")
+    arm = ArmSetting("a", str(tmp_path / "model.bin"), index=str(tmp_path / "items.bin"))
+    published = Snapshots(tmp_path / "own").publish(arm)
+    assert load_published(published).index.ids.tolist() == index.ids.tolist()
 
 
 class TestExamples:

@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import SimpleNamespace
@@ -142,6 +143,52 @@ class FakeApp:
         pass
 
 
+def connect(app, written):
+    """A connection whose answers are put into a list."""
+    connection = Connection(app, SimpleNamespace(call_soon=lambda work: work()))
+    connection.connection_made(
+        SimpleNamespace(
+            get_extra_info=lambda name: None,
+            write=written.append,
+            is_closing=lambda: False,
+            can_write_eof=lambda: False,
+            close=lambda: None,
+        )
+    )
+    return connection
+
+
+class TestTrailers:
+    """Headers behind a body of chunks, which nobody needs."""
+
+    CHUNKED = request(b"", Content_Length=None, Transfer_Encoding="chunked", X_Deadline_Ms=50) + b"2\r\nxx\r\n0\r\n"
+
+    def test_they_do_not_replace_what_was_checked(self):
+        app, taken = FakeApp(), []
+        app.take = lambda request, respond: taken.append(request)
+        connect(app, []).data_received(self.CHUNKED + b"X-Deadline-Ms: 9\r\nAuthorization: x\r\n\r\n")
+        assert taken[0].headers[b"x-deadline-ms"] == b"50" and b"authorization" not in taken[0].headers
+        assert taken[0].body == b"xx"
+
+    @pytest.mark.parametrize("pieces", [[b"X: y\r\n" * 4000], [b"X: ", *[b"y" * 1000] * 20]], ids=["many", "endless"])
+    def test_their_bytes_count(self, pieces):
+        written = []
+        connection = connect(FakeApp(), written)
+        for piece in (self.CHUNKED, *pieces):
+            connection.data_received(piece)
+        assert [status_of(answer) for answer in written] == [431]
+
+    def test_sizes_of_chunks_do_not_count(self):
+        written = []
+        connection = connect(FakeApp(), written)
+        connection.data_received(request(b"", Content_Length=None, Transfer_Encoding="chunked"))
+        for _ in range(9000):
+            for piece in (b"2\r\n", b"xx", b"\r\n"):
+                connection.data_received(piece)
+        connection.data_received(b"0\r\n\r\n")
+        assert [status_of(answer) for answer in written] == [200]
+
+
 class TestTime:
     def test_slow_clients_are_cut_off(self, server):
         before = server.metric("splinefm_slow_clients_total")
@@ -172,16 +219,8 @@ class TestTime:
 
     def test_bodies_in_memory_are_bounded_and_let_go(self):
         app, written = FakeApp(Limits(bodies=1000)), []
-        transport = SimpleNamespace(
-            get_extra_info=lambda name: None,
-            write=written.append,
-            is_closing=lambda: False,
-            can_write_eof=lambda: False,
-            close=lambda: None,
-        )
-        connections = [Connection(app, None) for _ in range(3)]
+        connections = [connect(app, written) for _ in range(3)]
         for connection in connections:
-            connection.connection_made(transport)
             connection.data_received(request(b"x" * 400, Content_Length=500))
         assert app.held == 800 and [status_of(answer) for answer in written] == [503]
         assert b"retry-after: 1" in written[0]
@@ -189,6 +228,30 @@ class TestTime:
         assert [status_of(answer) for answer in written] == [503, 200] and app.held == 400
         connections[1].connection_lost(None)
         assert app.held == 0
+
+    def test_a_body_is_let_go_with_its_answer_though_the_next_has_begun(self):
+        app, answers = FakeApp(), []
+        app.take = lambda request, respond: answers.append(respond)
+        connection = connect(app, [])
+        connection.data_received(request(b"x" * 400, close=False) + request(b"x" * 100)[:-70])
+        assert app.held == 430
+        answers.pop()(Response(200, b""))
+        assert app.held == 30
+        connection.data_received(b"x" * 70)
+        connection.connection_lost(None)
+        assert app.held == 0
+        answers.pop()(Response(200, b""))  # of a client that is gone
+        assert app.held == 0
+
+    def test_tiny_chunks_take_no_more_memory_than_large_ones(self):
+        connection = connect(FakeApp(), [])
+        connection.data_received(request(b"", Content_Length=None, Transfer_Encoding="chunked"))
+        tracemalloc.start()
+        try:
+            connection.data_received(b"2\r\nxx\r\n" * 50_000)
+            assert tracemalloc.get_traced_memory()[0] < 200_000
+        finally:
+            tracemalloc.stop()
 
     def test_a_client_that_goes_away_leaves_nothing_behind(self, server):
         for part in (request()[:30], request(), b""):

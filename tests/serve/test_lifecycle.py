@@ -1,5 +1,6 @@
 """A server over time: new files, refused files, workers that die, the end; arms, shadows, tokens, drift."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from collections import Counter
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from splinefm._writing import release
 from splinefm.serve import supervisor
 from splinefm.serve.arms.drift import DriftSample
 from splinefm.serve.feedback import read_log
+from splinefm.serve.settings import ArmSetting, ServerSettings
 
 ROWS = visits_rows(5)
 USERS = [{**row, "user": f"u{i}"} for i, row in enumerate(visits_rows(200))]
@@ -185,6 +188,46 @@ def test_the_folder_of_a_server_that_was_killed_is_removed_by_the_next(tmp_path,
     assert {*tmp_path.iterdir()} == {first, second, tmp_path / "splinefm-serve-mine"}  # the first one is in use
     release(held)
     release(other)
+
+
+def test_a_worker_is_replaced_as_soon_as_the_system_allows(tmp_path, monkeypatch, capsys):
+    """A fork that fails for the moment leaves nothing behind, and is tried again."""
+    monkeypatch.setattr(supervisor.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(supervisor, "_LONGEST_PAUSE", 0.01)
+    made, tries, ends = [], [], []
+
+    def socketpair():
+        made.extend(pair())
+        return made[-2:]
+
+    async def start(*command, **options):
+        tries.append(command)
+        if len(tries) < 4:
+            raise BlockingIOError("no more processes")
+        ends.extend(end.fileno() for end in made)
+        return SimpleNamespace(wait=asyncio.Event().wait, returncode=None)
+
+    pair = socket.socketpair
+    monkeypatch.setattr(supervisor.asyncio, "create_subprocess_exec", start)
+
+    async def work():
+        monkeypatch.setattr(socket, "socketpair", socketpair)  # now that the loop has its own
+        boss = supervisor.Supervisor(ServerSettings((ArmSetting("a", "a.sfm"),)))
+        boss._listener, boss._was_ready, boss._failures = made_listener, True, 2000
+        boss._metrics = SimpleNamespace(add=lambda name: None, forget_gauges=lambda number: None)
+        boss._snapshots.contracts["a"] = {"fields": []}
+        died = supervisor.WorkerHandle(0, SimpleNamespace(wait=lambda: asyncio.sleep(0, 9), returncode=9))
+        await boss._attend(died)
+        assert boss._workers[0].process.returncode is None
+        boss._workers[0].channel.close()
+        release(boss._held)
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as made_listener:
+        asyncio.run(work())
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [event["event"] for event in events] == ["worker died", *["worker not started"] * 3]
+    assert events[1]["error"] == "no more processes"
+    assert ends[:6] == [-1] * 6 and made[-1].fileno() == -1  # those of attempts that failed are closed
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from live import Answer, visits_rows
+from live import Answer, make_serving, visits_rows
+from splinefm.serve.api.explain import segment
 from splinefm.serve.api.explore import explore
-from splinefm.serve.http.messages import Problem
+from splinefm.serve.http.messages import Problem, Request
 from splinefm.serve.settings import ArmSetting, ServerSettings
-from support import examples
+from support import examples, random_fitted
 
 ROW = {"recency": 3.5, "price": 2.0, "country": "US", "tags": ["t1"], "device": "phone"}
 CONTEXT = {"recency": 3.5, "price": None, "tags": ["t1", "t2"]}
@@ -38,15 +39,21 @@ class TestRank:
             ({"context": CONTEXT | {"country": "US"}}, "unknown column 'country'"),
             ({"context": CONTEXT, "k": 0}, "k must be"),
             ({"context": CONTEXT | {"recency": "soon"}}, "'soon'"),
+            ({"context": CONTEXT | {"recency": 10**400}}, "'recency' holds integers of more than 64 bits"),
             ({"context": CONTEXT, "allowed": ["x"]}, "allowed"),
-            ({"context": CONTEXT, "group": "z"}, "'z'"),
+            ({"context": CONTEXT, "allowed": [2**63]}, "allowed: ids must be integers below 2^63, or text"),
+            ({"context": CONTEXT, "group": "z"}, "its groups: 'a', 'b'"),
             ({"context": 3}, "$.context"),
+            ({"context": {"recency": [1.0] * 9, "price": [2.0] * 9, "tags": [[]] * 9}}, "one context at a time"),
+            ({"context": CONTEXT | {"price": [1.0] * 9}}, "got several of 'price'; ask for one context at a time"),
+            ({"context": CONTEXT | {"tags": [["t1"], ["t2"]]}}, "'tags'"),
         ],
-        ids=range(7),
+        ids=range(12),
     )
     def test_contexts_that_cannot_be_used(self, server, body, words):
         answer = server.ask("POST", "/v1/rank", body)
         assert answer.status == 422 and words in answer.json["detail"], answer.body
+        assert "C long" not in answer.json["detail"] and "; a context has" not in answer.json["detail"]
 
 
 class TestExplain:
@@ -73,6 +80,24 @@ class TestExplain:
         np.testing.assert_allclose(answer.json["scores"], server.score({"rows": rows}).json["scores"], atol=1e-4)
         bars = server.ask("GET", "/v1/segment?along=country&rest=mean").json
         assert len(bars["names"]) == len(bars["scores"]) == len(bars["predictions"])
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            [sf.Numerical("x"), sf.Cross(sf.Categorical("xv", column="x"), "a")],
+            [sf.Numerical("x", basis=sf.Fourier(2)), sf.Cross("x", "a")],
+        ],
+        ids=["a cross of values", "a basis without pieces"],
+    )
+    def test_a_curve_that_is_not_a_spline_has_no_coefficients(self, tmp_path, fields):
+        table = {"x": [0.0, 1.0, 2.0, 3.0] * 20, "a": ["u", "v"] * 40}
+        schema = sf.Schema([*fields, sf.Categorical("a")])
+        random_fitted(sf.FM(k=2), schema, table).save(tmp_path / "model.sfm")
+        serving = make_serving(tmp_path, default=tmp_path / "model.sfm")
+        state = SimpleNamespace(serving=serving, known_arm=lambda name: name)
+        found = segment(state, Request("GET", "/v1/segment", 'along=x&values={"a":"u"}', {}, 0.0)).compute()
+        assert json.loads(found.body)["coefficients"] is None
+        assert len(json.loads(found.body)["scores"]) == 101
 
     @pytest.mark.parametrize(
         "query",

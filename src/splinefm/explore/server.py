@@ -153,6 +153,7 @@ def _rank(index: ItemIndex, body: Any) -> dict[str, Any]:
         raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"k must be between 1 and {_MOST_ITEMS:,}")
     context = {name: body["context"].get(name) for name in index.context_columns}
     try:
+        index.check_context(context)
         ids, scores = index.top_k(context, k)
     except (ValueError, TypeError) as error:
         raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None

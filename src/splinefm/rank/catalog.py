@@ -100,7 +100,7 @@ class Catalog:
         names: list[str | None] = []
         positions: list[Positions] = [np.zeros(0, np.int64)]
         offsets: list[Float32] = [np.zeros(0, np.float32)]
-        watch = Watch(self.item_subset.encoder)
+        watch = Watch(self.item_subset.encoder, each_once=True)
         try:
             with _one_blas_thread(source):
                 chunks = self._chunks(source, ids, groups, keys, names)

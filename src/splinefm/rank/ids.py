@@ -72,6 +72,8 @@ def _as_column(values: Any, what: str) -> pa.Array:
     if not isinstance(values, pa.Array | pa.ChunkedArray):
         try:
             values = pa.array(list(values) if isinstance(values, set | frozenset) else values, from_pandas=True)
+        except OverflowError:
+            raise ValueError(f"{what}: ids must be integers below 2^63, or text") from None
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise TypeError(f"{what} must be all integers or all text: {error}") from error
     column = one_array(values) if isinstance(values, pa.ChunkedArray) else values

@@ -11,7 +11,7 @@ stored as its features instead (see `splinefm.rank.effects`).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -229,6 +229,16 @@ class ItemIndex:
             found = self._catalog.store.search(queries, constants, most, only, visit, int(threads))
             ids, scores = self._ranked(found, most)
         return (ids[0], scores[0]) if len(queries) == 1 else (ids, scores)
+
+    def check_context(self, context: Mapping[str, object]) -> None:
+        """Raise unless a dict is one context; a server asks, since a table in a request could have any number of rows.
+
+        Parameters
+        ----------
+        context : dict
+            A value for every column of `context_columns`.
+        """
+        self._context.check_row(context)
 
     def encode_context(self, context: object) -> Slots:
         """Encode the fields of contexts, given a dict of values or a table."""

@@ -18,6 +18,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.rows.fields import RowFields
 from splinefm.encode.schema import Field, Single
 from splinefm.encode.slots import SlotLayout, Slots
+from splinefm.encode.tables.conversion import convert_column
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
@@ -81,6 +82,16 @@ class FieldSubset:
         slots = self.encode(self.open(context, "the context"), watch)
         watch.warn()
         return slots
+
+    def check_row(self, values: Mapping[str, object]) -> None:
+        """Raise unless a dict has one value for every column, so that `encode_any` does not take it for a table."""
+        plain = [item for item in self.fields if not isinstance(item, MultiValued)]
+        several = [item.name for item in plain if not is_row([item], values)]
+        if several or not is_row(self.fields, values):
+            raise ValueError(
+                f"a context has one value for every column, got several of {quoted(several or self.columns)}; "
+                "ask for one context at a time"
+            )
 
     def encode_row(self, values: Mapping[str, object]) -> Slots:
         """Encode one row, without a table, which would take longer than everything else."""
@@ -170,10 +181,7 @@ def _one_column(item: Single, value: object) -> pa.Array:
             value = str(value)
         if type(value) is str:
             return pa.array([value], pa.large_string())
-    try:
-        return pa.array([value], from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ValueError(f"the value of {item.name!r} in the context: {error}") from error
+    return convert_column(item.column, [value])
 
 
 def _count_rows(source: Table) -> int:

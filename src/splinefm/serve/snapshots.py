@@ -46,10 +46,10 @@ class Snapshots:
         generation = 1 if before is None else before.generation + 1
         copies: list[Path] = []
         try:
-            model, sha256 = self._copy(arm.model, arm.name, generation, copies)
+            model, sha256 = self._copy(arm.model, f"{arm.name}.{generation}.model", copies)
             index, index_sha256 = None, None
             if arm.index is not None:
-                index, index_sha256 = self._copy(arm.index, arm.name, generation, copies)
+                index, index_sha256 = self._copy(arm.index, f"{arm.name}.{generation}.index", copies)
             if before is not None and (before.sha256, before.index_sha256) == (sha256, index_sha256):
                 _remove(copies)
                 return None
@@ -79,14 +79,14 @@ class Snapshots:
         """Remove a snapshot."""
         _remove([Path(path) for path in (published.model, published.index) if path is not None])
 
-    def _copy(self, source: str, arm: str, generation: int, copies: list[Path]) -> tuple[Path, str]:
+    def _copy(self, source: str, name: str, copies: list[Path]) -> tuple[Path, str]:
         """Copy a file, and return where to and the checksum of what was copied."""
         path = Path(source)
         if not path.is_file():
             raise FileNotFoundError(
                 f"no file {source!r}; Fitted.save, ItemIndex.save and splinefm fit write such files"
             )
-        target = self._folder / f"{arm}.{generation}{path.suffix or '.sfm'}"
+        target = self._folder / f"{name}{path.suffix}"
         copies.append(target)
         digest = hashlib.sha256()
         with path.open("rb") as file, target.open("wb") as out:

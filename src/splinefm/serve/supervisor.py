@@ -136,14 +136,19 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         descriptors = (theirs.fileno(), self._listener.fileno())
         command = [sys.executable, "-P", "-c", _START.format(*descriptors)]
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            json.dumps(sys.path),
-            pass_fds=descriptors,
-            stdin=asyncio.subprocess.DEVNULL,
-            env={**_ONE_THREAD, **os.environ},
-        )
-        theirs.close()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                json.dumps(sys.path),
+                pass_fds=descriptors,
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**_ONE_THREAD, **os.environ},
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         worker = WorkerHandle(number, process)
         self._workers[number] = worker
         loop = asyncio.get_running_loop()
@@ -182,9 +187,23 @@ class Supervisor:
             self._stop(1)
             return
         if self._failures > 1:
-            await asyncio.sleep(min(_LONGEST_PAUSE, 0.1 * 2.0**self._failures))
-        if not self._is_stopping:
-            await self._spawn(worker.number)
+            await self._pause()
+        await self._replace(worker.number)
+
+    async def _replace(self, number: int) -> None:
+        """Start a worker; again and again while the system has no process or file descriptor left."""
+        while not self._is_stopping:
+            try:
+                await self._spawn(number)
+                return
+            except OSError as error:
+                log_event("worker not started", "error", worker=number, error=str(error))
+            self._failures += 1
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait, the longer the more often it failed."""
+        await asyncio.sleep(min(_LONGEST_PAUSE, 0.1 * 2.0 ** min(self._failures, 20)))
 
     def _received(self, worker: WorkerHandle, message: Message) -> None:
         if "ready" in message:

@@ -101,7 +101,16 @@ def _curve(view: Curve, points: int) -> dict[str, Any]:
         "x": x.tolist(),
         "scores": found.tolist(),
         "predictions": view.loss.predict(found).tolist(),
-        "coefficients": np.asarray(view.coefficients).tolist(),
+        "coefficients": _coefficients(view),
         "intercept": float(view.intercept),
         "tokens": {name: float(score) for name, score in view.met_tokens.items()},
     }
+
+
+def _coefficients(view: Curve) -> list[float] | None:
+    """The coefficients; None for a curve that is not a spline, such as one with a cross of the column's values."""
+    try:
+        found: list[float] = view.coefficients.tolist()
+    except AttributeError:
+        return None
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from splinefm.encode.tables.names import quoted
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.arms.faults import ROW_ERRORS, Fault, FaultyRows, Names
 from splinefm.serve.http.codec import RankBody, from_json
@@ -35,16 +34,18 @@ def rank(state: State, request: Request) -> Response:
     faults = Names(columns, known, allow_extra=state.settings.allow_extra).faults(context, None)
     if faults:
         raise FaultyRows(faults)
+    values = {column: context[column] for column in columns}
     try:
+        index.check_context(values)
         ids, scores = index.top_k(
-            {column: context[column] for column in columns},
+            values,
             body.k,
             allowed=body.allowed,
             excluded=body.excluded,
             group=body.group,
         )
     except ROW_ERRORS as error:
-        raise FaultyRows([Fault(None, None, f"{error}; a context has {quoted(columns)}")]) from None
+        raise FaultyRows([Fault(None, None, str(error))]) from None
     request.n_rows = len(ids)
     predictions = model.predict(scores)
     if state.log is not None:

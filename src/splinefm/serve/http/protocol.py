@@ -70,6 +70,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_app",
+        "_body",
         "_current",
         "_events",
         "_head_size",
@@ -81,7 +82,6 @@ class Connection(asyncio.Protocol):
         "_loop",
         "_old_version",
         "_parser",
-        "_parts",
         "_pipeline",
         "_read_by",
         "_received",
@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
         self._refusal: Response | None = None
         self._is_reading, self._keep_alive, self._old_version = False, True, False
         self._events = self._head_size = self._size = 0
-        self._url, self._headers, self._parts = b"", {}, []  # type: tuple[bytes, dict[bytes, bytes], list[bytes]]
+        self._url, self._headers, self._body = b"", {}, bytearray()  # type: tuple[bytes, dict[bytes, bytes], bytearray]
         self._received = perf_counter()
         self._read_by, self._write_by, self._linger_until = self._received + app.limits.read, _NEVER, _NEVER
         self._unsent = self._held = 0
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._app.closed(self)
         self._pipeline.clear()
-        self._release()
+        self._release(self._held)
 
     def data_received(self, data: bytes) -> None:
         if self._linger_until != _NEVER:
@@ -134,8 +134,8 @@ class Connection(asyncio.Protocol):
             pass  # refused when its headers were complete
         except httptools.HttpParserError as error:
             self._refuse(400, f"the request is not valid HTTP/1.1: {error}")
-        if self._is_reading and self._request is None and events == self._events:
-            self._count_head(len(data))  # a header that goes on and on
+        if self._is_reading and events == self._events:
+            self._count_head(len(data))  # a header, a trailer or the size of a chunk without an end
         if self._refusal is not None:
             self._cut_off()
 
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         self._events += 1
         self._received = perf_counter()
         self._read_by = self._received + self._app.limits.read
-        self._url, self._headers, self._parts = b"", {}, []
+        self._url, self._headers, self._body = b"", {}, bytearray()
         self._head_size = self._size = 0
         self._request, self._is_reading = None, True
 
@@ -188,7 +188,8 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._events += 1
-        self._headers[name.lower()] = value
+        if self._request is None:  # a trailer must not replace a header that was checked
+            self._headers[name.lower()] = value
         self._count_head(len(name) + len(value) + 4)
 
     def on_headers_complete(self) -> None:
@@ -221,9 +222,15 @@ class Connection(asyncio.Protocol):
         elif self._refusal is None:
             self._held += len(body)
             self._app.held += len(body)
-            self._parts.append(body)
+            self._body += body  # an object for each piece would take far more memory than the bytes that are counted
             if self._app.held > self._app.limits.bodies:
                 self._refuse(503, "the server holds too many bodies at a time; try again later", retry_after(1.0))
+
+    def on_chunk_header(self) -> None:
+        self._events += 1
+
+    def on_chunk_complete(self) -> None:
+        self._events += 1
 
     def on_message_complete(self) -> None:
         self._events += 1
@@ -231,8 +238,8 @@ class Connection(asyncio.Protocol):
         request = self._request
         if self._refusal is not None or request is None:
             return
-        request.body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts = []
+        request.body = bytes(self._body)
+        self._body = bytearray()
         version = self._parser.get_http_version()
         entry = request, bool(self._parser.should_keep_alive()), version == "1.0"
         if self._current is None and not self._pipeline:
@@ -263,8 +270,7 @@ class Connection(asyncio.Protocol):
         request = self._current
         assert request is not None  # it is in work until it is answered
         self._current = None
-        if not self._pipeline and not self._is_reading:
-            self._release()
+        self._release(len(request.body))
         now = perf_counter()
         self._app.finished(request, response.status, now - request.received)
         if self._transport.is_closing():
@@ -280,10 +286,11 @@ class Connection(asyncio.Protocol):
         elif not self._is_reading:
             self._read_by = now + self._app.limits.idle
 
-    def _release(self) -> None:
-        """The bodies of this connection are no longer needed."""
-        self._app.held -= self._held
-        self._held = 0
+    def _release(self, size: int) -> None:
+        """So many bytes of bodies are no longer needed; those of a lost connection were released before its answers."""
+        size = min(size, self._held)
+        self._app.held -= size
+        self._held -= size
 
     def _next(self) -> None:
         if self._pipeline and self._current is None:
@@ -327,8 +334,8 @@ class Connection(asyncio.Protocol):
         self._app.finished(request, self._refusal.status, perf_counter() - request.received)
         self._linger_until = perf_counter() + _LINGER
         self._is_reading = False
-        self._parts = []
-        self._release()
+        self._body = bytearray()
+        self._release(self._held)
         if not self._transport.is_closing():
             self._write(request, self._refusal, keep_alive=False)
             # Closing at once would reset the connection, and the client might never see the answer.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hmac
 from pathlib import Path
 
+from splinefm.serve.logs import log_event
+
 _SHORTEST = 16
 
 
@@ -23,21 +25,25 @@ class Tokens:
     def __init__(self, path: str) -> None:
         self._path = Path(path)
         self._stamp: tuple[int, int] | None = None
+        self._problem = ""
         self._known: list[tuple[bytes, bool]] = []
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the file again if it changed; keep the known tokens if it cannot be read."""
+        """Read the file again if it changed; keep the known tokens if it cannot be read, and log why, once."""
         try:
             stat = self._path.stat()
             stamp = (stat.st_mtime_ns, stat.st_size)
-            if stamp == self._stamp:
-                return
-            self._known = parse_tokens(self._path.read_text("utf-8"), str(self._path))
-            self._stamp = stamp
-        except (OSError, ValueError):
+            if stamp != self._stamp:
+                self._known = parse_tokens(self._path.read_text("utf-8"), str(self._path))
+                self._stamp = stamp
+            self._problem = ""
+        except (OSError, ValueError) as error:
             if self._stamp is None:
                 raise
+            if str(error) != self._problem:
+                self._problem = str(error)
+                log_event("tokens not read", "warning", reason=self._problem, tokens="those that were read last")
 
     def role(self, header: bytes | None) -> str | None:
         """Whose header it is: "admin", "user", or None for a stranger.
