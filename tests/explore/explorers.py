@@ -53,9 +53,16 @@ def hostile_explorer(rows=300, seed=0):
     x, n = rng.normal(size=rows), rng.integers(0, 4, rows)
     tags = [list(rng.choice([EVIL, "b"], rng.integers(0, 3), replace=False)) for _ in range(rows)]
     click = np.where(rng.logistic(size=rows) < x, EVIL, BREAKOUT)
-    table = pa.table({EVIL: x, BREAKOUT: kind, QUOTES: n, "tags": tags, REVERSED: click})
+    known = rng.choice(["__proto__", "constructor"], rows)
+    table = pa.table({EVIL: x, BREAKOUT: kind, QUOTES: n, "tags": tags, "__proto__": known, REVERSED: click})
     schema = sf.Schema(
-        [sf.Numerical(EVIL), sf.Categorical(BREAKOUT), sf.Numerical(QUOTES, special=[0.0]), sf.MultiValued("tags")]
+        [
+            sf.Numerical(EVIL),
+            sf.Categorical(BREAKOUT),
+            sf.Numerical(QUOTES, special=[0.0]),
+            sf.MultiValued("tags"),
+            sf.Categorical("__proto__"),
+        ]
     )
     training = sf.Training(epochs=1, threads=1, select_resolutions=False, crosses=None)
     fitted = sf.fit_model(table, REVERSED, schema=schema, model=sf.FM(k=2), training=training)

@@ -79,7 +79,6 @@ def test_columns_say_how_the_data_are_spread():
     assert recency["low"] == pytest.approx(table["recency"].min())
     assert recency["high"] == pytest.approx(table["recency"].max())
     assert len(recency["knots"]) == 6
-    assert recency["special"] == ["= 0", ">= 999"]
     assert len(recency["starvation"]) == recency["basis"]["functions"] == 8
     assert sum(country["counts"]) == 300
     assert country["categories"] == ["US", "FR", "DE"]

@@ -7,7 +7,7 @@ const PROMINENT = 0.12;
 
 /** The curves of a row as scores or predictions: {column: {x, y}}. */
 function drawn(model, row, points, cls, asPrediction, names) {
-  const found = {};
+  const found = Object.create(null); // a column may be called __proto__
   for (const [name, curve] of Object.entries(model.curves(row, points, cls, names)))
     found[name] = {
       x: curve.x,
@@ -56,7 +56,7 @@ export const studies = {
 
   /** The level of a row with each of some categories of a column in place of its own: {column: numbers}. */
   categoriesOf(model, row, wanted, cls, asPrediction) {
-    const found = {};
+    const found = Object.create(null);
     const every = asPrediction && model.link === "softmax" ? model.formulas.map((_, c) => c) : [cls];
     for (const [name, categories] of Object.entries(wanted)) {
       const scores = every.map((c) => new Segment(model, model.values(row), [model.source(name)], c).along(categories));
@@ -67,7 +67,7 @@ export const studies = {
 
   /** Extrema of curves of a row, and the spread of the curves of similar rows. Not for probabilities of several classes. */
   around(model, row, names, points, cls, asPrediction, wanted) {
-    const [extrema, bands] = [{}, {}];
+    const [extrema, bands] = [Object.create(null), Object.create(null)];
     const possible = !(asPrediction && model.link === "softmax");
     for (const name of possible ? names : []) {
       if (wanted.extrema)

@@ -72,7 +72,6 @@ def _numerical(item: Numerical, limits: FloatArray, x: FloatArray, buffers: Buff
         "low": json_number(known[0]),
         "high": json_number(known[1]),
         "range": list(first_last),
-        "special": item.feature_names()[: len(item.special)],
         "transform": {
             "name": type(transform).__name__,
             "text": repr(transform),

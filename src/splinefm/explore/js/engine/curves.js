@@ -57,7 +57,7 @@ export class Axis {
   /**
    * Values along the axis: evenly spaced in u, and all knots; both sides of the edges of steps.
    * @param {number} points
-   * @returns {{x: Float64Array, u: Float64Array, xs: Float64Array}} `xs` has special and missing values besides
+   * @returns {{x: Float64Array, u: Float64Array}}
    */
   grid(points) {
     let grid = this.grids.get(points);
@@ -66,16 +66,10 @@ export class Axis {
       let x = distinct([...even, ...this.breaks()]).map((u) => this.transform.inverse(u));
       x = [...x, ...this.stepEdges()].sort((a, b) => a - b);
       x = Float64Array.from(x.filter((value, i) => i === 0 || value !== x[i - 1]));
-      grid = { x, u: x.map((value) => this.at(value)), xs: Float64Array.of(...x, ...this.tokenValues()) };
+      grid = { x, u: x.map((value) => this.at(value)) };
       this.grids.set(points, grid);
     }
     return grid;
-  }
-
-  /** Values that have a feature to themselves: one for each special value, and NaN if missing values have one. */
-  tokenValues() {
-    const { rules, missing } = this.readers[0];
-    return [...rules.map((rule) => rule.example()), ...(missing === null ? [] : [NaN])];
   }
 
   /** For each piece between two breaks the raw values at positions from -1 to 1 inside, one after the other. */

@@ -215,32 +215,20 @@ export class Model {
    * @param {number} points of a grid, beside the knots
    * @param {number} cls
    * @param {string[]} [names] of columns; all numerical ones by default
-   * @returns {Object<string, {x: Float64Array, u: Float64Array, score: Float64Array, prediction: Float64Array,
-   *   tokens: {name: string, score: number, prediction: number}[]}>}
+   * @returns {Object<string, {x: Float64Array, u: Float64Array, score: Float64Array, prediction: Float64Array}>}
    */
   curves(row, points = 200, cls = 0, names = null) {
     const values = this.values(row);
     const every = this.link === "softmax" ? this.formulas.map((_, c) => c) : [cls];
     const whole = new Map(every.map((c) => [c, this.whole(values, c)]));
-    const found = {};
+    const found = Object.create(null); // a column may be called __proto__
     this.axes.forEach((axis, source) => {
       const { name } = this.columns[source];
       if (!axis || (names && !names.includes(name))) return;
-      const { x, u, xs } = axis.grid(points);
-      const scores = every.map((c) => new Segment(this, values, [source], c, whole.get(c)).along(xs));
-      const own = scores[every.indexOf(cls)];
-      const linked = this.predicted(scores, every.indexOf(cls));
-      found[name] = {
-        x,
-        u,
-        score: own.subarray(0, x.length),
-        prediction: linked.subarray(0, x.length),
-        tokens: this.tokenNames(source).map((token, i) => ({
-          name: token,
-          score: own[x.length + i],
-          prediction: linked[x.length + i],
-        })),
-      };
+      const { x, u } = axis.grid(points);
+      const scores = every.map((c) => new Segment(this, values, [source], c, whole.get(c)).along(x));
+      const at = every.indexOf(cls);
+      found[name] = { x, u, score: scores[at], prediction: this.predicted(scores, at) };
     });
     return found;
   }
@@ -256,12 +244,6 @@ export class Model {
       }),
     );
     return predictions(this.loss, flat, scores.length).filter((_, i) => i % scores.length === position);
-  }
-
-  /** What special values and missing ones are called. */
-  tokenNames(source) {
-    const { special, missing } = this.columns[source];
-    return [...special, ...(missing ? ["missing"] : [])];
   }
 
   /** The score over two columns: see `surfaceOf`. */

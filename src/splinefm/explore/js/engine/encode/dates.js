@@ -55,7 +55,7 @@ export function datePart(seconds, part) {
  * @returns {{row: object, unknown: string[]}} values by names of columns of the model, and names that no field reads
  */
 export function rowOfTable(columns, given) {
-  const row = {};
+  const row = Object.create(null); // a column may be called __proto__
   for (const { name, column, part, format, zone } of columns) {
     if (Object.hasOwn(given, name)) {
       row[name] = given[name];

@@ -157,11 +157,4 @@ export class Rule {
   holds(x) {
     return COMPARE[this.sign](x, this.number);
   }
-
-  /** A value that matches: the one next to the limit. */
-  example() {
-    if (this.sign === "<") return numberBelow(this.number);
-    if (this.sign === ">") return -numberBelow(-this.number);
-    return this.number;
-  }
 }
