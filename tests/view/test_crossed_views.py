@@ -408,3 +408,22 @@ class TestErrors:
         for name in ("coefficients", "main_effects", "rank"):
             with pytest.raises(AttributeError, match="sum of products of 'lat', 'lat × long', 'long', 'lat × day'"):
                 getattr(surface, name)
+
+
+@pytest.mark.parametrize(
+    ("special", "values"),
+    [
+        ([5.0, ">= 5"], [5.0, 9.0]),
+        ([7.0, "<= 1", "<= 7"], [7.0, 0.5, 6.0]),
+        ([0.0, ">= 5", "<= 0", 6.0], [0.0, 8.0, -3.0, 6.0]),  # no value has the last token: any will do
+    ],
+    ids=str,
+)
+def test_tokens_of_rules_that_overlap(special, values):
+    """A value stands for a token if no rule before it matches."""
+    table = {"x": [*np.linspace(-4, 9.5, 60)], "a": ["u", "v"] * 30}
+    schema = sf.Schema([sf.Numerical("x", special=special), sf.Categorical("a"), sf.Cross("x", "a")])
+    fitted = random_fitted(sf.FwFM(k=3), schema, table)
+    tokens = sf.segment(fitted, {"a": "u"}, along="x").tokens
+    expected = fitted.scores({"x": [*values, None], "a": ["u"] * (len(values) + 1)})
+    np.testing.assert_allclose([*tokens.values()], expected, atol=1e-5)

@@ -443,6 +443,17 @@ def test_predictions_are_in_the_unit_of_the_target():
     np.testing.assert_allclose(curve(Z, link=True), 2.0 + 3.0 * curve(Z))
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_moment_of_pandas_is_one_value(missing):
+    times = pd.date_range("2020-01-01", periods=400, freq="7h").to_numpy()
+    schema = sf.Schema([sf.Timestamp("when"), sf.Numerical("x")])
+    fitted = fitted_to(schema, {"when": times, "x": np.linspace(0, 1, 400)})
+    one, other = (pd.NaT, None) if missing else (pd.Timestamp(times[7]), times[7])
+    x = np.linspace(0, 1, 9)
+    curves = [sf.segment(fitted, {"when": when}, along="x")(x) for when in (one, other)]
+    np.testing.assert_array_equal(*curves)
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         ("values", "options", "message"),
@@ -451,6 +462,7 @@ class TestErrors:
             ({**SEGMENT, "recency": 1.0}, {}, "'recency' is in the segment and varies"),
             ({**SEGMENT, "country": ["US", "FR"]}, {}, "one value per field, 'country'.*sf.segments"),
             ({**SEGMENT, "price": "cheap"}, {}, "column 'price' should hold numbers"),
+            ({**SEGMENT, "price": 2**70}, {}, "column 'price' holds integers of more than 64 bits, such as 118059"),
             (without("price", "tags"), {}, "lacks 'price', 'tags'.*rest=\"mean\""),
             (without("price"), {"rest": "average"}, "rest must be one of 'error', 'mean'"),
             (SEGMENT, {"background": {"price": [1.0]}}, 'background.*rest="mean"'),

@@ -24,6 +24,7 @@ from splinefm.encode.fields.curves import (
     unit_range,
 )
 from splinefm.encode.fields.numerical import ORDINARY
+from splinefm.encode.fields.special import first_matches
 from splinefm.encode.slots import expand_windows
 from splinefm.learn.losses import Loss
 from splinefm.view.crossed import Crossed
@@ -232,8 +233,7 @@ class Curve(_View):
 
     def with_crosses(self, crossed: Crossed) -> Self:
         """The curve with all that varies along its column; the effects of tokens are those with crosses."""
-        values = [_of_rule(sign, number) for sign, number in self.field.rules]
-        column = pa.array([*values, None][: self.field.n_tokens], pa.float64())
+        column = pa.array([*first_matches(self.field.rules), None][: self.field.n_tokens], pa.float64())
         scores = crossed.scores([crossed.at_values(crossed.axes[0], column)])
         tokens = scores - np.asarray(self.intercept)[:, None]
         effects = np.concatenate([tokens, self.effects[:, self.field.n_tokens :]], axis=1)
@@ -270,12 +270,6 @@ class Curve(_View):
         u, segment = np.concatenate(points), np.concatenate(segments)
         kept = (u >= first) & (u <= last)  # drops NaN, which SciPy uses for "zero on a whole piece"
         return u[kept], segment[kept]
-
-
-def _of_rule(sign: str, number: float) -> float:
-    """A value that a comparison matches: the one next to its limit."""
-    beside = {"<": -np.inf, ">": np.inf}.get(sign)
-    return number if beside is None else float(np.nextafter(number, beside))
 
 
 @dataclass(frozen=True, eq=False)

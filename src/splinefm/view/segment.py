@@ -26,6 +26,7 @@ from splinefm.encode.fields.products import PartGroup, join_groups
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Schema, Single
 from splinefm.encode.tables.arrow import to_arrow
+from splinefm.encode.tables.conversion import convert_column
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
@@ -101,7 +102,7 @@ def segment(
         if name in names:
             raise ValueError(f"{name!r} is in the segment and varies (along): take it out of one of the two")
     items = {name: _read_by(sources, name) for name in values}
-    given = {name: pa.array([_one_value(items[name], value)], from_pandas=True) for name, value in values.items()}
+    given = {name: convert_column(name, [_one_value(items[name], value)]) for name, value in values.items()}
     columns = _by_source(sources, given, names)
     means = mean_vectors(fitted, sources, [*columns, *names], rest, background)
     return _view(fitted, sources, names, iter([(1, columns)]), means)[0]
@@ -216,7 +217,7 @@ def _unknown_field(name: str, sources: Sources) -> str:
 
 def _one_value(item: Single, value: object) -> object:
     """A value of a segment, in a form that Arrow takes."""
-    several = isinstance(value, list | tuple | Set | np.ndarray) or hasattr(value, "to_numpy")
+    several = isinstance(value, list | tuple | Set) or np.ndim(value) > 0  # type: ignore[arg-type]  # takes any object
     if not several:
         return value
     if not isinstance(item, MultiValued):
