@@ -341,8 +341,8 @@ def test_unseen_and_missing_categories(tmp_path):
     fields = [sf.Categorical("rare", min_count=2), sf.Categorical("neutral", unseen="neutral")]
     fitted = make(fields, sf.FFM(k=2), table)
     new = {"rare": ["a", "b", "c", None, "", "A"], "neutral": ["b", "c", "a", "", "c", None]}
-    new["rare"][4], new["neutral"][3] = None, None
     check(fitted, export(fitted, tmp_path), new)
+    assert sf.onnx_inputs(fitted, new)["neutral"].tolist() == ["b", "c", "a", "<unseen>", "c", ""]
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_where_the_empty_text_is_a_category_missing_is_spelled_out(tmp_path):
     table = {"c": ["", "a", "<missing>"] * 3}
     fitted = make([sf.Categorical("c")], sf.FM(k=2), table)
     session = export(fitted, tmp_path)
-    check(fitted, session, {"c": ["", "a", None, "<missing>", "z"]})
+    check(fitted, session, {"c": ["", "a", None, "<missing>", "<<missing>>", "z"]})
     assert sf.onnx_inputs(fitted, {"c": [None]})["c"].tolist() == ["<<missing>>"]
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["splinefm.fields"])[0]["missing"] == "<<missing>>"
@@ -415,11 +415,12 @@ def test_lists(reduction, unseen, tmp_path):
         ["", "q", "p"],
         list("rrrrr"),
         ["r", "new", "p", "q"],
+        ["<unseen>", "p"],
     ]
-    table = {"tags": lists, "c": list("aabbaabba")}
+    table = {"tags": lists, "c": list("aabbaabbaa")}
     fitted = make([sf.MultiValued("tags", reduction=reduction, unseen=unseen, max_length=3), sf.Categorical("c")],
                   sf.FFM(k=2), table)  # fmt: skip
-    new = {"tags": [*lists[:8], ["zz", "p", "q", "r"]], "c": table["c"]}
+    new = {"tags": [*lists[:8], ["zz", "p", "q", "r"], ["<missing>", "p"]], "c": table["c"]}
     check(fitted, export(fitted, tmp_path), new)
 
 

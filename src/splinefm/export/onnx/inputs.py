@@ -63,11 +63,15 @@ def onnx_inputs(fitted: Fitted, table: object, *, integers: Collection[str] = ()
 
 
 class ColumnInput(NamedTuple):
-    """How a graph reads a column: a field that does so, the type (object for text), and how missing text is spelled."""
+    """How a graph reads a column: a field that does so, the type (object for text), and how missing text is spelled.
+
+    `unseen` replaces text that has the spelling of missing values: it is no category, so that any such name will do.
+    """
 
     item: Single
     dtype: type
-    missing: str
+    missing: str = ""
+    unseen: str = ""
 
 
 def column_inputs(fitted: Fitted, integers: Collection[str]) -> dict[str, ColumnInput]:
@@ -88,13 +92,15 @@ def _column_input(column: str, items: list[Single], integers: Collection[str]) -
                     f"column {column!r} is read by fields of different kinds, and an input of a graph has one type: "
                     f"{numbers[0].name!r} as numbers, {item.name!r} as text; give each of them a different column"
                 )
-        return ColumnInput(numbers[0], np.float64, "")
+        return ColumnInput(numbers[0], np.float64)
     names = {name for item in items for name in item.vocabulary.names.to_pylist()}  # type: ignore[union-attr]
     whole = [item for item in items if item.name in integers]
     for name in names if whole else ():
         if not _is_integer(name):
             raise ValueError(f"column {column!r} has the category {name!r}, which is not an integer; leave it out")
-    return ColumnInput(items[0], np.int64 if whole else object, _missing_text(items[0], names))
+    # In lists "" is padding.
+    missing = _new_name("" if isinstance(items[0], Categorical) and "" not in names else "<missing>", names)
+    return ColumnInput(items[0], np.int64 if whole else object, missing, _new_name("<unseen>", names))
 
 
 def _reads_alike(item: Single, number: Numerical) -> bool:
@@ -111,20 +117,21 @@ def _as_input(given: ColumnInput, column: pa.Array) -> Array:
     if isinstance(item, Numerical):
         return item.read(column) if item.part is None else item.seconds(column)
     if isinstance(item, MultiValued):
-        return _padded(item, column, given.missing)
+        return _padded(item, column, given)
     names, codes = item.read(column)
     listed = canonical(names, item.spelling).to_pylist()
     if codes is not None:
         listed = [listed[code] if code >= 0 else None for code in codes]
     if given.dtype is object:
-        return np.array([given.missing if name is None else name for name in listed], object)
+        spelled = {None: given.missing, given.missing: given.unseen}
+        return np.array([spelled.get(name, name) for name in listed], object)
     try:
         return np.array([NO_INTEGER if name is None else int(name) for name in listed], np.int64)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"column {item.name!r} holds something other than integers: {error}") from error
 
 
-def _padded(item: MultiValued, column: pa.Array, missing: str) -> Array:
+def _padded(item: MultiValued, column: pa.Array, given: ColumnInput) -> Array:
     lists = item.read(column)
     names = canonical(lists.names, item.elements.spelling)
     counts = np.diff(lists.offsets)
@@ -133,13 +140,13 @@ def _padded(item: MultiValued, column: pa.Array, missing: str) -> Array:
     row, position = lists.positions()
     kept = position < width
     padded[row[kept], position[kept]] = np.array(names.to_pylist(), object)[kept]
-    padded[lists.missing, 0] = missing
+    padded[padded == given.missing] = given.unseen
+    padded[lists.missing, 0] = given.missing
     return padded
 
 
-def _missing_text(item: Single, names: Collection[str]) -> str:
-    """How a missing value is spelled, beside names; in lists "" is padding."""
-    text = "" if isinstance(item, Categorical) and "" not in names else "<missing>"
+def _new_name(text: str, names: Collection[str]) -> str:
+    """A name that is none of the others."""
     while text in names:
         text = f"<{text}>"
     return text
