@@ -29,6 +29,10 @@ def sorted_by_target(rows=ROWS):
     return pa.table({"x": rng.random(rows), "c": rng.choice(list("abc"), rows), "y": np.arange(rows, dtype=float)})
 
 
+def held_out():
+    return ValidationSample(0.1, TRAINING.seed, 200_000)
+
+
 def parquet_folder(data, folder):
     for part in range(8):
         size = data.num_rows // 8
@@ -153,7 +157,7 @@ def test_center_and_scale_are_those_of_the_whole_table(tmp_path):
     weight[:1000] = 0.0
     folder = parquet_folder(data.append_column("w", pa.array(weight)), tmp_path)
     source = Source(SCHEMA, "y", "w", folder)
-    survey = scan_table(source, Loss("squared"), 0.1, TRAINING)
+    survey = scan_table(source, Loss("squared"), held_out(), TRAINING)
     loss, start = survey.targets.fitted()
     y = data["y"].to_numpy()
     center = np.average(y, weights=weight)
@@ -164,7 +168,8 @@ def test_center_and_scale_are_those_of_the_whole_table(tmp_path):
 
 def test_the_start_is_the_rate_of_the_whole_table(tmp_path):
     data = sorted_by_target().set_column(2, "y", pa.array((np.arange(ROWS) >= 3000).astype(float)))
-    survey = scan_table(Source(SCHEMA, "y", None, parquet_folder(data, tmp_path)), Loss("logistic"), 0.1, TRAINING)
+    source = Source(SCHEMA, "y", None, parquet_folder(data, tmp_path))
+    survey = scan_table(source, Loss("logistic"), held_out(), TRAINING)
     assert survey.targets.fitted()[1] == pytest.approx(np.log(1 / 3))
 
 
@@ -184,7 +189,7 @@ def test_a_sorted_folder_is_learned(tmp_path, monkeypatch):
 
 def test_a_bad_target_at_the_end_is_an_error_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr("splinefm.learn.runs.train", lambda *_: pytest.fail("training began"))
-    data = sorted_by_target().set_column(2, "y", pa.array([0.0] * (ROWS - 1) + [7.0]))
+    data = sorted_by_target().set_column(2, "y", pa.array([0.5] * (ROWS - 1) + [7.0]))
     with pytest.raises(ValueError, match="the target 'y': a logistic target must lie between 0 and 1, got 7"):
         sf.fit_model(parquet_folder(data, tmp_path), "y", schema=SCHEMA, training=TRAINING)
 

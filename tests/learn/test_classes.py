@@ -82,6 +82,7 @@ def test_large_scores_neither_overflow_nor_warn():
         ({"name": "squared", "classes": ("a", "b")}, "squared loss is not for 2 classes"),
         ({"name": "quantile", "class_weights": (1.0, 2.0)}, "quantile loss is not for 2 classes"),
         ({"name": "softmax", "classes": tuple(range(1001))}, "not for 1001 classes"),
+        ({"name": "softmax", "classes": ("a", "a", "b")}, "classes must differ"),
         ({"name": "softmax", "quantile": 0.9}, "quantile belongs to the quantile loss"),
         ({"name": "softmax", "classes": ("a", "b"), "of_class": "c"}, "of_class must be one of the classes"),
         (
@@ -499,3 +500,18 @@ def test_a_study_of_classes():
     pytest.importorskip("optuna")
     tuned = sf.tune(classifier(epochs=2), TABLE, Y, trials=2, metric="accuracy")
     assert tuned.estimator.classes_.tolist() == LABELS.tolist()
+
+
+@pytest.mark.parametrize(("classes", "loss"), [(("b", "a", "c"), "softmax"), (("yes", "no"), "logistic")])
+def test_a_loaded_classifier_learns_labels_that_are_not_in_sorted_order(classes, loss, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=400)
+    labels = np.array(classes)[np.digitize(x, np.linspace(-0.5, 0.5, len(classes) - 1))]
+    training = sf.Training(epochs=5, threads=1, crosses=None)
+    fitted = sf.fit_model({"x": x, "y": labels}, "y", loss=sf.Loss(loss, classes=classes), training=training)
+    fitted.save(tmp_path / "m.sfm")
+    model = sf.SplineFMClassifier.load(tmp_path / "m.sfm")
+    before = np.mean(model.predict({"x": x}) == labels)
+    for _ in range(20):
+        model.partial_fit({"x": x}, labels, classes=sorted(classes))
+    assert before > 0.9 and np.mean(model.predict({"x": x}) == labels) >= before

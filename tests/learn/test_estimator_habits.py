@@ -9,12 +9,13 @@ import pytest
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.class_weight import compute_sample_weight
 
 import splinefm as sf
+from splinefm.learn import loop
 
 QUICK = {"epochs": 3, "learning_rate": 0.02, "n_jobs": 1, "validation": 0}
 
@@ -349,6 +350,17 @@ class TestFiles:
         again = sf.SplineFMClassifier.load(tmp_path / "m.sfm")
         np.testing.assert_array_equal(again.predict_proba(numbers), model.predict_proba(numbers))
         assert again.n_features_in_ == 2 and not hasattr(again, "feature_names_in_")
+        with pytest.raises(ValueError, match="expecting 2 features"):
+            model.predict(numbers[:, [0, 1, 1]])
+
+    def test_an_array_whose_last_column_is_left_out(self, tmp_path):
+        numbers = np.column_stack([TABLE[["x", "noise"]].to_numpy(), np.full(len(TABLE), np.nan)])
+        model = classifier().fit(numbers, CLICK)
+        model.save(tmp_path / "m.sfm")
+        again = sf.SplineFMClassifier.load(tmp_path / "m.sfm")
+        np.testing.assert_array_equal(again.predict_proba(numbers), model.predict_proba(numbers))
+        with pytest.raises(ValueError, match="expecting 2 features"):
+            again.predict(numbers[:, :1])
 
     def test_files_of_others(self, tmp_path):
         fitted = sf.fit_model(TABLE.assign(y=np.where(CLICK, "b", "a")), "y", training=sf.Training(epochs=1, threads=1))
@@ -479,3 +491,44 @@ def test_text_is_no_number_whatever_it_says():
     with pytest.raises(ValueError, match="y has the label '0'; the classes are 0, 1"):
         model.partial_fit(TABLE, CLICK.astype(int).astype(str))
     model.partial_fit(TABLE, CLICK)  # True is 1
+
+
+class TestCtrlC:
+    """It stops whatever calls `fit`, and the estimator has the best epoch so far."""
+
+    def test_the_estimator_is_fitted_before_the_interrupt_goes_on(self):
+        estimator = classifier(epochs=8)
+        with pytest.raises(KeyboardInterrupt, match=r"best epoch so far is kept \(2 of 8\): the estimator is fitted"):
+            estimator.fit(TABLE, CLICK, callbacks=[interrupt_in(2)])
+        assert len(estimator.history_) == 2 and estimator.predict(TABLE).shape == CLICK.shape
+        assert estimator.feature_importances_.shape == (3,)
+
+    def test_loops_of_fits_stop(self):
+        fits = []
+
+        class Interrupted(sf.SplineFMRegressor):
+            def fit(self, X, y):
+                fits.append(len(X))
+                return super().fit(X, y, callbacks=[interrupt_in(1)])
+
+        with pytest.raises(KeyboardInterrupt):
+            cross_validate(Interrupted(sf.FM(k=2), **QUICK), TABLE[["x", "c"]], TABLE["noise"], cv=4)
+        assert len(fits) == 1
+
+    def test_before_there_is_an_epoch_there_is_no_model(self, monkeypatch):
+        def interrupt(*args, **options):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(loop, "_pass", interrupt)
+        estimator = classifier()
+        with pytest.raises(KeyboardInterrupt):
+            estimator.fit(TABLE, CLICK)
+        assert not hasattr(estimator, "fitted_")
+
+
+def interrupt_in(number):
+    def stop(epoch):
+        if epoch.epoch == number:
+            raise KeyboardInterrupt
+
+    return stop

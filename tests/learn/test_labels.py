@@ -1,12 +1,14 @@
 """Targets with two labels of any kind."""
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
 
 import splinefm as sf
-from splinefm.learn.targets.labels import as_targets, find_classes
+from splinefm.learn.targets.labels import as_targets, as_weights, find_classes
 
 TRAINING = sf.Training(epochs=1, threads=1)
 
@@ -21,6 +23,9 @@ TRAINING = sf.Training(epochs=1, threads=1)
         ([[-1.0, float("nan")], [1.0]], (-1.0, 1.0)),
         ([[0, 1]], None),
         ([[0.0, 0.25, None]], None),
+        ([[1, 1], [2]], (1, 2)),  # a table that is sorted by label
+        ([[0, 0], [0, 1], [0.5]], None),
+        ([[0, 1], []], None),
     ],
 )
 def test_classes_are_found_and_sorted(parts, classes):
@@ -93,6 +98,21 @@ def test_a_number_that_is_text_is_told_as_a_target():
         as_targets(pa.array([None, "maybe", "true"]), "t", None)
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (pa.array(["2", None, "many"]), "must be numbers, but the column has 'many'; name a column of numbers"),
+        (pa.array(["a", "b"]).dictionary_encode(), "must be numbers, but the column has 'a'"),
+        (pa.array([[1.0]]), "must be numbers, but the column has type list<item: double>"),
+        (pa.array([1.0, None]), "must be finite and at least 0"),
+    ],
+)
+def test_weights_that_are_none_are_told_as_weights(values, message):
+    with pytest.raises(ValueError, match=f"the weights in column 'w' {re.escape(message)}") as told:
+        as_weights(values, "w")
+    assert "Categorical" not in str(told.value)
+
+
 @pytest.mark.parametrize("kind", [pa.int64(), pa.int8(), pa.uint8(), pa.float64()])
 def test_labels_are_not_cut_to_whole_numbers(kind):
     with pytest.raises(ValueError, match=r"'t' is 0\.5 or 1\.5, got 1"):
@@ -129,3 +149,10 @@ def test_a_model_is_the_same_whatever_the_labels_are_called(labels, tmp_path):
     assert learner.fitted().classes == labels
     with pytest.raises(ValueError, match="missing"):
         learner.update({"x": [0.5], "y": pa.nulls(1, table["y"].type)}, "y")
+
+
+def test_more_than_two_labels_that_come_late():
+    columns = [pa.array(part) for part in ([0, 0], [0, 1], [2])]
+    assert find_classes(columns, "t", most=3) == (0, 1, 2)
+    with pytest.raises(ValueError, match="must lie between 0 and 1 or have two values"):
+        find_classes(columns, "t")

@@ -102,6 +102,19 @@ def test_a_fit_that_is_stopped_has_the_members_so_far():
     assert stopped.model == sf.FwFM(k=4) and stopped.training.members == 1
 
 
+def test_ctrl_c_keeps_the_members_so_far():
+    epochs = []
+
+    def stop(epoch):
+        epochs.append(epoch)
+        if len(epochs) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="^interrupted: members kept: 2 of 4$"):
+        stopped = fit(sf.FwFM(k=4), members=4, callbacks=[stop])
+    assert stopped.training.members == 2
+
+
 @pytest.mark.parametrize("model", [sf.FM(k=3), sf.FwFM(k=4)], ids=str)
 def test_updates_are_refused(model):
     with pytest.raises(ValueError, match=r"members=2 is the mean of several fits and has no updates; fit it again"):

@@ -1,5 +1,7 @@
 """Metrics against scikit-learn and the identities that define them."""
 
+from datetime import datetime
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -380,3 +382,18 @@ def test_weights_of_any_size_neither_overflow_nor_vanish(metric, size):
 def test_errors_whose_squares_overflow():
     assert rmse([0.0, 0.0], [3e200, 4e200]) == pytest.approx(np.sqrt(12.5) * 1e200)
     assert rmse([0.0, 0.0], [0.0, 0.0]) == 0.0
+
+
+def test_groups_are_values_of_python_and_missing_ones_one_group():
+    y, p = [1.0] * 4, [0.5] * 4
+    assert [c.group for c in calibration_by([2.0, np.nan, None, np.nan], y, p)] == [2.0, None]
+    assert [c.group for c in calibration_by([1, "a", 1, "a"], y, p)] == [1, "a"]
+    times = np.array(["2024-01-02", "2024-01-01", "NaT", "2024-01-02"], "datetime64[ns]")
+    found = [c.group for c in calibration_by(times, y, p)]
+    assert found == [datetime(2024, 1, 1), datetime(2024, 1, 2), None]
+
+
+def test_many_groups():  # a minute, if each of them looks at all rows
+    names = [str(i % 40_000) for i in range(80_000)]
+    found = calibration_by(names, np.ones(80_000), np.ones(80_000))
+    assert [c.group for c in found] == sorted(set(names)) and {c.weight for c in found} == {2.0}

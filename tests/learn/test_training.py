@@ -182,7 +182,9 @@ def test_ctrl_c_keeps_the_best_so_far():
         if epoch.epoch == 2:
             raise KeyboardInterrupt
 
-    fitted = sf.fit_model(waves(500), "y", loss="squared", training=sf.Training(epochs=50, threads=1), callbacks=[stop])
+    training = sf.Training(epochs=50, threads=1)
+    with pytest.warns(UserWarning, match=r"^interrupted: the best epoch so far is kept \(2 of 50\)$"):
+        fitted = sf.fit_model(waves(500), "y", loss="squared", training=training, callbacks=[stop])
     assert len(fitted.history) == 2 and np.isfinite(fitted.predict(waves(10))).all()
 
 
@@ -451,20 +453,23 @@ def test_the_last_run_uses_all_rows():
     assert same_params(*given)
 
 
+@pytest.mark.parametrize("by_ctrl_c", [False, True])
 @pytest.mark.parametrize("at", [1, 2])
-def test_ctrl_c_keeps_what_there_is(monkeypatch, at):
-    """In the first run there is no second one; in the second the result of the first is kept."""
-    real, runs = run_module.train, []
+def test_a_fit_that_is_stopped_keeps_what_there_is(monkeypatch, recwarn, at, by_ctrl_c):
+    """In the first run there is no second one; in the second the result of the first is kept. Ctrl-C leaves a word."""
+    real, runs, words = run_module.train, [], "the best epoch so far is kept" if by_ctrl_c else ""
 
     def interrupted(*args, **options):
         trained = real(*args, **options)
         runs.append(trained)
-        return trained._replace(interrupted=len(runs) == at)
+        return trained._replace(interrupted=True, left=words) if len(runs) == at else trained
 
     monkeypatch.setattr(run_module, "train", interrupted)
     fitted = sf.fit_model(waves(500), "y", loss="squared", training=replace(QUICK, refit_on_all=True))
     assert len(runs) == at
     assert fitted.params is runs[0].params
+    kept = words if at == 1 else "the model of the first run is kept"
+    assert [str(warning.message) for warning in recwarn] == ([f"interrupted: {kept}"] if by_ctrl_c else [])
 
 
 def test_a_wrong_field_name_is_told_before_the_table_is_read(monkeypatch):

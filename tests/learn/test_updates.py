@@ -12,12 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm.learn.description import describe_validation
 from splinefm.learn.updates import guard as guards
 from splinefm.learn.updates import state as states
 from splinefm.learn.updates.files import rejected_path
@@ -490,3 +493,37 @@ class TestGuard:
 
 def guards_source(learner, rows):
     return guards.Source(sf.Schema(learner.encoder.fields), "click", None, rows, learner.loss.classes)
+
+
+def test_updates_take_as_many_steps_from_every_source(fitted, tmp_path):
+    rows = hour(1, 2000)
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    pa_csv.write_csv(rows, tmp_path / "rows.csv")
+    sources = (rows, tmp_path / "rows.parquet", tmp_path / "rows.csv", pa_dataset.dataset(tmp_path / "rows.parquet"))
+    found = []
+    for source in sources:
+        learner = sf.Learner(fitted, TRAINING)
+        learner.update(source, "click")
+        found.append((learner.engine.number, learner.fitted()))
+    assert found[0][0] > 50
+    assert all(number == found[0][0] and same(model, found[0][1]) for number, model in found)
+
+
+def test_an_update_without_rows_changes_nothing():
+    table = {"x": np.linspace(0.0, 1.0, 500), "y": np.linspace(0.0, 1.0, 500) ** 2}
+    fitted = sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=TRAINING)
+    learner = sf.Learner(fitted)
+    assert learner.update({"x": [], "y": []}, "y") == 0.0
+    assert learner.history == fitted.history and same(learner.fitted(), fitted)
+    # Files of earlier versions have an entry without a loss.
+    empty = fitted.history[-1]._replace(train_loss=0.0, run="update")
+    again = sf.Learner(replace(fitted, history=(*fitted.history, empty)))
+    np.testing.assert_array_equal(again.engine.penalty.l2, learner.engine.penalty.l2)
+
+
+def test_the_best_epoch_is_one_of_the_fit(fitted):
+    learner = sf.Learner(fitted, TRAINING)
+    before = describe_validation(fitted)
+    learner.update(hour(1, shift=3.0), "click", guard=sf.Guard(max_loss_increase=100.0, max_calibration_error=100.0))
+    after = describe_validation(learner.fitted())
+    assert (after["best_epoch"], after["value"]) == (before["best_epoch"], before["value"])

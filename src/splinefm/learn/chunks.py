@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import starmap
+from numbers import Real
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
+from splinefm.learn.copies import find_copies, row_keys
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.targets.labels import (
@@ -142,7 +144,8 @@ class ValidationSample:
     """A random share of a table's rows, at most `most` of them, spread over the whole table.
 
     A row is included if its random number, which depends only on the seed and the row number, is below the share. If
-    there are too many rows, the share is halved. The sample therefore does not depend on the order of reading.
+    there are too many rows, the share is halved. The sample therefore does not depend on the order of reading. Copies
+    of a row have its number, so that they are included together.
 
     Parameters
     ----------
@@ -152,23 +155,29 @@ class ValidationSample:
         Seed of the random numbers.
     most : int
         The most rows to draw.
+    copies : array, optional
+        The first row that each row of the table is a copy of; see `find_copies`.
     """
 
     share: float
     seed: int
     most: int
+    copies: npt.NDArray[np.int64] | None = None
     n_rows: int = 0
     parts: list[tuple[FloatArray, pa.RecordBatch]] = field(default_factory=list)
 
     def has(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return whether rows are in the sample."""
-        return row_randoms(self.seed, numbers) < self.share
+        return self._randoms(numbers) < self.share
+
+    def _randoms(self, numbers: npt.NDArray[np.int64]) -> FloatArray:
+        return row_randoms(self.seed, numbers if self.copies is None else self.copies[numbers])
 
     def add(self, first: int, batch: pa.RecordBatch) -> None:
         """Keep the rows of a batch that are in the sample; `first` is the number of its first row."""
         if self.share == 0.0:
             return
-        randoms = row_randoms(self.seed, np.arange(first, first + batch.num_rows))
+        randoms = self._randoms(np.arange(first, first + batch.num_rows))
         randoms, batch = _below(self.share, randoms, batch)
         self.parts.append((randoms, _without_dictionaries(batch)))
         self.n_rows += len(randoms)
@@ -250,9 +259,10 @@ class TableScan:
         self.targets.add(y, weight)
 
 
-def scan_table(source: Source, loss: Loss, share: float, training: Training, progress: Progress = SILENT) -> TableScan:
+def scan_table(
+    source: Source, loss: Loss, held_out: ValidationSample, training: Training, progress: Progress = SILENT
+) -> TableScan:
     """Read a table once; invalid targets and weights raise an error before training begins."""
-    held_out = ValidationSample(share, training.seed, MOST_VALIDATION_ROWS)
     scan = TableScan(EncoderStatistics(source.schema, training.threads), held_out, TargetSummary(loss))
     progress.begin("reading the table", source.opened.n_rows)
     for batch in ahead(source.batches(CHUNK)):
@@ -264,20 +274,45 @@ def scan_table(source: Source, loss: Loss, share: float, training: Training, pro
 
 
 def prepare_chunks(
-    source: Source, loss: Loss, validation: float | object, training: Training, progress: Progress = SILENT
+    source: Source,
+    loss: Loss,
+    validation: float | object,
+    training: Training,
+    progress: Progress = SILENT,
 ) -> Chunks:
-    """Return everything that training needs from a table; `validation` is a share of its rows or another table."""
-    share = float(validation) if isinstance(validation, float | int) else 0.0
+    """Return everything that training needs from a table; `validation` is a share of its rows or another table.
+
+    If many rows are copies of others, the table is read again, and copies are held out together.
+    """
+    chunks = _prepare(source, loss, validation, training, progress)
+    if (copies := chunks.find_copies()) is None:
+        return chunks
+    del chunks  # and its rows
+    share = float(np.mean(copies != np.arange(len(copies))))
+    progress.say(f"{share:.0%} of the rows are copies of others; copies are held out together")
+    return _prepare(source, loss, validation, training, progress, copies)
+
+
+def _prepare(
+    source: Source,
+    loss: Loss,
+    validation: float | object,
+    training: Training,
+    progress: Progress,
+    copies: npt.NDArray[np.int64] | None = None,
+) -> Chunks:
+    share = float(validation) if isinstance(validation, Real) else 0.0
     if not 0.0 <= share < 1.0:
         raise ValueError(f"validation must be a share of at least 0 and below 1, or a table; got {share}")
-    given = None if isinstance(validation, float | int) else replace(source, table=validation)
-    scan = scan_table(source, loss, share, training, progress)
+    given = None if isinstance(validation, Real) else replace(source, table=validation)
+    held_out = ValidationSample(share, training.seed, MOST_VALIDATION_ROWS, copies)
+    scan = scan_table(source, loss, held_out, training, progress)
     progress.begin("fitting the encoder")
     encoder = scan.statistics.encoder()
     loss, start = scan.targets.fitted()
     sample = scan.held_out if given is None else sample_validation(given, training)
     sample.limit(VALIDATION_BYTES // _bytes_per_row(encoder.layout))
-    chunks = Chunks(source, encoder, loss, training, scan.held_out, start)
+    chunks = Chunks(source, encoder, loss, training, scan.held_out, start, validation)
     chunks.validation = sample.encode(given or source, encoder, loss, training.threads)
     if chunks.n_rows * _bytes_per_row(encoder.layout) <= MEMORY_BYTES:
         chunks.keep(progress)
@@ -296,6 +331,8 @@ class Chunks:
         Fitted to the table.
     start : float or array
         The score of the best constant prediction; those of all classes of a softmax.
+    split : float or table
+        The share of the rows that is held out, or the table of validation rows.
     validation : Chunk or None
         The rows that choose the best epoch.
     n_rows : int
@@ -312,9 +349,10 @@ class Chunks:
         training: Training,
         held_out: ValidationSample,
         start: float | FloatArray,
+        split: float | object = 0.0,
     ) -> None:
         self.source, self.encoder, self.loss, self.training = source, encoder, loss, training
-        self.held_out, self.start = held_out, start
+        self.held_out, self.start, self.split = held_out, start, split
         self.n_rows = encoder.n_rows - held_out.n_rows
         if not self.n_rows:
             raise ValueError(
@@ -338,6 +376,30 @@ class Chunks:
             at, first = rows.stop, first + batch.num_rows
             progress.advance(len(part.y))
         self.kept = chunk
+
+    def again(self, source: Source, training: Training, progress: Progress = SILENT) -> Chunks:
+        """Return the same rows, with the same ones held out, encoded for another schema.
+
+        The loss has the classes and class weights of these chunks.
+        """
+        return _prepare(source, self.loss, self.split, training, progress, self.held_out.copies)
+
+    def find_copies(self) -> npt.NDArray[np.int64] | None:
+        """Return the first row of the table that each row is a copy of; None if hardly any are, or nobody knows."""
+        if self.kept is None or self.validation is None or not self.held_out.n_rows:
+            return None
+        held_out = self.held_out.has(np.arange(self.encoder.n_rows))
+        keys, y = np.empty(len(held_out), np.uint64), np.empty(len(held_out))
+        for rows, chunk in ((~held_out, self.kept), (held_out, self.validation)):
+            keys[rows], y[rows] = row_keys(chunk.slots), chunk.y
+        return find_copies(keys, y)
+
+    def kept_numbers(self) -> npt.NDArray[np.int64]:
+        """Return a number for each row in memory, and the same one for its copies."""
+        assert self.kept is not None
+        if self.held_out.copies is None:
+            return np.arange(len(self.kept.y))
+        return self.held_out.copies[~self.held_out.has(np.arange(self.encoder.n_rows))]
 
     def epoch(self, number: int) -> Iterable[Chunk]:
         """Return the chunks of an epoch."""

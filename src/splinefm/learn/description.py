@@ -115,8 +115,11 @@ def describe_study(study: StudySummary) -> dict[str, Any]:
 
 
 def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
-    """Return the epoch whose parameters were kept: the best by validation loss, or the last."""
-    measured = [epoch for epoch in history if not math.isnan(epoch.validation_loss)]
+    """Return the epoch whose parameters were kept: the best by validation loss, or the last.
+
+    Updates are judged by other rows, and do not count.
+    """
+    measured = [epoch for epoch in history if epoch.run != "update" and not math.isnan(epoch.validation_loss)]
     if measured:
         return min(measured, key=lambda epoch: epoch.validation_loss)
     return history[-1] if history else None

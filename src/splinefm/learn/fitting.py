@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from numbers import Real
+from typing import Any, NamedTuple
 
 from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
@@ -16,7 +18,7 @@ from splinefm.learn.loop import Diverged
 from splinefm.learn.losses import Loss, LossName, as_loss
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.refine.centering import center
-from splinefm.learn.refine.crosses import Found, add_crosses, with_reasons
+from splinefm.learn.refine.crosses import Found, add_crosses, with_reasons, without_found
 from splinefm.learn.refine.resolutions import select_resolutions
 from splinefm.learn.runs import run_training, settings_for, train_part
 from splinefm.learn.targets.labels import Classes, ClassWeight
@@ -72,6 +74,14 @@ class Task:
     def source(self, schema: Schema | None = None) -> Source:
         """Return the table with its columns, for this or another schema."""
         return Source(schema or self.schema, self.target, self.sample_weight, self.table, self.classes)
+
+
+class FitResult(NamedTuple):
+    """A fitted model, the encoded rows that it was fitted to, and what Ctrl-C has left; see `Trained`."""
+
+    fitted: Fitted
+    chunks: Chunks
+    left: str = ""
 
 
 def fit_model(
@@ -132,7 +142,8 @@ def fit_model(
     Returns
     -------
     Fitted
-        The fitted model.
+        The fitted model. After Ctrl-C, it is the best one so far, and a warning says which; in the first epoch there is
+        none yet, and KeyboardInterrupt is raised.
 
     Examples
     --------
@@ -158,7 +169,10 @@ def fit_model(
             _class_weight(given, class_weight),
             classes=given.classes,
         )
-        return fit_task(task, model, called, progress)[0]
+        result = fit_task(task, model, called, progress)
+    if result.left:
+        warnings.warn(f"interrupted: {result.left}", stacklevel=2)
+    return result.fitted
 
 
 def _on_engine(training: Training, engine: EngineName | None, device: str | None) -> Training:
@@ -185,7 +199,7 @@ def _class_weight(loss: Loss, given: ClassWeight) -> ClassWeight:
 
 def open_validation(validation: float | object) -> float | Table:
     """Return a share of rows as it is, and anything else as an open table."""
-    return validation if isinstance(validation, float | int) else open_table(validation)
+    return float(validation) if isinstance(validation, Real) else open_table(validation)
 
 
 def fit_task(
@@ -194,10 +208,10 @@ def fit_task(
     callbacks: Sequence[Callback],
     progress: Progress,
     study: StudySummary | None = None,
-) -> tuple[Fitted, Chunks]:
-    """Fit a model; return it with the encoded rows that it was fitted to."""
+) -> FitResult:
+    """Fit a model; if the user stops, return the best one so far."""
     n_fields = len(task.schema)
-    given = task.training
+    given = without_found(task.training, task.schema)
     given.check_fields(task.schema.names)
     chosen = model or default_model(n_fields)
     check_trainable(chosen)
@@ -207,20 +221,21 @@ def fit_task(
     training = settings_for(given, task.schema, chunks.encoder.n_rows)
     if model is None and n_fields > MOST_FIELDS_IN_PAIRS:
         progress.say(f"model: {describe_default(n_fields)}")
-    found = add_crosses(chosen, chunks, given, training, task.validation, progress)
+    found = add_crosses(chosen, chunks, given, training, progress)
     found, trained = _train_found(chosen, found, Found(chunks, training), callbacks, progress)
     chunks, training = found.chunks, found.training
     if found.half is None:
-        chunks, trained = select_resolutions(chosen, chunks, trained, training, task.validation, callbacks, progress)
+        chunks, trained = select_resolutions(chosen, chunks, trained, training, callbacks, progress)
     trained = _refit_on_all(chosen, chunks, trained, training, callbacks, progress)
-    members = [trained.params]
+    members, left = [trained.params], trained.left
     if not trained.interrupted:
-        members += _more_members(chosen, chunks, training, callbacks, progress)
+        left = _add_members(members, chosen, chunks, training, callbacks, progress)
     chosen, params = mean_model(chosen, members, chunks.encoder.layout)
     training = replace(training, members=len(members)).on_any_machine()  # fewer members if the fit was stopped
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
     encoder = with_reasons(chunks.encoder, chunks.source.schema)
-    return Fitted(encoder, chosen, params, loss, tuple(trained.history), training, study), chunks
+    fitted = Fitted(encoder, chosen, params, loss, tuple(trained.history), training, study)
+    return FitResult(fitted, chunks, left)
 
 
 def _train_found(
@@ -242,7 +257,7 @@ def _train_found(
     except KeyboardInterrupt:
         if found.half is None:
             raise
-        return found, found.half._replace(interrupted=True)
+        return found, found.half.without_next()
 
 
 def check_callbacks(callbacks: object) -> Sequence[Callback]:
@@ -315,22 +330,31 @@ def _refit_on_all(
             second = run_training(model, chunks, training, len(whole.y), lambda epoch: every, **options)
             params = center(model, second.params, whole, chunks.loss)
         except KeyboardInterrupt:
-            return first._replace(interrupted=True)
-    return first._replace(interrupted=True) if second.interrupted else first._replace(params=params)
+            return first.without_next()
+    if second.interrupted:
+        return first.without_next(by_ctrl_c=bool(second.left))
+    return first._replace(params=params)
 
 
-def _more_members(
-    model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback], progress: Progress
-) -> Iterator[Params]:
-    """Yield the parameters of all members but the first; none after one that was stopped."""
+def _add_members(
+    members: list[Params],
+    model: AnyModel,
+    chunks: Chunks,
+    training: Training,
+    callbacks: Sequence[Callback],
+    progress: Progress,
+) -> str:
+    """Add the parameters of all members but the first; return what Ctrl-C has left, if the user stops that way."""
     for i in range(1, training.members):
+        left = f"members kept: {i} of {training.members}"
         own = replace(training, seed=training.seed + i)
         with progress.within(f"member {i + 1} of {training.members}"):
             try:
                 trained = train_part(model, chunks, own, callbacks, progress)
             except KeyboardInterrupt:
-                return
+                return left
             trained = _refit_on_all(model, chunks, trained, own, callbacks, progress)
         if trained.interrupted:
-            return
-        yield trained.params
+            return left if trained.left else ""
+        members.append(trained.params)
+    return ""

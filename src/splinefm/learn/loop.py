@@ -71,7 +71,7 @@ def train(
     penalties = AdaptivePenalties(engine)
     best, history, since, begin = None, [], 0, time.perf_counter()
     judge = Judge(validation)
-    n_epochs, interrupted = stop_after or training.most_epochs(n_rows), False
+    n_epochs, interrupted, left = stop_after or training.most_epochs(n_rows), False, ""
     try:
         for epoch in range(n_epochs):
             progress.begin_epoch(epoch + 1, n_epochs, n_rows)
@@ -97,11 +97,10 @@ def train(
     except KeyboardInterrupt:
         if best is None:
             raise
-        interrupted = True
-        progress.say("stopped by Ctrl-C; keeping the best epoch")
+        interrupted, left = True, f"the best epoch so far is kept ({len(history) - since} of {n_epochs})"
     if best is None:
         raise Diverged(divergence_message(training, len(history) - 1))
-    return Trained(best, history, interrupted, judge.as_good)
+    return Trained(best, history, interrupted, judge.as_good, left)
 
 
 def call_all(callbacks: Sequence[Callback], epoch: Epoch) -> bool:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from splinefm._wording import setting
 from splinefm.learn.formulas import EFFICIENT, FORMULAS, FloatArray, Link, LossFormula, from_score
-from splinefm.learn.targets.labels import Classes, Label
+from splinefm.learn.targets.labels import Classes, Label, listed
 
 LossName = Literal["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
@@ -94,6 +94,8 @@ class Loss:
         for values in (self.classes, self.class_weights):
             if values is not None and not 2 <= len(values) <= self.most_classes:
                 raise ValueError(f"the {self.name} loss is not for {len(values)} classes")
+        if self.classes is not None and len(set(self.classes)) < len(self.classes):
+            raise ValueError(f"classes must differ from each other, got {listed(self.classes)}")
         if self.of_class is not None and (self.name != "softmax" or self.of_class not in (self.classes or ())):
             raise ValueError(f"of_class must be one of the classes of a softmax, got {self.of_class!r}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -276,17 +277,29 @@ def calibration_by(
     [('a', -0.5), ('b', 0.5)]
     """
     target, prediction, w = _arrays(y, p, weight)
-    values = np.asarray(groups).tolist()
+    values = _group_values(groups)
     if len(values) != len(target):
         raise ValueError(f"groups and targets must have the same length, got {len(values)} and {len(target)}")
+    distinct = dict.fromkeys(values)
     # Missing values last; values that cannot be compared are sorted as text.
-    names = sorted(dict.fromkeys(values), key=lambda value: (value is None, _sortable(value, values)))
+    comparable = len({type(value) for value in distinct if value is not None}) <= 1
+    sortable = {value: value if comparable else str(value) for value in distinct if value is not None}
+    names = sorted(distinct, key=lambda value: (value is None, sortable.get(value, 0)))
     index = {name: i for i, name in enumerate(names)}
     code = np.array([index[value] for value in values])
     total = np.bincount(code, w, len(names))
     sums = np.bincount(code, w * prediction, len(names)), np.bincount(code, w * target, len(names))
     means = [np.divide(part, total, out=np.full(len(names), np.nan), where=total > 0).tolist() for part in sums]
     return [GroupCalibration(*row) for row in zip(names, total.tolist(), *means, strict=True)]
+
+
+def _group_values(groups: Sequence[object]) -> list[Any]:
+    """Return the values of a column as objects of Python; missing ones are None."""
+    given = np.asarray(groups)
+    if given.dtype.kind == "M":  # of nanoseconds, Python would get numbers
+        return [None if np.isnat(value) else value.item() for value in given.astype("datetime64[us]")]
+    values = np.asarray(groups, dtype=object).tolist()
+    return [value if value == value else None for value in values]
 
 
 def _arrays(
@@ -334,11 +347,6 @@ def _check_positive(name: str, values: FloatArray, *, or_zero: bool = False) -> 
     outside = values[values < 0.0] if or_zero else values[values <= 0.0]
     if len(outside):
         raise ValueError(f"{name} must be {'at least' if or_zero else 'above'} 0, got {outside[0]:g}")
-
-
-def _sortable(value: object, values: list[object]) -> object:
-    comparable = len({type(other) for other in values if other is not None}) <= 1
-    return 0 if value is None else value if comparable else str(value)
 
 
 def _mean(values: FloatArray, weight: FloatArray) -> float:

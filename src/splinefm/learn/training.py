@@ -34,13 +34,20 @@ Penalty = float | Mapping[str, float] | tuple[tuple[str, float], ...] | None
 class Trained(NamedTuple):
     """The result of one run: the best parameters, the history, and whether the user stopped the run.
 
-    `as_good` is the last epoch that is as good as the best one, as far as the validation rows can tell.
+    `as_good` is the last epoch that is as good as the best one, as far as the validation rows can tell. `left` says
+    what Ctrl-C has left; it is empty unless the user stopped the run that way.
     """
 
     params: Params
     history: list[Epoch]
     interrupted: bool
     as_good: int
+    left: str = ""
+
+    def without_next(self, by_ctrl_c: bool = True) -> Trained:
+        """Return this result as that of a fit whose next run the user stopped."""
+        left = f"the model of the {RUNS[self.history[-1].run]} is kept" if by_ctrl_c else ""
+        return self._replace(interrupted=True, left=left)
 
 
 class Chunk(NamedTuple):
@@ -68,7 +75,7 @@ class Epoch(NamedTuple):
     Parameters
     ----------
     epoch : int
-        Number of the epoch, counted from 1 in every run.
+        Number of the epoch, counted from 1 in every run; updates continue the numbers of the fit.
     train_loss : float
         Mean loss of the training rows, each measured before the model learned from it.
     validation_loss : float
@@ -78,7 +85,7 @@ class Epoch(NamedTuple):
     rows_per_second : float
         Training speed.
     seconds : float
-        Time since the run began.
+        Time since the run began; with updates, the time of all of them is added.
     run : {"first", "by column", "half", "crosses", "all rows", "update"}
         The run of the fit: those on half of the rows that choose crosses and resolutions, the first one on all training
         rows or the one with crosses, the one with resolutions by column where crosses are not looked for, or the last

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine.centering import LARGEST_SHIFT, find_shift
-from tests.support import examples
+from support import examples
 
 
 def draw(name, rng, n):
@@ -66,3 +66,9 @@ def test_a_fit_predicts_the_mean_of_its_rows():
     assert centered.predict(table).mean() == pytest.approx(table["click"].mean(), abs=1e-4)
     first = sf.fit_model(table, "click", training=sf.Training(**training, refit_on_all=False))
     assert first.predict(table).mean() != pytest.approx(table["click"].mean(), abs=1e-4)
+
+
+def test_tiny_weights_are_weights():
+    y, score, weight = np.array([0.0, 1.0, 1.0]), np.zeros(3), np.array([1.0, 1.0, 0.5])
+    loss = Loss("logistic")
+    assert find_shift(loss, y, score, 1e-200 * weight) == find_shift(loss, y, score, weight) != 0.0

@@ -224,6 +224,9 @@ def test_runs_on_half_of_the_rows_are_short(table, patience, expected, monkeypat
     assert seen and set(seen) == {("half", expected, halves.HALF_EPOCHS)}
 
 
+OF_HALF = "interrupted: the model of the run on half of the rows is kept"
+
+
 @pytest.mark.parametrize("stop_in", [1, 2])
 def test_a_search_that_is_stopped_leaves_what_it_has(table, stop_in, monkeypatch):
     """The first run on half of the rows has no cross yet, the second one tries it."""
@@ -234,7 +237,8 @@ def test_a_search_that_is_stopped_leaves_what_it_has(table, stop_in, monkeypatch
         return train(*args, **options)._replace(interrupted=len(begun) == stop_in)
 
     monkeypatch.setattr(halves, "run_training", stop)
-    fitted = fit(table)
+    with pytest.warns(UserWarning, match=OF_HALF):
+        fitted = fit(table)
     assert begun == ["half"] * stop_in
     assert {epoch.run for epoch in fitted.history} == {"half"}
     assert not fitted.encoder.schema.crosses
@@ -254,7 +258,8 @@ def test_ctrl_c_in_the_first_epoch_after_the_search_leaves_a_model(table, monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fitting, "train_part", stop)
-    fitted = fit(table)
+    with pytest.warns(UserWarning, match=OF_HALF):
+        fitted = fit(table)
     assert {epoch.run for epoch in fitted.history} == {"half"}
     assert [cross.name for cross in fitted.encoder.schema.crosses] == ["month × day"]
 
@@ -317,7 +322,9 @@ def test_ctrl_c_between_runs_leaves_what_there_is(table, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(crosses, "find_candidates", stop)
-    assert {epoch.run for epoch in fit(table).history} == {"half"}
+    with pytest.warns(UserWarning, match=OF_HALF):
+        fitted = fit(table)
+    assert {epoch.run for epoch in fitted.history} == {"half"}
 
 
 def test_a_search_that_diverges_is_given_up(table, monkeypatch):

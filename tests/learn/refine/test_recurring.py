@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.learn.refine.crosses import recurring_l2
 from splinefm.learn.refine.recurring import Recurring, compare_groups, find_recurring
-from tests.support import examples
+from support import examples
 
 
 @examples(40)
@@ -153,3 +153,30 @@ def test_a_column_with_the_name_of_a_cross_of_values_stays(crosses):
     fitted = fit({**table, "income (values)": np.random.default_rng(5).normal(size=6000)}, crosses=crosses)
     assert "income (values)" in fitted.encoder.schema.columns
     assert "income (values)" not in [cross.name for cross in fitted.encoder.schema.crosses]
+
+
+@pytest.mark.parametrize("factor", [2.0**20, 2.0**-20])
+def test_only_the_proportions_of_weights_matter(factor):
+    table = families(3000)
+    weight = np.random.default_rng(2).integers(1, 5, 3000).astype(float)
+
+    def fit_with(weight):
+        training = sf.Training(epochs=2, threads=1, select_resolutions=False)
+        rows = {**table, "w": weight}
+        return sf.fit_model(
+            rows, "y", loss="squared", model=sf.FwFM(k=2), sample_weight="w", training=training, validation=0.2
+        )
+
+    one, other = fit_with(weight), fit_with(factor * weight)
+    assert one.encoder.schema.crosses and one.training == other.training
+    np.testing.assert_array_equal(one.scores(table), other.scores(table))
+
+
+def test_settings_of_a_fit_that_found_crosses_fit_the_same_model_again(fitted):
+    again = sf.fit_model(families(), "y", loss="squared", model=fitted.model, training=fitted.training)
+    assert again.training == fitted.training
+    np.testing.assert_array_equal(again.scores(families()), fitted.scores(families()))
+    with pytest.raises(ValueError, match=r"'income \(values\)', which is not a field"):
+        sf.fit_model(families(), "y", loss="squared", training=sf.Training(l2={"income (values)": 1.0}, crosses=None))
+    with pytest.raises(ValueError, match="'age × height', which is not a field"):
+        sf.fit_model(families(), "y", loss="squared", training=sf.Training(l2={"age × height": 1.0}))

@@ -1,5 +1,6 @@
 """Resolutions by column: what a first run suggests, and when it is taken."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -97,6 +98,12 @@ def test_more_functions_must_gain_more_than_a_little(monkeypatch):
     assert segments(fit())["fast"] == (8, 32, 128)
 
 
+def told(error, kept):
+    """Ctrl-C leaves a word about the model that is kept, a divergence does not."""
+    is_interrupt = error is KeyboardInterrupt
+    return pytest.warns(UserWarning, match=f"the model of the {kept} is kept") if is_interrupt else nullcontext()
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Diverged])
 def test_a_second_run_that_fails_leaves_the_first(error, monkeypatch):
     calls = []
@@ -106,7 +113,8 @@ def test_a_second_run_that_fails_leaves_the_first(error, monkeypatch):
         raise error
 
     monkeypatch.setattr(resolutions, "train_part", failing)
-    fitted = fit(replace(TRAINING, crosses=None))
+    with told(error, "first run"):
+        fitted = fit(replace(TRAINING, crosses=None))
     assert len(calls) == 1 and segments(fitted)["slow"] == (8, 32, 128)
     assert np.isfinite(fitted.predict(TABLE)).all()
 
@@ -122,7 +130,8 @@ def test_a_second_run_on_half_of_the_rows_that_fails_leaves_the_first(error, run
         return train(*args, **options)
 
     monkeypatch.setattr(halves, "run_training", failing)
-    fitted = fit()
+    with told(error, "run on half of the rows"):
+        fitted = fit()
     assert len(calls) == 2 and segments(fitted)["slow"] == (8, 32, 128)
     assert {epoch.run for epoch in fitted.history} == runs
 

@@ -12,7 +12,7 @@ import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
 
 import splinefm as sf
-from splinefm.learn import metrics
+from splinefm.learn import fitting, metrics
 from splinefm.learn.tuning import trials
 
 # Kernels are compiled for each model and k: one is enough here.
@@ -233,6 +233,17 @@ class TestEndings:
         monkeypatch.setattr(trials, "train_part", interrupted)
         tuned = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=9, space=KEEP_K)
         assert tuned.history["state"] == ["complete", "failed"]
+
+    def test_ctrl_c_in_the_final_fit_keeps_its_best_epoch(self, monkeypatch):
+        train = fitting.train_part
+
+        def interrupted(*args):
+            return train(*args)._replace(interrupted=True, left="the best epoch so far is kept (2 of 3)")
+
+        monkeypatch.setattr(fitting, "train_part", interrupted)
+        with pytest.warns(UserWarning, match=r"^interrupted: the best epoch so far is kept \(2 of 3\)"):
+            tuned = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=1, space=KEEP_K)
+        assert tuned.estimator.predict(NUMBERS).shape == (300,)
 
     def test_ctrl_c_before_anything_is_done_is_raised(self, monkeypatch):
         keyboard(monkeypatch, 1)

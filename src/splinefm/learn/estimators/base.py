@@ -25,6 +25,7 @@ from splinefm.learn.estimators.inputs import (
     TableInput,
     attach_columns,
     attach_target,
+    check_one_target,
     name_target,
     positional_names,
     read_table,
@@ -97,6 +98,12 @@ class SplineFMBase(SplineFMParameters):
         -------
         self
             The fitted estimator.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After Ctrl-C, so that cross-validation and other loops of fits stop. The estimator is fitted nevertheless:
+            it has the best model so far, if there is a complete epoch, and the message says which one.
         """
         return self._fit(X, y, sample_weight, target, eval_set, callbacks)
 
@@ -204,20 +211,36 @@ class SplineFMBase(SplineFMParameters):
         eval_set: object = None,
         callbacks: object = None,
         classes: Labels | None = None,
-        study: StudySummary | None = None,
     ) -> Self:
+        left = self._learn(X, y, sample_weight, target, eval_set, callbacks, classes)
+        if left:  # only now: whoever stops a loop of fits can still use the model
+            raise KeyboardInterrupt(left)
+        return self
+
+    def _learn(
+        self,
+        X: object,
+        y: object,
+        sample_weight: object,
+        target: str | None,
+        eval_set: object = None,
+        callbacks: object = None,
+        classes: Labels | None = None,
+        study: StudySummary | None = None,
+    ) -> str:
+        """Fit the model; return what Ctrl-C has left, if the user stops."""
         check_one_target(self, y, target)
         called = check_callbacks(callbacks)
         if classes is None and target is None:
             classes = self._find_classes(y)
         task = self._task(X, y, sample_weight, target, eval_set, classes)
         with make_progress(bool(self.verbose)) as progress:
-            self.fitted_, chunks = fit_task(task, self.model, called, progress, study)
+            self.fitted_, chunks, left = fit_task(task, self.model, called, progress, study)
         self._rows = chunks.sample(MOST_ROWS)
         self.schema_ = with_bases(chunks.source.schema, self.fitted_.encoder)
         self.history_, self._learner = list(self.fitted_.history), None
         self._set_classes(classes)
-        return self
+        return f"{left}: the estimator is fitted" if left else ""
 
     def _task(
         self,
@@ -315,6 +338,9 @@ class SplineFMBase(SplineFMParameters):
         if named and set(names) <= set(table.names):
             return table
         name = type(self).__name__
+        if known is None and not named and len(table.names) > len(names) and not hasattr(self, "_rows"):
+            # A file knows the columns up to the last one that a field reads, and there were more of them.
+            return rename_columns(table, positional_names(len(table.names)))
         if len(table.names) != len(names):
             raise ValueError(
                 f"X has {len(table.names)} features, but {name} is expecting {len(names)} features as input."
@@ -358,38 +384,3 @@ class SplineFMBase(SplineFMParameters):
             )
         names = getattr(self, "feature_names_in_", positional_names(self.n_features_in_))
         return column_importances(self.fitted_, rows, list(names), self._threads())
-
-
-def open_task(
-    estimator: SplineFMBase, X: object, y: object, sample_weight: object, target: str | None, eval_set: object
-) -> Task:
-    """Return what `estimator.fit` with these arguments would learn; the estimator remembers the columns."""
-    check_one_target(estimator, y, target)
-    classes = estimator._find_classes(y) if target is None else None
-    return estimator._task(X, y, sample_weight, target, eval_set, classes)
-
-
-def fit_from_study(
-    estimator: SplineFMBase,
-    X: object,
-    y: object,
-    sample_weight: object,
-    target: str | None,
-    eval_set: object,
-    study: StudySummary,
-) -> None:
-    """Fit an estimator whose settings a study found; its model keeps the study."""
-    estimator._fit(X, y, sample_weight, target, eval_set, study=study)
-
-
-def check_one_target(estimator: SplineFMBase, y: object, target: str | None) -> None:
-    """Raise an error unless exactly one of y and target is given."""
-    if y is None and target is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None; "
-            'or name a column of the table: target="..."'
-        )
-    if y is not None and target is not None:
-        raise ValueError(f"y and target={target!r} are both given; pass one of them")
-    if isinstance(y, str):
-        raise ValueError(f"y={y!r} is text and no array; to name a column of the table, write target={y!r}")

@@ -12,8 +12,8 @@ import pyarrow as pa
 from sklearn.base import ClassifierMixin
 
 from splinefm.encode.tables.names import quoted
-from splinefm.learn.estimators.base import FloatArray, SplineFMBase, check_one_target
-from splinefm.learn.estimators.inputs import Labels, distinct_classes, fitted_labels, read_labels
+from splinefm.learn.estimators.base import FloatArray, SplineFMBase
+from splinefm.learn.estimators.inputs import Labels, check_one_target, distinct_classes, fitted_labels, read_labels
 from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters
 from splinefm.learn.fitting import Task
 from splinefm.learn.formulas import log_softmax
@@ -158,7 +158,7 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         self.classes_ = np.array(self.fitted_.classes or (0, 1)) if classes is None else classes
 
     def _check_classes(self, classes: Labels) -> None:
-        if not np.array_equal(distinct_classes(classes), self.classes_):
+        if not np.array_equal(distinct_classes(classes), distinct_classes(self.classes_)):
             raise ValueError(
                 f"classes {quoted(classes.tolist())} differ from those of the fit, {quoted(self.classes_.tolist())}"
             )
@@ -175,7 +175,9 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         unknown = [label for label in np.unique(labels).tolist() if label not in known]  # to NumPy, "1" equals 1
         if unknown:
             raise ValueError(f"y has the label {unknown[0]!r}; the classes are {quoted(known)}")
-        return np.searchsorted(classes, labels).astype(np.float64)
+        position = {label: float(i) for i, label in enumerate(known)}  # a loaded model may have them in any order
+        distinct, code = np.unique(labels, return_inverse=True)
+        return np.array([position[label] for label in distinct.tolist()], np.float64)[code]
 
     def _column(self, numbers: FloatArray) -> pa.Array:
         if self.fitted_.classes is None:

@@ -176,3 +176,16 @@ def fitted_labels(classes: Labels) -> Classes | None:
     labels = tuple(classes.tolist())
     known = isinstance(labels[0], Label) and not (isinstance(labels[1], int | float) and labels == (0, 1))
     return labels if known or isinstance(labels[0], bool) else None
+
+
+def check_one_target(estimator: object, y: object, target: str | None) -> None:
+    """Raise an error unless exactly one of y and target is given."""
+    if y is None and target is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None; "
+            'or name a column of the table: target="..."'
+        )
+    if y is not None and target is not None:
+        raise ValueError(f"y and target={target!r} are both given; pass one of them")
+    if isinstance(y, str):
+        raise ValueError(f"y={y!r} is text and no array; to name a column of the table, write target={y!r}")

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, column_or_1d
 
-from splinefm.learn.estimators.base import FloatArray, SplineFMBase, check_one_target
-from splinefm.learn.estimators.inputs import Labels
+from splinefm.learn.estimators.base import FloatArray, SplineFMBase
+from splinefm.learn.estimators.inputs import Labels, check_one_target
 from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters
 from splinefm.learn.losses import LOSSES, Loss, as_loss
 from splinefm.model.family import AnyModel

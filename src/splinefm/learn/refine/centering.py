@@ -48,7 +48,7 @@ def _shift(loss: Loss, y: FloatArray, score: FloatArray, weight: FloatArray) -> 
         return float(np.sum(weight * loss.slope(y, score + by)))
 
     ends = (total(-LARGEST_SHIFT), total(LARGEST_SHIFT))
-    if not np.isfinite(ends).all() or ends[0] * ends[1] >= 0.0:
+    if not np.isfinite(ends).all() or np.sign(ends[0]) * np.sign(ends[1]) >= 0.0:  # tiny weights: no plain product
         return 0.0
     return find_root(total, -LARGEST_SHIFT, LARGEST_SHIFT, HALVINGS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cross import Cross
+from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
-from splinefm.learn.chunks import Chunks, prepare_chunks
+from splinefm.learn.chunks import Chunks
 from splinefm.learn.loop import Diverged
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.halves import (
@@ -29,7 +29,7 @@ from splinefm.learn.refine.recurring import Recurring, find_recurring
 from splinefm.learn.refine.resolutions import is_better, suggest_resolutions
 from splinefm.learn.refine.screening import Candidate, screen
 from splinefm.learn.runs import MOST_ROWS, settings_for
-from splinefm.learn.training import LINEAR_L2, Chunk, Crosses, Trained, Training
+from splinefm.learn.training import LINEAR_L2, Chunk, Crosses, Penalty, Trained, Training, by_name
 from splinefm.model.family import AnyModel
 
 # The most pairs that "auto" tries and the most crosses of recurring values that it adds, and the fewest training rows:
@@ -50,6 +50,27 @@ def candidates_for(schema: Schema, crosses: Crosses) -> list[str]:
         return []
     fields = (item for item in schema if isinstance(item, Numerical | Categorical))
     return [item.name for item in fields if crosses != "auto" or item.name in schema.reasons]
+
+
+def without_found(training: Training, schema: Schema) -> Training:
+    """Return settings without penalties of crosses that the search of an earlier fit has added.
+
+    The settings of a fitted model have them. The search of another fit chooses its own.
+    """
+    known = schema.names if candidates_for(schema, training.crosses) else ()
+
+    def kept(penalty: Penalty) -> Penalty:
+        if penalty is None or isinstance(penalty, float):
+            return penalty
+        return {name: value for name, value in by_name(penalty).items() if not _may_be_found(name, known)}
+
+    return replace(training, l2=kept(training.l2), smoothness=kept(training.smoothness))
+
+
+def _may_be_found(name: str, known: Collection[str]) -> bool:
+    """Return whether this is a name that a search gives to a cross of these fields."""
+    parts = name.removesuffix(VALUES).split(SEPARATOR)
+    return name not in known and all(part in known for part in parts)
 
 
 def find_candidates(encoder: Encoder, left: Unexplained, seed: int) -> list[Candidate]:
@@ -130,7 +151,6 @@ def add_crosses(
     chunks: Chunks,
     given: Training,
     training: Training,
-    validation: float | object,
     progress: Progress = SILENT,
 ) -> Found:
     """Look for crosses that lower the loss of held-out rows; see `Training`.
@@ -139,9 +159,9 @@ def add_crosses(
     """
     names = candidates_for(chunks.source.schema, training.crosses)
     is_small = FEWEST_ROWS <= chunks.n_rows <= MOST_ROWS and _takes_little(chunks.kept)
-    if len(names) < 2 or not is_small or chunks.validation is None or not halves_weigh(chunks.kept, training.seed):
+    if len(names) < 2 or not is_small or chunks.validation is None or not halves_weigh(chunks, training.seed):
         return Found(chunks, training)
-    search = Search(model, given, validation, progress)
+    search = Search(model, given, progress)
     with progress.within("crosses"):
         try:
             best = search.run(chunks, training, names)
@@ -150,9 +170,8 @@ def add_crosses(
         except KeyboardInterrupt:
             if search.best is None:
                 raise
-            progress.say("stopped by Ctrl-C; keeping a model of half of the rows")
             best = search.best
-            return Found(best.chunks, best.training, best.trained._replace(interrupted=True))
+            return Found(best.chunks, best.training, best.trained.without_next())
     return Found(best.chunks, best.training, best.trained)
 
 
@@ -166,15 +185,12 @@ class Search:
         The model.
     given : Training
         The settings before the defaults of the table were filled in; crosses that are added may bring penalties.
-    validation : float or table
-        The validation rows.
     progress : Progress
         Where to report.
     """
 
     model: AnyModel
     given: Training
-    validation: object
     progress: Progress
     best: Learned | None = None
     n_added: int = 0
@@ -211,7 +227,7 @@ class Search:
         given = self.given if l2 is None else self.given.with_l2(name, l2)
         training = settings_for(given, schema, chunks.encoder.n_rows)
         source = replace(chunks.source, schema=schema)
-        other = prepare_chunks(source, chunks.loss, self.validation, training, self.progress)
+        other = chunks.again(source, training, self.progress)
         # Longer rows may leave room for fewer of them.
         if not _has_rows_of(other, chunks) or not has_one_name_per_number(other.encoder.schema, name):
             return None
@@ -232,8 +248,7 @@ class Search:
         schema = suggest_resolutions(self.model, chunks, before.trained.params, before.training)
         if schema is None:
             return before
-        source = replace(chunks.source, schema=schema)
-        other = prepare_chunks(source, chunks.loss, self.validation, before.training, self.progress)
+        other = chunks.again(replace(chunks.source, schema=schema), before.training, self.progress)
         if not _has_rows_of(other, chunks):
             return before
         try:

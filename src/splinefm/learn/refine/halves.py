@@ -44,27 +44,40 @@ class Halves(NamedTuple):
     """Positions of the judged rows among all training rows."""
 
 
-def split_halves(kept: Chunk, seed: int) -> Halves:
-    """Return two random halves of the training rows."""
-    first = _in_first(kept, seed)
+def split_halves(chunks: Chunks, seed: int) -> Halves:
+    """Return two random halves of the training rows; copies of a row are in the same one."""
+    assert chunks.kept is not None
+    first = _in_first(chunks, seed)
     judged = np.flatnonzero(~first)
-    return Halves(take_rows(kept, np.flatnonzero(first)), take_rows(kept, judged), judged)
+    return Halves(take_rows(chunks.kept, np.flatnonzero(first)), take_rows(chunks.kept, judged), judged)
 
 
-def halves_weigh(kept: Chunk | None, seed: int) -> bool:
+def halves_weigh(chunks: Chunks, seed: int) -> bool:
     """Return whether both halves have rows with a weight."""
-    if kept is None:
+    if chunks.kept is None:
         return False
-    first = _in_first(kept, seed)
-    return bool(kept.sample_weight[first].any() and kept.sample_weight[~first].any())
+    first, weight = _in_first(chunks, seed), chunks.kept.sample_weight
+    return bool(weight[first].any() and weight[~first].any())
 
 
-def _in_first(kept: Chunk, seed: int) -> npt.NDArray[np.bool_]:
-    return row_randoms(seed + 1, np.arange(len(kept.y))) < 0.5
+def _in_first(chunks: Chunks, seed: int) -> npt.NDArray[np.bool_]:
+    return row_randoms(seed + 1, chunks.kept_numbers()) < 0.5
 
 
 def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> Chunk:
     return Chunk(chunk.slots[rows], chunk.y[rows], chunk.sample_weight[rows])
+
+
+def spread_rows(weight: FloatArray, most: int) -> npt.NDArray[np.int64]:
+    """Return the positions of at most so many rows, evenly spaced among those that have a weight.
+
+    Examples
+    --------
+    >>> spread_rows(np.array([0.0, 1.0, 1.0, 0.0, 2.0]), 2).tolist()
+    [1, 4]
+    """
+    rows = np.flatnonzero(weight)
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
 class Learned(NamedTuple):
@@ -93,7 +106,7 @@ class Learned(NamedTuple):
 def learn_half(model: AnyModel, chunks: Chunks, training: Training, progress: Progress) -> Learned:
     """Train on one half of the rows, and score the others."""
     assert chunks.kept is not None and chunks.validation is not None
-    halves = split_halves(chunks.kept, training.seed)
+    halves = split_halves(chunks, training.seed)
     half = halves.learned
     patience = None if training.patience is None else min(training.patience, HALF_PATIENCE)
     trained = run_training(
@@ -125,10 +138,11 @@ def find_unexplained(learned: Learned, names: Sequence[str]) -> Unexplained:
     """Return what a model leaves unexplained in the half that it has not learned from."""
     chunks, judged, score, rows = learned.chunks, learned.halves.judged, learned.scores[0], learned.halves.rows
     if len(rows) > MOST_SCREENED:
-        some = np.linspace(0, len(rows) - 1, MOST_SCREENED).astype(np.int64)
+        some = spread_rows(judged.sample_weight, MOST_SCREENED)
         rows, judged, score = rows[some], take_rows(judged, some), score[some]
     slope = chunks.loss.slope(judged.y, score).reshape(len(rows), -1)
-    residuals = -slope * np.sqrt(judged.sample_weight)[:, None]
+    # Steps divide by the weight of a batch: multiples of all weights give the same model, and the same residuals here.
+    residuals = -slope * np.sqrt(judged.sample_weight / judged.sample_weight.mean())[:, None]
     # Of several classes, those that leave the most unexplained.
     strongest = np.argsort(-np.square(residuals).sum(axis=0), kind="stable")[:MOST_CLASSES].tolist()
     moved = score.reshape(len(rows), -1)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.cross import SEPARATOR, Cross
+from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.learn.refine.screening import most_columns
 
@@ -165,4 +165,4 @@ def _make_cross(fields: tuple[Numerical | Categorical, ...]) -> Cross:
     parts = [
         Categorical(item.name, column=item.column) if isinstance(item, Numerical) else item.name for item in fields
     ]
-    return Cross(*parts, name=f"{SEPARATOR.join(item.name for item in fields)} (values)", min_count=MIN_COUNT)
+    return Cross(*parts, name=f"{SEPARATOR.join(item.name for item in fields)}{VALUES}", min_count=MIN_COUNT)

@@ -15,10 +15,11 @@ from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.learn.chunks import Chunks, prepare_chunks
+from splinefm.learn.chunks import Chunks
 from splinefm.learn.loop import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.refine.halves import spread_rows, take_rows
 from splinefm.learn.runs import MOST_ROWS, best_epoch, train_part
 from splinefm.learn.training import Callback, Chunk, Trained, Training
 from splinefm.model.cpu import predict_scores
@@ -58,10 +59,10 @@ def choose_resolutions(
 ) -> dict[str, tuple[int, ...]]:
     """Return resolutions by column for the next model to train.
 
-    From the finest on, a resolution is removed, and the next one takes over what it can express. The increase of the
-    validation loss is the contribution of the removed resolution: those with a small one are dropped. If the finest
-    resolution contributes a lot, a finer one is added. Contributions are relative to what the model explains beyond
-    the constant score `start`.
+    Resolutions are removed one by one, from the finest on; the next coarser one is adjusted to make up for it. The
+    increase of the validation loss is the contribution of the removed resolution: those with a small one are dropped.
+    If the finest resolution contributes a lot, a finer one is added. Contributions are relative to what the model
+    explains beyond the constant score `start`.
     """
     validation = _some_rows(validation, len(columns))
 
@@ -94,8 +95,7 @@ def _some_rows(validation: Chunk, n_columns: int) -> Chunk:
     most = max(FEWEST_ROWS, MOST_WORK // max(1, n_columns * n_fields))
     if n_fields <= FEW_FIELDS or n_rows <= most:
         return validation
-    rows = np.linspace(0, n_rows - 1, most).astype(np.int64)
-    return Chunk(validation.slots[rows], validation.y[rows], validation.sample_weight[rows])
+    return take_rows(validation, spread_rows(validation.sample_weight, most))
 
 
 def _choose(segments: list[int], growth: list[float]) -> tuple[int, ...]:
@@ -221,7 +221,6 @@ def select_resolutions(
     chunks: Chunks,
     first: Trained,
     training: Training,
-    validation: float | object,
     callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
 ) -> tuple[Chunks, Trained]:
@@ -231,12 +230,13 @@ def select_resolutions(
         return chunks, first
     with progress.within("resolutions by column"):
         try:
-            # The loss has the classes and class weights of the first run.
-            other = prepare_chunks(replace(chunks.source, schema=schema), chunks.loss, validation, training, progress)
+            other = chunks.again(replace(chunks.source, schema=schema), training, progress)
             second = train_part(model, other, training, callbacks, progress, "by column")
-        except (KeyboardInterrupt, Diverged) as error:
-            return chunks, first._replace(interrupted=isinstance(error, KeyboardInterrupt))
+        except Diverged:
+            return chunks, first
+        except KeyboardInterrupt:
+            return chunks, first.without_next()
     if second.interrupted:
-        return chunks, first._replace(interrupted=True)
+        return chunks, first.without_next(by_ctrl_c=bool(second.left))
     before, after = (best_epoch(trained).validation_loss for trained in (first, second))
     return (other, second) if is_better(before, after, chunks, other) else (chunks, first)

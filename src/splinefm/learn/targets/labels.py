@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from splinefm._wording import for_reader, other_losses
 from splinefm.encode.tables.arrow import from_strings, to_arrow
-from splinefm.encode.tables.columns import as_numbers, is_text
+from splinefm.encode.tables.columns import as_numbers, as_text, is_text
+from splinefm.encode.tables.numbers import parse_numbers
 
 Label = str | bool | int | float
 Classes = tuple[Label, ...]
@@ -27,17 +28,19 @@ MOST_CLASSES = 1000
 def find_classes(columns: Iterable[pa.Array], name: str, most: int = 2, shares: bool = True) -> Classes | None:
     """Return the labels of a target column that comes in parts, or None for numbers between 0 and 1 if `shares`.
 
-    There must be from two to `most` labels. The first part decides for numbers: if they lie between 0 and 1, the rest
-    is not read, since a share such as clicks out of impressions is a valid target.
+    There must be from two to `most` labels. A number such as 0.5 settles that the target is a share, such as clicks out
+    of impressions. Tables may be sorted by label: rows with 0 and 1 alone settle nothing.
     """
     found: set[Label] = set()
-    for number, column in enumerate(columns):
-        if shares and number == 0 and holds_shares(column, name):
+    for column in columns:
+        labels = distinct_labels(column)
+        shares = shares and holds_shares(column, name)
+        if shares and not labels <= {0, 1}:
             return None
-        found |= distinct_labels(column)
+        found |= labels
         if len(found) > most:
             break
-    return as_classes(found, name, most)
+    return None if shares and found else as_classes(found, name, most)
 
 
 def distinct_labels(column: pa.Array) -> set[Label]:
@@ -184,10 +187,25 @@ def _equals(column: pa.Array, label: Label, name: str) -> pa.BooleanArray:
 
 def as_weights(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
     """Return a column of sample weights as numbers; a negative or missing weight raises an error."""
-    weight = as_numbers(column, name)
+    try:
+        weight = as_numbers(column, name)
+    except ValueError as error:
+        found = _example_of_no_number(column)
+        message = (
+            f"the weights in column {name!r} must be numbers, but the column has {found}; name a column of numbers"
+        )
+        raise ValueError(message) from error
     if not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise ValueError(f"the weights in column {name!r} must be finite and at least 0")
     return weight
+
+
+def _example_of_no_number(column: pa.Array) -> str:
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if not is_text(column.type):
+        return f"type {column.type}"
+    _, stray = parse_numbers(as_text(column))
+    return repr(column[0 if stray is None else int(stray.argmax())].as_py())
 
 
 def class_weights(given: ClassWeight, classes: Classes) -> tuple[float, ...]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from splinefm._checks import check_size
-from splinefm.learn.estimators.base import fit_from_study, open_task
 from splinefm.learn.estimators.classifier import SplineFMClassifier
 from splinefm.learn.estimators.parameters import draw_seed
 from splinefm.learn.estimators.regressor import SplineFMRegressor
+from splinefm.learn.estimators.studies import fit_from_study, open_task
 from splinefm.learn.fitting import Task
 from splinefm.learn.progress import make_progress
 from splinefm.learn.tuning.space import merge_spaces
@@ -111,7 +111,8 @@ def tune(
         The rows to compare trials on, instead of a share of the table; as in `fit`.
     metric : str
         The metric to compare: "loss" (reported as the root mean squared error for the squared loss); "auc", "logloss"
-        or "normalized_entropy" for a classifier; "rmse", "mae" or "r2" for a regressor.
+        or "normalized_entropy" for two classes; "auc", "logloss" or "accuracy" for more; "rmse", "mae" or "r2" for a
+        regressor.
     prune : bool or optuna.pruners.BasePruner
         Whether to stop trials that are worse than the median of the others at the same epoch.
     seed : int, optional
@@ -171,7 +172,7 @@ def tune(
 
 @contextmanager
 def _storing(storage: object) -> Iterator[None]:
-    """Have errors of the storage name it, and the reason: Optuna and its drivers raise many, with long stories."""
+    """Shorten errors of Optuna and its drivers to the name of the storage and the reason."""
     try:
         yield
     except Exception as error:

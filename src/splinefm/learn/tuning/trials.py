@@ -133,7 +133,7 @@ class Experiment:
         """The result of `select_resolutions`; it is the same in other processes and in later calls."""
         settings, task = self.base.settings, self.task
         first = train_part(settings.model, self.chunks, settings.training)
-        chunks, chosen = select_resolutions(settings.model, self.chunks, first, settings.training, task.validation)
+        chunks, chosen = select_resolutions(settings.model, self.chunks, first, settings.training)
         if chosen.interrupted:
             raise KeyboardInterrupt
         return resolutions_of(chunks.encoder, free_columns(task.schema))

@@ -95,8 +95,9 @@ class Learner:
         self.penalties = AdaptivePenalties(self.engine)
         if state is not None:
             self._continue(state)
-        elif self.history:  # the floor of a Poisson loss is not known yet, so its noise is taken to be 1
-            noise = 1.0 if self.loss.has_floor else self.loss.dispersion(self.history[-1].train_loss)
+        elif losses := [epoch.train_loss for epoch in self.history if epoch.train_loss > 0.0]:
+            # The floor of a Poisson loss is not known yet, so its noise is taken to be 1.
+            noise = 1.0 if self.loss.has_floor else self.loss.dispersion(losses[-1])
             self.penalties.adapt(fitted.params["factors"], noise)
 
     @staticmethod
@@ -182,24 +183,25 @@ class Learner:
         known = (self.loss.classes, self.loss.class_weights)
         source = Source(Schema(self.encoder.fields), target, sample_weight, table, *known)
         before, began, self.verdict = self.encoder.n_rows, time.perf_counter(), None
-        self._check(source)
+        n_rows = self._check(source)
         trial = None if guard is None else Trial(guard, self.fitted(), source, self.training, self.engine.number)
         self._extend(source)
         batches = source.batches(STREAM_ROWS)
         if trial is None:
-            learned = self._learn(source, batches)
+            learned = self._learn(source, batches, n_rows)
         else:
-            learned = self._learn(source, _without(batches, trial.held_out))
+            learned = self._learn(source, _without(batches, trial.held_out), n_rows)
             self.verdict = trial.judge(self.fitted())
             if not self.verdict.accepted:
                 raise UpdateRefused(self.verdict)
-            learned = learned + self._learn(source, trial.rows())
+            learned = learned + self._learn(source, trial.rows(), n_rows)
         losses, floor, weights = learned
-        if weights > 0.0:
-            self.penalties.adapt(self.engine.values["factors"], self.loss.dispersion((losses - floor) / weights))
-        loss = losses / max(weights, 1e-300)
+        if weights == 0.0:  # nothing was learned
+            return 0.0
+        self.penalties.adapt(self.engine.values["factors"], self.loss.dispersion((losses - floor) / weights))
+        loss = float(losses / weights)
         self._remember(loss, self.encoder.n_rows - before, time.perf_counter() - began)
-        return float(loss)
+        return loss
 
     def fitted(self) -> Fitted:
         """Return the current model."""
@@ -226,9 +228,12 @@ class Learner:
         self.engine.set_penalty(self.engine.penalty._replace(**penalty))
         self.rng.bit_generator.state = state.rng
 
-    def _learn(self, source: Source, batches: Iterable[pa.RecordBatch]) -> FloatArray:
-        """Train on batches of a table; return the sums of losses before the steps, of their floor, and of weights."""
-        size = self.training.batch_size or self.training.rows_per_step(source.opened.n_rows or STREAM_ROWS)
+    def _learn(self, source: Source, batches: Iterable[pa.RecordBatch], n_rows: int) -> FloatArray:
+        """Train on batches of a table of `n_rows` rows.
+
+        Returns the sums of losses before the steps, of their floor, and of weights.
+        """
+        size = self.training.batch_size or self.training.rows_per_step(n_rows)
         size = min(size, self.engine.batch_size)
         losses = floor = weights = 0.0
         for chunk in ahead(source.encode(batch, self.encoder, self.loss, self.training.threads) for batch in batches):
@@ -249,12 +254,13 @@ class Learner:
         rate, speed = self.engine.optimizer.learning_rate, n_rows / max(seconds, 1e-9)
         self.history = (*self.history, Epoch(len(self.history) + 1, loss, judged, rate, speed, total, "update"))
 
-    def _check(self, source: Source) -> None:
-        """Raise for invalid targets and weights before anything changes."""
+    def _check(self, source: Source) -> int:
+        """Raise for invalid targets and weights before anything changes; return the number of rows."""
         n_rows = 0
         for batch in source.target_batches(STREAM_ROWS):
             self.loss.check(source.targets(batch)[0], source.target, n_rows)
             n_rows += batch.num_rows
+        return n_rows
 
     def _extend(self, source: Source) -> None:
         """Add features for new categories."""

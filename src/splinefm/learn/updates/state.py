@@ -134,7 +134,7 @@ def _settle(model: Path) -> None:
 def find_state(model: Path, identity: str, fitted: Fitted) -> tuple[LearnerState | None, Path | None]:
     """Return the state that belongs to a model file, or else a state beside it that does not, if there is one.
 
-    That of an update which was interrupted is not spoken of.
+    The state of an update that was interrupted is left out: nobody has to hear of it.
     """
     model = model.resolve()
     for path in (state_path(model), _coming_path(model)):
