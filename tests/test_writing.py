@@ -16,7 +16,7 @@ import pytest
 
 import splinefm as sf
 from splinefm import _writing
-from splinefm._writing import new_file, replacing, replacing_folder
+from splinefm._writing import new_file, noting, replacing, replacing_folder
 
 ABANDONED = ".m.sfm.0123456789abcdef.part"
 
@@ -190,6 +190,18 @@ def test_the_description_of_a_libffm_model_says_which_file_it_is_of(tmp_path):
         described = json.loads((tmp_path / "m.ffm.json").read_text())["sha256"]
         assert described == hashlib.sha256((tmp_path / "m.ffm").read_bytes()).hexdigest()
     assert names(tmp_path) == ["m.ffm", "m.ffm.json"]
+
+
+def test_only_what_has_its_name_counts_as_written(tmp_path, monkeypatch):
+    with noting() as written:
+        with replacing(tmp_path / "a") as file:
+            file.write(b"new")
+        with replacing_folder(tmp_path / "folder"):
+            pass
+        monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "b") as file:
+            file.write(b"never")
+        assert written() == [tmp_path / "a", tmp_path / "folder"]
 
 
 def test_locks_are_not_needed(tmp_path, monkeypatch):

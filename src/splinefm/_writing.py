@@ -15,7 +15,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -36,6 +36,34 @@ _ADVICE = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "change the permissions"),
 }
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
+# What is about to take the name of a target, while somebody wants to know.
+_notes: list[tuple[Path, os.stat_result]] | None = None
+
+
+@contextmanager
+def noting() -> Iterator[Callable[[], list[Path]]]:
+    """Yield a function that returns the files and folders that were replaced since the beginning of the context.
+
+    An interrupt can come between any two steps, so only what now has the name of a target is sure to be written.
+    """
+    global _notes
+    notes = _notes = []
+    try:
+        yield lambda: list(dict.fromkeys(target for target, new in notes if _is_at(target, new)))
+    finally:
+        _notes = None
+
+
+def _note(new: Path, target: Path) -> None:
+    if _notes is not None:
+        _notes.append((target, new.stat()))
+
+
+def _is_at(path: Path, known: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), known)
+    except FileNotFoundError:
+        return False
 
 
 def check_destination(path: Path) -> Path:
@@ -77,6 +105,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
             with _explained(target):
                 if target.exists():
                     shutil.copymode(target, temporary)
+                _note(temporary, target)
                 temporary.replace(target)
         except BaseException:
             with suppress(OSError):  # the error that led here says more
@@ -122,6 +151,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
 def put_in_place(new: Path, target: Path, old: Path) -> None:
     """Give a folder the name of another, which is removed; `old` is a name for where this takes two steps."""
     with _explained(target):
+        _note(new, target)
         if not target.exists():
             new.rename(target)
             return

@@ -78,6 +78,20 @@ def test_the_command_prints_table_and_next_steps(run, monkeypatch, tmp_path):
     assert "file" in run("demo", "--out", "file", code=1).stderr
 
 
+def test_ctrl_c_ends_the_demo_and_leaves_its_files_alone(tmp_path, monkeypatch, capsys):
+    def interrupt(epoch):
+        if epoch.epoch == 2:
+            raise KeyboardInterrupt
+        return ""
+
+    (tmp_path / "model.sfm").write_text("of an earlier demo")
+    monkeypatch.setattr(module, "_epoch_text", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(tmp_path, **SMALL)
+    assert "5 bins" not in capsys.readouterr().err
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["of an earlier demo"]
+
+
 def test_without_matplotlib_everything_but_the_plot(tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "splinefm.plots.figures")
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -245,7 +245,8 @@ def test_settings_reach_the_training(run, data):
         (["header.csv", "--target", "y"], "has no values"),
         (["data.csv", "--target", "amount", "--loss", "logistic"], "more than two"),
         (["data.csv", "--target", "click", "--weight", "wait"], "no column 'wait'"),
-        (["data.csv", "--target", "click", "--weight", "city"], "city"),
+        (["data.csv", "--target", "click", "--weight", "city"], "column 'city' must be numbers, but the column has '"),
+        (["data.csv", "--target", "views", "--weight", "views"], "--weight 'views': this is the target"),
         (["data.csv", "--target", "click", "--ignore", "none"], "no column 'none'"),
         (["data.csv", "--target", "click", "--schema", "none.toml"], "none.toml"),
         (["data.csv", "--target", "click", "--schema", "wrong.toml"], "wrong.toml: "),
@@ -285,9 +286,18 @@ class TestCrosses:
         fit(run, data, "click", "--schema", "fitted.toml")
         assert sf.load("new.sfm").encoder.fields == fitted.encoder.fields
 
+    def test_a_name_with_a_comma_is_quoted(self, run, write, tmp_path):
+        names = ["price, net", 'size "L"', "y"]
+        rows = np.arange(60.0)
+        write(pa.table([rows, rows % 7 + 0.5, rows % 2], names), tmp_path / "d.csv")
+        fit(run, "d.csv", "y", "--cross", '"price, net", "size ""L"""')
+        assert sf.load("new.sfm").encoder.schema.names == ("price, net", 'size "L"', 'price, net × size "L"')
+
     @pytest.mark.parametrize(
         ("options", "match"),
         [
+            (("--cross", '"price,city'), """--cross "price,city: quotes are not closed"""),
+            (("--cross", '"price"x,city'), """--cross "price"x,city: quotes are not closed"""),
             (("--cross", "price"), "--cross price: a cross takes two or three different fields"),
             (("--cross", "price,price"), "--cross price,price: a cross takes two or three different fields"),
             (("--cross", "price,town"), "--cross price,town: cross 'price × town': no field 'town' in the schema"),

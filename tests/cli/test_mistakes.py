@@ -217,6 +217,16 @@ def test_an_interrupted_command_says_that_there_is_no_result(place, monkeypatch)
     assert not Path("n.sfm").exists()
 
 
+def test_an_interrupted_command_names_what_it_has_written(place, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fit, "summarize", interrupt)
+    done = CliRunner().invoke(cli.app, ["fit", "good.csv", "--target", "click", "--out", "n.sfm", *FIT])
+    assert done.exit_code == 130 and done.stderr.endswith("before the command was done, but written: 'n.sfm'\n")
+    assert Path("n.sfm").exists()
+
+
 @pytest.mark.parametrize(
     "error", [MemoryError("Unable to allocate 7.28 TiB"), pa.ArrowTypeError("odd"), pa.ArrowNotImplementedError("odd")]
 )

@@ -96,6 +96,13 @@ def test_fields_that_are_not_named_are_averaged(run, rich_model, rich, rich_tabl
     assert "380 training rows" in run("view", rich_model, "--along", "recency", "--segment", "city=Rome").stdout
 
 
+def test_a_part_of_a_large_table_is_averaged_over(run, rich_model, monkeypatch):
+    monkeypatch.setattr("splinefm.cli.actions.view.BACKGROUND_ROWS", 100)
+    arguments = (rich_model, "--along", "recency", "--data", "rich.parquet")
+    assert seen(run, *arguments)["averaged_over_rows"] == 100
+    assert "100 of 400 rows of the data" in run("view", *arguments).stdout
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -88,7 +88,8 @@ Cross = Annotated[
     list[str] | None,
     typer.Option(
         metavar="A,B",
-        help="Add a cross of two or three columns, which act together. Repeat it for more.",
+        help="Add a cross of two or three columns, which act together. Repeat it for more. A name with a comma has "
+        "quotes as in CSV: '\"price, net\",city'.",
         show_default=False,
     ),
 ]

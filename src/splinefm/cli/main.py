@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from splinefm._wording import on_command_line
+from splinefm._writing import noting
 from splinefm.cli.commands.ab import ab
 from splinefm.cli.commands.demo import demo
 from splinefm.cli.commands.discretize import discretize
@@ -32,6 +33,7 @@ from splinefm.cli.commands.update import update
 from splinefm.cli.commands.view import view
 from splinefm.cli.failures import plain_warnings, report
 from splinefm.cli.output import say
+from splinefm.encode.tables.names import quoted
 
 # The base class of all usage errors, which typer itself reports but does not export.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -61,18 +63,26 @@ class Commands(TyperGroup):
     """Errors that the user can fix become a message and exit code 1, not a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            with on_command_line(), plain_warnings():
-                result = super().invoke(ctx)
-                sys.stdout.flush()  # here, where a full disk can still be reported
-                return result
-        except (BrokenPipeError, _UsageError, typer.Exit, typer.Abort):
-            raise
-        except KeyboardInterrupt:
-            say("splinefm: interrupted before there was a result; files are as they were")
-            raise
-        except Exception as error:
-            raise typer.Exit(report(error)) from error
+        with noting() as written:
+            try:
+                with on_command_line(), plain_warnings():
+                    result = super().invoke(ctx)
+                    sys.stdout.flush()  # here, where a full disk can still be reported
+                    return result
+            except (BrokenPipeError, _UsageError, typer.Exit, typer.Abort):
+                raise
+            except KeyboardInterrupt:
+                say(f"splinefm: {_interrupted(written())}")
+                raise
+            except Exception as error:
+                raise typer.Exit(report(error)) from error
+
+
+def _interrupted(written: list[Path]) -> str:
+    if not written:
+        return "interrupted before there was a result; files are as they were"
+    names = quoted([os.path.relpath(path) for path in written])
+    return f"interrupted before the command was done, but written: {names}"
 
 
 app = typer.Typer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -56,7 +57,7 @@ class FitRequest:
     ignored : list of str
         Columns to leave out of the schema.
     crosses : list of str
-        Crosses to add to the schema, each as two or three names of fields with commas between.
+        Crosses to add to the schema, each as two or three names of fields with commas between, and quotes as in CSV.
     model : str, optional
         Name of a model on the command line. By default `default_model` of the number of fields.
     sizes : dict
@@ -189,6 +190,8 @@ def _distinct_values(table: Table, target: str) -> tuple[set[object], pa.DataTyp
 
 def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], verbose: bool) -> Schema:
     """The given schema, or one inferred from the data."""
+    if request.weight == request.target:
+        raise ValueError(f"--weight {request.weight!r}: this is the target; name a column of weights, or leave it out")
     if request.schema is not None:
         return _with_crosses(without(Schema.load(request.schema), request.ignored), request.crosses)
     with make_progress(verbose) as progress:
@@ -204,10 +207,25 @@ def _with_crosses(schema: Schema, given: list[str]) -> Schema:
     """The schema with the crosses of --cross."""
     for text in given:
         try:
-            schema = Schema([*schema, Cross(*(name.strip() for name in text.split(",")))], schema.reasons)
+            schema = Schema([*schema, Cross(*_cross_names(text))], schema.reasons)
         except ValueError as error:
             raise ValueError(f"--cross {text}: {error}") from error
     return schema
+
+
+def _cross_names(text: str) -> list[str]:
+    """The names of a cross, with quotes as in CSV around one that has a comma itself.
+
+    Examples
+    --------
+    >>> _cross_names('"price, net",city')
+    ['price, net', 'city']
+    """
+    try:
+        (names,) = csv.reader([text], skipinitialspace=True, strict=True)
+    except csv.Error as error:
+        raise ValueError('quotes are not closed around a name; write "price, net",city') from error
+    return [name.strip() for name in names]
 
 
 def make_model(request: FitRequest, schema: Schema, say: Callable[[str], None]) -> AnyModel:

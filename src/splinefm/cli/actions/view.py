@@ -126,7 +126,7 @@ class ViewResult:
             "along": self.along,
             "prediction": predicted_thing(self.fitted),
             "averaged": self.averaged,
-            "averaged_over_rows": self.rows if self.rows is not None else self.fitted.encoder.n_rows,
+            "averaged_over_rows": self.fitted.encoder.n_rows if self.sample is None else self.sample.num_rows,
             "views": [{"segment": row, **values} for row, values in zip(self.segments.rows, described, strict=True)],
         }
 
