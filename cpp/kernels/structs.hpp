@@ -146,7 +146,6 @@ struct Memory {
     State vectors, linear, bias;
     Dense between, scales;
     Loss loss;
-    bool low_rank;
 };
 
 // A block of n rows: from row `first` of the data on, at `offset` in the batch.
