@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 from _shared import Result, finish, make_parser, say
 from peers.boosting import BAGS, PEERS, Fit, Peer, Setting
-from tables import METRIC_NAMES, METRICS, PARTS, TABLES, Part, load
+from tables import METRIC_NAMES, METRICS, PARTS, TABLES, Data, LossName, Part, load
 
 import splinefm as sf
 
@@ -53,10 +54,13 @@ class Score(NamedTuple):
     note: str
 
 
-class Plan(NamedTuple):
-    """What to fit, where the tables are, and a file of fits."""
+Load = Callable[[str, int], Data]
 
-    folder: Path
+
+class Plan(NamedTuple):
+    """What to fit, how to load a table for a seed, and a file of fits."""
+
+    load: Load
     tables: tuple[str, ...]
     part: Part
     seeds: int
@@ -97,7 +101,7 @@ def run(plan: Plan) -> list[Score]:
 
 def measure_fit(table: str, seed: int, peer: str, fit: Peer, plan: Plan) -> Score:
     """Fit once and score."""
-    train, test, target, loss = load(table, plan.folder, seed, plan.part)
+    train, test, target, loss = plan.load(table, seed)
     found = fit(train, test, target, Setting(loss, seed, plan.threads, plan.limit, plan.bags))
     value = METRICS[loss](test[target].to_numpy(), found.predictions)
     say(f"{table} seed {seed} {peer}: {value:.4f} in {found.seconds:.1f} s, {found.note}")
@@ -125,12 +129,15 @@ def _key(score: Score) -> tuple[str, Part, int, str, int]:
 # Figures
 
 
-def summarize(scores: list[Score]) -> Result:
-    """Return a row for each table, means and sums over the tables, and ratios above 1 if ours is better."""
+def summarize(scores: list[Score], losses: Mapping[str, LossName]) -> Result:
+    """Return a row for each table, means and sums over the tables, and ratios above 1 if ours is better.
+
+    `losses` has the loss of every table.
+    """
     ratios = _loss_ratios(scores)
     peers = list(dict.fromkeys(score.peer for score in scores))
     tables = list(dict.fromkeys(score.table for score in scores))
-    figures: Result = {name: _row(name, scores, peers, ratios) for name in tables}
+    figures: Result = {name: _row(name, losses[name], scores, peers, ratios) for name in tables}
     summary: dict[str, float] = {}
     for rival, of_tables in ratios.items():
         # By seed first: its spread says how far the mean over these tables can be trusted.
@@ -147,8 +154,10 @@ def summarize(scores: list[Score]) -> Result:
     return {"figures": figures, "ratios": summary}
 
 
-def _row(table: str, scores: list[Score], peers: list[str], ratios: dict[str, dict[str, list[float]]]) -> Result:
-    row: Result = {"part": scores[0].part, "metric": METRIC_NAMES[TABLES[table].loss]}
+def _row(
+    table: str, loss: LossName, scores: list[Score], peers: list[str], ratios: dict[str, dict[str, list[float]]]
+) -> Result:
+    row: Result = {"part": scores[0].part, "metric": METRIC_NAMES[loss]}
     losses = {peer: list(_losses(scores, peer)[table].values()) for peer in peers}
     row |= {peer: float(np.mean(values)) for peer, values in losses.items()}
     row |= {f"ours / {rival}": float(np.mean(of_tables[table])) for rival, of_tables in ratios.items()}
@@ -202,32 +211,42 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure, print and save."""
     parser = make_parser(__doc__, f"one seed of {', '.join(QUICK)}; one bag of EBM")
     parser.add_argument("--data", type=Path, required=True, help="folder with the Parquet files")
-    parser.add_argument("--peers", nargs="*", choices=list(PEERS), help="also fit all peers, or these")
     parser.add_argument("--part", choices=PARTS, default="holdout", help="what to score (default: holdout)")
+    add_options(parser, list(TABLES))
+    options = parser.parse_args(arguments)
+    check_options(parser, options)
+    tables = tuple(options.tables or (QUICK if options.quick else TABLES))
+    plan = make_plan(options, tables, options.part, lambda name, seed: load(name, options.data, seed, options.part))
+    finish(__file__, summarize(run(plan), {name: TABLES[name].loss for name in tables}), options, show)
+
+
+def add_options(parser: argparse.ArgumentParser, tables: list[str]) -> None:
+    """Add the options of a comparison on these tables."""
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), help="also fit all peers, or these")
     parser.add_argument("--seeds", type=int, default=3, help="how many fits of each table (default: 3)")
-    parser.add_argument("--tables", nargs="+", choices=list(TABLES), help="some tables (default: all)")
+    parser.add_argument("--tables", nargs="+", choices=tables, metavar="NAME", help="some tables (default: all)")
     parser.add_argument("--threads", type=int, default=2, help="of each fit (default: 2)")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a peer stops (default: 600)")
     parser.add_argument("--fits", type=Path, help="file of JSON lines with all fits; those of peers are used again")
-    options = parser.parse_args(arguments)
+
+
+def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End with a message if there is nothing to fit."""
     if options.seeds < 1:
         parser.error(f"--seeds must be at least 1, got {options.seeds}")
-    finish(__file__, summarize(run(make_plan(options))), options, show)
 
 
-def make_plan(options: argparse.Namespace) -> Plan:
+def make_plan(options: argparse.Namespace, tables: tuple[str, ...], part: Part, load: Load) -> Plan:
     """Return what the options ask for, or end if a package is missing."""
     peers = () if options.peers is None else tuple(options.peers or PEERS)
     missing = [name for name in peers if find_spec(MODULES[name]) is None]
     if missing:
         raise SystemExit(f"not installed: {', '.join(missing)}; pip install 'splinefm[peers]' lightgbm, or name others")
-    tables = tuple(options.tables or (QUICK if options.quick else TABLES))
-    seeds = 1 if options.quick else options.seeds
     return Plan(
-        folder=options.data,
+        load=load,
         tables=tables,
-        part=options.part,
-        seeds=seeds,
+        part=part,
+        seeds=1 if options.quick else options.seeds,
         peers=peers,
         threads=options.threads,
         limit=options.limit,
@@ -239,15 +258,16 @@ def make_plan(options: argparse.Namespace) -> Plan:
 def show(result: Result) -> None:
     """Print a line for each table and contender, then means and sums."""
     figures: dict[str, Any] = result["figures"]
-    print(f"{'':12}{'':9}{'':18}{'':10}{'loss':>9}{'sd':>9}{'seconds':>9}{'ours / it':>11}")
+    width = 2 + max(len(table) for table, row in figures.items() if isinstance(row, dict))
+    print(f"{'':{width}}{'':9}{'':18}{'':10}{'loss':>9}{'sd':>9}{'seconds':>9}{'ours / it':>11}")
     for table, row in figures.items():
         if not isinstance(row, dict):
-            print(f"{table:46}{row:10.4f}")
+            print(f"{table:60}{row:10.4f}")
             continue
         for peer in (OURS, *(name for name in PEERS if name in row)):
             ratio = f"{row[f'ours / {peer}']:11.4f}" if peer != OURS else " " * 11
             found = f"{row[peer]:9.4f}{row['sd'][peer]:9.4f}{row[f'{peer} s']:9.1f}{ratio}"
-            print(f"{table:12}{row['part']:9}{row['metric']:18}{peer:10}{found}  {row['notes'][peer]}")
+            print(f"{table:{width}}{row['part']:9}{row['metric']:18}{peer:10}{found}  {row['notes'][peer]}")
 
 
 if __name__ == "__main__":

