@@ -94,7 +94,7 @@ def _missing(name: str) -> str | None:
 
 def _count(campaign: Campaign, name: str) -> int:
     """Checkpoints are folders of torch, which takes longer than everything else to read a small one."""
-    return campaign.count // 5 if name == "checkpoint" else campaign.count
+    return campaign.count // 5 if name == "checkpoint" and campaign.depth == "short" else campaign.count
 
 
 if __name__ == "__main__":
