@@ -151,7 +151,7 @@ def test_commands_one_after_the_other_some_as_processes(run, shell, table, fitte
     run("schema", "data.csv", "--target", "click", "--out", "schema.toml")
     run("schema", "data.parquet", "--target", "click", "--out", "again.toml")
     # Only a text file can have text among its numbers.
-    shell("grep -v '^text = \"missing\"$' schema.toml | cmp - again.toml")
+    shell("grep -v '^text = \"auto\"$' schema.toml | cmp - again.toml")
     small = "--schema schema.toml --model fm --k 2 --epochs 1 --json"
     out, error = shell(f"splinefm fit data.parquet --target click --out m.sfm {small}")
     assert json.loads(out)["rows"] == 300 and "epoch 1/1" in error

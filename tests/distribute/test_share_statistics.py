@@ -25,8 +25,9 @@ from splinefm.distribute.statistics import (
     statistics_blocks,
 )
 from splinefm.encode.transforms.sketch import QuantileSketch
-from splinefm.learn.chunks import Source, ValidationSample
 from splinefm.learn.losses import Loss
+from splinefm.learn.rows.held_out import ValidationSample
+from splinefm.learn.rows.source import Source
 from splinefm.learn.targets import summary as targets
 from splinefm.learn.targets.summary import Moments, TargetSample, TargetSummary
 from support import CROSSES, cross_schema, cross_table, examples, mixed_schema, mixed_table

@@ -12,7 +12,7 @@ import pytest
 
 import splinefm as sf
 from splinefm.cli.actions.demo import click_data
-from splinefm.learn import chunks, fitting, loop
+from splinefm.learn import fitting, loop
 from splinefm.learn import penalties as penalties_module
 from splinefm.learn import runs as run_module
 from splinefm.learn import training as training_module
@@ -21,6 +21,7 @@ from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import logloss, rmse
 from splinefm.learn.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.progress import SILENT
+from splinefm.learn.rows import chunks
 from splinefm.learn.training import Chunk
 
 MODELS = [
@@ -546,7 +547,7 @@ def test_missing_targets_are_refused():
 
 
 def test_rows_of_missing_targets_are_counted_from_the_start_of_the_table(monkeypatch):
-    monkeypatch.setattr("splinefm.learn.chunks.CHUNK", 10)
+    monkeypatch.setattr("splinefm.learn.rows.chunks.CHUNK", 10)
     table = {"x": np.arange(50.0), "y": np.where(np.isin(np.arange(50), [23, 28, 41]), np.nan, 1.0)}
     with pytest.raises(ValueError, match=r"2 of the first 30 rows, beginning with row 23 \(counted"):
         sf.fit_model(table, "y", loss="squared", training=QUICK)

@@ -9,7 +9,7 @@ import splinefm as sf
 from splinefm.encode import inference
 from splinefm.encode.inference import MANY_COLUMNS
 from splinefm.learn import fitting
-from splinefm.learn.estimators.base import open_task
+from splinefm.learn.estimators.studies import open_task
 from splinefm.learn.fitting import MOST_FIELDS_IN_PAIRS, default_model
 from splinefm.learn.tuning.trials import Experiment
 from splinefm.model.family import init_params, pace_of

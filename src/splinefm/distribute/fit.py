@@ -27,11 +27,11 @@ from splinefm.distribute.training import Job, RunState
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
-from splinefm.learn.chunks import Source
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
 from splinefm.learn.penalties import make_groups
 from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.rows.source import Source
 from splinefm.learn.runs import settings_for
 from splinefm.learn.targets.labels import BALANCED, ClassWeight, balanced_weights, class_weights
 from splinefm.learn.training import Chunk, Epoch, Training

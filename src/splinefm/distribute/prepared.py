@@ -15,7 +15,7 @@ from splinefm.distribute.statistics import Scan, ShareStatistics, collect_statis
 from splinefm.distribute.wire import from_bytes, to_bytes
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.tables.names import missing_column_message
-from splinefm.learn.chunks import ValidationSample
+from splinefm.learn.rows.held_out import ValidationSample
 
 # The most validation rows of all ranks.
 VALIDATION_ROWS = 1_000_000

@@ -23,8 +23,9 @@ from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.transforms.sketch import QuantileSketch
-from splinefm.learn.chunks import MOST_VALIDATION_ROWS, Source, ValidationSample, ahead, row_randoms
 from splinefm.learn.losses import Loss
+from splinefm.learn.rows.held_out import MOST_VALIDATION_ROWS, ValidationSample, row_randoms
+from splinefm.learn.rows.source import Source, ahead
 from splinefm.learn.targets.labels import Classes, Label, as_classes, class_totals, distinct_labels, holds_shares
 from splinefm.learn.targets.summary import Moments, TargetSample, TargetSummary
 

@@ -12,7 +12,6 @@ from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.learn.chunks import Chunks, Source, prepare_chunks
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.loop import Diverged
 from splinefm.learn.losses import Loss, LossName, as_loss
@@ -20,6 +19,8 @@ from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.refine.centering import center
 from splinefm.learn.refine.crosses import Found, add_crosses, with_reasons, without_found
 from splinefm.learn.refine.resolutions import select_resolutions
+from splinefm.learn.rows.chunks import Chunks, prepare_chunks
+from splinefm.learn.rows.source import Source
 from splinefm.learn.runs import run_training, settings_for, train_part
 from splinefm.learn.targets.labels import Classes, ClassWeight
 from splinefm.learn.training import Callback, Run, Trained, Training

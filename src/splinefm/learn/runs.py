@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from splinefm.encode.schema import Schema
-from splinefm.learn.chunks import Chunks
 from splinefm.learn.loop import train
 from splinefm.learn.penalties import make_groups, unsmoothed_fields
 from splinefm.learn.progress import SILENT, Progress
+from splinefm.learn.rows.chunks import Chunks
 from splinefm.learn.training import Callback, Chunk, Epoch, Run, Trained, Training
 from splinefm.model.family import AnyModel
 

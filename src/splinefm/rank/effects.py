@@ -23,7 +23,7 @@ from splinefm.encode.schema import Field
 from splinefm.encode.slots import MAX_FEATURES, SlotLayout, Slots, concatenate_slots
 from splinefm.model.split import Split
 from splinefm.rank.contexts import ContextQueries
-from splinefm.rank.store import STEP, Array, Filter, Float32, FloatArray, Panels, Positions, Store
+from splinefm.rank.store import STEP, Array, Filter, Float32, FloatArray, Form, Panels, Positions, Store
 
 # The lookup of an effect takes as long as reading this many consecutive float32 numbers of vectors.
 _LOOKUP = 4
@@ -48,6 +48,20 @@ def effects_pay(split: Split, n_items: int | None) -> bool:
         reads += min(layout.n_features, n * sum(layout.widths)) * len(split.feature_columns(f))
         lookups += n * sum(layout.widths)
     return split.is_linear and reads + _LOOKUP * lookups < n * split.length
+
+
+def choose_form(form: str, dtype: str, split: Split, n_items: int | None) -> Form:
+    """The form to store items in."""
+    if form == "effects":
+        if dtype != "float32":
+            raise ValueError(f'form="effects" needs dtype="float32", got {dtype!r}; use form="vectors"')
+        if not split.is_linear:
+            raise ValueError(
+                f'form="effects" needs vectors that are sums over features, but {split.model} multiplies several '
+                'features of an item; use form="vectors"'
+            )
+        return "effects"
+    return "effects" if form == "auto" and dtype == "float32" and effects_pay(split, n_items) else "vectors"
 
 
 class FeatureTable:

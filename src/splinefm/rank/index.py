@@ -18,19 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_one_score, check_size
-from splinefm._wording import for_reader
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
 from splinefm.model.split import Split
 from splinefm.rank.catalog import Catalog
-from splinefm.rank.effects import EffectStore, effects_pay
+from splinefm.rank.effects import EffectStore, choose_form
 from splinefm.rank.error import ScoreError
 from splinefm.rank.ids import as_ids, sort_keys
 from splinefm.rank.image import index_sections
 from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Float32, Form, Positions
-from splinefm.rank.tables import FieldSubset
+from splinefm.rank.tables import FieldSubset, fields_of_items
 
 if TYPE_CHECKING:
     from splinefm.rank.approximate import ApproximateIndex
@@ -42,8 +41,8 @@ class ItemIndex:
     """A catalog of items, to find the best ones for a context.
 
     The fields of the model that are columns of `items` belong to the items, all others to the context. A cross belongs
-    to the side that has all its columns; a model with a cross of both sides cannot be indexed. Searches may run in
-    several threads at once, but not while the index is being changed.
+    to the side that has all its columns; a model with a cross of both sides cannot be indexed. Several
+    threads can search while others change the index: a search sees all of a change, or nothing of it.
 
     Parameters
     ----------
@@ -90,10 +89,10 @@ class ItemIndex:
         check_choice("dtype", dtype, tuple(PANEL_TYPES))
         check_choice("form", form, ("auto", "vectors", "effects"))
         source = open_table(items, types=check_one_score(fitted).encoder.schema.column_types())
-        item_fields = _fields_of_items(fitted, source.names)
+        item_fields = fields_of_items(fitted, source.names)
         columns = [name if isinstance(name, str) else None for name in (ids, groups)]
         split = Split(fitted.model, fitted.params, fitted.encoder.layout, item_fields)
-        chosen = _choose_form(form, dtype, split, source.n_rows)
+        chosen = choose_form(form, dtype, split, source.n_rows)
         self._set(fitted, Catalog(fitted, item_fields, chosen, dtype, columns[0], columns[1], groups is not None))
         if source.n_rows is not None:
             self._catalog.store.ensure_capacity(source.n_rows)
@@ -369,42 +368,3 @@ class ItemIndex:
         from splinefm.rank.approximate import ApproximateIndex
 
         return ApproximateIndex(self, **options)
-
-
-def _fields_of_items(fitted: Fitted, names: Sequence[str]) -> tuple[int, ...]:
-    """Numbers of the fields whose columns are columns of the items; raise where a cross has only some of them."""
-    found = []
-    for f, item in enumerate(fitted.encoder.fields):
-        of_item = [name for name in item.columns if name in names]
-        if 0 < len(of_item) < len(item.columns):
-            of_context = [name for name in item.columns if name not in names]
-            raise ValueError(
-                f"the cross {item.name!r} joins {quoted(of_item)} of the items with {quoted(of_context)} of the "
-                "context: no vector of an item serves all contexts, so the items cannot be indexed. "
-                "Fit the model without this cross"
-                + for_reader(" (training with crosses=None, or a schema without it)", " (--crosses none)")
-                + f", or score all items for each context with {for_reader('fitted.scores', 'splinefm predict')}"
-                + ", which takes one row per item and context"
-            )
-        if of_item:
-            found.append(f)
-    if not found:
-        raise ValueError(
-            f"items must have at least one of the model's fields, {quoted(fitted.encoder.schema.names)}; "
-            f"its columns: {quoted(names)}"
-        )
-    return tuple(found)
-
-
-def _choose_form(form: str, dtype: str, split: Split, n_items: int | None) -> Form:
-    """The form to store items in."""
-    if form == "effects":
-        if dtype != "float32":
-            raise ValueError(f'form="effects" needs dtype="float32", got {dtype!r}; use form="vectors"')
-        if not split.is_linear:
-            raise ValueError(
-                f'form="effects" needs vectors that are sums over features, but {split.model} multiplies several '
-                'features of an item; use form="vectors"'
-            )
-        return "effects"
-    return "effects" if form == "auto" and dtype == "float32" and effects_pay(split, n_items) else "vectors"

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._wording import for_reader
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
@@ -188,3 +189,28 @@ def _count_rows(source: Table) -> int:
     if source.n_rows is not None:
         return source.n_rows
     return sum(chunk.num_rows for chunk in source.chunks(source.names[:1]))
+
+
+def fields_of_items(fitted: Fitted, names: Sequence[str]) -> tuple[int, ...]:
+    """Numbers of the fields whose columns are columns of the items; raise where a cross has only some of them."""
+    found = []
+    for f, item in enumerate(fitted.encoder.fields):
+        of_item = [name for name in item.columns if name in names]
+        if 0 < len(of_item) < len(item.columns):
+            of_context = [name for name in item.columns if name not in names]
+            raise ValueError(
+                f"the cross {item.name!r} joins {quoted(of_item)} of the items with {quoted(of_context)} of the "
+                "context: no vector of an item serves all contexts, so the items cannot be indexed. "
+                "Fit the model without this cross"
+                + for_reader(" (training with crosses=None, or a schema without it)", " (--crosses none)")
+                + f", or score all items for each context with {for_reader('fitted.scores', 'splinefm predict')}"
+                + ", which takes one row per item and context"
+            )
+        if of_item:
+            found.append(f)
+    if not found:
+        raise ValueError(
+            f"items must have at least one of the model's fields, {quoted(fitted.encoder.schema.names)}; "
+            f"its columns: {quoted(names)}"
+        )
+    return tuple(found)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 Message = dict[str, Any]
@@ -73,3 +75,20 @@ class Channel:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             self._received(json.loads(line))
+
+
+class WorkerHandle:
+    """What the supervisor knows of a worker."""
+
+    def __init__(self, number: int, process: asyncio.subprocess.Process) -> None:
+        self.number, self.process = number, process
+        self.channel: Channel | None = None
+        self.is_ready = False
+        self.began = monotonic()
+        self.generations: dict[str, int] = {}
+        self.waiting: asyncio.Future[Message] | None = None
+
+    def tell(self, message: Message) -> None:
+        """Send a message."""
+        if self.channel is not None:
+            self.channel.send(message)

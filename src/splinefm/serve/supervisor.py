@@ -25,7 +25,7 @@ from splinefm._writing import hold, release, remove_abandoned
 from splinefm.serve.arms.loaded import Published
 from splinefm.serve.arms.split import ArmSplit
 from splinefm.serve.catalog import make_catalog
-from splinefm.serve.control import Channel, Message
+from splinefm.serve.control import Channel, Message, WorkerHandle
 from splinefm.serve.logs import log_event
 from splinefm.serve.metrics import Metrics, create_file
 from splinefm.serve.settings import ArmSetting, ServerSettings
@@ -42,23 +42,6 @@ _LAST_WORDS = 5.0  # seconds beyond the drain before workers are killed
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # The paths are those of this process: the folder that it was started in must not hide modules.
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from splinefm.serve.worker import main; main({}, {})"
-
-
-class WorkerHandle:
-    """What the supervisor knows of a worker."""
-
-    def __init__(self, number: int, process: asyncio.subprocess.Process) -> None:
-        self.number, self.process = number, process
-        self.channel: Channel | None = None
-        self.is_ready = False
-        self.began = monotonic()
-        self.generations: dict[str, int] = {}
-        self.waiting: asyncio.Future[Message] | None = None
-
-    def tell(self, message: Message) -> None:
-        """Send a message."""
-        if self.channel is not None:
-            self.channel.send(message)
 
 
 class Supervisor:

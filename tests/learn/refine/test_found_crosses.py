@@ -7,12 +7,12 @@ import pytest
 
 import splinefm as sf
 from splinefm.learn import fitting
-from splinefm.learn.chunks import ValidationSample, row_randoms
 from splinefm.learn.loop import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine import crosses, halves
 from splinefm.learn.refine.halves import loss_fall
 from splinefm.learn.refine.screening import SHRINKAGE, gain_of_folds, gain_of_halves, screen
+from splinefm.learn.rows.held_out import ValidationSample, row_randoms
 from splinefm.learn.training import Chunk
 
 TRAINING = {"epochs": 8, "threads": 1, "select_resolutions": False}
@@ -186,9 +186,9 @@ def test_longer_rows_that_leave_room_for_fewer_are_not_compared(table, monkeypat
     layout = sf.fit_encoder(sf.Schema.infer(table, target="y"), table).layout
     n_held_out = int(ValidationSample(0.1, 0, 1 << 20).has(np.arange(len(table["y"]))).sum())
     row = 4 * (layout.n_windows + layout.n_weights) + 16
-    monkeypatch.setattr("splinefm.learn.chunks.VALIDATION_BYTES", row * n_held_out)
+    monkeypatch.setattr("splinefm.learn.rows.chunks.VALIDATION_BYTES", row * n_held_out)
     assert not fit(table).encoder.schema.crosses
-    monkeypatch.setattr("splinefm.learn.chunks.VALIDATION_BYTES", 2 * row * n_held_out)
+    monkeypatch.setattr("splinefm.learn.rows.chunks.VALIDATION_BYTES", 2 * row * n_held_out)
     assert fit(table).encoder.schema.crosses
 
 

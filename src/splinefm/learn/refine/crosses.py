@@ -14,7 +14,6 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
-from splinefm.learn.chunks import Chunks
 from splinefm.learn.loop import Diverged
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.halves import (
@@ -28,6 +27,7 @@ from splinefm.learn.refine.halves import (
 from splinefm.learn.refine.recurring import Recurring, find_recurring
 from splinefm.learn.refine.resolutions import is_better, suggest_resolutions
 from splinefm.learn.refine.screening import Candidate, screen
+from splinefm.learn.rows.chunks import Chunks
 from splinefm.learn.runs import MOST_ROWS, settings_for
 from splinefm.learn.training import LINEAR_L2, Chunk, Crosses, Penalty, Trained, Training, by_name
 from splinefm.model.family import AnyModel

@@ -13,11 +13,12 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.learn.chunks import Chunks, row_randoms
 from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import mean_and_error
 from splinefm.learn.progress import Progress
 from splinefm.learn.refine.screening import MOST_SCREENED
+from splinefm.learn.rows.chunks import Chunks
+from splinefm.learn.rows.held_out import row_randoms
 from splinefm.learn.runs import run_training
 from splinefm.learn.training import Chunk, Trained, Training
 from splinefm.model.cpu import predict_scores

@@ -15,11 +15,11 @@ from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.learn.chunks import Chunks
 from splinefm.learn.loop import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.halves import spread_rows, take_rows
+from splinefm.learn.rows.chunks import Chunks
 from splinefm.learn.runs import MOST_ROWS, best_epoch, train_part
 from splinefm.learn.training import Callback, Chunk, Trained, Training
 from splinefm.model.cpu import predict_scores

@@ -14,10 +14,10 @@ import numpy as np
 from splinefm._wording import for_reader
 from splinefm.encode.schema import Schema
 from splinefm.learn import metrics
-from splinefm.learn.chunks import MEMORY_BYTES, Chunks
 from splinefm.learn.fitting import Task, default_model, make_chunks
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine.resolutions import Resolutions, free_columns, resolutions_of, select_resolutions
+from splinefm.learn.rows.chunks import MEMORY_BYTES, Chunks
 from splinefm.learn.runs import settings_for, train_part
 from splinefm.learn.table_size import l2_strength, penalty_strength
 from splinefm.learn.training import Epoch, Trained, Training

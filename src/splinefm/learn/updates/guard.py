@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from splinefm._wording import for_reader, setting
 from splinefm.encode.encoder import CHUNK
-from splinefm.learn.chunks import MOST_VALIDATION_ROWS, Source, ValidationSample, sample_validation
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
+from splinefm.learn.rows.held_out import MOST_VALIDATION_ROWS, ValidationSample, sample_validation
+from splinefm.learn.rows.source import Source
 from splinefm.learn.training import Training
 
 FloatArray = npt.NDArray[np.float64]

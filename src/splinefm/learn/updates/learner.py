@@ -17,11 +17,12 @@ import pyarrow as pa
 from splinefm.encode.drift import Watch
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.learn.chunks import STREAM_ROWS, Source, ValidationSample, ahead
 from splinefm.learn.files.modelfile import load_identified, saving
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.loop import Diverged, divergence_advice, in_groups, train_on
 from splinefm.learn.penalties import AdaptivePenalties, make_groups
+from splinefm.learn.rows.held_out import ValidationSample
+from splinefm.learn.rows.source import STREAM_ROWS, Source, ahead
 from splinefm.learn.training import Epoch, FloatArray, Training, seeded
 from splinefm.learn.updates.guard import Guard, Trial, UpdateRefused, Verdict
 from splinefm.learn.updates.state import PENALTIES, LearnerState, find_state, saving_state

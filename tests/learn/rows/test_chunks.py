@@ -14,9 +14,13 @@ import pytest
 import splinefm as sf
 from splinefm.encode.tables import files as files_module
 from splinefm.encode.tables import open as table_module
-from splinefm.learn import chunks as module
-from splinefm.learn.chunks import Source, ValidationSample, ahead, prepare_chunks, row_randoms, scan_table
 from splinefm.learn.losses import Loss
+from splinefm.learn.rows import chunks as module
+from splinefm.learn.rows import held_out as held_out_module
+from splinefm.learn.rows import source as source_module
+from splinefm.learn.rows.chunks import prepare_chunks, scan_table
+from splinefm.learn.rows.held_out import ValidationSample, row_randoms
+from splinefm.learn.rows.source import Source, ahead
 
 ROWS = 4000
 SCHEMA = sf.Schema([sf.Numerical("x", sf.MinMax(0, 1), sf.BSpline(4)), sf.Categorical("c")])
@@ -60,8 +64,10 @@ def small_pieces(monkeypatch):
     """Tables of a few thousand rows become large ones."""
     monkeypatch.setattr(files_module, "_PIECE_ROWS", 100)
     monkeypatch.setattr(table_module, "SMALL_PIECE", 50)
-    monkeypatch.setattr(module, "STREAM_ROWS", 800)
+    for where in (module, source_module):
+        monkeypatch.setattr(where, "STREAM_ROWS", 800)
     monkeypatch.setattr(module, "CHUNK", 300)
+    monkeypatch.setattr(held_out_module, "CHUNK", 300)
     monkeypatch.setattr(module, "MEMORY_BYTES", 0)
 
 
@@ -127,8 +133,9 @@ def test_few_validation_rows_are_spread_and_the_others_are_trained_on(tmp_path, 
 
 
 def test_a_large_validation_table_is_sampled(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MOST_VALIDATION_ROWS", 200)
-    sample = module.sample_validation(Source(SCHEMA, "y", None, parquet_folder(sorted_by_target(), tmp_path)), TRAINING)
+    monkeypatch.setattr(held_out_module, "MOST_VALIDATION_ROWS", 200)
+    source = Source(SCHEMA, "y", None, parquet_folder(sorted_by_target(), tmp_path))
+    sample = held_out_module.sample_validation(source, TRAINING)
     rows = np.concatenate([batch["y"].to_numpy() for _, batch in sample.parts])
     assert 80 <= len(rows) <= 200 and np.bincount((rows * 4 // ROWS).astype(int), minlength=4).min() >= 10
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from itertools import starmap
 from numbers import Real
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,222 +13,22 @@ import pyarrow as pa
 
 from splinefm._wording import for_reader
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
-from splinefm.encode.schema import Schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.tables.arrow import to_arrow
-from splinefm.encode.tables.names import missing_column_message
-from splinefm.encode.tables.open import open_table
-from splinefm.encode.tables.table import Table
-from splinefm.learn.copies import find_copies, row_keys
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.targets.labels import (
-    BALANCED,
-    Classes,
-    ClassWeight,
-    as_targets,
-    as_weights,
-    balanced_weights,
-    class_totals,
-    class_weights,
-    find_classes,
-    weights_of_rows,
-)
+from splinefm.learn.rows.copies import find_copies, row_keys
+from splinefm.learn.rows.held_out import MOST_VALIDATION_ROWS, ValidationSample, sample_validation, without_dictionaries
+from splinefm.learn.rows.source import STREAM_ROWS, Source, ahead
 from splinefm.learn.targets.summary import TargetSummary
 from splinefm.learn.training import Chunk, FloatArray, Training, seeded
 
-# Rows per chunk of a table that is streamed, and the most validation rows. If the encoded rows are wide, the limit in
-# bytes counts.
-STREAM_ROWS, STREAM_BYTES = 131_072, 1 << 26
-MOST_VALIDATION_ROWS, VALIDATION_BYTES = 200_000, 1 << 27
+# If the encoded rows are wide, these limits count, not those in rows: for chunks, and for validation rows.
+STREAM_BYTES, VALIDATION_BYTES = 1 << 26, 1 << 27
 # Encoded tables up to this size stay in memory from one epoch to the next.
 MEMORY_BYTES = 1 << 30
 # Limits of a sample of encoded rows.
 SAMPLE_BYTES, MIN_SAMPLED = 1 << 24, 50
-
-_Item = TypeVar("_Item")
-
-
-@dataclass(frozen=True)
-class Source:
-    """A table with its schema and the names of its target and weight columns."""
-
-    schema: Schema
-    target: str
-    sample_weight: str | None
-    table: object
-    classes: Classes | None = None
-    class_weights: tuple[float, ...] | None = None
-
-    def with_classes(self, most: int = 2, shares: bool = True) -> Source:
-        """Return a copy with the labels of the target, unless `shares` and it holds numbers between 0 and 1."""
-        table = open_table(self.table, types=self.schema.column_types())
-        if self.target not in table.names:
-            raise ValueError(missing_column_message(self.target, table.names))
-        columns = (batch.column(0) for batch in table.chunks([self.target], STREAM_ROWS))
-        return replace(self, classes=find_classes(columns, self.target, most, shares))
-
-    def find_class_weights(self, given: ClassWeight) -> tuple[float, ...] | None:
-        """Return the weights of all classes; "balanced" reads the targets and sample weights."""
-        if given is None:
-            return None
-        if given != BALANCED:
-            return class_weights(given, self.classes or (0, 1))
-        totals = np.zeros(len(self.classes or (0, 1)))
-        for batch in self.target_batches(STREAM_ROWS):
-            y, weight = self.targets(batch)
-            known = np.isfinite(y)  # the scan reports missing targets
-            totals += class_totals(y[known], weight[known], len(totals))
-        return balanced_weights(*totals.tolist())
-
-    @cached_property
-    def opened(self) -> Table:
-        """The table, with text files read by the types of the schema."""
-        target = {str: pa.string(), bool: pa.bool_()}.get(
-            type(self.classes[0]) if self.classes else float, pa.float64()
-        )
-        table = open_table(self.table, types={**self.schema.column_types(), self.target: target})
-        for name in (self.target, self.sample_weight):
-            if name is not None and name not in table.names:
-                raise ValueError(missing_column_message(name, table.names))
-        self.schema.check_columns(table.names, self.target)
-        return table
-
-    @property
-    def names(self) -> list[str]:
-        """The columns of the fields, the target and the sample weights."""
-        return [*self.schema.columns, *self._target_names]
-
-    @property
-    def _target_names(self) -> list[str]:
-        return [self.target, *([self.sample_weight] if self.sample_weight else [])]
-
-    def target_batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of targets and sample weights only, in table order."""
-        return self.opened.chunks(self._target_names, rows)
-
-    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches in table order."""
-        return self.opened.chunks(self.names, rows)
-
-    def targets(self, batch: pa.RecordBatch) -> tuple[FloatArray, FloatArray]:
-        """Return the targets and sample weights of a batch."""
-        y = as_targets(batch.column(self.target), self.target, self.classes)
-        if self.sample_weight is None:
-            return self._weigh(y, np.ones(len(y)))
-        return self._weigh(y, as_weights(batch.column(self.sample_weight), self.sample_weight))
-
-    def _weigh(self, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Apply the class weights; a share y counts as y rows of the second class and 1 - y rows of the first."""
-        if self.class_weights is None:
-            return y, weight
-        if len(self.class_weights) > 2:
-            return y, weight * weights_of_rows(y, self.class_weights)
-        first, second = self.class_weights[0] * (1.0 - y), self.class_weights[1] * y
-        both = first + second
-        return np.divide(second, both, out=y.copy(), where=both > 0.0), weight * both
-
-    def encode(self, batch: pa.RecordBatch, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk:
-        """Return the slots, standardized targets and sample weights of a batch."""
-        y, weight = self.targets(batch)
-        loss.check(y, self.target)
-        slots = encoder.encode(batch, threads=threads)
-        return Chunk(slots, np.ascontiguousarray(loss.standardize(y)), np.ascontiguousarray(weight))
-
-
-@dataclass
-class ValidationSample:
-    """A random share of a table's rows, at most `most` of them, spread over the whole table.
-
-    A row is included if its random number, which depends only on the seed and the row number, is below the share. If
-    there are too many rows, the share is halved. The sample therefore does not depend on the order of reading. Copies
-    of a row have its number, so that they are included together.
-
-    Parameters
-    ----------
-    share : float
-        The share of rows to draw; it can decrease.
-    seed : int
-        Seed of the random numbers.
-    most : int
-        The most rows to draw.
-    copies : array, optional
-        The first row that each row of the table is a copy of; see `find_copies`.
-    """
-
-    share: float
-    seed: int
-    most: int
-    copies: npt.NDArray[np.int64] | None = None
-    n_rows: int = 0
-    parts: list[tuple[FloatArray, pa.RecordBatch]] = field(default_factory=list)
-
-    def has(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return whether rows are in the sample."""
-        return self._randoms(numbers) < self.share
-
-    def _randoms(self, numbers: npt.NDArray[np.int64]) -> FloatArray:
-        return row_randoms(self.seed, numbers if self.copies is None else self.copies[numbers])
-
-    def add(self, first: int, batch: pa.RecordBatch) -> None:
-        """Keep the rows of a batch that are in the sample; `first` is the number of its first row."""
-        if self.share == 0.0:
-            return
-        randoms = self._randoms(np.arange(first, first + batch.num_rows))
-        randoms, batch = _below(self.share, randoms, batch)
-        self.parts.append((randoms, _without_dictionaries(batch)))
-        self.n_rows += len(randoms)
-        self.limit(self.most)
-
-    def limit(self, most: int) -> None:
-        """Halve the share until there are at most this many rows."""
-        while self.n_rows > most:
-            self.lower(self.share / 2)
-
-    def lower(self, share: float) -> None:
-        """Lower the share, such as to that of several processes."""
-        self.share = min(self.share, share)
-        self.parts = [_below(self.share, *part) for part in self.parts]
-        self.n_rows = sum(len(randoms) for randoms, _ in self.parts)
-
-    def encode(self, source: Source, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk | None:
-        """Return the encoded rows, or None if their weights are all 0, and release the raw rows."""
-        parts, self.parts = self.parts, []
-        chunks = [source.encode(batch, encoder, loss, threads) for randoms, batch in parts if len(randoms)]
-        if not any(chunk.sample_weight.any() for chunk in chunks):
-            return None
-        slots, y, weight = zip(*chunks, strict=True)
-        return Chunk(concatenate_slots(slots), np.concatenate(y), np.concatenate(weight))
-
-
-def sample_validation(source: Source, training: Training) -> ValidationSample:
-    """Return the rows of a validation table, or a sample of a large one."""
-    sample, first = ValidationSample(1.0, training.seed, MOST_VALIDATION_ROWS), 0
-    for batch in ahead(source.batches(CHUNK)):
-        sample.add(first, batch)
-        first += batch.num_rows
-    return sample
-
-
-def row_randoms(seed: int, numbers: npt.NDArray[np.int64]) -> FloatArray:
-    """Return a random number in [0, 1) for each row number: SplitMix64, which needs no state from previous rows."""
-    z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    z += seeded(seed).integers(2**64, dtype=np.uint64)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
-    return np.asarray((z >> np.uint64(11)) * 2.0**-53)
-
-
-def _below(share: float, randoms: FloatArray, batch: pa.RecordBatch) -> tuple[FloatArray, pa.RecordBatch]:
-    chosen = randoms < share
-    return randoms[chosen], batch.filter(to_arrow(chosen))
-
-
-def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Decode dictionaries: a few rows would keep a whole dictionary in memory."""
-    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 @dataclass
@@ -421,7 +218,7 @@ class Chunks:
         if self.encoder.schema.crosses:
             columns, rng = self.source.schema.columns, seeded(self.training.seed)
             _, batch = next(self.source.opened.shuffled(columns, max(most, STREAM_ROWS), rng=rng))
-            rows = pa.Table.from_batches([_without_dictionaries(batch)])
+            rows = pa.Table.from_batches([without_dictionaries(batch)])
             return rows.take(np.arange(0, len(rows), -(-len(rows) // most)))
         chunk = self.kept or self.validation or next(iter(self.epoch(0)))
         most = min(most, max(MIN_SAMPLED, SAMPLE_BYTES // _bytes_per_row(self.encoder.layout)))
@@ -443,13 +240,3 @@ class Chunks:
 def _bytes_per_row(layout: SlotLayout) -> int:
     """Return the size of a row in a chunk: slots, target and sample weight."""
     return 4 * (layout.n_windows + layout.n_weights) + 16
-
-
-def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield the items, and prefetch the next one in a thread."""
-    iterator = iter(items)
-    with ThreadPoolExecutor(1) as pool:
-        upcoming = pool.submit(next, iterator, None)
-        while (item := upcoming.result()) is not None:
-            upcoming = pool.submit(next, iterator, None)
-            yield item

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.chunks import Source, prepare_chunks
-from splinefm.learn.copies import find_copies, row_keys
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine.halves import split_halves
+from splinefm.learn.rows.chunks import prepare_chunks
+from splinefm.learn.rows.copies import find_copies, row_keys
+from splinefm.learn.rows.source import Source
 from support import examples
 
 SCHEMA = sf.Schema([sf.Numerical("x"), sf.Categorical("c")])
