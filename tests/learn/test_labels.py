@@ -42,6 +42,7 @@ def test_classes_are_found_and_sorted(parts, classes):
         ([1, 2, 3], "must lie between 0 and 1 or have two values.*squared"),
         (["a", None], "only one class .'a'."),
         (pa.array([None, None], pa.string()), "no values"),
+        ([[1.0], [0.0]], "one value per row, but 't' holds list"),
     ],
 )
 def test_other_than_two_labels_are_refused(values, message):

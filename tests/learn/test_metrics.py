@@ -3,6 +3,7 @@
 from datetime import datetime
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -268,6 +269,14 @@ def test_the_error_of_a_group_is_that_of_its_rows(problem, n_groups):
             np.testing.assert_allclose(part.error, calibration_error(y[mine], p[mine], w[mine]), atol=1e-9)
         else:
             assert np.isnan(part.error)
+
+
+@pytest.mark.parametrize("dtype", ["string", "Int64", "float64", "object"])
+def test_missing_groups_of_pandas_are_one_group(dtype):
+    values = pd.Series(["1", None, "2", None] if dtype in ("string", "object") else [1, None, 2, None], dtype=dtype)
+    parts = calibration_by(values, [1, 1, 1, 1], [1, 2, 3, 4])
+    assert [part.group is None for part in parts] == [False, False, True]
+    assert parts[-1] == GroupCalibration(None, 2.0, 3.0, 1.0)
 
 
 def test_one_group_is_the_whole():

@@ -521,6 +521,21 @@ def test_an_update_without_rows_changes_nothing():
     np.testing.assert_array_equal(again.engine.penalty.l2, learner.engine.penalty.l2)
 
 
+def test_the_penalties_of_counts_are_adapted():
+    x = np.linspace(0.0, 1.0, 2000)
+    y = np.random.default_rng(0).poisson(20.0 * np.exp(x))
+    fitted = sf.fit_model({"x": x, "y": y}, "y", loss="poisson", model=sf.FM(k=2), training=TRAINING)
+    assert fitted.history[-1].train_loss < 0.0  # exp(s) - y s has no lower bound that all counts share
+    learner = sf.Learner(fitted)
+    assert len(np.unique(learner.engine.penalty.l2)) > 1
+
+
+def test_a_share_may_be_a_number_of_numpy():
+    assert sf.Guard(validation=np.float32(0.25)).validation == 0.25
+    with pytest.raises(ValueError, match="validation must be a share"):
+        sf.Guard(validation=np.float32(1.5))
+
+
 def test_the_best_epoch_is_one_of_the_fit(fitted):
     learner = sf.Learner(fitted, TRAINING)
     before = describe_validation(fitted)

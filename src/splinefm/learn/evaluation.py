@@ -191,8 +191,7 @@ class _Groups:
             raise ValueError(f"--by {self.name}: the column holds lists; choose a column with one value per row")
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode(null_encoding="encode")
         codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-        # NaN, which differs from itself, is a missing value too.
-        values = [value if value == value else None for value in (*encoded.dictionary.to_pylist(), None)]
+        values = [None if metrics.is_missing(value) else value for value in (*encoded.dictionary.to_pylist(), None)]
         sums = np.stack([np.bincount(codes, part, len(values)) for part in (weight, weight * p, weight * y)], 1)
         for code in np.unique(codes):
             self.sums[values[code]] = self.sums.get(values[code], np.zeros(3)) + sums[code]

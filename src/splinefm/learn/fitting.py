@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, NamedTuple
 
 from splinefm.encode.inference import infer_schema
@@ -20,6 +19,7 @@ from splinefm.learn.refine.centering import center
 from splinefm.learn.refine.crosses import Found, add_crosses, with_reasons, without_found
 from splinefm.learn.refine.resolutions import select_resolutions
 from splinefm.learn.rows.chunks import Chunks, prepare_chunks
+from splinefm.learn.rows.held_out import as_share
 from splinefm.learn.rows.source import Source
 from splinefm.learn.runs import run_training, settings_for, train_part
 from splinefm.learn.targets.labels import Classes, ClassWeight
@@ -200,7 +200,8 @@ def _class_weight(loss: Loss, given: ClassWeight) -> ClassWeight:
 
 def open_validation(validation: float | object) -> float | Table:
     """Return a share of rows as it is, and anything else as an open table."""
-    return float(validation) if isinstance(validation, Real) else open_table(validation)
+    share = as_share(validation)
+    return open_table(validation) if share is None else share
 
 
 def fit_task(
@@ -212,7 +213,7 @@ def fit_task(
 ) -> FitResult:
     """Fit a model; if the user stops, return the best one so far."""
     n_fields = len(task.schema)
-    given = without_found(task.training, task.schema)
+    given = without_found(task.training, task.schema, progress)
     given.check_fields(task.schema.names)
     chosen = model or default_model(n_fields)
     check_trainable(chosen)

@@ -298,8 +298,21 @@ def _group_values(groups: Sequence[object]) -> list[Any]:
     given = np.asarray(groups)
     if given.dtype.kind == "M":  # of nanoseconds, Python would get numbers
         return [None if np.isnat(value) else value.item() for value in given.astype("datetime64[us]")]
-    values = np.asarray(groups, dtype=object).tolist()
-    return [value if value == value else None for value in values]
+    return [None if is_missing(value) else value for value in np.asarray(groups, dtype=object).tolist()]
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a value is None, NaN, NaT or the NA of pandas.
+
+    Examples
+    --------
+    >>> [is_missing(value) for value in (None, float("nan"), 0.0, "")]
+    [True, True, False, False]
+    """
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # NA is not even equal to itself or different from itself
+        return True
 
 
 def _arrays(

@@ -103,6 +103,25 @@ class TestInference:
         with pytest.raises(ValueError, match=r"column 'x' should hold .*, but has 'abc'"):
             encoder.encode(tmp_path / "new.csv")
 
+    @pytest.mark.parametrize("stray", ["foo", "nan"])
+    def test_text_in_dictionaries(self, stray):
+        cells = pd.Series([*map(str, np.linspace(0.5, 9.5, 1999)), stray], dtype="category")
+        schema = sf.infer_schema({"x": cells})
+        encoder = sf.fit_encoder(schema, {"x": cells})
+        assert encoder.fields[0].text == ("missing" if stray == "foo" else "error")
+        assert encoder.encode({"x": cells}).start[-1, 0] == 0  # the feature of missing values
+
+    def test_a_number_written_in_another_way_far_down_a_file(self, tmp_path, monkeypatch):
+        cells = np.linspace(0.5, 999.5, 4000)
+        pd.DataFrame({"x": [f"{x:,.2f}" for x in cells]}).to_csv(tmp_path / "t.csv", index=False)
+        schema = sf.infer_schema(tmp_path / "t.csv")
+        encoder = sf.fit_encoder(schema, tmp_path / "t.csv")
+        assert encoder.fields[0].text == "error"
+        monkeypatch.setattr("splinefm.encode.tables.delimited.BLOCK", 4096)
+        pd.DataFrame({"x": [f"{x:,.2f}" for x in [*cells, 1234.0]]}).to_csv(tmp_path / "t.csv", index=False)
+        expected = encoder.encode({"x": np.round([*cells, 1234.0], 2)})
+        np.testing.assert_array_equal(encoder.encode(tmp_path / "t.csv").weight, expected.weight)
+
     def test_a_mark_for_missing_values(self):
         rng = np.random.default_rng(2)
         column = np.where(rng.random(2000) < 0.1, "?", self.column(rng)).tolist()

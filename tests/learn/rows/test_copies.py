@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 import splinefm as sf
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine.halves import split_halves
+from splinefm.learn.rows import copies
 from splinefm.learn.rows.chunks import prepare_chunks
-from splinefm.learn.rows.copies import find_copies, row_keys
+from splinefm.learn.rows.copies import chance_of_equal_rows, find_copies, row_keys
 from splinefm.learn.rows.source import Source
 from support import examples
 
@@ -29,19 +30,24 @@ def bootstrap(table, seed=1):
     return table.take(np.random.default_rng(seed).integers(0, len(table), len(table)))
 
 
+def never():
+    """A table with a fine column, where rows are not equal by chance."""
+    return 0.0
+
+
 @examples(50)
-@given(seed=st.integers(0, 2**32), n=st.integers(1, 60), n_distinct=st.integers(1, 60))
+@given(seed=st.integers(0, 2**32), n=st.integers(1, 3000), n_distinct=st.integers(1, 2000))
 def test_copies_have_the_number_of_the_first_of_them(seed, n, n_distinct):
     rng = np.random.default_rng(seed)
     keys = rng.integers(0, 2**63, n_distinct, dtype=np.uint64)[rng.integers(0, n_distinct, n)]
-    y = (keys % np.uint64(1000)).astype(float)  # no two rows with other targets
-    found = find_copies(keys, y)
-    first = np.array([list(keys).index(key) for key in keys])
+    y = (keys % np.uint64(100_003)).astype(float)  # no two rows with other targets
+    found = find_copies(keys, y, never)
+    _, first, row, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    copied = (count[row] > 1) & (count[row] <= copies.MOST_COPIES)
     if found is None:
-        has_copy = (keys[:, None] == keys).sum(axis=0) > 1
-        assert has_copy.mean() < 0.05 or len(set(y)) == 1
+        assert copied.mean() < 0.05 or len(first) < copies.FEWEST_DISTINCT
     else:
-        assert found.tolist() == first.tolist()
+        assert (found == np.where(copied, first[row], np.arange(n))).all()
 
 
 @examples(20)
@@ -49,11 +55,55 @@ def test_copies_have_the_number_of_the_first_of_them(seed, n, n_distinct):
 def test_rows_of_a_table_with_few_values_are_no_copies(seed, rate, n_cells):
     rng = np.random.default_rng(seed)
     keys = rng.integers(0, n_cells, 2000).astype(np.uint64)
-    assert find_copies(keys, (rng.random(2000) < rate).astype(float)) is None
+    assert find_copies(keys, (rng.random(2000) < rate).astype(float), never) is None
     twice = np.concatenate([np.arange(2000), np.arange(2000)]).astype(np.uint64)
     labels = (rng.random(2000) < rate).astype(float)
     if labels.any() and not labels.all():
-        assert (find_copies(twice, np.tile(labels, 2)) == twice % np.uint64(2000)).all()
+        assert (find_copies(twice, np.tile(labels, 2), never) == twice % np.uint64(2000)).all()
+
+
+def looked_up(n_rows, *n_levels, seed=0):
+    """A target without noise that depends on columns of some levels."""
+    rng = np.random.default_rng(seed)
+    codes = [rng.integers(0, n, n_rows) for n in n_levels]
+    y = rng.random(n_levels)[tuple(codes)]
+    return pa.table({**{f"c{i}": pa.array([f"v{c}" for c in code]) for i, code in enumerate(codes)}, "y": y})
+
+
+@pytest.mark.parametrize("n_levels", [(12,), (26, 8), (200,), (20, 20, 3)])
+def test_what_depends_on_few_values_is_learned(n_levels):
+    table = looked_up(2000, *n_levels)
+    schema = sf.Schema([sf.Categorical(name, min_count=1) for name in table.column_names[:-1]])
+    chunks = prepare_chunks(Source(schema, "y", None, table), Loss("squared"), 0.1, TRAINING)
+    assert chunks.held_out.copies is None
+    parts = (chunks.kept.slots, chunks.validation.slots)
+    by_chance = np.prod([1.0 / n for n in n_levels])
+    assert chance_of_equal_rows(parts, [[f] for f in range(len(n_levels))]) == pytest.approx(by_chance, rel=0.2)
+
+
+def test_rows_that_occur_often_are_split_by_row_number():
+    table = pa.concat_tables([rows(1500)] * 2 + [rows(1)] * 1000)
+    chunks = prepare_chunks(Source(SCHEMA, "y", None, table), Loss("squared"), 0.1, TRAINING)
+    assert (chunks.held_out.copies[3000:] == np.arange(3000, 4000)).all()
+    assert (chunks.held_out.copies[1501:3000] == np.arange(1, 1500)).all()
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_constant_target_has_no_copies(loss):
+    keys = np.tile(np.arange(1000, dtype=np.uint64), 3)
+    assert find_copies(keys, np.ones(3000), never) is None
+    table = {"c": ["a"] * 1000, "y": [1.0] * 1000}
+    for seed in range(5):  # one group would be held out as a whole, or not at all
+        fitted = sf.fit_model(table, "y", loss=loss, model=sf.FM(k=2), training=sf.Training(epochs=1, seed=seed))
+        assert fitted.history[0].validation_loss >= 0.0
+
+
+def test_keys_of_wide_rows_take_blocks(monkeypatch):
+    table = rows(500)
+    slots = sf.fit_encoder(SCHEMA, table).encode(table)
+    keys = row_keys(slots)
+    monkeypatch.setattr(copies, "BLOCK", 37)
+    np.testing.assert_array_equal(row_keys(slots), keys)
 
 
 def test_keys_tell_rows_apart():

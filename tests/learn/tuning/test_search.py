@@ -13,7 +13,9 @@ from optuna.distributions import FloatDistribution, IntDistribution
 
 import splinefm as sf
 from splinefm.learn import fitting, metrics
-from splinefm.learn.tuning import trials
+from splinefm.learn.estimators.studies import open_task
+from splinefm.learn.rows import chunks as chunks_module
+from splinefm.learn.tuning import search, trials
 
 # Kernels are compiled for each model and k: one is enough here.
 KEEP_K = {"k": None}
@@ -97,6 +99,20 @@ class TestResult:
         assert first["learning_rate"][1:] != other["learning_rate"][1:] and first["value"][0] == other["value"][0]
 
 
+def count_encodings(monkeypatch):
+    """Return a list that grows with every table that trials encode; the final fit does not count."""
+    made, make, fit = [], chunks_module._prepare, search.fit_from_study
+    monkeypatch.setattr(chunks_module, "_prepare", lambda *args, **more: made.append(1) or make(*args, **more))
+
+    def fit_uncounted(*args):
+        n_made = len(made)
+        fit(*args)
+        del made[n_made:]
+
+    monkeypatch.setattr(search, "fit_from_study", fit_uncounted)
+    return made
+
+
 class TestTables:
     def test_y_apart_from_the_table_gives_the_same_trials(self):
         named = sf.tune(regressor(), NUMBERS, "y", trials=3, space=KEEP_K)
@@ -134,17 +150,25 @@ class TestTables:
         assert "w" not in tuned.estimator.fitted_.encoder.schema.names
 
     def test_a_schema_is_encoded_once(self, monkeypatch):
-        made, make = [], trials.make_chunks
-        monkeypatch.setattr(trials, "make_chunks", lambda *args, **more: made.append(1) or make(*args, **more))
+        made = count_encodings(monkeypatch)
         tuned = sf.tune(
             regressor(), NUMBERS, "y", trials=8, space={**KEEP_K, "degree": [3], "segments": ["schema", "8"]}
         )
         kinds = {(s, t) for s, t in zip(tuned.history["segments"], tuned.history["transform"], strict=True)}
         assert len(made) == len(kinds) < 8
 
+    def test_all_trials_are_judged_on_the_same_rows(self, monkeypatch):
+        table = {name: np.tile(column, 2) for name, column in NUMBERS.items()}  # every row has a copy
+        estimator = regressor(random_state=0)
+        task = open_task(estimator, table, None, None, "y", None)
+        experiment = trials.Experiment(task, estimator.model, "loss")
+        assert experiment.chunks.held_out.copies is not None
+        monkeypatch.setattr(chunks_module, "MEMORY_BYTES", 0)  # too wide to be kept, and to look for copies
+        wide = experiment._chunks(sf.Schema([sf.Numerical("x", basis=sf.BSpline(segments=50)), sf.Categorical("c")]))
+        np.testing.assert_array_equal(wide.validation.y, experiment.chunks.validation.y)
+
     def test_what_does_not_fit_in_memory_is_encoded_again(self, monkeypatch):
-        made, make = [], trials.make_chunks
-        monkeypatch.setattr(trials, "make_chunks", lambda *args, **more: made.append(1) or make(*args, **more))
+        made = count_encodings(monkeypatch)
         monkeypatch.setattr(trials, "MEMORY_BYTES", 1)
         space = {**RATES, "learning_rate": None, "segments": ["schema", "8"]}
         segments = sf.tune(regressor(select_resolutions=False), NUMBERS, "y", trials=6, space=space).history["segments"]

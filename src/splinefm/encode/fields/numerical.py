@@ -19,7 +19,7 @@ from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import STRAY, Stray, as_numbers, as_seconds, holds_dates, is_number, is_text
 from splinefm.encode.tables.dates import PARTS, Part, find_zone, take_part
-from splinefm.encode.tables.numbers import Decimal
+from splinefm.encode.tables.numbers import Decimal, parse_numbers
 from splinefm.encode.transforms.choice import choose_transform
 from splinefm.encode.transforms.scaling import MinMax
 from splinefm.encode.transforms.sketch import FloatArray, QuantileSketch
@@ -339,8 +339,12 @@ class NumericalStatistics:
         self.stray = tuple(dict.fromkeys(self.stray + other.stray))[:EXAMPLES]
 
     def _count_stray(self, column: pa.Array, x: FloatArray) -> None:
-        if is_text(column.type) and self.spec.text != "error":
-            stray = column.filter(to_arrow(np.isnan(x))).drop_null()
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if is_text(kind) and self.spec.text != "error":
+            stray = column.filter(to_arrow(np.isnan(x))).cast(pa.large_string()).drop_null()
+            if self.spec.part is None:  # "nan" is a missing number
+                mask = parse_numbers(stray, self.spec.decimal)[1]
+                stray = stray.filter(to_arrow(np.zeros(len(stray), bool) if mask is None else mask))
             self.n_stray += len(stray)
             self.stray = tuple(dict.fromkeys([*self.stray, *stray[:100].to_pylist()]))[:EXAMPLES]
 

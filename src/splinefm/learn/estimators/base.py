@@ -339,7 +339,12 @@ class SplineFMBase(SplineFMParameters):
             return table
         name = type(self).__name__
         if known is None and not named and len(table.names) > len(names) and not hasattr(self, "_rows"):
-            # A file knows the columns up to the last one that a field reads, and there were more of them.
+            # A file knows the columns up to the last one that a field reads: there may have been more of them.
+            warnings.warn(
+                f"X has {len(table.names)} columns, and the loaded {name} reads none after the first {len(names)}: "
+                "make sure that they are those of the fit, in the same order",
+                stacklevel=4,
+            )
             return rename_columns(table, positional_names(len(table.names)))
         if len(table.names) != len(names):
             raise ValueError(

@@ -14,6 +14,7 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
+from splinefm.encode.tables.names import quoted
 from splinefm.learn.loop import Diverged
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.halves import (
@@ -52,17 +53,22 @@ def candidates_for(schema: Schema, crosses: Crosses) -> list[str]:
     return [item.name for item in fields if crosses != "auto" or item.name in schema.reasons]
 
 
-def without_found(training: Training, schema: Schema) -> Training:
+def without_found(training: Training, schema: Schema, progress: Progress = SILENT) -> Training:
     """Return settings without penalties of crosses that the search of an earlier fit has added.
 
     The settings of a fitted model have them. The search of another fit chooses its own.
     """
     known = schema.names if candidates_for(schema, training.crosses) else ()
+    given = {name for penalty in (training.l2, training.smoothness) for name in by_name(penalty)}
+    found = sorted(name for name in given if _may_be_found(name, known))
+    if not found:
+        return training
+    progress.say(f"the search for crosses chooses their penalties; those given for {quoted(found)} are left out")
 
     def kept(penalty: Penalty) -> Penalty:
         if penalty is None or isinstance(penalty, float):
             return penalty
-        return {name: value for name, value in by_name(penalty).items() if not _may_be_found(name, known)}
+        return {name: value for name, value in by_name(penalty).items() if name not in found}
 
     return replace(training, l2=kept(training.l2), smoothness=kept(training.smoothness))
 

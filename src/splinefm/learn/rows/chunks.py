@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import starmap
-from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,19 @@ import pyarrow as pa
 
 from splinefm._wording import for_reader
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
+from splinefm.encode.fields.cross import Cross
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.rows.copies import find_copies, row_keys
-from splinefm.learn.rows.held_out import MOST_VALIDATION_ROWS, ValidationSample, sample_validation, without_dictionaries
+from splinefm.learn.rows.copies import chance_of_equal_rows, find_copies, row_keys
+from splinefm.learn.rows.held_out import (
+    MOST_VALIDATION_ROWS,
+    ValidationSample,
+    as_share,
+    sample_validation,
+    without_dictionaries,
+)
 from splinefm.learn.rows.source import STREAM_ROWS, Source, ahead
 from splinefm.learn.targets.summary import TargetSummary
 from splinefm.learn.training import Chunk, FloatArray, Training, seeded
@@ -98,11 +105,11 @@ def _prepare(
     progress: Progress,
     copies: npt.NDArray[np.int64] | None = None,
 ) -> Chunks:
-    share = float(validation) if isinstance(validation, Real) else 0.0
-    if not 0.0 <= share < 1.0:
+    share = as_share(validation)
+    if share is not None and not 0.0 <= share < 1.0:
         raise ValueError(f"validation must be a share of at least 0 and below 1, or a table; got {share}")
-    given = None if isinstance(validation, Real) else replace(source, table=validation)
-    held_out = ValidationSample(share, training.seed, MOST_VALIDATION_ROWS, copies)
+    given = replace(source, table=validation) if share is None else None
+    held_out = ValidationSample(share or 0.0, training.seed, MOST_VALIDATION_ROWS, copies)
     scan = scan_table(source, loss, held_out, training, progress)
     progress.begin("fitting the encoder")
     encoder = scan.statistics.encoder()
@@ -189,7 +196,12 @@ class Chunks:
         keys, y = np.empty(len(held_out), np.uint64), np.empty(len(held_out))
         for rows, chunk in ((~held_out, self.kept), (held_out, self.validation)):
             keys[rows], y[rows] = row_keys(chunk.slots), chunk.y
-        return find_copies(keys, y)
+        columns: defaultdict[str, list[int]] = defaultdict(list)
+        for f, item in enumerate(self.encoder.fields):
+            if not isinstance(item, Cross):
+                columns[item.column].append(f)
+        slots = (self.kept.slots, self.validation.slots)
+        return find_copies(keys, y, lambda: chance_of_equal_rows(slots, columns.values()))
 
     def kept_numbers(self) -> npt.NDArray[np.int64]:
         """Return a number for each row in memory, and the same one for its copies."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +82,17 @@ class ValidationSample:
             return None
         slots, y, weight = zip(*chunks, strict=True)
         return Chunk(concatenate_slots(slots), np.concatenate(y), np.concatenate(weight))
+
+
+def as_share(validation: float | object) -> float | None:
+    """Return the share of rows to hold out, or None if validation rows are another table.
+
+    Examples
+    --------
+    >>> as_share(np.float32(0.5)), as_share("other.csv")
+    (0.5, None)
+    """
+    return float(validation) if isinstance(validation, Real) else None
 
 
 def sample_validation(source: Source, training: Training) -> ValidationSample:

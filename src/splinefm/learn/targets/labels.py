@@ -33,6 +33,8 @@ def find_classes(columns: Iterable[pa.Array], name: str, most: int = 2, shares: 
     """
     found: set[Label] = set()
     for column in columns:
+        if pa.types.is_nested(column.type):
+            raise ValueError(f"a target has one value per row, but {name!r} holds {column.type}; choose another column")
         labels = distinct_labels(column)
         shares = shares and holds_shares(column, name)
         if shares and not labels <= {0, 1}:

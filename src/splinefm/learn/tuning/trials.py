@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -112,9 +112,11 @@ class Experiment:
     def __init__(self, task: Task, model: AnyModel | None, metric: str) -> None:
         self.task, self.metric = task, Metric(metric, task.loss)
         model = model or default_model(len(task.schema))
-        self._encoded: OrderedDict[str, Chunks] = OrderedDict()
         task.training.check_fields(task.schema.names)
-        self.chunks = self._chunks(task.schema)
+        self.chunks = make_chunks(
+            task.source(), task.loss, task.validation, task.training, class_weight=task.class_weight
+        )
+        self._encoded: OrderedDict[str, Chunks] = OrderedDict({repr(task.schema): self.chunks})
         if self.chunks.validation is None:
             raise ValueError(
                 "tuning compares trials on validation rows, but there are none; "
@@ -174,13 +176,8 @@ class Experiment:
         """Return the table as a schema encodes it; the most recent ones stay within the memory limit."""
         key = repr(schema)
         if key not in self._encoded:
-            self._encoded[key] = make_chunks(
-                self.task.source(schema),
-                self.task.loss,
-                self.task.validation,
-                self.task.training,
-                class_weight=self.task.class_weight,
-            )
+            source = replace(self.chunks.source, schema=schema)
+            self._encoded[key] = self.chunks.again(source, self.task.training)
         self._encoded.move_to_end(key)
         while len(self._encoded) > 1 and sum(map(_bytes, self._encoded.values())) > MEMORY_BYTES:
             self._encoded.popitem(last=False)

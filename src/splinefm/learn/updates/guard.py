@@ -21,7 +21,7 @@ from splinefm._wording import for_reader, setting
 from splinefm.encode.encoder import CHUNK
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
-from splinefm.learn.rows.held_out import MOST_VALIDATION_ROWS, ValidationSample, sample_validation
+from splinefm.learn.rows.held_out import MOST_VALIDATION_ROWS, ValidationSample, as_share, sample_validation
 from splinefm.learn.rows.source import Source
 from splinefm.learn.training import Training
 
@@ -61,9 +61,11 @@ class Guard:
     max_calibration_error: float = 0.5
 
     def __post_init__(self) -> None:
-        share = self.validation
-        if isinstance(share, bool) or (isinstance(share, float | int) and not 0.0 <= share < 1.0):
-            raise ValueError(f"{setting('validation')} must be a share of the rows below 1, or a table, got {share!r}")
+        share = as_share(self.validation)
+        if isinstance(self.validation, bool) or (share is not None and not 0.0 <= share < 1.0):
+            raise ValueError(
+                f"{setting('validation')} must be a share of the rows below 1, or a table, got {self.validation!r}"
+            )
         for name in ("max_loss_increase", "max_calibration_error"):
             if not getattr(self, name) >= 0.0:
                 raise ValueError(f"{setting(name)} must be at least 0, got {getattr(self, name)!r}")
@@ -164,7 +166,7 @@ class Trial:
 
     def __init__(self, guard: Guard, before: Fitted, source: Source, training: Training, number: int) -> None:
         self.guard, self.source, self.threads = guard, source, training.threads
-        share = float(guard.validation) if isinstance(guard.validation, float | int) else 0.0
+        share = as_share(guard.validation) or 0.0
         self.held_out = ValidationSample(share, training.seed + number, MOST_VALIDATION_ROWS)
         self.new = _Sums(before, training.threads, by_row=False)
         first = 0
@@ -187,7 +189,7 @@ class Trial:
 
     def _find_judges(self, training: Training) -> ValidationSample:
         """Return the held-out rows, those of another table, or the new rows themselves."""
-        if not isinstance(self.guard.validation, float | int):
+        if as_share(self.guard.validation) is None:
             return sample_validation(replace(self.source, table=self.guard.validation), training)
         return self.held_out if self.held_out.n_rows else sample_validation(self.source, training)
 

@@ -96,9 +96,7 @@ class Learner:
         self.penalties = AdaptivePenalties(self.engine)
         if state is not None:
             self._continue(state)
-        elif losses := [epoch.train_loss for epoch in self.history if epoch.train_loss > 0.0]:
-            # The floor of a Poisson loss is not known yet, so its noise is taken to be 1.
-            noise = 1.0 if self.loss.has_floor else self.loss.dispersion(losses[-1])
+        elif noise := self._noise():
             self.penalties.adapt(fitted.params["factors"], noise)
 
     @staticmethod
@@ -217,6 +215,13 @@ class Learner:
         return LearnerState(
             self.engine.optimizer.name, self.engine.number, moments, penalty, self.rng.bit_generator.state
         )
+
+    def _noise(self) -> float | None:
+        """Return the noise of the training rows, if the history knows it; an update of no rows has a loss of 0."""
+        if self.loss.has_floor:  # which is not known yet
+            return 1.0 if self.history else None
+        losses = [epoch.train_loss for epoch in self.history if epoch.train_loss > 0.0]
+        return self.loss.dispersion(losses[-1]) if losses else None
 
     def _continue(self, state: LearnerState) -> None:
         if state.optimizer != self.engine.optimizer.name:
