@@ -165,7 +165,6 @@ def test_no_command_line_ends_in_a_traceback(place):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["rank", "model.sfm", "good.csv", "--context", "{}", "--ids", "price"], "must be integers or text"),
         (
             ["fit", "good.csv", "--target", "click", "--out", "n.sfm", *FIT, "--k", "100000000"],
             "of memory, ",
