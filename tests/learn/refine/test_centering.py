@@ -28,6 +28,9 @@ def test_slopes_add_up_to_zero_or_nothing_changes(seed, name):
     loss, y = Loss(name, **({"delta": 1.0} if name == "huber" else {})), draw(name, rng, 20)
     score, weight = rng.normal(size=20), rng.uniform(0.1, 3.0, 20)
     shift = float(find_shift(loss, y, score, weight))
+    if loss.link == "log":
+        assert weight @ np.exp(score + shift) == pytest.approx(weight @ y, rel=1e-3)
+        return
     ends = [float(weight @ loss.slope(y, score + by)) for by in (-LARGEST_SHIFT, LARGEST_SHIFT)]
     if ends[0] < 0.0 < ends[1]:
         assert abs(weight @ loss.slope(y, score + shift)) < 1e-3 * weight.sum()
@@ -66,6 +69,16 @@ def test_a_fit_predicts_the_mean_of_its_rows():
     assert centered.predict(table).mean() == pytest.approx(table["click"].mean(), abs=1e-4)
     first = sf.fit_model(table, "click", training=sf.Training(**training, refit_on_all=False))
     assert first.predict(table).mean() != pytest.approx(table["click"].mean(), abs=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["gamma", "tweedie"])
+def test_predicted_amounts_have_the_total_of_the_targets(loss):
+    rng = np.random.default_rng(0)
+    table = {"x": rng.normal(size=2000), "c": rng.choice(list("abcd"), 2000)}
+    table["y"] = np.exp(table["x"]) * rng.gamma(0.3, 3.0, 2000) + 1e-3
+    training = sf.Training(epochs=3, threads=1, crosses=None, select_resolutions=False)
+    fitted = sf.fit_model(table, "y", loss=loss, training=training)
+    assert fitted.predict(table).sum() == pytest.approx(table["y"].sum(), rel=1e-4)
 
 
 def test_tiny_weights_are_weights():
