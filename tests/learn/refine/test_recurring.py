@@ -6,8 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
+from splinefm.learn.losses import Loss
 from splinefm.learn.refine.crosses import recurring_l2
 from splinefm.learn.refine.recurring import Recurring, compare_groups, find_recurring
+from splinefm.learn.refine.values import read_names
+from splinefm.learn.rows.chunks import prepare_chunks
+from splinefm.learn.rows.source import Source
 from support import examples
 
 
@@ -108,6 +112,68 @@ def test_a_view_along_the_column_follows_its_values(fitted):
     incomes = families(20, seed=4)["income"]
     expected = fitted.scores({"income": incomes, "age": np.full(20, 30.0), "sex": ["f"] * 20})
     assert np.allclose(curve(incomes), expected, atol=1e-5)
+
+
+def panel(n=5000, effect=1.0, seed=0, names=1800):
+    """Rows of persons, each with a few, and with an effect that no column tells."""
+    own = effect * np.random.default_rng(8).normal(size=names)
+    rng = np.random.default_rng(seed)
+    person, age = rng.integers(0, names, n), rng.uniform(0.0, 80.0, n)
+    y = own[person] + 0.01 * age + 0.7 * rng.normal(size=n)
+    return {"person": [f"p{i}" for i in person], "age": age, "sex": rng.choice(["f", "m"], n), "y": y}
+
+
+@pytest.fixture(scope="module")
+def of_panel():
+    return fit(panel())
+
+
+class TestNamesWithFewRows:
+    def test_they_get_features_if_they_have_effects(self, of_panel):
+        schema = of_panel.encoder.schema
+        assert schema["person"].min_count == 10 and "person (values)" in [cross.name for cross in schema.crosses]
+        new = panel(4000, seed=1)
+        assert rmse(of_panel, new) < 0.85 * rmse(fit(panel(), crosses=None), new)
+
+    def test_they_share_one_otherwise(self):
+        assert not fit(panel(effect=0.0)).encoder.schema.crosses
+
+    def test_all_doors_know_them(self, of_panel, tmp_path):
+        table = panel(60, seed=2)
+        table["person"][:2] = ["a stranger", None]
+        expected = of_panel.scores(table)
+        of_panel.save(tmp_path / "m.sfm")
+        assert np.array_equal(sf.load(tmp_path / "m.sfm").scores(table), expected)
+        score = of_panel.scorer()
+        rows = [{name: values[i] for name, values in table.items()} for i in range(60)]
+        assert np.array_equal([score(row) for row in rows], expected)
+        values = sf.shapley_values(of_panel, table, background=panel(30, seed=3))
+        assert np.allclose(values.scores, expected, atol=1e-5) and set(values.fields) == {"person", "age", "sex"}
+        curve = of_panel.segment({"person": table["person"][5], "sex": table["sex"][5]}, along="age")
+        assert curve(table["age"][5]) == pytest.approx(expected[5], abs=1e-5)
+        learner = sf.Learner(of_panel)
+        learner.update(panel(200, seed=4), "y")
+        assert np.isfinite(learner.fitted().scores(table)).all()
+
+    def test_an_onnx_graph_knows_them(self, of_panel, tmp_path):
+        onnxruntime = pytest.importorskip("onnxruntime")
+        table = panel(60, seed=2)
+        sf.export_onnx(of_panel, tmp_path / "m.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+        found = session.run(["score"], sf.onnx_inputs(of_panel, table))[0]
+        np.testing.assert_allclose(np.ravel(found), of_panel.scores(table), atol=1e-4)
+
+    def test_spellings_of_a_number_are_one_name(self):
+        table = panel()
+        numbers = np.array([int(name[1:]) for name in table["person"]])
+        spelled = [f"{i}.0" if even else str(i) for i, even in zip(numbers, np.arange(5000) % 2, strict=True)]
+        schema = sf.Schema([sf.Categorical("person", min_count=10, values="numbers"), sf.Numerical("age")])
+        source = Source(schema, "y", None, {**table, "person": spelled})
+        chunks = prepare_chunks(source, Loss("squared"), 0.1, sf.Training(threads=1))
+        rows = np.arange(0, chunks.n_rows, 3)
+        codes = read_names(chunks, ["person", "age"], rows, 2)["person"]
+        trained = numbers[~chunks.held_out.has(np.arange(5000))][rows]
+        assert len(np.unique(codes)) == len(np.unique(trained)) == len(np.unique(np.stack([codes, trained]), axis=1).T)
 
 
 def test_one_column_must_be_taken_as_names():

@@ -25,9 +25,10 @@ from splinefm.learn.refine.halves import (
     learn_half,
     loss_fall,
 )
-from splinefm.learn.refine.recurring import Recurring, find_recurring
+from splinefm.learn.refine.recurring import MIN_COUNT, Recurring, find_recurring
 from splinefm.learn.refine.resolutions import is_better, suggest_resolutions
 from splinefm.learn.refine.screening import Candidate, screen
+from splinefm.learn.refine.values import read_names
 from splinefm.learn.rows.chunks import Chunks
 from splinefm.learn.runs import MOST_ROWS, settings_for
 from splinefm.learn.training import LINEAR_L2, Chunk, Crosses, Penalty, Trained, Training, by_name
@@ -210,7 +211,7 @@ class Search:
             best = self.try_cross(best, candidate) or best
         most_recurring = MOST_RECURRING if training.crosses == "auto" else most - self.n_added
         for _ in range(most_recurring):
-            tried = self.try_recurring(best, find_unexplained(best, names))
+            tried = self.try_recurring(best, names)
             if tried is None:
                 break
             best = tried
@@ -263,10 +264,11 @@ class Search:
             return before
         return after if is_better(before.loss(), after.loss(), chunks, other) else before
 
-    def try_recurring(self, before: Learned, left: Unexplained) -> Learned | None:
+    def try_recurring(self, before: Learned, names: Sequence[str]) -> Learned | None:
         """Return a model with a cross of values that recur, or None if there is none that helps."""
-        encoder = before.chunks.encoder
-        found = [(each, r) for r in left.residuals for each in find_recurring(encoder, left.values, r)]
+        encoder, left = before.chunks.encoder, find_unexplained(before, names)
+        rare = read_names(before.chunks, names, left.rows, MIN_COUNT)
+        found = [(each, r) for r in left.residuals for each in find_recurring(encoder, left.values, r, rare)]
         if not found:
             return None
         # Pairs of values have the effects of each of them, too: single values come first.

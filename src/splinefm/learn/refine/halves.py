@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm.encode.encoder import Encoder
-from splinefm.encode.fields.categorical import Categorical
-from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.tables.arrow import to_arrow
 from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import mean_and_error
 from splinefm.learn.progress import Progress
 from splinefm.learn.refine.screening import MOST_SCREENED
+from splinefm.learn.refine.values import read_values
 from splinefm.learn.rows.chunks import Chunks
 from splinefm.learn.rows.held_out import row_randoms
 from splinefm.learn.runs import run_training
@@ -133,6 +130,8 @@ class Unexplained(NamedTuple):
     scores: list[FloatArray]
     dispersion: float
     """The noise φ of the target."""
+    rows: npt.NDArray[np.int64]
+    """Positions of the rows among all training rows."""
 
 
 def find_unexplained(learned: Learned, names: Sequence[str]) -> Unexplained:
@@ -154,25 +153,8 @@ def find_unexplained(learned: Learned, names: Sequence[str]) -> Unexplained:
         [residuals[:, i] for i in strongest],
         [moved[:, i] for i in strongest],
         chunks.loss.dispersion(excess),
+        rows,
     )
-
-
-def read_values(chunks: Chunks, names: Sequence[str], rows: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
-    """Return numbers, or features of categories, of some training rows."""
-    encoder: Encoder = chunks.encoder
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
-    first = 0
-    for batch in chunks.source.batches(chunks.rows_per_chunk):
-        numbers = np.arange(first, first + batch.num_rows)
-        first += batch.num_rows
-        trained = ~chunks.held_out.has(numbers)
-        batch = batch if trained.all() else batch.filter(to_arrow(trained))
-        for name in names:
-            item = encoder.schema[name]
-            assert isinstance(item, Numerical | Categorical)
-            column = batch.column(item.column)
-            parts[name].append(item.read(column) if isinstance(item, Numerical) else item.encode(column)[0][:, 0])
-    return {name: np.concatenate(arrays)[rows] for name, arrays in parts.items()}
 
 
 def loss_fall(loss: Loss, judged: Sequence[Chunk], before: Sequence[FloatArray], after: Sequence[FloatArray]) -> float:

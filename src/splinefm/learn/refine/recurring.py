@@ -1,8 +1,9 @@
-"""Values that recur and tell rows apart, such as the income of a family or an address: candidates for crosses.
+"""Values that recur and tell rows apart, such as the income of a family or a person: candidates for crosses.
 
-A spline of a number takes neighbors alike. Where single values, or combinations of values, have effects of their own,
-rows that share one have correlated residuals. The products of the residuals of such rows measure the variance between
-the groups, without bias and without a fit: see `compare_groups`.
+A spline of a number takes neighbors alike, and a column with many categories takes the rare ones as one. Where single
+values, or combinations of values, have effects of their own, rows that share one have correlated residuals. The
+products of the residuals of such rows measure the variance between the groups, without bias and without a fit: see
+`compare_groups`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ IntArray = npt.NDArray[np.int64]
 # Groups are candidates if they explain this share of the squared residuals, with this many standard errors: there are
 # hundreds of pairs, and products of residuals have heavy tails.
 LEAST_GAIN, LEAST_ERRORS = 0.008, 5.0
-# A column whose values hardly ever recur has no groups: rows per value.
-FEWEST_ROWS_PER_VALUE = 1.5
+# A column whose values hardly ever recur has no groups: rows per value. Names of persons recur less than numbers that
+# only look like names.
+FEWEST_ROWS_PER_VALUE, FEWEST_ROWS_PER_NAME = 1.5, 1.1
 # Pairs of columns are compared in this many groups by a hash, which merges few of them; the best pairs exactly.
 HASHED, CONTENDERS = 1 << 17, 8
 MIN_COUNT = 2  # rows of a value that gets a feature
@@ -92,7 +94,10 @@ def compare_groups(code: IntArray, residual: FloatArray) -> Grouping:
 
 
 def find_recurring(
-    encoder: Encoder, values: Mapping[str, npt.NDArray[np.generic]], residual: FloatArray
+    encoder: Encoder,
+    values: Mapping[str, npt.NDArray[np.generic]],
+    residual: FloatArray,
+    names: Mapping[str, IntArray] | None = None,
 ) -> list[Recurring]:
     """Return crosses of values, or of pairs of values, that explain residuals, the best first.
 
@@ -104,17 +109,20 @@ def find_recurring(
         Numbers or category features of some rows, by field.
     residual : array
         What a model leaves unexplained in these rows, which it was not trained on.
+    names : mapping of str to array, optional
+        The number of each row's name, for categories whose rare names share a feature.
     """
     centered = residual - residual.mean()
-    columns = [column for name, array in values.items() if (column := _code(encoder, name, array)) is not None]
+    columns = _coded(encoder, values, FEWEST_ROWS_PER_VALUE)
     known = {item.columns for item in encoder.schema.crosses if not item.numbers}
-    numbers = [column for column in columns if isinstance(column.fields[0], Numerical)]
+    singles = [column for column in columns if isinstance(column.fields[0], Numerical)]
+    singles += _coded(encoder, names or {}, FEWEST_ROWS_PER_NAME)
     pairs = list(combinations(_strongest(columns, centered), 2))
     # Pairs of categories are crosses that `screen` finds.
     pairs = [pair for pair in pairs if any(isinstance(column.fields[0], Numerical) for column in pair)]
     ranked = sorted(pairs, key=lambda pair: -compare_groups(_hashed(*pair), centered).gain)
     found = []
-    for groups in (*numbers, *(_joined(*pair) for pair in ranked[:CONTENDERS])):
+    for groups in (*singles, *(_joined(*pair) for pair in ranked[:CONTENDERS])):
         grouping = compare_groups(groups.code, centered)
         is_new = tuple(item.column for item in groups.fields) not in known
         if grouping.gain >= LEAST_GAIN and grouping.errors >= LEAST_ERRORS and is_new:
@@ -123,16 +131,17 @@ def find_recurring(
     return sorted(found, key=lambda each: (-each.gain, each.cross.name))
 
 
-def _code(encoder: Encoder, name: str, values: npt.NDArray[np.generic]) -> _Groups | None:
-    """Return the values of a column by number; None if they do not recur, or are parts of dates."""
-    item = encoder.schema[name]
-    assert isinstance(item, Numerical | Categorical)
-    if isinstance(item, Numerical) and item.part is not None:
-        return None
-    distinct, code = np.unique(values, return_inverse=True)
-    if len(distinct) < 2 or len(values) < FEWEST_ROWS_PER_VALUE * len(distinct):
-        return None
-    return _Groups((item,), code.astype(np.int64), len(distinct))
+def _coded(encoder: Encoder, values: Mapping[str, npt.NDArray[np.generic]], rows_per_value: float) -> list[_Groups]:
+    """Return the values of columns by number, except of those whose values do not recur, and of parts of dates."""
+    found = []
+    for name, array in values.items():
+        item = encoder.schema[name]
+        assert isinstance(item, Numerical | Categorical)
+        distinct, code = np.unique(array, return_inverse=True)
+        recurs = len(distinct) >= 2 and len(array) >= rows_per_value * len(distinct)
+        if recurs and not (isinstance(item, Numerical) and item.part is not None):
+            found.append(_Groups((item,), code.astype(np.int64), len(distinct)))
+    return found
 
 
 def _strongest(columns: list[_Groups], residual: FloatArray) -> list[_Groups]:
@@ -161,8 +170,10 @@ def _rows_per_value(code: IntArray) -> float:
 
 
 def _make_cross(fields: tuple[Numerical | Categorical, ...]) -> Cross:
-    """Return the cross of values: numbers are taken as names."""
+    """Return the cross of values: numbers are taken as names, and a single column has all its names."""
+    named = [isinstance(item, Numerical) or len(fields) == 1 for item in fields]
     parts = [
-        Categorical(item.name, column=item.column) if isinstance(item, Numerical) else item.name for item in fields
+        Categorical(item.name, column=item.column) if own else item.name
+        for item, own in zip(fields, named, strict=True)
     ]
     return Cross(*parts, name=f"{SEPARATOR.join(item.name for item in fields)}{VALUES}", min_count=MIN_COUNT)
