@@ -130,13 +130,20 @@ def of_panel():
 
 class TestNamesWithFewRows:
     def test_they_get_features_if_they_have_effects(self, of_panel):
-        schema = of_panel.encoder.schema
-        assert schema["person"].min_count == 10 and "person (values)" in [cross.name for cross in schema.crosses]
+        assert of_panel.encoder.schema["person"].min_count == 2 and not of_panel.encoder.schema.crosses
+        assert "found: explains" in of_panel.encoder.notes["person"]
+        assert dict(of_panel.training.l2)["person"] > 1e-3
         new = panel(4000, seed=1)
         assert rmse(of_panel, new) < 0.85 * rmse(fit(panel(), crosses=None), new)
 
     def test_they_share_one_otherwise(self):
-        assert not fit(panel(effect=0.0)).encoder.schema.crosses
+        assert fit(panel(effect=0.0)).encoder.schema["person"].min_count == 10
+
+    def test_a_number_of_rows_that_is_given_stays(self):
+        schema = sf.Schema([sf.Categorical("person", min_count=10), sf.Numerical("age"), sf.Categorical("sex")])
+        training = sf.Training(epochs=2, threads=1, crosses=2)
+        fitted = sf.fit_model(panel(), "y", loss="squared", schema=schema, model=sf.FM(k=2), training=training)
+        assert fitted.encoder.schema["person"].min_count == 10
 
     def test_all_doors_know_them(self, of_panel, tmp_path):
         table = panel(60, seed=2)
@@ -151,6 +158,8 @@ class TestNamesWithFewRows:
         assert np.allclose(values.scores, expected, atol=1e-5) and set(values.fields) == {"person", "age", "sex"}
         curve = of_panel.segment({"person": table["person"][5], "sex": table["sex"][5]}, along="age")
         assert curve(table["age"][5]) == pytest.approx(expected[5], abs=1e-5)
+        bars = of_panel.segment({"age": 30.0, "sex": "f"}, along="person")
+        assert table["person"][5] in bars.names and len(bars.names) > 1000
         learner = sf.Learner(of_panel)
         learner.update(panel(200, seed=4), "y")
         assert np.isfinite(learner.fitted().scores(table)).all()
@@ -191,7 +200,7 @@ def test_wide_tables_compare_their_strongest_columns(monkeypatch):
         "sex": np.unique(table["sex"], return_inverse=True)[1]
     }
     monkeypatch.setattr("splinefm.learn.refine.screening.MOST_COLUMNS", 2)
-    assert find_recurring(encoder, values, y - y.mean())[0].cross.name.startswith("income")
+    assert find_recurring(encoder, values, y - y.mean())[0].field.name.startswith("income")
 
 
 def test_the_penalty_shrinks_as_the_best_estimate_does():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ MOST_BYTES = 1 << 28
 # The share of the best penalty for linear weights that recurring values get: vectors, whose penalty is ten times that
 # of linear weights, should not vanish where they help. See docs/decisions.md.
 RECURRING_SHARE = 0.2
+FOUND = "found: "  # how the reason of what a search has added begins
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -98,13 +99,21 @@ def with_cross(schema: Schema, candidate: Candidate, fall: float = 0.0) -> Schem
     return Schema((*kept, cross), {**schema.reasons, cross.name: reason_of(candidate, fall)})
 
 
+def with_names(schema: Schema, name: str, gain: float, fall: float = 0.0) -> Schema:
+    """Return the schema with features for more names of a column, and the reason for them."""
+    fields = [
+        replace(item, min_count=MIN_COUNT) if item.name == name and isinstance(item, Categorical) else item
+        for item in schema.fields
+    ]
+    before = schema.reasons.get(name, "").split(f"; {FOUND}")[0]
+    return Schema(fields, {**schema.reasons, name: f"{before}; {_reason(gain, fall)}"})
+
+
 def with_reasons(encoder: Encoder, schema: Schema) -> Encoder:
-    """Return the encoder with the reason of each cross in its notes."""
-    reasons = {cross.name: schema.reasons[cross.name] for cross in schema.crosses if cross.name in schema.reasons}
-    if not reasons:
-        return encoder
+    """Return the encoder with the reason of what was found in its notes."""
+    reasons = {name: FOUND + reason.split(FOUND)[1] for name, reason in schema.reasons.items() if FOUND in reason}
     notes = {name: f"{note}; {reasons[name]}" if name in reasons else note for name, note in encoder.notes.items()}
-    return replace(encoder, notes=notes)
+    return replace(encoder, notes=notes) if reasons else encoder
 
 
 def reason_of(candidate: Candidate, fall: float) -> str:
@@ -116,8 +125,11 @@ def reason_of(candidate: Candidate, fall: float) -> str:
     >>> reason_of(Candidate(sf.Cross("month", "day"), 0.08), 0.25)
     'found: explains 8.0% of the residuals, and lowers the loss of held-out rows by 25.0%'
     """
-    found = f"found: explains {candidate.gain:.1%} of the residuals"
-    return f"{found}, and lowers the loss of held-out rows by {fall:.1%}"
+    return _reason(candidate.gain, fall)
+
+
+def _reason(gain: float, fall: float) -> str:
+    return f"{FOUND}explains {gain:.1%} of the residuals, and lowers the loss of held-out rows by {fall:.1%}"
 
 
 def has_one_name_per_number(schema: Schema, name: str) -> bool:
@@ -125,9 +137,9 @@ def has_one_name_per_number(schema: Schema, name: str) -> bool:
 
     A number in a text such as "$1,200" is read as one by its own field, but has the whole text for a name.
     """
-    numbers = {item.column for item in schema.fields if isinstance(item, Numerical)}
-    (cross,) = (item for item in schema.crosses if item.name == name)
-    return all(part.values == "numbers" for part in cross.category_parts if part.column in numbers)
+    numbers, cross = {item.column for item in schema.fields if isinstance(item, Numerical)}, schema[name]
+    parts = cross.category_parts if isinstance(cross, Cross) else ()
+    return all(part.values == "numbers" for part in parts if part.column in numbers)
 
 
 def _takes_little(kept: Chunk | None) -> bool:
@@ -227,14 +239,22 @@ class Search:
 
     def try_cross(self, before: Learned, candidate: Candidate, l2: float | None = None) -> Learned | None:
         """Return a model with one more cross, or None if the loss of held-out rows does not fall."""
-        chunks, name = before.chunks, candidate.cross.name
-        if name in chunks.source.schema.names and not isinstance(chunks.source.schema[name], Cross):
+        schema, name = before.chunks.source.schema, candidate.cross.name
+        if name in schema.names and not isinstance(schema[name], Cross):
             return None  # a column has this name
-        schema = with_cross(chunks.source.schema, candidate)
+        return self.try_schema(before, name, l2, lambda fall: with_cross(schema, candidate, fall))
+
+    def try_schema(
+        self, before: Learned, name: str, l2: float | None, change: Callable[[float], Schema]
+    ) -> Learned | None:
+        """Return a model with another field of this name, or None if the loss of held-out rows does not fall.
+
+        `change` returns the schema, given by how much the loss fell.
+        """
+        chunks, schema = before.chunks, change(0.0)
         given = self.given if l2 is None else self.given.with_l2(name, l2)
         training = settings_for(given, schema, chunks.encoder.n_rows)
-        source = replace(chunks.source, schema=schema)
-        other = chunks.again(source, training, self.progress)
+        other = chunks.again(replace(chunks.source, schema=schema), training, self.progress)
         # Longer rows may leave room for fewer of them.
         if not _has_rows_of(other, chunks) or not has_one_name_per_number(other.encoder.schema, name):
             return None
@@ -245,7 +265,7 @@ class Search:
         fall = loss_fall(chunks.loss, before.judged, before.scores, after.scores)
         if fall == 0.0:
             return None
-        other.source = replace(source, schema=with_cross(schema, candidate, fall))
+        other.source = replace(other.source, schema=change(fall))
         self.given, self.n_added, self.best = given, self.n_added + 1, after
         return after
 
@@ -267,15 +287,19 @@ class Search:
     def try_recurring(self, before: Learned, names: Sequence[str]) -> Learned | None:
         """Return a model with a cross of values that recur, or None if there is none that helps."""
         encoder, left = before.chunks.encoder, find_unexplained(before, names)
-        rare = read_names(before.chunks, names, left.rows, MIN_COUNT)
+        inferred = [name for name in names if name in before.chunks.source.schema.reasons]  # others stay as given
+        rare = read_names(before.chunks, inferred, left.rows, MIN_COUNT)
         found = [(each, r) for r in left.residuals for each in find_recurring(encoder, left.values, r, rare)]
         if not found:
             return None
         # Pairs of values have the effects of each of them, too: single values come first.
-        best, residual = max(found, key=lambda pair: (len(pair[0].cross.parts) == 1, pair[0].gain))
+        best, residual = max(found, key=lambda pair: (pair[0].has_one_column, pair[0].gain))
         n_rows = before.chunks.n_rows
         l2 = recurring_l2(best, n_rows, residual, left.dispersion, before.training.rows_per_step(n_rows))
-        return self.try_cross(before, Candidate(best.cross, best.gain), l2)
+        if isinstance(best.field, Cross):
+            return self.try_cross(before, Candidate(best.field, best.gain), l2)
+        schema, name = before.chunks.source.schema, best.field.name
+        return self.try_schema(before, name, l2, lambda fall: with_names(schema, name, best.gain, fall))
 
 
 def recurring_l2(found: Recurring, n_rows: int, residual: FloatArray, dispersion: float, batch_size: int) -> float:

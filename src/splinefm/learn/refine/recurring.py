@@ -9,6 +9,7 @@ products of the residuals of such rows measure the variance between the groups, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -53,13 +54,18 @@ class Grouping(NamedTuple):
 
 
 class Recurring(NamedTuple):
-    """A cross of values that recur, and what it explains: see `Grouping`."""
+    """A cross of values that recur, or a column whose rare names get features, and what it explains: see `Grouping`."""
 
-    cross: Cross
+    field: Cross | Categorical
     gain: float
     shrinkage: float
     rows_per_value: float
     """Mean number of rows of a value that recurs."""
+
+    @property
+    def has_one_column(self) -> bool:
+        """Whether these are the values of one column, not pairs of values."""
+        return not isinstance(self.field, Cross) or len(self.field.parts) == 1
 
 
 class _Groups(NamedTuple):
@@ -99,7 +105,7 @@ def find_recurring(
     residual: FloatArray,
     names: Mapping[str, IntArray] | None = None,
 ) -> list[Recurring]:
-    """Return crosses of values, or of pairs of values, that explain residuals, the best first.
+    """Return crosses of values or of pairs of values, and columns of names, that explain residuals, the best first.
 
     Parameters
     ----------
@@ -126,9 +132,9 @@ def find_recurring(
         grouping = compare_groups(groups.code, centered)
         is_new = tuple(item.column for item in groups.fields) not in known
         if grouping.gain >= LEAST_GAIN and grouping.errors >= LEAST_ERRORS and is_new:
-            cross = _make_cross(groups.fields)
-            found.append(Recurring(cross, grouping.gain, grouping.shrinkage, _rows_per_value(groups.code)))
-    return sorted(found, key=lambda each: (-each.gain, each.cross.name))
+            field = _make_field(groups.fields)
+            found.append(Recurring(field, grouping.gain, grouping.shrinkage, _rows_per_value(groups.code)))
+    return sorted(found, key=lambda each: (-each.gain, each.field.name))
 
 
 def _coded(encoder: Encoder, values: Mapping[str, npt.NDArray[np.generic]], rows_per_value: float) -> list[_Groups]:
@@ -169,11 +175,11 @@ def _rows_per_value(code: IntArray) -> float:
     return float(n[n >= MIN_COUNT].mean()) if (n >= MIN_COUNT).any() else 1.0
 
 
-def _make_cross(fields: tuple[Numerical | Categorical, ...]) -> Cross:
-    """Return the cross of values: numbers are taken as names, and a single column has all its names."""
-    named = [isinstance(item, Numerical) or len(fields) == 1 for item in fields]
+def _make_field(fields: tuple[Numerical | Categorical, ...]) -> Cross | Categorical:
+    """Return the cross of values, where numbers are taken as names; or a column that has features for more names."""
+    if len(fields) == 1 and isinstance(fields[0], Categorical):
+        return replace(fields[0], min_count=MIN_COUNT)
     parts = [
-        Categorical(item.name, column=item.column) if own else item.name
-        for item, own in zip(fields, named, strict=True)
+        Categorical(item.name, column=item.column) if isinstance(item, Numerical) else item.name for item in fields
     ]
     return Cross(*parts, name=f"{SEPARATOR.join(item.name for item in fields)}{VALUES}", min_count=MIN_COUNT)
