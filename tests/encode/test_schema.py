@@ -258,6 +258,12 @@ class TestInference:
         times = np.random.default_rng(0).integers(1_700_000_000, 1_700_100_000, 2000) * 10**9
         assert isinstance(self.schema(t=times)["t"], sf.Numerical)
 
+    def test_times_of_day_come_with_the_way_to_a_curve(self):
+        reason = self.schema(at=pa.array(range(400), pa.time32("s"))).reasons["at"]
+        assert reason.startswith("values of type time32[s] with 400 distinct values; for a curve over the day, convert")
+        field = eval(reason.rpartition("use ")[2], {"sf": sf})
+        assert field.layout.n_features == 25
+
     def test_text_of_several_values_is_cut_where_they_recur(self):
         rng = np.random.default_rng(0)
         genres = np.array(["Drama", "Comedy", "War", "Crime", "Children's", "Film-Noir", "1980s"])

@@ -173,7 +173,9 @@ def _choose(name: str, column: pa.Array, untyped: bool) -> _Choice:
     if pa.types.is_boolean(kind):
         return _categorical(name, column, "booleans")
     if not (is_number(kind) or pa.types.is_duration(kind)):
-        return _categorical(name, column, f"values of type {kind}")
+        return _categorical(
+            name, column, f"values of type {kind}", _clock_words(name) if pa.types.is_time(kind) else ""
+        )
     x = as_numbers(column, name)
     if pa.types.is_integer(kind) and are_too_large(column, x):
         return _categorical(name, column, "integers too large for a quantity,")
@@ -333,6 +335,12 @@ def _dates(
     fields[-1] = replace(trend, basis=_basis(len(value)), special=tuple(value[find_atoms(value, count)].tolist()))
     span = f"from {first} to {last}{words}"
     return fields, {field.name: f"{bears[part][1]}, {span}" for field, part in zip(fields, parts, strict=True)}
+
+
+def _clock_words(name: str) -> str:
+    """A remark on times of day, which are read as categories."""
+    field = f"sf.Numerical({name!r}, sf.MinMax(0, 24), sf.BSpline(24, periodic=True))"
+    return f"; for a curve over the day, convert them to hours as a number and use {field}"
 
 
 def _zone(kind: pa.DataType) -> str | None:
