@@ -66,6 +66,8 @@ MANY_COLUMNS = 256
 # Rows per segment there, from 8 to the 20 segments of `BSpline()`.
 ROWS_PER_SEGMENT, LEAST_SEGMENTS = 100, 8
 _ONE_PER_ROW = "nearly one per row: an identifier? It cannot help on new rows; consider leaving it out"
+# Parts of reasons that ask the user something, or tell of a choice that they may want to change.
+ASKS = ("an identifier?", "may be read in two ways", "if these are", "for a curve over the day", "hardly recur")
 
 
 def infer_schema(table: object, *, target: str | None = None) -> Schema:
