@@ -51,6 +51,23 @@ def test_a_schema_file_is_obeyed(run, data):
     assert only.name == "price" and only.basis.count == 3
 
 
+class TestRemarks:
+    def test_those_that_ask_something_are_printed(self, run, write, tmp_path):
+        n = 1200
+        table = pa.table({"id": range(n), "x": [0.5, 1.5, 2.5] * (n // 3), "y": [0, 1] * (n // 2)})
+        path = write(table, tmp_path / "data.csv")
+        _, result = fit(run, path, "y")
+        (remark,) = [line for line in result.stderr.splitlines() if line.startswith("remark: ")]
+        assert remark.startswith("remark: id: numbers with 1,200 distinct values") and "an identifier?" in remark
+        assert "remark" not in fit(run, path, "y", "--ignore", "id")[1].stderr
+
+    def test_five_at_most(self):
+        columns = {f"c{i}": np.arange(i, 2000 + i) for i in range(8)}
+        lines = module._questions(sf.infer_schema(columns))
+        assert [line.split(":")[1] for line in lines[:5]] == [f" c{i}" for i in range(5)]
+        assert lines[5:] == ["... and 3 more remarks; splinefm schema prints all"]
+
+
 def test_weights_and_a_file_for_validation(run, data, make_table, write, tmp_path):
     other = write(make_table(100, seed=1), tmp_path / f"other{data.suffix}")
     summary, _ = fit(run, data, "click", "--ignore", "id", "--weight", "views", "--validation", other)

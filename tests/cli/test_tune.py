@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import splinefm as sf
+from splinefm.cli.commands.tune import MetricName
+from splinefm.learn.tuning.trials import _OF_CLASSES, _OF_MANY_CLASSES, _OF_NUMBERS, LOSS
 
 # Kernels are compiled for each model and k: one is enough here.
 SMALL = ("--model", "fm", "--k", "2", "--epochs", "2", "--threads", "1", "--ignore", "id")
@@ -67,6 +69,11 @@ def test_the_same_command_goes_on(run, data):
     assert [trial.number for trial in sf.load("new.sfm").study.trials] == [0, 1]
     refused = tune(run, data, "--trials", "2", "--storage", "study.journal", "--validation", "0.3", code=1)
     assert "the study 'click-FM' belongs to another task: validation rows was" in refused.stderr
+
+
+def test_the_command_has_all_metrics_of_the_library():
+    known = {LOSS, *_OF_NUMBERS, *_OF_CLASSES, *_OF_MANY_CLASSES}
+    assert {str(name) for name in MetricName} == known
 
 
 def test_numbers_weights_metric_and_no_pruning(run, data, make_table, write, tmp_path):

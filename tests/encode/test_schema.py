@@ -229,6 +229,41 @@ class TestInference:
         assert schema.reasons["empty"] == "left out: it has no values"
         assert "# empty: left out" in str(schema)
 
+    @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float64(), 8)])
+    def test_coordinates_are_no_categories(self, kind):
+        vectors = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32).tolist()
+        schema = self.schema(embedding=pa.array([*vectors[:-1], None], kind), x=[0.0, 1.0, 2.0] * 200)
+        assert schema.names == ("x",)
+        assert schema.reasons["embedding"].startswith("left out: lists of up to 8 numbers that hardly recur")
+        assert "numerical column of each coordinate" in schema.reasons["embedding"]
+        with pytest.raises(ValueError, match="no column is left to make a field of: 'e' is left out: lists of up to 8"):
+            self.schema(e=pa.array(vectors, kind))
+
+    @pytest.mark.parametrize("values", [[1, 2], [1.5, 2.5]])
+    def test_lists_of_numbers_that_recur_are_lists_of_categories(self, values):
+        assert self.schema(tags=[values, values[:1]] * 100)["tags"] == sf.MultiValued("tags")
+        assert self.schema(ids=[[2 * i, 2 * i + 1] for i in range(100)])["ids"] == sf.MultiValued("ids")
+
+    @pytest.mark.parametrize("first", [2**53, 2**60, -(2**60)])
+    def test_integers_that_floats_cannot_tell_apart_are_counted_as_they_are(self, first, tmp_path):
+        users = pa.table({"user": [first + i for i in range(200)] * 5})
+        schema = sf.infer_schema(users)
+        assert schema["user"] == sf.Categorical("user")
+        assert schema.reasons["user"] == "integers too large for a quantity, with 200 distinct values"
+        assert len(sf.fit_encoder(schema, users).fields[0].vocabulary) == 200
+        (tmp_path / "users.csv").write_text("\n".join(["user", *map(str, users["user"].to_pylist())]))
+        assert sf.infer_schema(tmp_path / "users.csv")["user"] == sf.Categorical("user")
+
+    def test_times_in_nanoseconds_stay_numbers(self):
+        times = np.random.default_rng(0).integers(1_700_000_000, 1_700_100_000, 2000) * 10**9
+        assert isinstance(self.schema(t=times)["t"], sf.Numerical)
+
+    def test_times_of_day_come_with_the_way_to_a_curve(self):
+        reason = self.schema(at=pa.array(range(400), pa.time32("s"))).reasons["at"]
+        assert reason.startswith("values of type time32[s] with 400 distinct values; for a curve over the day, convert")
+        field = eval(reason.rpartition("use ")[2], {"sf": sf})
+        assert field.layout.n_features == 25
+
     def test_text_of_several_values_is_cut_where_they_recur(self):
         rng = np.random.default_rng(0)
         genres = np.array(["Drama", "Comedy", "War", "Crime", "Children's", "Film-Noir", "1980s"])

@@ -37,6 +37,39 @@ def clicks(rows=400, seed=0):
 TABLE, CLICK = clicks()
 
 
+class TestLabelsThatAreNoText:
+    """pandas allows numbers, tuples and dates as names of columns."""
+
+    @pytest.mark.parametrize(
+        "labels", [[3, 7, 5], [0, 1, 2], pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)])], ids=str
+    )
+    def test_columns_are_matched_by_label(self, labels):
+        table = TABLE.set_axis(labels, axis=1)
+        model = classifier().fit(table, CLICK)
+        expected = model.predict_proba(table)
+        np.testing.assert_array_equal(model.predict_proba(table[list(table.columns[::-1])]), expected)
+        np.testing.assert_array_equal(model.predict_proba(table.to_numpy()), expected)
+        other = classifier(validation=0.1).fit(table, CLICK, eval_set=(table[list(table.columns[::-1])], CLICK))
+        assert other.history_[-1].validation_loss == pytest.approx(
+            classifier().fit(table, CLICK, eval_set=(table, CLICK)).history_[-1].validation_loss
+        )
+
+    def test_other_labels_are_refused(self):
+        model = classifier().fit(TABLE.set_axis([3, 7, 5], axis=1), CLICK)
+        for labels in ([3, 7, 4], [0, 1, 2]):
+            with pytest.raises(ValueError, match=r"labeled .* and those of the fit were 3, 7, 5; select these columns"):
+                model.predict(TABLE.set_axis(labels, axis=1))
+
+    def test_without_labels_columns_are_matched_by_position(self):
+        model = classifier().fit(TABLE.set_axis([0, 1, 2], axis=1), CLICK)
+        expected = model.predict_proba(TABLE.set_axis([0, 1, 2], axis=1))
+        np.testing.assert_array_equal(model.predict_proba(TABLE.set_axis([3, 7, 5], axis=1)), expected)
+        arrays = classifier().fit(TABLE.to_numpy(), CLICK)
+        np.testing.assert_array_equal(
+            arrays.predict_proba(TABLE.set_axis([3, 7, 5], axis=1)), arrays.predict_proba(TABLE.to_numpy())
+        )
+
+
 class TestRandomState:
     def test_a_number_is_the_seed_and_the_default_is_zero(self):
         assert classifier().fit(TABLE, CLICK).fitted_.training.seed == 0

@@ -157,3 +157,35 @@ def test_more_than_two_labels_that_come_late():
     assert find_classes(columns, "t", most=3) == (0, 1, 2)
     with pytest.raises(ValueError, match="must lie between 0 and 1 or have two values"):
         find_classes(columns, "t")
+
+
+class TestSpellings:
+    SPELLED = ("Yes", "no", "yes ", "No", "maybe")
+    WARNING = (
+        "differ only in case or white space and count as different classes: 'No' and 'no', 'Yes' and 'yes '; write"
+    )
+
+    def test_labels_that_differ_only_in_case_or_white_space_are_warned_of_once(self):
+        table = {"x": np.arange(100.0), "t": self.SPELLED * 20}
+        with pytest.warns(UserWarning, match=f"the target 't' has labels that {self.WARNING}") as told:
+            fitted = sf.fit_model(table, "t", loss="softmax", model=sf.FM(k=2), training=TRAINING)
+        assert len(told) == 1 and len(fitted.classes) == 5
+
+    @pytest.mark.parametrize("target", [None, "t"])
+    def test_estimators_warn_of_them_once(self, target):
+        x, t = np.arange(100.0), np.array(self.SPELLED * 20)
+        y = (t, None) if target is None else (None, target)
+        table = {"x": x} if target is None else {"x": x, "t": t}
+        with pytest.warns(UserWarning, match=self.WARNING) as told:
+            sf.SplineFMClassifier(sf.FM(k=2), epochs=1, n_jobs=1).fit(table, y[0], target=y[1])
+        assert len(told) == 1
+
+    def test_a_logistic_target_that_has_too_many_is_warned_of_before_the_error(self):
+        with (
+            pytest.warns(UserWarning, match="'Yes' and 'yes '"),
+            pytest.raises(ValueError, match="more than two classes"),
+        ):
+            find_classes([pa.array(["Yes", "no", "yes "])], "t")
+
+    def test_other_labels_are_not(self):
+        assert find_classes([pa.array(["a", "b b", "bb", "c"])], "t", 10) == ("a", "b b", "bb", "c")

@@ -24,6 +24,7 @@ from splinefm.encode.schema import Field, Schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.arrow import cut_batch, numbered
+from splinefm.encode.tables.names import counted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.encode.transforms.sketch import FloatArray
@@ -68,10 +69,10 @@ class EncoderStatistics:
     3
     """
 
-    schema: Schema
+    schema: Schema = field(repr=False)
     threads: int | None = None
     n_rows: int = 0
-    fields: list[FieldStatistics] = field(init=False)
+    fields: list[FieldStatistics] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.fields = [item.collect() for item in self.schema.resolved]
@@ -148,6 +149,9 @@ class Encoder:
     feature_counts: tuple[FloatArray, ...]
     feature_weights: tuple[FloatArray, ...] = ()
     ranges: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
+
+    def __repr__(self) -> str:
+        return f"Encoder({self.n_rows:,} rows, {counted('field', self.schema.names)})"
 
     def __post_init__(self) -> None:
         if not len(self.ranges):

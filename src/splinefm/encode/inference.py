@@ -17,9 +17,11 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
 from splinefm.encode.fields.vocabulary import CategoryCounts
+from splinefm.encode.recurrence import are_amounts, are_coordinates, are_too_large, find_atoms
 from splinefm.encode.schema import Field, Schema
 from splinefm.encode.tables.arrow import matches, to_arrow
 from splinefm.encode.tables.columns import (
+    Lists,
     Stray,
     as_categories,
     as_lists,
@@ -36,27 +38,18 @@ from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.numbers import Decimal, find_decimal, parse_numbers
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import find_values
-from splinefm.encode.transforms.choice import FEW_VALUES as SPREAD_BY_RANK
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 # Rows that are read: the choice hardly changes after that. The fit reads all of them.
 LOOK_AT = 500_000
 # Integers with at most this many distinct values are codes or grades more often than quantities.
 FEW_VALUES = 10
 # Integers have at most 64 bits. Floats beyond 2^53 have no fractions, which does not make them names.
 LARGEST_WHOLE = 2.0**64
-# A value with this share of the rows (zeros, caps, sentinels) would leave a gap in the transform: it gets a feature.
-ATOM = 0.1
-MOST_ATOMS = 3
 MANY_CATEGORIES, MIN_COUNT = 1_000, 10
 # Names such as user_id, movieId, ID and zip_code: their integers are names, if they recur.
 _IDENTIFIER = re.compile(r"(^|[^a-zA-Z])(id|ID|Id|code|zip|zipcode)s?$|[a-z](Id|ID|Code)$")
 ROWS_PER_IDENTIFIER = 4
-# Few values in a wide range, far apart next to the closest two, so that a new row hardly ever has another one: amounts
-# that recur exactly. Both the number of values and the share of rows with a known one are estimates for the whole of
-# which the table is a sample, so that a larger sample comes to the same conclusion.
-MOST_AMOUNTS, GAP, KNOWN, ROWS_PER_AMOUNT = 256, 10.0, 0.9, 4
 # Text is numbers or dates if nearly all of it is, or if what is not has few spellings, such as "?".
 NEARLY_ALL, MOSTLY, FEW_SPELLINGS = 0.99, 0.8, 3
 # Text such as "Comedy|Drama": the share of rows that are cut, and how many texts there are for each of their parts.
@@ -73,6 +66,8 @@ MANY_COLUMNS = 256
 # Rows per segment there, from 8 to the 20 segments of `BSpline()`.
 ROWS_PER_SEGMENT, LEAST_SEGMENTS = 100, 8
 _ONE_PER_ROW = "nearly one per row: an identifier? It cannot help on new rows; consider leaving it out"
+# Parts of reasons that ask the user something, or tell of a choice that they may want to change.
+ASKS = ("an identifier?", "may be read in two ways", "if these are", "for a curve over the day", "hardly recur")
 
 
 def infer_schema(table: object, *, target: str | None = None) -> Schema:
@@ -82,7 +77,8 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
 
     1. Columns without any value or without a name are left out.
     2. Lists become multi-valued fields, and so does text such as `Comedy|Drama` if a tenth of the rows has a bar, the
-       number of parts varies, and there are at most half as many distinct parts as texts.
+       number of parts varies, and there are at most half as many distinct parts as texts. Lists of floats of which
+       more than half are distinct, such as the coordinates of an embedding, are left out.
     3. Dates and times, also as text, become a numerical field for each part that the range of the data bears: the
        trend always, the hour if there are times of day on two days or more, the day of the week from two weeks on, the
        day of the year from two years on. Text is dates if 99 % of it is written as ISO 8601 says, or all of it in
@@ -93,7 +89,7 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
        where there are more than 1,000 of them), and so do about 256 distinct numbers at most that recur and lie far
        apart on no grid, such as tariffs.
        Integers under a name such as `user_id`, `movieId` or `zip_code` become categories if there are at least four
-       times as many rows as distinct values.
+       times as many rows as distinct values, and so do integers beyond 2^53 that floats cannot tell apart.
     6. Other numbers become numerical fields with `transform="auto"`, with splines of three resolutions where there are
        more than 128 distinct values; a value that makes up a tenth of the rows or more is special.
        Where there are more than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at
@@ -130,11 +126,13 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
         raise ValueError("the table has no rows; a schema is inferred from at least one")
     choices = [_choose(name, one_array(head[name]), source.untyped) for name in names]
     fields = tuple(field for chosen, _ in choices for field in chosen)
+    reasons = {name: reason for _, each in choices for name, reason in each.items()}
     if len(fields) > MANY_COLUMNS:
         fields = _with_one_resolution(fields, head.num_rows)
     if not fields:
-        raise ValueError("no column is left to make a field of: all are empty")
-    return Schema(fields, {name: reason for _, reasons in choices for name, reason in reasons.items()})
+        why = "; ".join(f"{name!r} is {reason}" for name, reason in list(reasons.items())[:EXAMPLES])
+        raise ValueError(f"no column is left to make a field of: {why}")
+    return Schema(fields, reasons)
 
 
 def _with_one_resolution(fields: tuple[Field, ...], n_rows: int) -> tuple[Field, ...]:
@@ -169,8 +167,7 @@ def _choose(name: str, column: pa.Array, untyped: bool) -> _Choice:
     if column.null_count == len(column):
         return _left_out(name, "it has no values")
     if pa.types.is_nested(kind):
-        longest = int(np.diff(as_lists(column, name, None).offsets).max(initial=0))
-        return _one(MultiValued(name), f"lists of up to {longest} values")
+        return _lists(name, as_lists(column, name, None), kind.value_type)
     if is_date(kind):
         return _dates(name, as_seconds(column, name, zone=_zone(kind)), zone=_zone(kind))
     if is_text(kind) or (pa.types.is_dictionary(kind) and is_text(kind.value_type)):
@@ -178,8 +175,21 @@ def _choose(name: str, column: pa.Array, untyped: bool) -> _Choice:
     if pa.types.is_boolean(kind):
         return _categorical(name, column, "booleans")
     if not (is_number(kind) or pa.types.is_duration(kind)):
-        return _categorical(name, column, f"values of type {kind}")
-    return _number(name, as_numbers(column, name))
+        return _categorical(
+            name, column, f"values of type {kind}", _clock_words(name) if pa.types.is_time(kind) else ""
+        )
+    x = as_numbers(column, name)
+    if pa.types.is_integer(kind) and are_too_large(column, x):
+        return _categorical(name, column, "integers too large for a quantity,")
+    return _number(name, x)
+
+
+def _lists(name: str, lists: Lists, kind: pa.DataType) -> _Choice:
+    longest = int(np.diff(lists.offsets).max(initial=0))
+    if are_coordinates(kind, lists):
+        why = f"lists of up to {longest} numbers that hardly recur, such as an embedding"
+        return _left_out(name, f"{why}; make a numerical column of each coordinate")
+    return _one(MultiValued(name), f"lists of up to {longest} values")
 
 
 def _one(field: Field, reason: str) -> _Choice:
@@ -248,6 +258,8 @@ def _text_numbers(name: str, text: pa.LargeStringArray, present: pa.LargeStringA
         stray = np.zeros(len(text), bool)
         if not untyped and pc.all(matches(present, r"^\d+$")).as_py():
             return None  # integers that are kept as text are names
+        if are_too_large(present, x) and pc.all(matches(present, r"^-?\d+$")).as_py():
+            return None
     elif not _are_few(text, x, stray, len(present)):
         return None
     return _number(name, x, decimal=decimal, text="auto", words=_stray_words(text, stray, "number"))
@@ -322,9 +334,15 @@ def _dates(
     fields: list[Field] = list(Timestamp(name, parts, format=format, zone=zone, text=text).fields)
     value, count = np.unique(known, return_counts=True)
     trend: Any = fields[-1]
-    fields[-1] = replace(trend, basis=_basis(len(value)), special=tuple(value[_atoms(value, count)].tolist()))
+    fields[-1] = replace(trend, basis=_basis(len(value)), special=tuple(value[find_atoms(value, count)].tolist()))
     span = f"from {first} to {last}{words}"
     return fields, {field.name: f"{bears[part][1]}, {span}" for field, part in zip(fields, parts, strict=True)}
+
+
+def _clock_words(name: str) -> str:
+    """A remark on times of day, which are read as categories."""
+    field = f"sf.Numerical({name!r}, sf.MinMax(0, 24), sf.BSpline(24, periodic=True))"
+    return f"; for a curve over the day, convert them to hours as a number and use {field}"
 
 
 def _zone(kind: pa.DataType) -> str | None:
@@ -346,14 +364,14 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
     if is_whole and _IDENTIFIER.search(name) and len(value) <= len(x) / ROWS_PER_IDENTIFIER:
         reason = f"integers with {len(value):,} distinct values, identifiers by their name{_or_quantity(name)}{words}"
         return _one(Categorical(name, min_count=MIN_COUNT if len(value) > MANY_CATEGORIES else 1), reason)
-    if _are_amounts(value, count):
+    if are_amounts(value, count):
         reason = f"{len(value):,} distinct numbers that recur exactly, far apart{_or_quantity(name)}{words}"
         return _one(Categorical(name), reason)
     reason = f"numbers with {len(value):,} distinct values"
     times = _time_words(name, value) if is_whole else ""
     if is_whole and not times and len(value) > MANY_CATEGORIES and len(value) > 0.9 * len(x):
         reason += f", {_ONE_PER_ROW}"
-    atoms = _atoms(value, count)
+    atoms = find_atoms(value, count)
     if len(atoms):
         shares = ", ".join(f"{value[i]:g} ({count[i] / count.sum():.0%} of the rows)" for i in atoms)
         reason += f"; {shares} too frequent to be a quantity: special"
@@ -377,24 +395,3 @@ def _or_quantity(name: str) -> str:
 
 def _basis(n_distinct: int) -> BSpline | MultiResolution:
     return MultiResolution() if n_distinct > FINE else BSpline()
-
-
-def _atoms(value: FloatArray, count: IntArray) -> IntArray:
-    """Indices of values that are too frequent to be a quantity."""
-    atoms = np.flatnonzero(count >= ATOM * count.sum())
-    # Heavy values of a coarse grid are not exceptions; the transform spaces them by rank.
-    return atoms if len(atoms) <= MOST_ATOMS and len(value) > SPREAD_BY_RANK else atoms[:0]
-
-
-def _are_amounts(value: FloatArray, count: IntArray) -> bool:
-    """Whether a column has few distinct numbers off any grid, such as tariffs, each on many rows."""
-    if not SPREAD_BY_RANK < len(value) <= MOST_AMOUNTS:
-        return False
-    gaps = np.diff(value)
-    # Without the most frequent one, which may be a zero that stands for "none".
-    others = np.delete(count, count.argmax())
-    once, twice = int((others == 1).sum()), int((others == 2).sum())
-    in_all = len(value) + once * (once - 1) / (2 * (twice + 1))  # Chao's estimate
-    known = 1.0 - once / others.sum()  # Good's and Turing's
-    recurring = in_all <= MOST_AMOUNTS and known >= KNOWN and others.mean() >= ROWS_PER_AMOUNT
-    return bool(recurring and np.median(gaps) >= GAP * gaps.min())

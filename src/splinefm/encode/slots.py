@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._memory import check_memory
+from splinefm.encode.tables.names import counted
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -148,6 +149,9 @@ class Slots:
     start: IntArray
     weight: npt.NDArray[np.float32]
     layout: SlotLayout
+
+    def __repr__(self) -> str:
+        return f"Slots({len(self):,} rows, {counted('field', [item.name for item in self.layout.fields])})"
 
     def __len__(self) -> int:
         return len(self.start)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from splinefm.encode.bases.basis import supports
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.encode.tables.names import counted
 from splinefm.encode.transforms.sketch import FloatArray
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -70,6 +71,11 @@ class BasisStarvation:
         """One row per basis function."""
         columns = ("field", "function", "low", "high", "share", "even_share", "starved")
         return pa.table({name: [getattr(item, name) for item in self.functions] for name in columns})
+
+    def __repr__(self) -> str:
+        starved = sum(item.starved for item in self.functions)
+        functions = f"{len(self.functions):,} basis functions, {starved:,} of them starved"
+        return f"BasisStarvation({functions}, {counted('field', list(self.transforms))})"
 
     def __str__(self) -> str:
         if not self.functions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -59,13 +59,16 @@ class Background:
 
     fitted: Fitted
     n_rows: int
-    center: FloatArray = field(repr=False)
-    slope: FloatArray = field(repr=False)
-    inner: FloatArray = field(repr=False)
-    terms: FloatArray = field(repr=False)
+    center: FloatArray
+    slope: FloatArray
+    inner: FloatArray
+    terms: FloatArray
     base: float
-    triples: TripleMoments | None = field(default=None, repr=False)
-    crosses: CrossTerms | None = field(default=None, repr=False)
+    triples: TripleMoments | None = None
+    crosses: CrossTerms | None = None
+
+    def __repr__(self) -> str:
+        return f"Background({self.n_rows:,} rows, mean score {self.base:.5g}, {self.fitted})"
 
     @cached_property
     def pairs(self) -> Fitted:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._memory import check_memory
+from splinefm.encode.tables.names import counted
 from splinefm.explain.background import Background, known_background
 from splinefm.explain.effects import player_effects
 from splinefm.explain.inputs import check_closed_form, field_number
@@ -49,6 +50,10 @@ class Decomposition:
     triples: FloatArray
     triple_fields: tuple[tuple[str, str, str], ...]
     beyond: FloatArray
+
+    def __repr__(self) -> str:
+        names = counted("field", self.fields)
+        return f"Decomposition({len(self.main):,} rows, intercept {self.intercept:.5g}, {names})"
 
     @property
     def pair_fields(self) -> tuple[tuple[str, str], ...]:

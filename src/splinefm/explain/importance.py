@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.tables.names import counted
 from splinefm.explain.background import MOST_ROWS, known_background
 from splinefm.explain.effects import PlayerEffects, Triple, player_effects, player_shares
 from splinefm.explain.inputs import check_closed_form
@@ -63,6 +64,10 @@ class Importance:
         """Triples of fields and the standard deviations of their effects, largest first."""
         ranked = sorted(self.triples.items(), key=lambda item: -item[1])
         return [(*names, value) for names, value in ranked]
+
+    def __repr__(self) -> str:
+        names = counted("field", [name for name, _ in self.ranked_fields()])
+        return f"Importance({names}; print it for the numbers)"
 
     def __str__(self) -> str:
         main = dict(zip(self.fields, self.main, strict=True))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.encode.tables.names import counted
 from splinefm.explain.background import known_background
 from splinefm.explain.effects import player_shares
 from splinefm.explain.inputs import check_closed_form
@@ -33,6 +34,9 @@ class ShapleyValues:
     values: FloatArray
     base: float
     fields: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"ShapleyValues({len(self.values):,} rows, base {self.base:.5g}, {counted('field', self.fields)})"
 
     @property
     def scores(self) -> FloatArray:

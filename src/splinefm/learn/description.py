@@ -21,7 +21,7 @@ from splinefm.learn.files.sharded import Manifest, count_parameters, is_sharded
 from splinefm.learn.files.sharded_model import ShardedModel
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.targets.labels import Label, listed
-from splinefm.learn.training import Epoch
+from splinefm.learn.training import best_epoch
 from splinefm.learn.tuning.study import StudySummary
 
 
@@ -112,17 +112,6 @@ def describe_study(study: StudySummary) -> dict[str, Any]:
         "params": dict(best.params),
         "table": study.table,
     }
-
-
-def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
-    """Return the epoch whose parameters were kept: the best by validation loss, or the last.
-
-    Updates are judged by other rows, and do not count.
-    """
-    measured = [epoch for epoch in history if epoch.run != "update" and not math.isnan(epoch.validation_loss)]
-    if measured:
-        return min(measured, key=lambda epoch: epoch.validation_loss)
-    return history[-1] if history else None
 
 
 def predicted_thing(fitted: Fitted) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,10 @@ import numpy.typing as npt
 from splinefm.encode.drift import Watch, watch_scores
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
+from splinefm.encode.tables.names import counted
 from splinefm.learn.losses import Loss
 from splinefm.learn.targets.labels import Classes, Label, listed
-from splinefm.learn.training import Epoch, Training
+from splinefm.learn.training import Epoch, Training, best_epoch
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.cpu import BatchScorer
 from splinefm.model.family import AnyModel, Params, params_of
@@ -64,9 +66,16 @@ class Fitted:
     model: AnyModel
     params: Params
     loss: Loss
-    history: tuple[Epoch, ...] = field(default=(), repr=False)
+    history: tuple[Epoch, ...] = ()
     training: Training = field(default_factory=Training)
-    study: StudySummary | None = field(default=None, repr=False)
+    study: StudySummary | None = None
+
+    def __repr__(self) -> str:
+        best = best_epoch(self.history)
+        value = math.nan if best is None else self.loss.metric(best.validation_loss)
+        measured = "" if math.isnan(value) else f", validation {self.loss.metric_name} {value:.5g}"
+        names = counted("field", self.encoder.schema.names)
+        return f"Fitted({self.model}, {self.loss} loss, {self.encoder.n_rows:,} rows{measured}, {names})"
 
     @property
     def classes(self) -> Classes | None:

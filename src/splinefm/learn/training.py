@@ -112,6 +112,17 @@ class Epoch(NamedTuple):
 Callback = Callable[[Epoch], object]
 
 
+def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
+    """Return the epoch whose parameters were kept: the best by validation loss, or the last.
+
+    Updates are judged by other rows, and do not count.
+    """
+    measured = [epoch for epoch in history if epoch.run != "update" and not math.isnan(epoch.validation_loss)]
+    if measured:
+        return min(measured, key=lambda epoch: epoch.validation_loss)
+    return history[-1] if history else None
+
+
 @dataclass(frozen=True)
 class Training:
     """The settings of training.

@@ -78,6 +78,9 @@ class ApproximateIndex:
             self._search = _inverted_file(faiss, points, clusters, probes)
         self._search.add(points)
 
+    def __repr__(self) -> str:
+        return f"ApproximateIndex({len(self):,} items, {self.method})"
+
     def __len__(self) -> int:
         """Number of items."""
         return len(self._ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -41,16 +40,31 @@ class Extremum(NamedTuple):
     u: Any
 
 
+def segment_words(intercept: Any, loss: Loss) -> str:
+    """The segment or segments of a view, in a few words for its repr.
+
+    Examples
+    --------
+    >>> segment_words(0.25, Loss("squared")), segment_words(np.zeros(3), Loss("squared"))
+    ('intercept 0.25, squared loss', '3 segments, squared loss')
+    """
+    several = np.ndim(intercept) > 0
+    return f"{f'{len(intercept):,} segments' if several else f'intercept {intercept:.5g}'}, {loss} loss"
+
+
 @dataclass(frozen=True, eq=False)
 class _View:
     """What curves and bars share: an effect per feature of the field, for one segment or for several."""
 
     field: Any
-    effects: FloatArray = dataclasses.field(repr=False)
+    effects: FloatArray
     intercept: Any
-    loss: Loss = dataclasses.field(repr=False)
-    counts: FloatArray | None = dataclasses.field(default=None, repr=False)
-    crossed: Crossed | None = dataclasses.field(default=None, repr=False)
+    loss: Loss
+    counts: FloatArray | None = None
+    crossed: Crossed | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(along {self.field.name!r}, {segment_words(self.intercept, self.loss)})"
 
     def __call__(self, values: object, *, link: bool = False) -> FloatArray:
         """Scores at raw values; `link=True`: predictions (probability, mean or rate).
@@ -120,7 +134,7 @@ class _View:
             raise TypeError(f"this is the {type(self).__name__} of one segment; sf.segments makes several")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Curve(_View):
     """The score along a numerical field: β + Σ_i α_i B_i(T(z)); made by `segment`.
 
@@ -272,7 +286,7 @@ class Curve(_View):
         return u[kept], segment[kept]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bars(_View):
     """The score of each category of a field; made by `segment`.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from splinefm.encode.schema import Single
 from splinefm.encode.tables.names import quoted
 from splinefm.learn.losses import Loss
 from splinefm.view.crossed import Crossed
+from splinefm.view.curves import segment_words
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -55,13 +55,17 @@ class Surface:
     """
 
     fields: tuple[Single, Single]
-    effects: tuple[FloatArray, FloatArray] = dataclasses.field(repr=False)
-    factors: tuple[FloatArray, FloatArray] = dataclasses.field(repr=False)
-    scales: FloatArray = dataclasses.field(repr=False)
+    effects: tuple[FloatArray, FloatArray]
+    factors: tuple[FloatArray, FloatArray]
+    scales: FloatArray
     intercept: Any
-    loss: Loss = dataclasses.field(repr=False)
-    counts: tuple[FloatArray | None, FloatArray | None] = dataclasses.field(default=(None, None), repr=False)
-    crossed: Crossed | None = dataclasses.field(default=None, repr=False)
+    loss: Loss
+    counts: tuple[FloatArray | None, FloatArray | None] = (None, None)
+    crossed: Crossed | None = None
+
+    def __repr__(self) -> str:
+        names = quoted([item.name for item in self.fields])
+        return f"Surface(along {names}, {segment_words(self.intercept, self.loss)})"
 
     def __call__(self, first: object, second: object, *, link: bool = False) -> FloatArray:
         """Scores at raw values of the two fields, which broadcast: `surface(x[:, None], y)` is a grid.

@@ -117,6 +117,22 @@ class TestPictures:
         _, l2, k = self.plots.study(study)
         assert l2.get_xscale() == "log" and [text.get_text() for text in k.get_xticklabels()] == ["4", "8", "16"]
 
+    def test_few_continuous_numbers_are_on_a_scale_too_and_choices_at_their_values(self):
+        study = make_study([1.0, 0.9, 0.8], l2=[1e-4, 1.9e-4, 7e-4], zero=[0.0, 0.5, 0.2])
+        _, l2, zero = self.plots.study(study)
+        assert (l2.get_xscale(), zero.get_xscale()) == ("log", "linear")
+        np.testing.assert_allclose(l2.get_lines()[0].get_xdata(), [1e-4, 1.9e-4, 7e-4])
+        _, k = self.plots.study(make_study(np.linspace(1.0, 0.5, 9).tolist(), k=[8] * 8 + [16]))
+        drawn = np.concatenate([line.get_xdata() for line in k.get_lines()])
+        assert (np.abs(drawn - drawn.round()) <= 0.1).all()
+
+    @pytest.mark.parametrize("maximize", [False, True])
+    def test_outliers_are_in_the_legend(self, maximize):
+        for values, there in (([0.5] * 5 + [9.0, -9.0], True), ([0.5, 0.4, 0.3], False)):
+            (ax,) = self.plots.study(make_study(values, maximize))
+            labels = [text.get_text() for text in ax.get_legend().get_texts()]
+            assert ("outlier" in labels) is there
+
     def test_one_axes_gets_the_trials(self, tuned):
         from matplotlib.figure import Figure
 

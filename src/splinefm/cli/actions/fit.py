@@ -17,7 +17,7 @@ from splinefm.cli.actions.targets import Choice, suggest_loss
 from splinefm.cli.destinations import save_model
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.inference import LOOK_AT, infer_schema
+from splinefm.encode.inference import ASKS, LOOK_AT, infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.columns import is_text
 from splinefm.encode.tables.sources import open_data, refuse_overwriting, require_columns, without
@@ -42,6 +42,7 @@ _MODELS: dict[str, type[AnyModel]] = {
 
 MOST_LABELS = 100
 """Text with more values is not taken for classes unless the user says so."""
+MOST_REMARKS = 5
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,16 @@ def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], v
     schema = without(inferred, [*request.ignored, *([request.weight] if request.weight is not None else [])])
     numerical = sum(isinstance(item, Numerical) for item in schema)
     say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
+    for line in _questions(schema):
+        say(line)
     return _with_crosses(schema, request.crosses)
+
+
+def _questions(schema: Schema) -> list[str]:
+    """The remarks of an inferred schema that ask the user something, one line each."""
+    asked = [f"remark: {name}: {why}" for name, why in schema.reasons.items() if any(part in why for part in ASKS)]
+    more = len(asked) - MOST_REMARKS
+    return asked[:MOST_REMARKS] + ([f"... and {more:,} more remarks; splinefm schema prints all"] if more > 0 else [])
 
 
 def _with_crosses(schema: Schema, given: list[str]) -> Schema:

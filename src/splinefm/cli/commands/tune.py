@@ -19,8 +19,10 @@ class MetricName(StrEnum):
 
     LOSS = "loss"
     AUC = "auc"
+    LOGLOSS = "logloss"
     NORMALIZED_ENTROPY = "normalized_entropy"
     ACCURACY = "accuracy"
+    RMSE = "rmse"
     MAE = "mae"
     R2 = "r2"
 
@@ -51,8 +53,8 @@ StudyName = Annotated[
 Metric = Annotated[
     MetricName,
     typer.Option(
-        help="Metric to optimize. normalized_entropy is for two classes, accuracy for more, auc for both; mae and r2 "
-        "for numbers.",
+        help="Metric to optimize. normalized_entropy is for two classes, accuracy for more, auc and logloss for both; "
+        "rmse, mae and r2 for numbers.",
         rich_help_panel=_SEARCH,
     ),
 ]

@@ -64,6 +64,17 @@ def quoted(names: Sequence[str], most: int = 20) -> str:
     return ", ".join(map(repr, names[:most])) + more
 
 
+def counted(what: str, names: Sequence[str], most: int = 3) -> str:
+    """How many names there are and the first of them, for short texts on an object.
+
+    Examples
+    --------
+    >>> counted("field", ["x"]), counted("field", list("abcde"))
+    ("1 field: 'x'", "5 fields: 'a', 'b', 'c', ... and 2 more")
+    """
+    return f"{len(names):,} {what}{'' if len(names) == 1 else 's'}: {quoted(names, most)}"
+
+
 def check_names(names: Sequence[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:

@@ -26,6 +26,8 @@ from splinefm.learn.estimators.inputs import (
     attach_columns,
     attach_target,
     check_one_target,
+    column_labels,
+    match_labels,
     name_target,
     positional_names,
     read_table,
@@ -265,6 +267,7 @@ class SplineFMBase(SplineFMParameters):
         else:
             rows = name_target(table, target, sample_weight)
         self._set_columns(rows, named or target is not None)
+        self._labels = column_labels(X)
         schema = self.schema or infer_schema(rows.table, target=rows.target).without(rows.sample_weight)
         validation = self._open_validation(rows, schema, target, eval_set, classes)
         task = Task(
@@ -329,7 +332,7 @@ class SplineFMBase(SplineFMParameters):
             del self.feature_names_in_
 
     def _read_as_fitted(self, X: object) -> TableInput:
-        """Return X as a table with the column names of the fit; columns without names are matched by position."""
+        """Return X as a table with the column names of the fit; those without are matched by label or position."""
         table, named = read_table(X, min_rows=0)
         known = getattr(self, "feature_names_in_", None)
         if not isinstance(table, Table) or (named and known is not None):
@@ -356,6 +359,8 @@ class SplineFMBase(SplineFMParameters):
             warnings.warn(
                 f"X does not have valid feature names, but {name} was fitted with feature names", stacklevel=4
             )
+        else:
+            names = match_labels(names, getattr(self, "_labels", None), X)
         return rename_columns(table, names)
 
     def _scores(self, X: object) -> npt.NDArray[np.float32]:

@@ -18,7 +18,7 @@ from splinefm.learn.estimators.parameters import EstimatorSettings, shared_param
 from splinefm.learn.fitting import Task
 from splinefm.learn.formulas import log_softmax
 from splinefm.learn.losses import Loss
-from splinefm.learn.targets.labels import MOST_CLASSES, ClassWeight, class_weights
+from splinefm.learn.targets.labels import MOST_CLASSES, ClassWeight, class_weights, warn_of_spellings
 from splinefm.model.family import AnyModel
 
 
@@ -152,7 +152,9 @@ class SplineFMClassifier(ClassifierMixin, SplineFMBase):  # type: ignore[misc]  
         return task if task.classes is None or len(task.classes) == 2 else replace(task, loss=Loss("softmax"))
 
     def _find_classes(self, y: object) -> Labels | None:
-        return distinct_classes(read_labels(y))
+        classes = distinct_classes(read_labels(y))
+        warn_of_spellings(classes.tolist(), "y")
+        return classes
 
     def _set_classes(self, classes: Labels | None) -> None:
         self.classes_ = np.array(self.fitted_.classes or (0, 1)) if classes is None else classes

@@ -20,7 +20,7 @@ from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.learn.targets.labels import MOST_CLASSES, Classes, Label
+from splinefm.learn.targets.labels import MOST_CLASSES, SHOWN, Classes, Label
 
 Labels = npt.NDArray[Any]
 # An open table, encoded rows, or paths of files.
@@ -44,9 +44,43 @@ def read_table(X: object, min_rows: int = 1) -> tuple[TableInput, bool]:
         array = np.array(X, dtype=object) if isinstance(X, list | tuple) else X
         return open_table(check_array(array, dtype=None, ensure_all_finite=False, ensure_min_samples=min_rows)), False
     table = open_table(X)
-    if type(X).__module__.startswith("pandas") and not any(isinstance(name, str) for name in X.columns):  # type: ignore[attr-defined]
+    if column_labels(X) is not None:
         return rename_columns(table, positional_names(len(table.names))), False
     return table, True
+
+
+def column_labels(X: object) -> list[object] | None:
+    """Return the labels of a pandas table whose columns have no text as names; None for other tables."""
+    if not type(X).__module__.startswith("pandas") or not hasattr(X, "columns"):
+        return None
+    labels = list(X.columns)
+    return None if any(isinstance(label, str) for label in labels) else labels
+
+
+def match_labels(names: list[str], known: list[object] | None, X: object) -> list[str]:
+    """Return the names of the columns of X, which has no text as names, by the labels that the fit knows.
+
+    Parameters
+    ----------
+    names : list of str
+        The names that the columns of the fit have been given, in order.
+    known : list, optional
+        The labels of these columns. Columns without labels are matched by position.
+    X : table
+        A table with as many columns.
+    """
+    given = column_labels(X)
+    if known is None or given is None or given == known:
+        return names
+    if set(given) == set(known):
+        return [names[known.index(label)] for label in given]
+    if known == list(range(len(known))):  # what pandas calls columns that have no names
+        return names
+    shown = ", ".join(map(repr, given[:SHOWN])), ", ".join(map(repr, known[:SHOWN]))
+    raise ValueError(
+        f"the columns of X are labeled {shown[0]}, and those of the fit were {shown[1]}; select these columns, or pass "
+        "X.to_numpy() to match by position"
+    )
 
 
 def positional_names(n: int) -> list[str]:

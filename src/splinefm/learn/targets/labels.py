@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -54,12 +55,29 @@ def distinct_labels(column: pa.Array) -> set[Label]:
 def as_classes(found: set[Label], name: str, most: int = 2) -> Classes:
     """Return labels in sorted order; too few, too many, or several that are not integers raise an error."""
     labels = tuple(sorted(found, key=lambda label: (str(type(label)), label)))
+    warn_of_spellings(labels, f"the target {name!r}")
     if not 2 <= len(labels) <= most:
         raise ValueError(_wrong_number(labels, name, most))
     if len(labels) > 2 and any(isinstance(label, float) and label != math.floor(label) for label in labels):
         shown = next(label for label in labels if isinstance(label, float) and label != math.floor(label))
         raise ValueError(f"labels must be integers, text or booleans, but {name!r} has {shown!r}; {other_losses()}")
     return labels
+
+
+def warn_of_spellings(labels: Sequence[object], where: str) -> None:
+    """Warn if labels differ only in case or white space: they are rather one class in several spellings."""
+    alike: dict[str, list[str]] = {}
+    for label in labels:
+        if isinstance(label, str):
+            alike.setdefault(" ".join(label.split()).casefold(), []).append(label)
+    several = [" and ".join(map(repr, spellings)) for spellings in alike.values() if len(spellings) > 1]
+    if several:
+        more = f" and {len(several) - SHOWN} others" if len(several) > SHOWN else ""
+        warnings.warn(
+            f"{where} has labels that differ only in case or white space and count as different classes: "
+            f"{', '.join(several[:SHOWN])}{more}; write them alike if they mean the same",
+            stacklevel=2,
+        )
 
 
 def holds_shares(column: pa.Array, name: str) -> bool:

@@ -76,6 +76,10 @@ class StudySummary:
         if not any(trial.number == self.best and trial.value is not None for trial in self.trials):
             raise ValueError(f"the best trial, {self.best}, is not one of the trials that have a value")
 
+    def __repr__(self) -> str:
+        best = f"best {self.metric} {self.best_trial.value:.5g} in trial {self.best}"
+        return f"StudySummary({self.name!r}, {len(self.trials):,} trials, {best})"
+
     @property
     def best_trial(self) -> TrialSummary:
         """The trial whose settings the model has."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from splinefm.encode.drift import Watch
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.arrow import to_arrow
+from splinefm.encode.tables.names import counted
 from splinefm.learn.files.modelfile import load_identified, saving
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.loop import Diverged, divergence_advice, in_groups, train_on
@@ -98,6 +99,10 @@ class Learner:
             self._continue(state)
         elif noise := self._noise():
             self.penalties.adapt(fitted.params["factors"], noise)
+
+    def __repr__(self) -> str:
+        names = counted("field", self.encoder.schema.names)
+        return f"Learner({self.model}, {self.loss} loss, {self.engine.number:,} steps, {names})"
 
     @staticmethod
     def load(path: str | os.PathLike[str], training: Training | None = None, *, threads: int | None = None) -> Learner:

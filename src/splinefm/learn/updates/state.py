@@ -67,6 +67,9 @@ class LearnerState:
     penalty: Mapping[str, npt.NDArray[np.float32]]
     rng: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        return f"LearnerState({self.optimizer}, {self.number:,} steps)"
+
 
 def state_path(model: Path) -> Path:
     """Return the path of the state of a model file.

@@ -16,8 +16,11 @@ from splinefm.view.axes import RawAxis, Scale
 FloatArray = npt.NDArray[np.float64]
 # Trials worse than this quantile are drawn at the edge; otherwise the good ones would crowd together.
 _SHOWN = 0.75
-_LOGARITHMIC = 20.0
+# The largest number over the smallest one, beyond which an axis is logarithmic.
+_LOGARITHMIC = 4.0
 _FEW_VALUES = 8
+# How far a trial is drawn beside its setting, of the distance to the next one.
+JITTER = 0.1
 
 
 def find_study(source: object) -> StudySummary:
@@ -44,6 +47,8 @@ def draw_trials(ax: Any, study: StudySummary) -> None:
     _draw_points(ax, numbers[done], values[done], (low, high), color=PALETTE[0], label="trial")
     if (cut := ~done & np.isfinite(values)).any():
         _draw_points(ax, numbers[cut], values[cut], (low, high), color=GRAY, label="pruned")
+    if ((values < low) | (values > high)).any():
+        ax.plot([], [], "v" if study.maximize else "^", markersize=4, alpha=0.4, color=GRAY, label="outlier")
     better = np.maximum if study.maximize else np.minimum
     ax.step(numbers[done], better.accumulate(values[done]), where="post", color=PALETTE[1], label="best so far")
     best = study.best_trial
@@ -52,7 +57,7 @@ def draw_trials(ax: Any, study: StudySummary) -> None:
     ax.set(xlabel="trial", ylabel=caption(study.metric), ylim=_padded(low, high))
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, frameon=False)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=5, frameon=False)
 
 
 def draw_slice(ax: Any, study: StudySummary, name: str) -> None:
@@ -69,10 +74,11 @@ def draw_slice(ax: Any, study: StudySummary, name: str) -> None:
 
 
 def _set_positions(ax: Any, settings: Sequence[Value]) -> FloatArray:
-    """Set up the axis and return positions of settings: many numbers on a scale, text and few numbers side by side."""
+    """Set up the axis and return positions of settings: numbers on a scale, text and few integers side by side."""
     distinct = set(settings)
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in distinct)
-    if numbers and len(distinct) > _FEW_VALUES:
+    continuous = len(distinct) > 1 and any(isinstance(value, float) for value in distinct)
+    if numbers and (continuous or len(distinct) > _FEW_VALUES):
         positions = np.array(settings, np.float64)
         low, high = float(positions.min()), float(positions.max())
         set_ticks(ax, "x", RawAxis(low, high, Scale("log" if low > 0.0 and high > _LOGARITHMIC * low else "linear")))
@@ -80,9 +86,9 @@ def _set_positions(ax: Any, settings: Sequence[Value]) -> FloatArray:
     order: list[Any] = sorted(distinct, key=_sort_key)
     label_columns(ax, captions((f"{value:g}" if isinstance(value, float) else value for value in order), 12))
     ax.set_xlim(-0.5, len(order) - 0.5)
-    # Jittered, since many share a setting.
+    # Jittered a little, since many share a setting.
     repeats = np.array([settings[:i].count(value) for i, value in enumerate(settings)], np.float64)
-    return np.array([order.index(value) for value in settings]) + 0.3 * np.sin(2.4 * repeats)
+    return np.array([order.index(value) for value in settings]) + JITTER * np.sin(2.4 * repeats)
 
 
 def _sort_key(value: Value) -> tuple[bool, list[float], str]:
