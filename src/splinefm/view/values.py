@@ -24,6 +24,7 @@ from splinefm.learn.losses import Loss
 from splinefm.view.axes import RawAxis, split_tokens
 from splinefm.view.curves import Bars, Curve, Extremum
 from splinefm.view.formats import axis_format
+from splinefm.view.known import known_values, shown_values
 from splinefm.view.surfaces import Surface
 
 FloatArray = npt.NDArray[np.float64]
@@ -33,10 +34,10 @@ Value = float | str | list[str] | None
 BAR = "|"
 
 
-def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> FloatArray:
+def value_grid(
+    item: Numerical, n: int, values: FloatArray | None = None, known: FloatArray | None = None
+) -> FloatArray:
     """Ordinary values of a numerical field, in raw units and in increasing order, evenly spread over u = T(z).
-
-    Days of the week are integers, with nothing in between.
 
     Parameters
     ----------
@@ -46,6 +47,8 @@ def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> Flo
         Largest number of values; duplicates and special values are left out.
     values : array, optional
         Data whose range limits the grid; by default the grid covers what a plot of the field shows.
+    known : array, optional
+        Values with nothing in between, which the grid is made of; see `known_values`.
 
     Examples
     --------
@@ -56,7 +59,9 @@ def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> Flo
     ordinary = None if values is None else split_tokens(item, values)[0]
     axis = RawAxis.of([item], ordinary)
     low, high = (axis.low, axis.high) if ordinary is None or not len(ordinary) else _overlap(axis, ordinary)
-    grid = _integers(low, high) if axis.format.integers else _spread(item, low, high, n)
+    if known is not None and len(shown := shown_values(known, low, high, n)):
+        return shown
+    grid = _spread(item, low, high, n)
     return split_tokens(item, grid)[0] if len(split_tokens(item, grid)[0]) else grid
 
 
@@ -66,10 +71,6 @@ def _spread(item: Numerical, low: float, high: float, n: int) -> FloatArray:
     inner = np.asarray(transform.inverse(np.linspace(first, last, n)[1:-1]), np.float64)
     grid: FloatArray = np.unique(np.concatenate([[low], np.clip(inner, low, high), [high]]))
     return grid
-
-
-def _integers(low: float, high: float) -> FloatArray:
-    return np.arange(np.ceil(low), np.floor(high) + 1) + 0.0  # no -0.0
 
 
 def _overlap(axis: RawAxis, values: FloatArray) -> tuple[float, float]:
@@ -168,9 +169,10 @@ def surface_scores(surface: Surface, x: Sequence[Any], y: Sequence[Any]) -> Floa
 
 def side_grid(fitted: Fitted, name: str, n: int, most: int, values: FloatArray | None = None) -> list[Any]:
     """Values of a field for one side of a surface: a grid, or the most frequent categories in their order."""
-    item = source_field(fitted, name)
+    sources, item = Sources(fitted.encoder.schema), source_field(fitted, name)
     if isinstance(item, Numerical):
-        return list(value_grid(item, n, values).tolist())
+        known = known_values(item, sources.parts.get(name, ()))
+        return list(value_grid(item, n, values, known).tolist())
     return category_counts(fitted, name, most)[0]
 
 
