@@ -90,7 +90,7 @@ def segment(
     >>> bool(np.allclose(curve([0.5, 2.5]), fitted.scores({"x": [0.5, 2.5], "c": ["a", "a"]}), atol=1e-5))
     True
     """
-    schema, names = fitted.encoder.schema, _along_names(along)
+    schema, names = check_one_score(fitted).encoder.schema, _along_names(along)
     sources = Sources(schema)
     _check_along(fitted, sources, names)
     if not isinstance(values, Mapping):
@@ -135,7 +135,7 @@ def segments(
     >>> curves([0.0, 1.0, 2.0]).shape, curves[1](1.0).shape
     ((2, 3), ())
     """
-    schema, names = fitted.encoder.schema, _along_names(along)
+    schema, names = check_one_score(fitted).encoder.schema, _along_names(along)
     sources = Sources(schema)
     _check_along(fitted, sources, names)
     source = open_table(table, types=schema.column_types())
@@ -186,7 +186,6 @@ def _along_names(along: Along) -> tuple[str, ...]:
 
 
 def _check_along(fitted: Fitted, sources: Sources, names: tuple[str, ...]) -> None:
-    check_one_score(fitted)
     schema, layout = fitted.encoder.schema, fitted.encoder.layout
     for name in names:
         _check_not_cross(schema, name, "along: ")
