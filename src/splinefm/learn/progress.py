@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from splinefm._wording import visible
+from splinefm._wording import number, visible
 from splinefm.learn.losses import Loss
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def make_progress(verbose: bool) -> Progress:
 
 
 def _validation(loss: Loss, value: float) -> str:
-    return f"validation {loss.metric_name.lower()} {loss.metric(value):.5g}"
+    return f"validation {loss.metric_name.lower()} {number(loss.metric(value))}"
 
 
 def _clock(seconds: float) -> str:

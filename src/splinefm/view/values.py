@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._wording import number
 from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
@@ -211,7 +212,7 @@ def text_of(value: Value) -> str:
         return "(missing)"
     if isinstance(value, list):
         return BAR.join(value)
-    return value if isinstance(value, str) else f"{value:.6g}"
+    return value if isinstance(value, str) else number(value, ".6g")
 
 
 def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], list[float]]:
