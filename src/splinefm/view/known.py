@@ -58,8 +58,18 @@ def shown_values(known: FloatArray, low: float, high: float, n: int) -> FloatArr
     >>> shown_values(np.arange(24.0), 0.0, 30.0, 4), shown_values(np.arange(24.0), 0.5, 2.5, 4)
     (array([ 0.,  8., 15., 23.]), array([1., 2.]))
     """
-    inside = known[(known >= low) & (known <= high)]
-    return inside[np.linspace(0, len(inside) - 1, min(n, len(inside))).round().astype(np.intp)]
+    return spread_values(known[(known >= low) & (known <= high)], n)
+
+
+def spread_values(known: FloatArray, n: int) -> FloatArray:
+    """At most n > 1 of all values, likewise.
+
+    Examples
+    --------
+    >>> spread_values(np.arange(24.0), 3)
+    array([ 0., 12., 23.])
+    """
+    return known[np.linspace(0, len(known) - 1, min(n, len(known))).round().astype(np.intp)]
 
 
 def _numbers(part: Categorical) -> FloatArray:
