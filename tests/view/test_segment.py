@@ -513,3 +513,29 @@ class TestErrors:
             curve.maximum(3.0, 1.0)
         with pytest.raises(ValueError, match="'tags'"):
             fitted_of().segment({"recency": 1.0, **without("tags")}, "tags")(3)
+
+
+def test_categories_that_the_model_does_not_know_are_named():
+    table = {"x": [0.0, 1.0, 2.0] * 20, "c": ["red", "blue"] * 30, "tags": [["a"], ["b", "a"]] * 30}
+    schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c"), sf.MultiValued("tags")])
+    fitted = random_fitted(sf.FM(k=2), schema, table)
+    with pytest.warns(UserWarning) as caught:
+        curve = fitted.segment({"c": "rde", "tags": ["a", "z"]}, along="x")
+    message = str(caught[0].message)
+    assert "'c' has no category 'rde'; nearest: 'red'" in message and "'tags' has no category 'z'" in message
+    assert (
+        message.endswith("the view is that of rare and unseen ones")
+        and caught[0].filename == __file__
+        and len(caught) == 1
+    )
+    expected = fitted.scores({"x": [1.0], "c": ["rde"], "tags": [["a", "z"]]}, watch=False)
+    assert curve(1.0) == pytest.approx(expected[0], abs=1e-5)
+    for known in ({"c": None, "tags": None}, {"c": "red", "tags": []}):  # silent
+        fitted.segment(known, along="x")
+    fitted.segment({"c": "rde", "tags": []}, along="x", watch=False)
+
+
+def test_unseen_categories_that_share_a_feature_are_not_mistakes():
+    schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c", unseen="hash", buckets=3, min_count=50)])
+    fitted = random_fitted(sf.FM(k=2), schema, {"x": [0.0, 1.0] * 20, "c": ["red", "blue"] * 20})
+    fitted.segment({"c": "rde"}, along="x")

@@ -12,6 +12,7 @@ crosses contain a column, several fields vary along it: see `crossed.py`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._checks import check_one_score
+from splinefm.encode.drift import outside
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
@@ -45,6 +47,7 @@ from splinefm.view.algebra import (
 from splinefm.view.crossed import Crossed
 from splinefm.view.curves import Bars, Curve, Extremum
 from splinefm.view.surfaces import Surface
+from splinefm.view.values import no_category
 
 __all__ = ["Bars", "Curve", "Extremum", "Surface", "segment", "segments"]
 
@@ -55,7 +58,13 @@ _BATCH_SIZE = 1 << 22  # coordinates of unit vectors that are computed at a time
 
 
 def segment(
-    fitted: Fitted, values: Mapping[str, object], along: Along, *, rest: Rest = "error", background: object = None
+    fitted: Fitted,
+    values: Mapping[str, object],
+    along: Along,
+    *,
+    rest: Rest = "error",
+    background: object = None,
+    watch: bool = True,
 ) -> Curve | Bars | Surface:
     """The score along one or two fields, with the other fields fixed; `fitted.segment` is the same.
 
@@ -75,6 +84,8 @@ def segment(
     background : table, optional
         The rows to average over. By default the rows that the encoder was fitted to, whose mean weights it keeps (see
         `Encoder.feature_means`).
+    watch : bool
+        Whether to warn about categories that the model does not know: their view is that of unseen values.
 
     Returns
     -------
@@ -104,6 +115,8 @@ def segment(
     items = {name: _read_by(sources, name) for name in values}
     given = {name: convert_column(name, [_one_value(items[name], value)]) for name, value in values.items()}
     columns = _by_source(sources, given, names)
+    if watch:
+        _warn_of_unseen(sources, columns)
     means = mean_vectors(fitted, sources, [*columns, *names], rest, background)
     return _view(fitted, sources, names, iter([(1, columns)]), means)[0]
 
@@ -169,6 +182,20 @@ def _by_source(sources: Sources, given: Mapping[str, pa.Array], along: tuple[str
             is_part = isinstance(item, Numerical) and item.part is not None
             values[name] = to_arrow(item.read(column)) if is_part else column  # type: ignore[arg-type]  # numbers
     return values
+
+
+def _warn_of_unseen(sources: Sources, columns: Mapping[str, pa.Array]) -> None:
+    """Name the categories that a segment has and the model does not; those that share features by a hash are fine."""
+    unseen = []
+    for name, column in columns.items():
+        item = sources.fields[name]
+        if isinstance(item, Numerical) or item.unseen in ("hash", "error"):  # which raises
+            continue
+        names = item.read(column).names.drop_null()
+        new = names.filter(to_arrow(item.elements.find(names) < 0)).to_pylist()
+        unseen += [no_category(item, category) for category in new]
+    if unseen:
+        warnings.warn(f"{'; '.join(unseen)}; the view is that of rare and unseen ones", stacklevel=outside())
 
 
 def _read_by(sources: Sources, name: str) -> Single:

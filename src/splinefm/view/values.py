@@ -19,7 +19,7 @@ from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Single
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import one_array
-from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.names import missing_column_message, nearest_hint
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
 from splinefm.view.axes import RawAxis, split_tokens
@@ -33,6 +33,7 @@ View = Curve | Bars | Surface
 
 Value = float | str | list[str] | None
 BAR = "|"
+_SEARCHED = 10_000  # categories that are searched for similar names
 
 
 def value_grid(
@@ -228,6 +229,18 @@ def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], li
     if counts is None:
         return names, [math.nan] * len(names)
     return names, counts[len(counts) - len(vocabulary_names(item)) :][shown].tolist()
+
+
+def no_category(item: Categorical | MultiValued, name: str) -> str:
+    """The message about a category that a field does not have, with those that may be meant.
+
+    Examples
+    --------
+    >>> no_category(Categorical("color", vocabulary=["red", "blue"]), "rde")
+    "'color' has no category 'rde'; nearest: 'red'"
+    """
+    known = vocabulary_names(item).slice(0, _SEARCHED).to_pylist()
+    return f"{item.name!r} has no category {name!r}{nearest_hint(name, known)}"
 
 
 def vocabulary_names(item: Categorical | MultiValued) -> pa.LargeStringArray:
