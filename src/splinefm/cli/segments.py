@@ -14,6 +14,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Schema, Single
+from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.learn.fitted import Fitted
 from splinefm.view.values import BAR, Value, category_counts, no_category, text_of, vocabulary_names
@@ -152,6 +153,7 @@ def _is_number(text: str) -> bool:
 
 def _date(option: str, item: Numerical, text: str) -> Value:
     """The date itself if it is the value of a column, otherwise the part of the date that is the field."""
+    text = as_written(text, item.format, item.zone)
     try:
         number = replace(item, text="error").read(pa.array([text]))[0]
     except ValueError as error:

@@ -29,6 +29,7 @@ from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Schema, Single
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.conversion import convert_column
+from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
@@ -244,6 +245,8 @@ def _unknown_field(name: str, sources: Sources) -> str:
 def _one_value(item: Single, value: object) -> object:
     """A value of a segment, in a form that Arrow takes."""
     several = isinstance(value, list | tuple | Set) or np.ndim(value) > 0  # type: ignore[arg-type]  # takes any object
+    if isinstance(value, str) and isinstance(item, Numerical):
+        return as_written(value, item.format, item.zone)
     if not several:
         return value
     if not isinstance(item, MultiValued):
