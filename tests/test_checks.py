@@ -69,3 +69,24 @@ def test_threads_keep_the_order_and_do_not_run_ahead():
 def test_an_error_in_a_thread_reaches_the_caller():
     with pytest.raises(ZeroDivisionError):
         list(in_order(lambda i: 1 // (i - 3), range(9), threads=2))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, X: sf.importance(model, X),
+        lambda model, X: sf.shapley_values(model, X, X),
+        lambda model, X: sf.decompose(model, X, X),
+        lambda model, X: sf.Background.of(model, X),
+        lambda model, X: sf.partial_dependence(model, "x", [1.0], X),
+        lambda model, X: sf.ice_curves(model, X, "x", [1.0]),
+        lambda model, X: sf.segment(model, {}, "x"),
+        lambda model, X: sf.segments(model, X, "x"),
+        lambda model, X: sf.Learner(model),
+        lambda model, X: sf.to_torch(model),
+        lambda model, X: sf.ShardedModel.write(model, "folder"),
+    ],
+)
+def test_an_estimator_in_place_of_its_model_is_named(call):
+    with pytest.raises(TypeError, match=r"must be a sf.Fitted, got SplineFMRegressor; an estimator has one in fitted_"):
+        call(sf.SplineFMRegressor(), {"x": [1.0, 2.0]})

@@ -1,8 +1,10 @@
 """Words for people."""
 
+import math
+
 import pytest
 
-from splinefm._wording import for_reader, in_bytes, on_command_line, setting, visible
+from splinefm._wording import for_reader, in_bytes, number, on_command_line, setting, visible
 from splinefm.encode.tables.names import missing_column_message, nearest_names
 
 
@@ -21,6 +23,24 @@ def test_control_characters_are_written_out():
 )
 def test_sizes(size, text):
     assert in_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "style", "text"),
+    [
+        (26612.3, ".4g", "26610"),
+        (-22080.0, "+.3g", "-22100"),
+        (22080.0, "+.3g", "+22100"),
+        (9_999_999.0, ".5g", "10000000"),
+        (1e7, ".5g", "1e+07"),
+        (0.00012, ".4g", "0.00012"),
+        (0.000012, ".4g", "1.2e-05"),
+        (math.inf, ".4g", "inf"),
+        (0.123, "+.1%", "+12.3%"),
+    ],
+)
+def test_ordinary_amounts_have_no_exponent(value, style, text):
+    assert number(value, style) == text
 
 
 def test_advice_follows_the_reader():

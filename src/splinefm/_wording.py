@@ -10,6 +10,8 @@ from contextlib import contextmanager
 # C0 and C1 controls, line separators, and marks that change the direction of the text around them.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_LINES = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
+# Numbers from here on have an exponent.
+_EXPONENT = 1e7
 # For the process, not the thread: worker threads write messages, too.
 _readers: list[str] = []
 
@@ -144,11 +146,19 @@ def on_command_line() -> Iterator[None]:
 
 
 def number(value: float | None, style: str = ".5g") -> str:
-    """A number for a table; a dash where there is none.
+    """A number for people; a dash where there is none.
+
+    Numbers below ten million have no exponent: amounts are easier to compare without one.
 
     Examples
     --------
     >>> number(0.123456789), number(float("nan")), number(None)
     ('0.12346', '-', '-')
+    >>> number(26612.3, ".4g"), number(-123456.0, "+.3g"), number(2.5e8), number(0.00001)
+    ('26610', '-123000', '2.5e+08', '1e-05')
     """
-    return "-" if value is None or math.isnan(value) else f"{value:{style}}"
+    if value is None or math.isnan(value):
+        return "-"
+    text = f"{value:{style}}"
+    sign = "+" if style.startswith("+") else ""
+    return f"{float(text):{sign}.0f}" if "e" in text and 1.0 <= abs(value) < _EXPONENT else text

@@ -82,7 +82,7 @@ def _explained(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None
 def _viewed(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:
     row = rows_of(table)[0]
     along = fitted.encoder.schema.names[0]
-    view = fitted.segment({name: value for name, value in row.items() if name != along}, along=along)
+    view = fitted.segment({name: value for name, value in row.items() if name != along}, along=along, watch=False)
     if isinstance(view, sf.Curve):
         view([0.0, 0.5, 1.0])
 

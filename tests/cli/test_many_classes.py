@@ -95,6 +95,12 @@ def test_views_and_explanations_of_a_class(model, run, colors):
     assert facts["calibration"] is None and not facts["metrics"]
 
 
+def test_the_values_of_a_class_are_scores(model, run):
+    printed = run("view", model, "--along", "x", "--class", "r").stdout
+    assert "prediction" not in printed and "score of class 'r' along x" in printed
+    assert ["x", "score"] in [line.split() for line in printed.splitlines()]
+
+
 @pytest.mark.usefixtures("empty_plots")
 def test_the_probability_of_the_explained_class_is_compared_with_targets(model, run, colors, tmp_path):
     line = ("--class", "r", "--target", "color", "--out", "page", "--json", "-q")

@@ -16,6 +16,7 @@ from splinefm.encode.tables.open import open_table
 from splinefm.view import samples
 from splinefm.view.samples import RowSample
 from splinefm.view.values import category_counts, value_grid
+from support import random_fitted
 
 
 def _make_rich_table(rows=400, seed=0):
@@ -73,6 +74,19 @@ def seen(run, *arguments):
 
 
 # What is shown
+
+
+def test_values_that_a_cross_knows_are_printed_and_nothing_in_between(run, tmp_path):
+    schema = sf.Schema([sf.Numerical("hour", sf.MinMax()), sf.Cross(sf.Categorical("hour"), name="hour (values)")])
+    fitted = random_fitted(sf.FwFM(k=2), schema, {"hour": np.arange(96.0) % 24}, loss="squared", scale=1.0)
+    fitted.save(tmp_path / "hours.sfm")
+    scores = fitted.scores({"hour": np.arange(24.0)})
+    lines = run("view", "hours.sfm", "--along", "hour", "--score").stdout.splitlines()
+    printed = [line.split() for line in lines if line.split() and line.split()[0].isdigit()]
+    assert [int(hour) for hour, _ in printed] == [*range(24)]
+    assert [float(score) for _, score in printed] == pytest.approx(scores.tolist(), rel=1e-3)
+    assert f"at {np.argmax(scores)}, minimum" in lines[-1]
+    assert seen(run, "hours.sfm", "--along", "hour")["views"][0]["x"] == [*range(24)]
 
 
 def test_a_curve_is_that_of_the_library(run, model, fitted):

@@ -89,7 +89,7 @@ def test_importances_are_those_of_python(engine):
 def smallest_change(fitted, row, name, wanted):
     """The smallest move in u of a numerical column that reaches a prediction, on a fine grid."""
     field = fitted.encoder.fields[fitted.encoder.schema.names.index(name)]
-    curve = fitted.segment({other: value for other, value in row.items() if other != name}, along=name)
+    curve = fitted.segment({other: value for other, value in row.items() if other != name}, along=name, watch=False)
     u = np.linspace(0.0, 1.0, 20_001)
     predicted = curve(field.transform.inverse(u), link=True)
     current = float(fitted.predict({other: [value] for other, value in row.items()})[0])

@@ -43,7 +43,7 @@ def loaded(engine, fitted, table):
 
 
 def curve_of(fitted, row, name):
-    return fitted.segment({other: value for other, value in row.items() if other != name}, along=name)
+    return fitted.segment({other: value for other, value in row.items() if other != name}, along=name, watch=False)
 
 
 def check_curves(engine, fitted, row):
@@ -172,7 +172,9 @@ def test_surfaces(engine, model, kinds, names):
     fitted = random_fitted(model, cross_schema(*kinds), table)
     row = loaded(engine, fitted, table)
     found = engine.call("surface", row, *names, 7, 9)
-    surface = fitted.segment({name: value for name, value in row.items() if name not in names}, along=names)
+    surface = fitted.segment(
+        {name: value for name, value in row.items() if name not in names}, along=names, watch=False
+    )
     x, y = np.asarray(found["x"])[:, None], np.asarray(found["y"])[None]
     expected = surface(x, y)
     assert_equal(np.reshape(found["score"], expected.shape), expected)

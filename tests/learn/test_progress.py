@@ -286,3 +286,11 @@ def test_a_dumb_terminal_gets_plain_lines(stream, monkeypatch, clock):
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])
 def test_times(seconds, text):
     assert module._clock(seconds) == text
+
+
+def test_short_stages_without_rows_are_named_twice_a_minute(clock, stream):
+    with plain(stream) as progress:
+        for i in range(7):
+            progress.begin(f"drawing {i}")
+            clock.now += 11.0
+    assert stream.getvalue().splitlines() == ["drawing 3", "drawing 6"]

@@ -29,6 +29,7 @@ from splinefm.plots.draw.reports import Z90, calibration_bins
 from splinefm.plots.figures import COLORS
 from splinefm.view.axes import BARS, RawAxis, Scale, choose_scale
 from splinefm.view.formats import number
+from support import random_fitted
 
 N = 600
 BASES = {
@@ -452,6 +453,17 @@ def test_a_surface_is_drawn_cell_by_cell():
     assert len(levels) > 1 and all(low < level < high for level in levels)
     dots = ax.get_lines()[0].get_xydata()
     assert 300 < len(dots) <= 800 and not np.isin(dots[:, 0], [0.0]).any() and np.isfinite(dots).all()
+
+
+def test_a_mean_surface_of_many_rows_with_crosses_has_fewer_cells():
+    """Each cell takes the score of every row."""
+    rng = np.random.default_rng(0)
+    table = {"x": rng.random(100), "y": rng.random(100), "c": rng.choice(["a", "b"], 100)}
+    fields = [sf.Numerical("x", sf.MinMax()), sf.Numerical("y", sf.MinMax()), sf.Categorical("c")]
+    fitted = random_fitted(sf.FM(k=2), sf.Schema([*fields, sf.Cross("x", "c", min_count=1)]), table)
+    family = sf.segments(fitted, {"c": table["c"]}, along=("x", "y"))
+    for surface, n_cells in ((family[0], 150), (family.mean(), 51)):
+        assert sf.plots.surface(surface).collections[0].get_array().shape == (n_cells, n_cells)
 
 
 def test_a_surface_along_categories_has_their_names_and_numbers():

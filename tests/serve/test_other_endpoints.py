@@ -82,14 +82,14 @@ class TestExplain:
         assert len(bars["names"]) == len(bars["scores"]) == len(bars["predictions"])
 
     @pytest.mark.parametrize(
-        "fields",
+        ("fields", "n_points"),
         [
-            [sf.Numerical("x"), sf.Cross(sf.Categorical("xv", column="x"), "a")],
-            [sf.Numerical("x", basis=sf.Fourier(2)), sf.Cross("x", "a")],
+            ([sf.Numerical("x"), sf.Cross(sf.Categorical("xv", column="x"), "a")], 4),  # the values
+            ([sf.Numerical("x", basis=sf.Fourier(2)), sf.Cross("x", "a")], 101),
         ],
         ids=["a cross of values", "a basis without pieces"],
     )
-    def test_a_curve_that_is_not_a_spline_has_no_coefficients(self, tmp_path, fields):
+    def test_a_curve_that_is_not_a_spline_has_no_coefficients(self, tmp_path, fields, n_points):
         table = {"x": [0.0, 1.0, 2.0, 3.0] * 20, "a": ["u", "v"] * 40}
         schema = sf.Schema([*fields, sf.Categorical("a")])
         random_fitted(sf.FM(k=2), schema, table).save(tmp_path / "model.sfm")
@@ -97,7 +97,7 @@ class TestExplain:
         state = SimpleNamespace(serving=serving, known_arm=lambda name: name)
         found = segment(state, Request("GET", "/v1/segment", 'along=x&values={"a":"u"}', {}, 0.0)).compute()
         assert json.loads(found.body)["coefficients"] is None
-        assert len(json.loads(found.body)["scores"]) == 101
+        assert len(json.loads(found.body)["x"]) == len(json.loads(found.body)["scores"]) == n_points
 
     @pytest.mark.parametrize(
         "query",

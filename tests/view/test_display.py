@@ -77,9 +77,9 @@ def test_tokens_without_training_rows_are_not_drawn():
     schema = sf.Schema([sf.Numerical("x", special=[0.0, 99.0]), sf.Categorical("c", min_count=8)])
     training = sf.Training(epochs=1, threads=1)
     fitted = sf.fit_model(table, "y", schema=schema, model=sf.FM(k=2), training=training)
-    curve = fitted.segment({"c": "a"}, along="x")
+    curve = fitted.segment({"c": "b"}, along="x")
     assert list(curve.tokens) == ["= 0", "= 99", "missing"] and list(curve.met_tokens) == ["= 0"]
-    assert curve([None])[0] == pytest.approx(fitted.scores({"x": [None], "c": ["a"]})[0], abs=1e-5)
+    assert curve([None])[0] == pytest.approx(fitted.scores({"x": [None], "c": ["b"]})[0], abs=1e-5)
     (strip,) = sf.plots.curve(curve).child_axes
     assert labels(strip.xaxis) == ["= 0"]
     bars = fitted.segment({"x": 1.0}, along="c")

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import cache
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.interpolate import BSpline as ScipySpline
 from scipy.interpolate import PPoly
 
 import splinefm as sf
+from splinefm.cli.segments import parse_segments
 from splinefm.learn.losses import Loss
 from splinefm.model.family import formula_scores
 from support import all_models, averages, random_fitted, visits_schema, visits_table
@@ -513,3 +515,44 @@ class TestErrors:
             curve.maximum(3.0, 1.0)
         with pytest.raises(ValueError, match="'tags'"):
             fitted_of().segment({"recency": 1.0, **without("tags")}, "tags")(3)
+
+
+def test_categories_that_the_model_does_not_know_are_named():
+    table = {"x": [0.0, 1.0, 2.0] * 20, "c": ["red", "blue"] * 30, "tags": [["a"], ["b", "a"]] * 30}
+    schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c"), sf.MultiValued("tags")])
+    fitted = random_fitted(sf.FM(k=2), schema, table)
+    with pytest.warns(UserWarning) as caught:
+        curve = fitted.segment({"c": "rde", "tags": ["a", "z"]}, along="x")
+    message = str(caught[0].message)
+    assert "'c' has no category 'rde'; nearest: 'red'" in message and "'tags' has no category 'z'" in message
+    assert (
+        message.endswith("the view is that of rare and unseen ones")
+        and caught[0].filename == __file__
+        and len(caught) == 1
+    )
+    expected = fitted.scores({"x": [1.0], "c": ["rde"], "tags": [["a", "z"]]}, watch=False)
+    assert curve(1.0) == pytest.approx(expected[0], abs=1e-5)
+    for known in ({"c": None, "tags": None}, {"c": "red", "tags": []}):  # silent
+        fitted.segment(known, along="x")
+    fitted.segment({"c": "rde", "tags": []}, along="x", watch=False)
+
+
+def test_unseen_categories_that_share_a_feature_are_not_mistakes():
+    schema = sf.Schema([sf.Numerical("x"), sf.Categorical("c", unseen="hash", buckets=3, min_count=50)])
+    fitted = random_fitted(sf.FM(k=2), schema, {"x": [0.0, 1.0] * 20, "c": ["red", "blue"] * 20})
+    fitted.segment({"c": "rde"}, along="x")
+
+
+@pytest.mark.parametrize("format", ["%m/%d/%Y", "%d.%m.%Y %H:%M", None])
+def test_dates_of_a_segment_may_be_iso_dates(format):
+    days = [datetime(2012, 1, 1) + timedelta(hours=31 * i) for i in range(60)]
+    table = {"x": [0.0, 1.0, 2.0] * 20, "day": [day.strftime(format or "%Y-%m-%d") for day in days]}
+    dates = [sf.Numerical(f"day.{part}", column="day", part=part, format=format) for part in ("weekday", "trend")]
+    fitted = random_fitted(sf.FM(k=2), sf.Schema([sf.Numerical("x"), *dates]), table)
+    written = datetime(2012, 3, 4).strftime(format or "%Y-%m-%d")
+    expected = fitted.segment({"day": written}, along="x")([0.5, 1.5])
+    np.testing.assert_array_equal(fitted.segment({"day": "2012-03-04"}, along="x")([0.5, 1.5]), expected)
+    found = [parse_segments(fitted, ["x"], [f"day={text}"]).rows for text in ("2012-03-04", written)]
+    assert found[0] == found[1] == [{"day": written}]
+    with pytest.raises(ValueError, match="2012-02-30"):
+        parse_segments(fitted, ["x"], ["day=2012-02-30"])

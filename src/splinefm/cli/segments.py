@@ -14,12 +14,12 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Schema, Single
-from splinefm.encode.tables.names import missing_column_message, nearest_hint, quoted
+from splinefm.encode.tables.dates import as_written
+from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.learn.fitted import Fitted
-from splinefm.view.values import BAR, Value, category_counts, text_of, vocabulary_names
+from splinefm.view.values import BAR, Value, category_counts, no_category, text_of, vocabulary_names
 
 MOST_EACH, MOST_SEGMENTS = 12, 24
-_SEARCHED = 10_000  # categories that are searched for similar names
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,7 @@ def _is_number(text: str) -> bool:
 
 def _date(option: str, item: Numerical, text: str) -> Value:
     """The date itself if it is the value of a column, otherwise the part of the date that is the field."""
+    text = as_written(text, item.format, item.zone)
     try:
         number = replace(item, text="error").read(pa.array([text]))[0]
     except ValueError as error:
@@ -179,11 +180,9 @@ def _category(option: str, item: Categorical | MultiValued, text: str, remarks: 
     if item.unseen == "hash":
         remarks.append(f"{text!r} is not in the vocabulary of {item.name!r}: it shares a feature with other categories")
         return text
-    known = names.slice(0, _SEARCHED).to_pylist()
-    hint = nearest_hint(text, known)
     more = f", ... and {len(names) - 10:,} more" if len(names) > 10 else ""
     raise ValueError(
-        f"--segment {option}: {item.name!r} has no category {text!r}{hint}. It has {quoted(known[:10])}{more}"
+        f"--segment {option}: {no_category(item, text)}. It has {quoted(names.slice(0, 10).to_pylist())}{more}"
     )
 
 

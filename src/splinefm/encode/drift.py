@@ -189,7 +189,7 @@ class Watch:
         warnings.warn(
             f"the table differs from the training data: {'; '.join(lines[:_SHOWN])}{more}",
             DriftWarning,
-            stacklevel=_outside(),
+            stacklevel=outside(),
         )
 
 
@@ -255,7 +255,7 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.01 or share < 0.0005 else f"{share:.1%}"
 
 
-def _outside() -> int:
+def outside() -> int:
     """The stack level of the caller of the package, whose line a warning should name."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "splinefm":

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_one_score
 from splinefm.encode.fields.axis import as_column, encode_on_axis
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.numerical import Numerical
@@ -63,6 +64,7 @@ def partial_dependence(
     >>> sf.partial_dependence(fitted, "x", [0.0, 1.5, None], table).shape
     (3,)
     """
+    check_one_score(fitted)
     if fitted.encoder.schema.crosses or not has_closed_form(fitted):
         chosen = _Chosen.of(fitted, field, grid)
         others = _background_rows(fitted, background, threads)
@@ -112,6 +114,7 @@ def ice_curves(
     >>> sf.ice_curves(fitted, table, "x", [0.0, 1.5, 3.0]).shape
     (200, 3)
     """
+    check_one_score(fitted)
     if fitted.encoder.schema.crosses or fitted.model.order > 2:
         chosen, rows = _Chosen.of(fitted, field, grid), read_rows(fitted, table, threads)
         scored = list(chosen.scores(fitted, rows, threads))

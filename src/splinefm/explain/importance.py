@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._wording import number
 from splinefm.encode.tables.names import counted
 from splinefm.explain.background import MOST_ROWS, known_background
 from splinefm.explain.effects import PlayerEffects, Triple, player_effects, player_shares
@@ -71,12 +72,12 @@ class Importance:
 
     def __str__(self) -> str:
         main = dict(zip(self.fields, self.main, strict=True))
-        singles = [(name, f"{value:.4g}", f"{main[name]:.4g}") for name, value in self.ranked_fields()]
-        pairs = [(f"{one} × {other}", f"{value:.4g}") for one, other, value in self.ranked_pairs()[:10]]
+        singles = [(name, number(value, ".4g"), number(main[name], ".4g")) for name, value in self.ranked_fields()]
+        pairs = [(f"{one} × {other}", number(value, ".4g")) for one, other, value in self.ranked_pairs()[:10]]
         parts = [_columns(("field", "mean |Shapley|", "main effect"), singles)]
         if pairs:
             parts.append(_columns(("pair of fields", "pair effect"), pairs))
-        triples = [(" × ".join(names), f"{value:.4g}") for *names, value in self.ranked_triples()[:10]]
+        triples = [(" × ".join(names), number(value, ".4g")) for *names, value in self.ranked_triples()[:10]]
         if triples:
             parts.append(_columns(("three fields", "triple effect"), triples))
         return "\n\n".join(parts)

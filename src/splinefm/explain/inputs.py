@@ -17,7 +17,8 @@ def has_closed_form(fitted: Fitted) -> bool:
 
 
 def check_closed_form(fitted: Fitted, what: str) -> None:
-    """Raise for models with products of more than three units."""
+    """Raise for what is not a model with one score, and for models with products of more than three units."""
+    check_one_score(fitted)
     if not has_closed_form(fitted):
         raise ValueError(
             f"{what}: not available for {fitted.model}, whose score has products of more than {MOST_ORDER} fields; "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from splinefm._checks import check_fitted
 from splinefm.learn.fitted import Fitted
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def to_torch(fitted: Fitted) -> TorchModel:
     """
     from splinefm.model.torch.module import TorchModel
 
+    check_fitted(fitted)
     return TorchModel(fitted.model, fitted.encoder.layout, fitted.params, fitted.n_outputs)
 
 

@@ -190,6 +190,7 @@ class Fitted:
         *,
         rest: Literal["error", "mean"] = "error",
         background: object = None,
+        watch: bool = True,
     ) -> Curve | Bars | Surface:
         """Return the score along one or two fields with the others fixed; see `sf.segment`.
 
@@ -201,6 +202,8 @@ class Fitted:
             The free field or fields.
         rest, background
             What to do about fields that are neither fixed nor free; see `sf.segment`.
+        watch : bool
+            Whether to warn about categories that the model does not know.
 
         Examples
         --------
@@ -214,7 +217,7 @@ class Fitted:
         """
         from splinefm.view.segment import segment
 
-        return segment(self, values, along, rest=rest, background=background)
+        return segment(self, values, along, rest=rest, background=background, watch=watch)
 
     def scorer(self) -> Scorer:
         """Return a function that scores single rows, given as dicts, in microseconds; see `sf.Scorer`.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from splinefm._wording import visible
+from splinefm._wording import number, visible
 from splinefm.learn.losses import Loss
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ class Progress:
     """Shows on one line what a fit is doing.
 
     A terminal shows a live line, updated four times a second, and one permanent line per epoch. Other streams get plain
-    lines: one per epoch, and one every 30 seconds during long stages. Without a console, nothing is shown.
+    lines: one per epoch, and one every 30 seconds during long stages or many short ones. Without a console, nothing is
+    shown.
 
     Parameters
     ----------
@@ -93,6 +94,7 @@ class Progress:
         self.stage = _Stage("", None, 0, 0.0)
         self._outer = ""
         self._due = math.inf
+        self._said = time.perf_counter()
         self._live: Live | None = None
 
     def __enter__(self) -> Progress:
@@ -144,7 +146,8 @@ class Progress:
         if self._live is not None:
             self._live.refresh()  # printing repeats the old live line
         else:
-            self._due = time.perf_counter() + LOG_INTERVAL
+            self._said = time.perf_counter()
+            self._due = self._said + LOG_INTERVAL
 
     @contextmanager
     def within(self, what: str) -> Iterator[None]:
@@ -163,6 +166,8 @@ class Progress:
             self._due = stage.begun + wait
         stage.what = self._outer + stage.what
         self.stage = stage
+        if self.console is not None and self._live is None and stage.begun - self._said >= LOG_INTERVAL:
+            self.say(stage.what)  # a stage that counts no rows has no later line
 
     def _render(self) -> Text:
         from rich.text import Text
@@ -186,7 +191,7 @@ def make_progress(verbose: bool) -> Progress:
 
 
 def _validation(loss: Loss, value: float) -> str:
-    return f"validation {loss.metric_name.lower()} {loss.metric(value):.5g}"
+    return f"validation {loss.metric_name.lower()} {number(loss.metric(value))}"
 
 
 def _clock(seconds: float) -> str:

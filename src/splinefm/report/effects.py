@@ -237,9 +237,8 @@ def _curve(fitted: Fitted, name: str, sample: pa.Table, background: Background |
         level = partial_dependence(fitted, name, one, background)[0] - view(one)[0]
         view = replace(view, intercept=view.intercept + level)
     if isinstance(view, Curve):
-        return Effect(
-            [name], view, curve_values(view, value_grid(view.field, _GRID, column_values(fitted, sample, name)))
-        )
+        grid = value_grid(view.field, _GRID, column_values(fitted, sample, name), view.known_values)
+        return Effect([name], view, curve_values(view, grid))
     return Effect([name], view, bar_values(fitted, view, _CATEGORIES))
 
 

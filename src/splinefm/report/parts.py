@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from splinefm._wording import number
 from splinefm.learn.losses import Loss
 from splinefm.report.markup import Html, escaped, tag
 
@@ -53,14 +54,14 @@ def measured_text(value: float, loss: Loss) -> str:
     """A single target value, as its label if it has one."""
     if loss.classes is not None and value in range(len(loss.classes)):
         return short(loss.classes[int(value)])
-    return f"{value:.4g}"
+    return number(value, ".4g")
 
 
 def prediction_text(value: float, loss: Loss) -> str:
     """A prediction or a mean target, with its unit."""
     if value != value:
         return "-"
-    return percent_text(value) if loss.name == "logistic" else f"{value:.4g}"
+    return percent_text(value) if loss.name == "logistic" else number(value, ".4g")
 
 
 def compared_text(value: float, loss: Loss) -> str:

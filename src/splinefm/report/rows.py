@@ -115,7 +115,8 @@ def _example(example: Example, explanation: Explanation) -> Html:
     lines = [_contribution(named(name), example.values.get(name, ""), example.shapley[name], top) for name in shown]
     lines += [_contribution(escaped(f"{len(rest)} others"), "", others, top)] if rest else []
     base, total = explanation.effects.base or 0.0, sum(example.shapley.values())
-    end = tag("p", f"Average {base:.4g}, contributions {total:+.4g}, score {base + total:.4g}", class_="small total")
+    average, more, score = number(base, ".4g"), number(total, "+.4g"), number(base + total, ".4g")
+    end = tag("p", f"Average {average}, contributions {more}, score {score}", class_="small total")
     return tag("div", title, text, tag("div", *lines, class_="shapley"), end, class_="card")
 
 
@@ -123,4 +124,4 @@ def _contribution(name: Html, value: str, amount: float, top: float) -> Html:
     side = "less" if amount < 0 else "more"
     bar = tag("span", class_=f"bar {side}", style=f"width: {100 * abs(amount) / top:.1f}%")
     label = tag("div", name, *([" ", tag("span", named(value), class_="value")] if value else []))
-    return joined([label, tag("div", bar, class_="track"), tag("div", f"{amount:+.3g}", class_="number")])
+    return joined([label, tag("div", bar, class_="track"), tag("div", number(amount, "+.3g"), class_="number")])

@@ -27,6 +27,7 @@ from splinefm.encode.fields.special import first_matches
 from splinefm.encode.slots import expand_windows
 from splinefm.learn.losses import Loss
 from splinefm.view.crossed import Crossed
+from splinefm.view.known import known_values
 from splinefm.view.polynomials import bernstein, crossed_polynomial, one_of, polynomial_extrema
 
 FloatArray = npt.NDArray[np.float64]
@@ -218,10 +219,20 @@ class Curve(_View):
         slope = np.where(ordinary, by_u * transform_slope(transform, inside), np.nan)
         return np.asarray(slope.reshape(self.effects.shape[:-1] + shape))
 
+    @cached_property
+    def known_values(self) -> FloatArray | None:
+        """The values to show, in increasing order, if nothing is between them; None for all numbers of a range.
+
+        These are days of the week, and values that a cross reads as categories.
+        """
+        crossed = self.crossed
+        return known_values(self.field, () if crossed is None else crossed.sources.parts[crossed.axes[0]])
+
     def maximum(self, low: float | None = None, high: float | None = None, *, link: bool = False) -> Extremum:
         """The largest score of ordinary values, and where it is: exact, from the piecewise polynomial.
 
-        Special and missing values do not count (see `tokens`); next to one, the result is the limit.
+        Special and missing values do not count (see `tokens`); next to one, the result is the limit. If there are
+        `known_values`, the result is the largest of their scores.
 
         Parameters
         ----------
@@ -254,18 +265,35 @@ class Curve(_View):
         return replace(self, effects=effects, crossed=crossed)
 
     def _extremum(self, sign: float, low: float | None, high: float | None, link: bool) -> Extremum:
+        if self.known_values is not None:
+            return self._known_extremum(self.known_values, sign, low, high, link)
         if self.crossed is not None:
             u, value = polynomial_extrema(self._polynomial, sign, *unit_range(self.field, low, high))
-            found = (self.field.transform.inverse(u), self.loss.predict(value) if link else value, u)
-            return Extremum(*(found if self.effects.ndim > 1 else (float(part[0]) for part in found)))
+            return self._found(self.field.transform.inverse(u), value, u, link)
         coefficients = np.atleast_2d(self.coefficients)
         u, segment = self._candidates(*unit_range(self.field, low, high))
         start, weight = self.field.basis(u)
         effect = (coefficients[segment[:, None], expand_windows(start, self.field.basis.widths)] * weight).sum(axis=1)
         order = np.lexsort((-sign * effect, segment))
         best = order[np.searchsorted(segment[order], np.arange(len(coefficients)))]
-        value = self.intercept + effect[best]
-        found = (self.field.transform.inverse(u[best]), self.loss.predict(value) if link else value, u[best])
+        return self._found(self.field.transform.inverse(u[best]), self.intercept + effect[best], u[best], link)
+
+    def _known_extremum(
+        self, known: FloatArray, sign: float, low: float | None, high: float | None, link: bool
+    ) -> Extremum:
+        unit_range(self.field, low, high)  # checks the ends
+        x = known[(known >= (-np.inf if low is None else low)) & (known <= (np.inf if high is None else high))]
+        if not len(x):
+            raise ValueError(
+                f"{self.field.name!r} has no known value from {low} to {high}; "
+                f"its {len(known):,} values go from {known[0]:g} to {known[-1]:g}"
+            )
+        scores = np.atleast_2d(self(x))
+        best = np.argmax(sign * scores, axis=1)
+        return self._found(x[best], scores[np.arange(len(scores)), best], self.field.transform(x[best]), link)
+
+    def _found(self, at: FloatArray, value: FloatArray, u: FloatArray, link: bool) -> Extremum:
+        found = at, self.loss.predict(value) if link else value, u
         return Extremum(*(found if self.effects.ndim > 1 else (float(part[0]) for part in found)))
 
     def _candidates(self, first: float, last: float) -> tuple[FloatArray, npt.NDArray[np.intp]]:

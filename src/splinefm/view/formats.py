@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm import _wording
+
 FloatArray = npt.NDArray[np.float64]
 Ticks = tuple[FloatArray, list[str]]
 
@@ -40,9 +42,9 @@ class AxisFormat:
         Examples
         --------
         >>> AxisFormat().text(1234567.0), AxisFormat().text(0.125)
-        ('1.23457e+06', '0.125')
+        ('1234570', '0.125')
         """
-        return f"{value:.{digits}g}"
+        return _wording.number(value, f".{digits}g")
 
     def texts(self, values: Sequence[float] | FloatArray) -> list[str]:
         """Several values; dates have only as much detail as it takes to tell them apart."""

@@ -12,6 +12,7 @@ crosses contain a column, several fields vary along it: see `crossed.py`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._checks import check_one_score
+from splinefm.encode.drift import outside
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
@@ -27,6 +29,7 @@ from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Schema, Single
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.conversion import convert_column
+from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.learn.fitted import Fitted
@@ -45,6 +48,7 @@ from splinefm.view.algebra import (
 from splinefm.view.crossed import Crossed
 from splinefm.view.curves import Bars, Curve, Extremum
 from splinefm.view.surfaces import Surface
+from splinefm.view.values import no_category
 
 __all__ = ["Bars", "Curve", "Extremum", "Surface", "segment", "segments"]
 
@@ -55,7 +59,13 @@ _BATCH_SIZE = 1 << 22  # coordinates of unit vectors that are computed at a time
 
 
 def segment(
-    fitted: Fitted, values: Mapping[str, object], along: Along, *, rest: Rest = "error", background: object = None
+    fitted: Fitted,
+    values: Mapping[str, object],
+    along: Along,
+    *,
+    rest: Rest = "error",
+    background: object = None,
+    watch: bool = True,
 ) -> Curve | Bars | Surface:
     """The score along one or two fields, with the other fields fixed; `fitted.segment` is the same.
 
@@ -75,6 +85,8 @@ def segment(
     background : table, optional
         The rows to average over. By default the rows that the encoder was fitted to, whose mean weights it keeps (see
         `Encoder.feature_means`).
+    watch : bool
+        Whether to warn about categories that the model does not know: their view is that of unseen values.
 
     Returns
     -------
@@ -90,7 +102,7 @@ def segment(
     >>> bool(np.allclose(curve([0.5, 2.5]), fitted.scores({"x": [0.5, 2.5], "c": ["a", "a"]}), atol=1e-5))
     True
     """
-    schema, names = fitted.encoder.schema, _along_names(along)
+    schema, names = check_one_score(fitted).encoder.schema, _along_names(along)
     sources = Sources(schema)
     _check_along(fitted, sources, names)
     if not isinstance(values, Mapping):
@@ -104,6 +116,8 @@ def segment(
     items = {name: _read_by(sources, name) for name in values}
     given = {name: convert_column(name, [_one_value(items[name], value)]) for name, value in values.items()}
     columns = _by_source(sources, given, names)
+    if watch:
+        _warn_of_unseen(sources, columns)
     means = mean_vectors(fitted, sources, [*columns, *names], rest, background)
     return _view(fitted, sources, names, iter([(1, columns)]), means)[0]
 
@@ -135,7 +149,7 @@ def segments(
     >>> curves([0.0, 1.0, 2.0]).shape, curves[1](1.0).shape
     ((2, 3), ())
     """
-    schema, names = fitted.encoder.schema, _along_names(along)
+    schema, names = check_one_score(fitted).encoder.schema, _along_names(along)
     sources = Sources(schema)
     _check_along(fitted, sources, names)
     source = open_table(table, types=schema.column_types())
@@ -171,6 +185,20 @@ def _by_source(sources: Sources, given: Mapping[str, pa.Array], along: tuple[str
     return values
 
 
+def _warn_of_unseen(sources: Sources, columns: Mapping[str, pa.Array]) -> None:
+    """Name the categories that a segment has and the model does not; those that share features by a hash are fine."""
+    unseen = []
+    for name, column in columns.items():
+        item = sources.fields[name]
+        if isinstance(item, Numerical) or item.unseen in ("hash", "error"):  # which raises
+            continue
+        names = item.read(column).names.drop_null()
+        new = names.filter(to_arrow(item.elements.find(names) < 0)).to_pylist()
+        unseen += [no_category(item, category) for category in new]
+    if unseen:
+        warnings.warn(f"{'; '.join(unseen)}; the view is that of rare and unseen ones", stacklevel=outside())
+
+
 def _read_by(sources: Sources, name: str) -> Single:
     """The field that a value of a segment belongs to, or the first one of its column."""
     if name in sources.fields:
@@ -186,7 +214,6 @@ def _along_names(along: Along) -> tuple[str, ...]:
 
 
 def _check_along(fitted: Fitted, sources: Sources, names: tuple[str, ...]) -> None:
-    check_one_score(fitted)
     schema, layout = fitted.encoder.schema, fitted.encoder.layout
     for name in names:
         _check_not_cross(schema, name, "along: ")
@@ -218,6 +245,8 @@ def _unknown_field(name: str, sources: Sources) -> str:
 def _one_value(item: Single, value: object) -> object:
     """A value of a segment, in a form that Arrow takes."""
     several = isinstance(value, list | tuple | Set) or np.ndim(value) > 0  # type: ignore[arg-type]  # takes any object
+    if isinstance(value, str) and isinstance(item, Numerical):
+        return as_written(value, item.format, item.zone)
     if not several:
         return value
     if not isinstance(item, MultiValued):

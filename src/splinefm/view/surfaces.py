@@ -14,6 +14,7 @@ from splinefm.encode.tables.names import quoted
 from splinefm.learn.losses import Loss
 from splinefm.view.crossed import Crossed
 from splinefm.view.curves import segment_words
+from splinefm.view.known import known_values
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -114,6 +115,11 @@ class Surface:
         effects = self.effects[0].mean(axis=0), self.effects[1].mean(axis=0)
         intercept, scales = float(np.mean(self.intercept)), self.scales.mean(axis=0)
         return replace(self, effects=effects, scales=scales, intercept=intercept, crossed=crossed)
+
+    def known_values(self, side: int) -> FloatArray | None:
+        """The values of one of the fields to show, if nothing is between them; see `Curve.known_values`."""
+        parts = () if self.crossed is None else self.crossed.sources.parts.get(self.crossed.axes[side], ())
+        return known_values(self.fields[side], parts)
 
     @property
     def coefficients(self) -> FloatArray:

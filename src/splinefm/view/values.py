@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._wording import number
 from splinefm.encode.fields.axis import frequent_positions
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
@@ -18,12 +19,13 @@ from splinefm.encode.fields.sources import Sources
 from splinefm.encode.schema import Single
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import one_array
-from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.names import missing_column_message, nearest_hint
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
 from splinefm.view.axes import RawAxis, split_tokens
 from splinefm.view.curves import Bars, Curve, Extremum
 from splinefm.view.formats import axis_format
+from splinefm.view.known import known_values, shown_values
 from splinefm.view.surfaces import Surface
 
 FloatArray = npt.NDArray[np.float64]
@@ -31,12 +33,13 @@ View = Curve | Bars | Surface
 
 Value = float | str | list[str] | None
 BAR = "|"
+_SEARCHED = 10_000  # categories that are searched for similar names
 
 
-def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> FloatArray:
+def value_grid(
+    item: Numerical, n: int, values: FloatArray | None = None, known: FloatArray | None = None
+) -> FloatArray:
     """Ordinary values of a numerical field, in raw units and in increasing order, evenly spread over u = T(z).
-
-    Days of the week are integers, with nothing in between.
 
     Parameters
     ----------
@@ -46,6 +49,8 @@ def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> Flo
         Largest number of values; duplicates and special values are left out.
     values : array, optional
         Data whose range limits the grid; by default the grid covers what a plot of the field shows.
+    known : array, optional
+        Values with nothing in between, which the grid is made of; see `known_values`.
 
     Examples
     --------
@@ -56,7 +61,9 @@ def value_grid(item: Numerical, n: int, values: FloatArray | None = None) -> Flo
     ordinary = None if values is None else split_tokens(item, values)[0]
     axis = RawAxis.of([item], ordinary)
     low, high = (axis.low, axis.high) if ordinary is None or not len(ordinary) else _overlap(axis, ordinary)
-    grid = _integers(low, high) if axis.format.integers else _spread(item, low, high, n)
+    if known is not None and len(shown := shown_values(known, low, high, n)):
+        return shown
+    grid = _spread(item, low, high, n)
     return split_tokens(item, grid)[0] if len(split_tokens(item, grid)[0]) else grid
 
 
@@ -66,10 +73,6 @@ def _spread(item: Numerical, low: float, high: float, n: int) -> FloatArray:
     inner = np.asarray(transform.inverse(np.linspace(first, last, n)[1:-1]), np.float64)
     grid: FloatArray = np.unique(np.concatenate([[low], np.clip(inner, low, high), [high]]))
     return grid
-
-
-def _integers(low: float, high: float) -> FloatArray:
-    return np.arange(np.ceil(low), np.floor(high) + 1) + 0.0  # no -0.0
 
 
 def _overlap(axis: RawAxis, values: FloatArray) -> tuple[float, float]:
@@ -168,9 +171,10 @@ def surface_scores(surface: Surface, x: Sequence[Any], y: Sequence[Any]) -> Floa
 
 def side_grid(fitted: Fitted, name: str, n: int, most: int, values: FloatArray | None = None) -> list[Any]:
     """Values of a field for one side of a surface: a grid, or the most frequent categories in their order."""
-    item = source_field(fitted, name)
+    sources, item = Sources(fitted.encoder.schema), source_field(fitted, name)
     if isinstance(item, Numerical):
-        return list(value_grid(item, n, values).tolist())
+        known = known_values(item, sources.parts.get(name, ()))
+        return list(value_grid(item, n, values, known).tolist())
     return category_counts(fitted, name, most)[0]
 
 
@@ -209,7 +213,7 @@ def text_of(value: Value) -> str:
         return "(missing)"
     if isinstance(value, list):
         return BAR.join(value)
-    return value if isinstance(value, str) else f"{value:.6g}"
+    return value if isinstance(value, str) else number(value, ".6g")
 
 
 def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], list[float]]:
@@ -225,6 +229,18 @@ def category_counts(fitted: Fitted, name: str, most: int) -> tuple[list[str], li
     if counts is None:
         return names, [math.nan] * len(names)
     return names, counts[len(counts) - len(vocabulary_names(item)) :][shown].tolist()
+
+
+def no_category(item: Categorical | MultiValued, name: str) -> str:
+    """The message about a category that a field does not have, with those that may be meant.
+
+    Examples
+    --------
+    >>> no_category(Categorical("color", vocabulary=["red", "blue"]), "rde")
+    "'color' has no category 'rde'; nearest: 'red'"
+    """
+    known = vocabulary_names(item).slice(0, _SEARCHED).to_pylist()
+    return f"{item.name!r} has no category {name!r}{nearest_hint(name, known)}"
 
 
 def vocabulary_names(item: Categorical | MultiValued) -> pa.LargeStringArray:

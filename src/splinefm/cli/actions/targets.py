@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._wording import number
 from splinefm.encode.inference import LOOK_AT
 from splinefm.encode.tables.table import Table
 from splinefm.learn.losses import Loss
@@ -52,7 +53,7 @@ def suggest_for(target: str, y: npt.NDArray[np.float64]) -> Choice | None:
         return None
     mean, spread = float(y.mean()), float(y.std())
     skewness = float(np.mean(((y - mean) / spread) ** 3))
-    brief = f"mean {mean:.4g}, median {np.median(y):.4g}"
+    brief = f"mean {number(mean, '.4g')}, median {number(float(np.median(y)), '.4g')}"
     if y.max() <= _LARGEST_COUNT and (y == np.floor(y)).all():
         is_count = skewness > _SKEWED_COUNTS and spread > _VARIABLE * mean
         return Choice(Loss("poisson"), f"{target!r} looks like a count ({brief})") if is_count else None

@@ -28,6 +28,7 @@ BACKGROUND_ROWS = 100_000
 """Maximum number of rows of --data to average over and plot; larger tables are sampled at random."""
 _GRID, _SIDE, _CATEGORIES = 201, 51, 1000
 _PRINTED_GRID, _PRINTED_SIDE, _PRINTED_CATEGORIES = 11, 7, 20
+_PRINTED_VALUES = 31  # hours, days of a month: known values of a curve
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -136,7 +137,8 @@ class ViewResult:
 
     def _describe(self, view: Any, grid: int, side: int, categories: int) -> dict[str, Any]:
         if isinstance(view, Curve):
-            return curve_values(view, value_grid(view.field, grid, self.values(view.field.name)))
+            n = grid if view.known_values is None else max(grid, _PRINTED_VALUES)
+            return curve_values(view, value_grid(view.field, n, self.values(view.field.name), view.known_values))
         if isinstance(view, Bars):
             return bar_values(self.fitted, view, categories)
         x, y = (side_grid(self.fitted, name, side, min(side, categories), self.values(name)) for name in self.along)

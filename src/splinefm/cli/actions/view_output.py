@@ -158,7 +158,7 @@ def _print_lines(seen: ViewResult, printed: list[dict[str, Any]]) -> None:
     lines = [[name, *row] for name, row in zip(names, cells, strict=True)]
     tokens = [name for name in first["tokens"] if not name.startswith("bucket ")]
     lines += [[f"({name})", *(number(each["tokens"][name][one]) for each in printed)] for name in tokens]
-    heads = seen.segments.names if len(printed) > 1 else [prediction_names(seen.fitted)[0] if seen.link else "score"]
+    heads = seen.segments.names if len(printed) > 1 else [_head(seen)]
     side = ">" if "x" in first else ""
     print_table([side + seen.along[0], *(f">{head}" for head in heads)], lines)
     if first.get("categories_in_all", 0) > len(names):
@@ -170,6 +170,12 @@ def _print_lines(seen: ViewResult, printed: list[dict[str, Any]]) -> None:
                 f"{which} {number(end[one])} at {extremum_text(seen.fitted, each, which)}" for which, end in found
             )
             print_lines(f"{head}: {ends}" if len(printed) > 1 else ends)
+
+
+def _head(seen: ViewResult) -> str:
+    """The name of the column of values; one class has a score, but no prediction without the other classes."""
+    scored = not seen.link or seen.fitted.loss.of_class is not None
+    return "score" if scored else prediction_names(seen.fitted)[0]
 
 
 def _print_surface(seen: ViewResult, values: dict[str, Any]) -> None:

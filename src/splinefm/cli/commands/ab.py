@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from splinefm._wording import number
 from splinefm.cli import options as opt
 from splinefm.cli.output import print_json, print_table
 
@@ -50,5 +51,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ratio = f"{row['ratio']:+.2%}"
     if math.isfinite(row["ratio_low"]):
         ratio += f" ({row['ratio_low']:+.2%} to {row['ratio_high']:+.2%})"
-    numbers = [f"{row['rows']:,}", f"{row['outcomes']:,.6g}", f"{row['predicted']:.4g}", f"{row['measured']:.4g}"]
-    return [name, row["hour"], *numbers, ratio if math.isfinite(row["ratio"]) else "no outcomes"]
+    sizes = [f"{row['rows']:,}", f"{row['outcomes']:,.6g}"]
+    means = [number(row[which], ".4g") for which in ("predicted", "measured")]
+    return [name, row["hour"], *sizes, *means, ratio if math.isfinite(row["ratio"]) else "no outcomes"]

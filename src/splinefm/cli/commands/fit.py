@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from splinefm._wording import in_bytes
+from splinefm._wording import in_bytes, number
 from splinefm.cli import fit_options as fit_opt
 from splinefm.cli import options as opt
 from splinefm.cli import rank_options as rank_opt
@@ -122,7 +122,9 @@ def print_fit(summary: dict[str, Any]) -> None:
     best = f"best of {summary['epochs']} epochs: {summary['best_epoch']}"
     value = summary["validation_loss"]
     measured = (
-        f"{summary['validation_metric']} {value:.5g}; {best}" if value is not None else "none; the last epoch is kept"
+        f"{summary['validation_metric']} {number(value)}; {best}"
+        if value is not None
+        else "none; the last epoch is kept"
     )
     print_facts(
         [

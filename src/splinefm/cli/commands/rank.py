@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from splinefm._wording import in_bytes
+from splinefm._wording import in_bytes, number
 from splinefm.cli import options as opt
 from splinefm.cli.output import print_facts, print_json, print_table
 
@@ -124,10 +124,10 @@ def print_index(about: dict[str, Any]) -> None:
 
 def print_ranking(found: list[list[dict[str, Any]]]) -> None:
     """Print a table for each context."""
-    for number, best in enumerate(found):
+    for context, best in enumerate(found):
         rows = [
-            [str(i), str(item["id"]), f"{item['score']:.4f}", f"{item['prediction']:.4g}"]
+            [str(i), str(item["id"]), f"{item['score']:.4f}", number(item["prediction"], ".4g")]
             for i, item in enumerate(best, start=1)
         ]
-        title = f"context {number}" if len(found) > 1 else None
+        title = f"context {context}" if len(found) > 1 else None
         print_table([">rank", "id", ">score", ">prediction"], rows, title=title)

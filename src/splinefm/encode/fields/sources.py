@@ -32,8 +32,12 @@ class Sources:
         self.fields: dict[str, Single] = {item.name: item for item in schema if not isinstance(item, Cross)}
         self.of: dict[str, tuple[str, ...]] = {}
         """For each cross, the source of every part."""
+        self.parts: dict[str, list[Part]] = {}
+        """For each source in crosses, their parts that take its values."""
         for cross in schema.crosses:
             self.of[cross.name] = tuple(self._find(part, cross.name) for part in cross.fields)
+            for name, part in zip(self.of[cross.name], cross.fields, strict=True):
+                self.parts.setdefault(name, []).append(part)
 
     def readers(self, name: str) -> list[str]:
         """The crosses that contain a source."""

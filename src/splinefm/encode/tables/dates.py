@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any, Literal
 
@@ -59,6 +60,20 @@ def parse_times(
     text = pc.utf8_trim_whitespace(text)
     times = _iso_times(text, zone) if format is None else pc.strptime(text, format, "us", error_is_null=True)
     return times, to_numpy(pc.and_(pc.is_null(times), pc.is_valid(text)))
+
+
+def as_written(text: str, format: str | None, zone: str | None = None) -> str:
+    """An ISO 8601 date in the format of a column; other text, and that of a column of ISO dates, as it is.
+
+    Examples
+    --------
+    >>> as_written("2012-07-04", "%m/%d/%Y"), as_written("7/4/2012", "%m/%d/%Y")
+    ('07/04/2012', '7/4/2012')
+    """
+    if format is None or not re.match(ISO, text) or not parse_times(pa.array([text], pa.large_string()), format)[1][0]:
+        return text
+    time = _iso_time(text.strip(), zone)
+    return text if time is None else time.strftime(format)
 
 
 def _iso_times(text: pa.LargeStringArray, zone: str | None) -> pa.Array:

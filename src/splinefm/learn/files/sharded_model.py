@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._checks import check_fitted
 from splinefm.encode.drift import Watch, watch_scores
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.slots import Slots
@@ -118,7 +119,7 @@ class ShardedModel:
         parts : int
             Number of parts.
         """
-        n = fitted.encoder.layout.n_features
+        n = check_fitted(fitted).encoder.layout.n_features
         if not 1 <= parts <= n:
             raise ValueError(f"parts must be from 1 to the number of features, {n:,}; got {parts!r}")
         head, save = head_of(fitted), begin_shards(folder)

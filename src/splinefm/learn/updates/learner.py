@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from splinefm._checks import check_fitted
 from splinefm.encode.drift import Watch
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.arrow import to_arrow
@@ -68,7 +69,7 @@ class Learner:
     """
 
     def __init__(self, fitted: Fitted, training: Training | None = None, state: LearnerState | None = None) -> None:
-        if fitted.training.members > 1:
+        if check_fitted(fitted).training.members > 1:
             raise ValueError(
                 f"a model with members={fitted.training.members} is the mean of several fits and has no updates; "
                 "fit it again, or fit with members=1"

@@ -26,6 +26,7 @@ from splinefm.plots.decorations import (
 )
 from splinefm.view.axes import RawAxis, column_values, split_tokens
 from splinefm.view.curves import Bars, Curve
+from splinefm.view.known import shown_values
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -33,6 +34,8 @@ FloatArray = npt.NDArray[np.float64]
 FEW_CURVES = 20
 # Lines with names, in two styles per color.
 MOST_LINES = 2 * len(PALETTE)
+# Known values: a line through more of them would hide them, and more than most are not drawn.
+_FEW_VALUES, _MOST_VALUES = 60, 2000
 
 
 def draw_curves(
@@ -50,7 +53,8 @@ def draw_curves(
     fields: list[Numerical] = [curve.field for curve in curves]
     ordinary, share = (None, None) if data is None else split_tokens(fields[0], column_values(data, fields[0]))
     axis = RawAxis.of(fields, ordinary)
-    x = axis.grid(fields)
+    known = _known(axis, curves)
+    x = axis.grid(fields) if known is None else known
     y = np.stack([curve(x, link=link) for curve in curves])
     before = len(ax.get_lines())
     if len(curves) > 1:
@@ -60,6 +64,8 @@ def draw_curves(
     else:
         lines = np.atleast_2d(y[0])
         colors = _draw_lines(ax, x, lines, _line_names(names, label, len(lines)), color)
+    if known is not None:
+        _show_points(ax.get_lines()[before:], len(x))
     set_raw_axis(ax, "x", axis, fields[0].name, keep=before > 0)
     set_values_axis(ax, "y", curves[0].loss, link)
     if marks:
@@ -67,6 +73,21 @@ def draw_curves(
     if ordinary is not None:
         draw_strip(ax, axis, ordinary)
     add_legend(ax)
+
+
+def _known(axis: RawAxis, curves: Sequence[Curve]) -> FloatArray | None:
+    """The values on the axis to which the curves are restricted; None for a range."""
+    found = [curve.known_values for curve in curves if curve.known_values is not None]
+    if not found:
+        return None
+    shown = shown_values(np.unique(np.concatenate(found)), axis.low, axis.high, _MOST_VALUES)
+    return shown if len(shown) else None
+
+
+def _show_points(lines: Sequence[Any], n: int) -> None:
+    """Mark the values of curves with nothing in between: a line only guides the eye, where there are few of them."""
+    for line in lines:
+        line.set(marker=".", **({} if n <= _FEW_VALUES else {"linestyle": "none", "markersize": 3}))
 
 
 def _line_names(names: Sequence[object] | None, label: str | None, n: int) -> list[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,11 +25,13 @@ from splinefm.plots.decorations import (
 )
 from splinefm.view.axes import RawAxis, column_values, has_steps, special_values
 from splinefm.view.formats import number
+from splinefm.view.known import shown_values
 from splinefm.view.surfaces import Surface
 
 FloatArray = npt.NDArray[np.float64]
 
-_CELLS = 150  # along a numerical field
+_CELLS, _FEWEST_CELLS = 150, 48  # along a numerical field
+_SCORES = 1 << 18  # of single segments; a mean over many segments that crosses make has fewer cells
 # A label needs this many points of its line on either side, and this distance from other labels in axes coordinates.
 _STRAIGHT, _APART = 5, 0.15
 _MOST_CATEGORIES, _MOST_NUMBERS, _MOST_DOTS = 20, 100, 800
@@ -48,8 +51,10 @@ class _Side(NamedTuple):
 def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None:
     """Draw a map with a color bar, with contours if both fields are numerical, numbers if both are categorical."""
     columns = {} if data is None else _read(surface, data)
-    both = zip(surface.fields, surface.counts, strict=True)
-    first, second = (_side(item, columns.get(item.name), counts) for item, counts in both)
+    known = [surface.known_values(side) for side in (0, 1)]
+    both = zip(surface.fields, surface.counts, known, strict=True)
+    cells = _n_cells(surface)
+    first, second = (_side(item, columns.get(item.name), counts, values, cells) for item, counts, values in both)
     n, m = len(first.points), len(second.points)
     if isinstance(surface.fields[0], MultiValued):  # lists do not broadcast
         values = surface([x for x in first.points for _ in range(m)], second.points * n, link=link)
@@ -64,7 +69,8 @@ def draw_surface(ax: Any, surface: Surface, *, link: bool, data: object) -> None
     for letter, side in (("x", first), ("y", second)):
         _set_side(ax, letter, side)
     if first.axis is not None and second.axis is not None:
-        if not any(has_steps(item) for item in surface.fields if isinstance(item, Numerical)):
+        stepped = any(has_steps(item) for item in surface.fields if isinstance(item, Numerical))
+        if not stepped and all(values is None for values in known):
             _draw_contours(ax, first, second, values, shares)
         _draw_rows(ax, list(columns.values()))
     elif first.axis is None and second.axis is None and n * m <= _MOST_NUMBERS:
@@ -87,10 +93,15 @@ def _read(surface: Surface, data: object) -> dict[str, FloatArray]:
     return columns
 
 
-def _side(item: Single, column: FloatArray | None, counts: FloatArray | None) -> _Side:
+def _side(
+    item: Single, column: FloatArray | None, counts: FloatArray | None, known: FloatArray | None, cells: int
+) -> _Side:
     if isinstance(item, Numerical):
         axis = RawAxis.of([item], None if column is None else column[~np.isnan(column)])
-        return _Side(item.name, axis.middles(item, _CELLS).tolist(), axis.cells(_CELLS), axis)
+        middles = np.empty(0) if known is None else shown_values(known, axis.low, axis.high, cells)
+        if len(middles) > 1:
+            return _known_side(item.name, axis, middles)
+        return _Side(item.name, axis.middles(item, cells).tolist(), axis.cells(cells), axis)
     categories: list[str] = [] if item.vocabulary is None else item.vocabulary.names.to_pylist()
     if not categories:
         raise ValueError(f"{item.name!r} has no categories to plot")
@@ -98,6 +109,21 @@ def _side(item: Single, column: FloatArray | None, counts: FloatArray | None) ->
     points = [[name] for name in drawn] if isinstance(item, MultiValued) else drawn
     hidden = len(categories) - len(drawn)
     return _Side(item.name, points, np.arange(-0.5, len(drawn)), None, tuple(drawn), hidden)
+
+
+def _n_cells(surface: Surface) -> int:
+    """Cells along a numerical field; every cell of a mean with crosses takes the score of every segment."""
+    n_segments = 1 if surface.crossed is None else len(surface.crossed.level)
+    return int(np.clip(np.sqrt(_SCORES / n_segments), _FEWEST_CELLS, _CELLS))
+
+
+def _known_side(name: str, axis: RawAxis, points: FloatArray) -> _Side:
+    """Known values, each with the part of the axis that is nearest to it; the axis has room for the first and last."""
+    positions = axis.scale.forward(points)
+    between = (positions[:-1] + positions[1:]) / 2
+    ends = 2 * positions[[0, -1]] - between[[0, -1]]
+    edges = axis.scale.backward(np.concatenate([ends[:1], between, ends[1:]]))
+    return _Side(name, points.tolist(), edges, replace(axis, low=float(edges[0]), high=float(edges[-1])))
 
 
 def _set_side(ax: Any, letter: str, side: _Side) -> None:

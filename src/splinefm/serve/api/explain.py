@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.explain.shapley import shapley_values
@@ -16,6 +17,7 @@ from splinefm.serve.arms.serving import Serving
 from splinefm.serve.http.codec import ExplainBody, from_json
 from splinefm.serve.http.messages import Later, Problem, Request, Response, json_response
 from splinefm.view.curves import Bars, Curve
+from splinefm.view.known import spread_values
 from splinefm.view.segment import segment as make_segment
 
 _MOST_ROWS = 1000
@@ -79,7 +81,7 @@ def segment(state: State, request: Request) -> Later:
 
 def _segment(model: Loaded, request: Request, values: dict[str, Any], along: str, points: int, rest: Any) -> Response:
     try:
-        view = make_segment(model.fitted, values, along, rest=rest)
+        view = make_segment(model.fitted, values, along, rest=rest, watch=False)
     except ROW_ERRORS as error:
         raise Problem(422, str(error)) from None
     content: dict[str, Any] = {"id": request.id, "version": model.published.version, "along": along}
@@ -93,9 +95,7 @@ def _segment(model: Loaded, request: Request, values: dict[str, Any], along: str
 
 
 def _curve(view: Curve, points: int) -> dict[str, Any]:
-    item: Numerical = view.field
-    x = np.unique(np.asarray(item.fitted_transform.inverse(np.linspace(0.0, 1.0, points)), np.float64))
-    x = x[np.isfinite(x)]
+    x = _grid(view.field, points) if view.known_values is None else spread_values(view.known_values, points)
     found = np.asarray(view(x))
     return {
         "x": x.tolist(),
@@ -105,6 +105,11 @@ def _curve(view: Curve, points: int) -> dict[str, Any]:
         "intercept": float(view.intercept),
         "tokens": {name: float(score) for name, score in view.met_tokens.items()},
     }
+
+
+def _grid(item: Numerical, points: int) -> npt.NDArray[np.float64]:
+    x = np.unique(np.asarray(item.fitted_transform.inverse(np.linspace(0.0, 1.0, points)), np.float64))
+    return np.asarray(x[np.isfinite(x)])
 
 
 def _coefficients(view: Curve) -> list[float] | None:

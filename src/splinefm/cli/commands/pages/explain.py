@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from splinefm._wording import in_bytes
+from splinefm._wording import in_bytes, number
 from splinefm.cli import options as opt
 from splinefm.cli.output import print_facts, print_json
 
@@ -64,7 +64,7 @@ def print_explanation(facts: dict[str, Any]) -> None:
         ("data", f"{data['rows']:,} rows, {data['sample_rows']:,} of them explained"),
     ]
     if facts["metrics"]:
-        shown = [f"{name} {value:.5g}" for name, value in facts["metrics"].items() if value is not None]
+        shown = [f"{name} {number(value)}" for name, value in facts["metrics"].items() if value is not None]
         lines.append(("metrics", ", ".join(shown[:4])))
     if importance is not None:
         lines.append(("fields", ", ".join(field["name"] for field in importance["fields"][:5])))
