@@ -151,6 +151,7 @@ def test_rank_takes_files_lists_and_the_standard_input(run, model, items, tmp_pa
     [
         ("{}", [], "has no 'city'"),
         ('[{"city": "Rome"}, {}]', [], "context 1 has no 'city'"),
+        ('{"city": "Rome", "price": 1}', [], "the context has 'price', which is a column of the items"),
         ("[]", [], "must be an object"),
         ("[1]", [], "must be an object"),
         ('{"city": ', [], "not JSON"),

@@ -191,8 +191,8 @@ class ItemIndex:
         Parameters
         ----------
         context : dict of values, or table
-            One value for each field of the context (None for a missing value, a list for a multi-valued field), or a
-            table with a row per context. Other columns are ignored.
+            One value for each field of the context (None for a missing value, a list for a multi-valued field), and no
+            other; or a table with a row per context, whose other columns are ignored.
         k : int
             Number of items, or fewer if there are not enough.
         allowed : sequence of ids, optional
