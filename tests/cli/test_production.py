@@ -187,6 +187,15 @@ def test_an_index_file_ranks_like_its_table(run, model, shelves, filters):
     assert {item["id"] for item in of_table} == kept[filters[0] if filters else ""]
 
 
+def test_ids_of_a_text_file_stay_as_they_are_written(run, model, tmp_path):
+    (tmp_path / "items.csv").write_text("ad,price\n007,0.5\n7,1\n03134,2\n")
+    run("index", model, "items.csv", "--ids", "ad", "--out", "ads.sfi", "-q")
+    for items in (["items.csv", "--ids", "ad"], ["ads.sfi"]):
+        asked = ["--context", '{"city": "Rome"}', "--exclude", "7", "--json", "-q"]
+        (best,) = json.loads(run("rank", model, *items, *asked).stdout)["contexts"]
+        assert {item["id"] for item in best} == {"007", "03134"}
+
+
 def test_index_tells_what_it_wrote(run, model, items):
     shown = run("index", model, items, "--ids", "ad", "--dtype", "int8", "--out", "ads.sfi").stdout
     assert "4, as vectors of int8" in shown and "city" in shown and "ads.sfi" in shown

@@ -18,6 +18,20 @@ Positions = npt.NDArray[np.int64]
 Kind = Literal["numbers", "text"]
 
 
+def written_types(ids: object, groups: object, kind: Kind | None = None) -> dict[str, pa.DataType]:
+    """Types to read the columns of ids and groups of a text file with: as written, so that 007 is not 7.
+
+    If the ids of the index are numbers, so are those of a file.
+
+    Examples
+    --------
+    >>> written_types("id", None)
+    {'id': DataType(large_string)}
+    """
+    types = {groups: pa.large_string()} if isinstance(groups, str) else {}
+    return types | ({ids: pa.int64() if kind == "numbers" else pa.large_string()} if isinstance(ids, str) else {})
+
+
 class Keys(NamedTuple):
     """Ids as words of eight bytes, shape (n, words): int64, or UTF-8 padded with zeros."""
 

@@ -26,7 +26,7 @@ from splinefm.model.split import Split
 from splinefm.rank.catalog import Catalog
 from splinefm.rank.effects import EffectStore, choose_form
 from splinefm.rank.error import ScoreError
-from splinefm.rank.ids import as_ids, sort_keys
+from splinefm.rank.ids import as_ids, sort_keys, written_types
 from splinefm.rank.image import index_sections
 from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Float32, Form, Positions
 from splinefm.rank.tables import FieldSubset, fields_of_items
@@ -51,7 +51,7 @@ class ItemIndex:
     items : table, path or dataset
         The catalog, anything that `open_table` accepts: one row per item.
     ids : str or array
-        Name of the column of ids, or the ids: unique integers or text.
+        Name of the column of ids, or the ids: unique integers or text. Those of a text file are text, as written.
     groups : str or array, optional
         Name of a column of groups, or the groups, to restrict searches to some of them. They need not be fields.
     dtype : {"float32", "float16", "int8"}
@@ -88,7 +88,8 @@ class ItemIndex:
     ) -> None:
         check_choice("dtype", dtype, tuple(PANEL_TYPES))
         check_choice("form", form, ("auto", "vectors", "effects"))
-        source = open_table(items, types=check_one_score(fitted).encoder.schema.column_types())
+        types = check_one_score(fitted).encoder.schema.column_types()
+        source = open_table(items, types=written_types(ids, groups) | types)
         item_fields = fields_of_items(fitted, source.names)
         columns = [name if isinstance(name, str) else None for name in (ids, groups)]
         split = Split(fitted.model, fitted.params, fitted.encoder.layout, item_fields)
@@ -291,8 +292,7 @@ class ItemIndex:
             Number of threads. All cores by default.
         """
         catalog = self._catalog
-        source = catalog.item_subset.open(items, "items")
-        catalog.commit(catalog.stage(source, ids, groups, threads), replace=False)
+        catalog.commit(catalog.stage(catalog.open(items, ids, groups), ids, groups, threads), replace=False)
 
     def update(self, items: object, ids: object = None, *, groups: object = None, threads: int | None = None) -> None:
         """Replace items of the index; all of them, or none if one is not in the index.
@@ -305,8 +305,7 @@ class ItemIndex:
             Number of threads. All cores by default.
         """
         catalog = self._catalog
-        source = catalog.item_subset.open(items, "items")
-        catalog.commit(catalog.stage(source, ids, groups, threads), replace=True)
+        catalog.commit(catalog.stage(catalog.open(items, ids, groups), ids, groups, threads), replace=True)
 
     def remove(self, ids: object) -> None:
         """Remove items; all of them, or none if one is not in the index.

@@ -52,9 +52,9 @@ class FieldSubset:
         counts = tuple(full.feature_counts[f] for f in fields)
         self.encoder = Encoder(self.fields, full.n_rows, notes, counts, ranges=full.ranges[list(fields)])
 
-    def open(self, table: object, what: str) -> Table:
-        """Open a table, which must have the columns of all fields."""
-        source = open_table(table, types=self.types)
+    def open(self, table: object, what: str, more: Mapping[str, pa.DataType] | None = None) -> Table:
+        """Open a table, which must have the columns of all fields; `more` are types of other columns."""
+        source = open_table(table, types={**(more or {}), **self.types})
         for name in self.columns:
             if name not in source.names:
                 raise ValueError(f"{what}: {missing_column_message(name, source.names)}")
