@@ -156,7 +156,9 @@ def test_parquet_is_not_compressed_twice(run, model, tmp_path):
     (tmp_path / "new.csv").write_text("price,city\n1,Rome\n")
     told = run("predict", model, "new.csv", "--out", "out.gz", "--format", "parquet", code=1).stderr
     assert "choose a name without .gz" in told
-    assert "must end in .csv, .parquet, .pq, .csv.gz" in run("predict", model, "new.csv", "--out", "x.gz", code=1).stderr
+    assert (
+        "must end in .csv, .parquet, .pq, .csv.gz" in run("predict", model, "new.csv", "--out", "x.gz", code=1).stderr
+    )
 
 
 def test_an_error_leaves_the_old_file_and_no_other(run, model, tmp_path, monkeypatch):

@@ -160,7 +160,7 @@ def test_rank_takes_files_lists_and_the_standard_input(run, model, items, tmp_pa
         ('{"city": "Rome"}', ["--ids", "name"], "--ids"),
         ('{"city": "Rome"}', ["--exclude", "x"], "--exclude 'x': the ids of the items are integers"),
         ('{"city": "Rome"}', ["--allow", "x"], "--allow 'x': the ids of the items are integers"),
-        ('{"city": "Rome"}', ["--group", "x"], "the index has no groups"),
+        ('{"city": "Rome"}', ["--group", "x"], "the index has no groups; build it with --groups COLUMN"),
         ('{"city": "Rome"}', ["--groups", "shelf"], "--groups"),
     ],
 )

@@ -462,6 +462,8 @@ class TestBadInput:
             ({"threads": 0}, "threads must be an integer of at least 1"),
             ({"allowed": ["a"]}, "allowed: the ids of the index are integers, got 'a'"),
             ({"excluded": [0.5]}, "excluded must be integers or text"),
+            ({"excluded": ["a", 7]}, "excluded must be all integers or all text, got 'a' and 7"),
+            ({"excluded": [7, "a"]}, "excluded must be all integers or all text, got 'a' and 7"),
             ({"allowed": 7}, "allowed must be a list or an array of ids"),
             ({"allowed": "7"}, "allowed must be a list or an array of ids"),
             ({"excluded": [1, None]}, "excluded: id number 1 is missing"),

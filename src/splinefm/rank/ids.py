@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -89,9 +89,16 @@ def _as_column(values: Any, what: str) -> pa.Array:
         except OverflowError:
             raise ValueError(f"{what}: ids must be integers below 2^63, or text") from None
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise TypeError(f"{what} must be all integers or all text: {error}") from error
+            raise TypeError(f"{what} must be all integers or all text{_mixed(values) or f': {error}'}") from error
     column = one_array(values) if isinstance(values, pa.ChunkedArray) else values
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _mixed(values: Iterable[object]) -> str:
+    """The first text and the first other value, if there are both."""
+    text = next((value for value in values if isinstance(value, str)), None)
+    other = next((value for value in values if not isinstance(value, str)), None)
+    return "" if text is None or other is None else f", got {text!r} and {other!r}"
 
 
 def _text_words(strings: pa.LargeStringArray, what: str) -> Words:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_one_score, check_size
+from splinefm._wording import for_reader
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
@@ -263,7 +264,8 @@ class ItemIndex:
             keep[catalog.known_positions(excluded, "excluded")] = 0
         if group is not None:
             if not catalog.has_groups:
-                raise ValueError("the index has no groups; rebuild it with groups, such as groups='category'")
+                way = for_reader("groups, such as groups='category'", "--groups COLUMN")
+                raise ValueError(f"the index has no groups; build it with {way}")
             wanted = catalog.groups.wanted(group)
         return Filter(keep, catalog.groups.codes, wanted), visit
 
