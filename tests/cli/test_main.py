@@ -127,6 +127,7 @@ def test_schema_of_the_standard_input(run):
         (["schema", "header.csv"], "has no rows"),
         (["schema", "good.csv", "--target", "clik"], "nearest: 'click'"),
         (["schema", "good.csv", "--ignore", "aa"], "no column 'aa'"),
+        (["schema", "good.csv", "--target", "click", "--ignore", "click"], "--ignore click: this is the target"),
         (["schema", "good.csv", "--target", "click", "--ignore", "a"], "no column is left"),
         (["schema", "good.csv", "--out", "schema.yaml"], "ends in .toml or .json"),
         (["schema", "good.csv", "--out", "nowhere/schema.toml"], "nowhere"),

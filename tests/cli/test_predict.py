@@ -1,5 +1,6 @@
 """`splinefm predict`: the predictions of the library, in order, from and to files and streams."""
 
+import gzip
 import io
 import json
 
@@ -139,6 +140,25 @@ def test_bad_input_is_a_message(run, model, table, write, tmp_path, arguments, m
 def test_bad_standard_input_is_a_message(run, model, stdin, message):
     result = run("predict", model, "-", code=1, stdin=stdin)
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("options", [["--out", "out.csv.gz"], ["--out", "out.gz", "--format", "csv"]])
+def test_gzip_is_written_for_names_that_say_so(run, model, tmp_path, options):
+    (tmp_path / "new.csv").write_text("price,city\n1,Rome\n2,Oslo\n")
+    run("predict", model, "new.csv", *options)
+    packed = (tmp_path / options[1]).read_bytes()
+    assert gzip.decompress(packed).decode() == run("predict", model, "new.csv", "-q").stdout
+    run("predict", model, "new.csv", *options)
+    assert (tmp_path / options[1]).read_bytes() == packed
+
+
+def test_parquet_is_not_compressed_twice(run, model, tmp_path):
+    (tmp_path / "new.csv").write_text("price,city\n1,Rome\n")
+    told = run("predict", model, "new.csv", "--out", "out.gz", "--format", "parquet", code=1).stderr
+    assert "choose a name without .gz" in told
+    assert (
+        "must end in .csv, .parquet, .pq, .csv.gz" in run("predict", model, "new.csv", "--out", "x.gz", code=1).stderr
+    )
 
 
 def test_an_error_leaves_the_old_file_and_no_other(run, model, tmp_path, monkeypatch):

@@ -151,6 +151,7 @@ def test_rank_takes_files_lists_and_the_standard_input(run, model, items, tmp_pa
     [
         ("{}", [], "has no 'city'"),
         ('[{"city": "Rome"}, {}]', [], "context 1 has no 'city'"),
+        ('{"city": "Rome", "price": 1}', [], "the context has 'price', which is a column of the items"),
         ("[]", [], "must be an object"),
         ("[1]", [], "must be an object"),
         ('{"city": ', [], "not JSON"),
@@ -159,7 +160,7 @@ def test_rank_takes_files_lists_and_the_standard_input(run, model, items, tmp_pa
         ('{"city": "Rome"}', ["--ids", "name"], "--ids"),
         ('{"city": "Rome"}', ["--exclude", "x"], "--exclude 'x': the ids of the items are integers"),
         ('{"city": "Rome"}', ["--allow", "x"], "--allow 'x': the ids of the items are integers"),
-        ('{"city": "Rome"}', ["--group", "x"], "the index has no groups"),
+        ('{"city": "Rome"}', ["--group", "x"], "the index has no groups; build it with --groups COLUMN"),
         ('{"city": "Rome"}', ["--groups", "shelf"], "--groups"),
     ],
 )
@@ -184,6 +185,15 @@ def test_an_index_file_ranks_like_its_table(run, model, shelves, filters):
     assert json.loads(run("rank", model, "ads.sfi", *asked).stdout)["contexts"][0] == of_table
     kept = {"--exclude": {"b", "c", "d"}, "--allow": {"a", "d"}, "--group": {"b", "d"}, "": {"a", "b", "c", "d"}}
     assert {item["id"] for item in of_table} == kept[filters[0] if filters else ""]
+
+
+def test_ids_of_a_text_file_stay_as_they_are_written(run, model, tmp_path):
+    (tmp_path / "items.csv").write_text("ad,price\n007,0.5\n7,1\n03134,2\n")
+    run("index", model, "items.csv", "--ids", "ad", "--out", "ads.sfi", "-q")
+    for items in (["items.csv", "--ids", "ad"], ["ads.sfi"]):
+        asked = ["--context", '{"city": "Rome"}', "--exclude", "7", "--json", "-q"]
+        (best,) = json.loads(run("rank", model, *items, *asked).stdout)["contexts"]
+        assert {item["id"] for item in best} == {"007", "03134"}
 
 
 def test_index_tells_what_it_wrote(run, model, items):

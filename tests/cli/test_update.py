@@ -49,6 +49,19 @@ def test_the_target_is_found_if_it_is_the_only_other_column(run, model, make_tab
     assert "which column is the target?" in run("update", model, "more.csv", code=1).stderr
 
 
+def test_an_update_of_no_rows_says_that_nothing_was_learned(run, model, tmp_path):
+    (tmp_path / "header.csv").write_text("price,city,click\n")
+    text = run("update", model, "header.csv", "--target", "click").stdout
+    assert "no rows: nothing was learned" in text and "loss" not in text
+
+
+@pytest.mark.parametrize(("n", "rows"), [(1, "1 row,"), (3, "3 rows,")])
+def test_rows_that_are_too_few_to_judge_say_so(run, model, tmp_path, n, rows):
+    (tmp_path / "few.csv").write_text("price,city,click\n" + "1,Rome,no\n" * n)
+    text = run("update", model, "few.csv", "--target", "click").stdout
+    assert rows in text and "calibration  not known: these rows are too few" in text and "inf" not in text
+
+
 def test_a_bad_hour_is_refused_with_its_own_exit_code(run, model, make_table, write, tmp_path):
     rows, before = make_table(300, seed=6), model.read_bytes()
     bad = rows.set_column(4, "click", pa.array(["no"] * 299 + ["yes"]))

@@ -144,6 +144,24 @@ class TestChanges:
         index.update({**one, "shelf": [None]})
         assert index.top_k({"user": "a", "hour": 3.0}, group="new shelf")[0].tolist() == []
 
+    def test_ids_and_groups_of_text_files_stay_as_they_are_written(self, fitted, tmp_path):
+        (tmp_path / "items.csv").write_text("id,ad,price,shelf\n007,ad1,0.5,01\n7,ad2,0.5,1\n")
+        (tmp_path / "more.csv").write_text("id,ad,price,shelf\n0007,ad3,0.5,01\n")
+        index = sf.ItemIndex(fitted, tmp_path / "items.csv", ids="id", groups="shelf")
+        index.add(tmp_path / "more.csv")
+        context = {"user": "a", "hour": 3.0}
+        assert index.ids.tolist() == ["0007", "007", "7"]
+        assert sorted(index.top_k(context, group="01")[0].tolist()) == ["0007", "007"]
+        assert index.top_k(context, allowed=["7"])[0].tolist() == ["7"]
+        with pytest.raises(TypeError, match="allowed: the ids of the index are text, got 7; give text"):
+            index.top_k(context, allowed=[7])
+
+    def test_ids_of_a_text_file_are_integers_if_those_of_the_index_are(self, fitted, index, tmp_path):
+        n = len(index)
+        (tmp_path / "more.csv").write_text("id,ad,price,shelf\n99001,ad3,0.5,s\n")
+        index.add(tmp_path / "more.csv")
+        assert 99001 in index.ids.tolist() and len(index) == n + 1
+
     def test_ids_and_groups_as_arrays(self, fitted):
         items = make_items(range(10), seed=0)
         index = sf.ItemIndex(fitted, items, ids=items["id"], groups=items["shelf"])

@@ -349,13 +349,15 @@ class TestContexts:
         assert index.ids.tolist() == again.ids.tolist()
         assert index.context_fields == ()
         assert index.top_k({}, 30, group="u")[0].tolist() == again.top_k({}, 30, group="u")[0].tolist()
+        with pytest.raises(ValueError, match="the context has 'usr', which no field reads; all fields belong to the"):
+            index.top_k({"usr": 1})
 
     def test_values_of_every_kind(self, index):
         expected, _ = index.top_k({"x": 0.5, "tags": ["a", "b"], "user": "3"}, 9)
         for context in (
             {"x": np.float32(0.5), "tags": ("a", "b"), "user": 3},
             {"x": 0.5, "tags": {"a", "b"}, "user": np.int64(3)},
-            {"x": 0.5, "tags": np.array(["a", "b"]), "user": 3.0, "kind": "ignored"},
+            {"x": 0.5, "tags": np.array(["a", "b"]), "user": 3.0},
         ):
             assert index.top_k(context, 9)[0].tolist() == expected.tolist()
         nothing = {"x": None, "tags": None, "user": None}
@@ -436,6 +438,14 @@ class TestBadInput:
             ({"context": {"x": 1.0, "tags": []}}, "the context has no 'user'"),
             ({"context": {"x": 1.0}}, "the context has no 'tags', 'user'"),
             (
+                {"context": {"x": 1.0, "tags": [], "user": "1", "usr": "2"}},
+                "the context has 'usr', which no field reads; nearest: 'user'; it takes 'x', 'tags', 'user'",
+            ),
+            (
+                {"context": {"x": 1.0, "tags": [], "user": "1", "kind": "u"}},
+                "the context has 'kind', which is a column of the items",
+            ),
+            (
                 {"context": pa.table({"x": [1.0], "tags": [["a"]], "usr": ["1"]})},
                 "no column 'user' in the table; nearest",
             ),
@@ -452,6 +462,8 @@ class TestBadInput:
             ({"threads": 0}, "threads must be an integer of at least 1"),
             ({"allowed": ["a"]}, "allowed: the ids of the index are integers, got 'a'"),
             ({"excluded": [0.5]}, "excluded must be integers or text"),
+            ({"excluded": ["a", 7]}, "excluded must be all integers or all text, got 'a' and 7"),
+            ({"excluded": [7, "a"]}, "excluded must be all integers or all text, got 'a' and 7"),
             ({"allowed": 7}, "allowed must be a list or an array of ids"),
             ({"allowed": "7"}, "allowed must be a list or an array of ids"),
             ({"excluded": [1, None]}, "excluded: id number 1 is missing"),

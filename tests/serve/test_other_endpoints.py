@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from live import Answer, make_serving, visits_rows
+from splinefm.serve.api.admin import _refuse_impossible
 from splinefm.serve.api.explain import segment
 from splinefm.serve.api.explore import explore
 from splinefm.serve.http.messages import Problem, Request
@@ -165,6 +166,17 @@ class TestFeedback:
     def test_outcomes_that_cannot_be_logged(self, server, item):
         assert server.ask("POST", "/v1/feedback", {"outcomes": [item]}).status == 422
         assert server.ask("POST", "/v1/feedback", {"outcomes": []}).status == 422
+
+    def test_outcomes_that_no_arm_can_have_are_refused(self, server):
+        items = [{"id": "a", "row": 0, "outcome": 1}, {"id": "a", "row": 1, "outcome": 5}]
+        answer = server.ask("POST", "/v1/feedback", {"outcomes": items})
+        assert answer.status == 422 and answer.json["errors"][0]["row"] == 1
+        assert "outcome 1: a logistic target must lie between 0 and 1, got 5" in answer.json["detail"]
+
+    def test_an_outcome_is_taken_if_it_is_a_target_of_one_arm(self):
+        _refuse_impossible([1.0, 5.0], [sf.Loss("logistic"), sf.Loss("poisson")])
+        with pytest.raises(Problem, match="outcome 1: a logistic target"):
+            _refuse_impossible([5.0, -1.0], [sf.Loss("logistic"), sf.Loss("poisson")])
 
 
 # The description

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from splinefm._wording import for_reader
 from splinefm._writing import check_destination, replacing
 from splinefm.encode.bases.basis import BASES
 from splinefm.encode.fields.categorical import Categorical
@@ -204,6 +205,11 @@ class Schema:
     def load(path: str | os.PathLike[str]) -> Schema:
         """Read a .toml or .json file."""
         path = schema_path(path)
+        if not path.exists():
+            way = for_reader(
+                "sf.infer_schema(table).save(path) writes one", "splinefm schema DATA --out FILE writes one"
+            )
+            raise FileNotFoundError(f"no schema file {str(path)!r}; {way}")
         try:
             text = path.read_text(encoding="utf-8")
             description = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)

@@ -21,6 +21,7 @@ from splinefm.learn.evaluation import column_types
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import SILENT, Progress
+from splinefm.rank.ids import written_types
 from splinefm.rank.index import ItemIndex
 from splinefm.view.samples import read_sample
 
@@ -151,7 +152,8 @@ def _sampled(
 def _read_items(fitted: Fitted, request: ExploreRequest) -> Items:
     """The catalog as the page gets it."""
     assert request.items is not None
-    table = open_table(request.items, types=fitted.encoder.schema.column_types(), sep=request.sep)
+    types = written_types(request.ids, None) | fitted.encoder.schema.column_types()
+    table = open_table(request.items, types=types, sep=request.sep)
     if request.ids is not None and request.ids not in table.names:
         raise ValueError(f"--ids: {missing_column_message(request.ids, table.names)}")
     n_rows = table.count_rows()

@@ -22,7 +22,7 @@ from splinefm.rank.effects import EffectStore
 from splinefm.rank.effects_error import EffectMeter
 from splinefm.rank.error import Maxima, Meter
 from splinefm.rank.gate import Gate
-from splinefm.rank.ids import Groups, Ids, Keys, first_repeated, join_keys, read_groups, read_keys
+from splinefm.rank.ids import Groups, Ids, Keys, first_repeated, join_keys, read_groups, read_keys, written_types
 from splinefm.rank.store import Dtype, Float32, Form, Positions, Store, VectorStore
 from splinefm.rank.tables import FieldSubset
 
@@ -92,6 +92,11 @@ class Catalog:
         self.meter = (EffectMeter if effects else Meter).of(fitted, self.split)
         self.id_column, self.group_column, self.has_groups = id_column, group_column, has_groups
         self.gate = Gate()
+
+    def open(self, items: object, ids: object, groups: object) -> Table:
+        """Open a table of items, whose columns of ids and groups are those of the index unless others are named."""
+        names = (self.id_column if ids is None else ids, self.group_column if groups is None else groups)
+        return self.item_subset.open(items, "items", written_types(*names, self.ids.kind))
 
     def stage(self, source: Table, ids: object, groups: object, threads: int | None) -> Staged:
         """Encode items chunk by chunk, and write them to unused positions."""

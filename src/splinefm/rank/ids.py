@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +16,20 @@ from splinefm.encode.tables.names import quoted
 Words = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
 Kind = Literal["numbers", "text"]
+
+
+def written_types(ids: object, groups: object, kind: Kind | None = None) -> dict[str, pa.DataType]:
+    """Types to read the columns of ids and groups of a text file with: as written, so that 007 is not 7.
+
+    If the ids of the index are numbers, so are those of a file.
+
+    Examples
+    --------
+    >>> written_types("id", None)
+    {'id': DataType(large_string)}
+    """
+    types = {groups: pa.large_string()} if isinstance(groups, str) else {}
+    return types | ({ids: pa.int64() if kind == "numbers" else pa.large_string()} if isinstance(ids, str) else {})
 
 
 class Keys(NamedTuple):
@@ -75,9 +89,16 @@ def _as_column(values: Any, what: str) -> pa.Array:
         except OverflowError:
             raise ValueError(f"{what}: ids must be integers below 2^63, or text") from None
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise TypeError(f"{what} must be all integers or all text: {error}") from error
+            raise TypeError(f"{what} must be all integers or all text{_mixed(values) or f': {error}'}") from error
     column = one_array(values) if isinstance(values, pa.ChunkedArray) else values
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _mixed(values: Iterable[object]) -> str:
+    """The first text and the first other value, if there are both."""
+    text = next((value for value in values if isinstance(value, str)), None)
+    other = next((value for value in values if not isinstance(value, str)), None)
+    return "" if text is None or other is None else f", got {text!r} and {other!r}"
 
 
 def _text_words(strings: pa.LargeStringArray, what: str) -> Words:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._checks import check_choice, check_one_score, check_size
+from splinefm._wording import for_reader
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
@@ -26,7 +27,7 @@ from splinefm.model.split import Split
 from splinefm.rank.catalog import Catalog
 from splinefm.rank.effects import EffectStore, choose_form
 from splinefm.rank.error import ScoreError
-from splinefm.rank.ids import as_ids, sort_keys
+from splinefm.rank.ids import as_ids, sort_keys, written_types
 from splinefm.rank.image import index_sections
 from splinefm.rank.store import PANEL_TYPES, Dtype, Filter, Float32, Form, Positions
 from splinefm.rank.tables import FieldSubset, fields_of_items
@@ -51,7 +52,7 @@ class ItemIndex:
     items : table, path or dataset
         The catalog, anything that `open_table` accepts: one row per item.
     ids : str or array
-        Name of the column of ids, or the ids: unique integers or text.
+        Name of the column of ids, or the ids: unique integers or text. Those of a text file are text, as written.
     groups : str or array, optional
         Name of a column of groups, or the groups, to restrict searches to some of them. They need not be fields.
     dtype : {"float32", "float16", "int8"}
@@ -88,7 +89,8 @@ class ItemIndex:
     ) -> None:
         check_choice("dtype", dtype, tuple(PANEL_TYPES))
         check_choice("form", form, ("auto", "vectors", "effects"))
-        source = open_table(items, types=check_one_score(fitted).encoder.schema.column_types())
+        types = check_one_score(fitted).encoder.schema.column_types()
+        source = open_table(items, types=written_types(ids, groups) | types)
         item_fields = fields_of_items(fitted, source.names)
         columns = [name if isinstance(name, str) else None for name in (ids, groups)]
         split = Split(fitted.model, fitted.params, fitted.encoder.layout, item_fields)
@@ -191,8 +193,8 @@ class ItemIndex:
         Parameters
         ----------
         context : dict of values, or table
-            One value for each field of the context (None for a missing value, a list for a multi-valued field), or a
-            table with a row per context. Other columns are ignored.
+            One value for each field of the context (None for a missing value, a list for a multi-valued field), and no
+            other; or a table with a row per context, whose other columns are ignored.
         k : int
             Number of items, or fewer if there are not enough.
         allowed : sequence of ids, optional
@@ -262,7 +264,8 @@ class ItemIndex:
             keep[catalog.known_positions(excluded, "excluded")] = 0
         if group is not None:
             if not catalog.has_groups:
-                raise ValueError("the index has no groups; rebuild it with groups, such as groups='category'")
+                way = for_reader("groups, such as groups='category'", "--groups COLUMN")
+                raise ValueError(f"the index has no groups; build it with {way}")
             wanted = catalog.groups.wanted(group)
         return Filter(keep, catalog.groups.codes, wanted), visit
 
@@ -291,8 +294,7 @@ class ItemIndex:
             Number of threads. All cores by default.
         """
         catalog = self._catalog
-        source = catalog.item_subset.open(items, "items")
-        catalog.commit(catalog.stage(source, ids, groups, threads), replace=False)
+        catalog.commit(catalog.stage(catalog.open(items, ids, groups), ids, groups, threads), replace=False)
 
     def update(self, items: object, ids: object = None, *, groups: object = None, threads: int | None = None) -> None:
         """Replace items of the index; all of them, or none if one is not in the index.
@@ -305,8 +307,7 @@ class ItemIndex:
             Number of threads. All cores by default.
         """
         catalog = self._catalog
-        source = catalog.item_subset.open(items, "items")
-        catalog.commit(catalog.stage(source, ids, groups, threads), replace=True)
+        catalog.commit(catalog.stage(catalog.open(items, ids, groups), ids, groups, threads), replace=True)
 
     def remove(self, ids: object) -> None:
         """Remove items; all of them, or none if one is not in the index.

@@ -20,7 +20,7 @@ from splinefm.encode.rows.fields import RowFields
 from splinefm.encode.schema import Field, Single
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.encode.tables.conversion import convert_column
-from splinefm.encode.tables.names import missing_column_message, quoted
+from splinefm.encode.tables.names import missing_column_message, nearest_hint, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.learn.fitted import Fitted
@@ -43,6 +43,7 @@ class FieldSubset:
         self.fields = tuple(full.fields[f] for f in fields)
         self.names = tuple(item.name for item in self.fields)
         self.columns = tuple(dict.fromkeys(name for item in self.fields for name in item.columns))
+        self.other_columns = tuple(name for name in full.schema.columns if name not in self.columns)
         self.layout = SlotLayout(tuple(item.layout for item in self.fields))
         self.first_feature = full.layout.feature_ptr[list(fields)] if fields else np.zeros(0, np.int32)
         windows = np.diff(self.layout.window_ptr)
@@ -51,9 +52,9 @@ class FieldSubset:
         counts = tuple(full.feature_counts[f] for f in fields)
         self.encoder = Encoder(self.fields, full.n_rows, notes, counts, ranges=full.ranges[list(fields)])
 
-    def open(self, table: object, what: str) -> Table:
-        """Open a table, which must have the columns of all fields."""
-        source = open_table(table, types=self.types)
+    def open(self, table: object, what: str, more: Mapping[str, pa.DataType] | None = None) -> Table:
+        """Open a table, which must have the columns of all fields; `more` are types of other columns."""
+        source = open_table(table, types={**(more or {}), **self.types})
         for name in self.columns:
             if name not in source.names:
                 raise ValueError(f"{what}: {missing_column_message(name, source.names)}")
@@ -78,11 +79,27 @@ class FieldSubset:
                     f"({quoted(self.columns)}), or None if it is missing"
                 )
             if is_row(self.fields, context):
+                self._refuse_others(context)
                 return self.encode_row(context)
         watch = Watch(self.encoder)
         slots = self.encode(self.open(context, "the context"), watch)
         watch.warn()
         return slots
+
+    def _refuse_others(self, context: Mapping[str, object]) -> None:
+        """Raise where one context, which has a value for every column, has others: they would change nothing."""
+        if len(context) == len(self.columns):
+            return
+        name = next(name for name in context if name not in self.columns)
+        if name in self.other_columns:
+            raise ValueError(
+                f"the context has {name!r}, which is a column of the items, and their values are used; leave it out "
+                "of the context, or out of the items"
+            )
+        raise ValueError(
+            f"the context has {name!r}, which no field reads{nearest_hint(name, self.columns)}; "
+            + (f"it takes {quoted(self.columns)}" if self.columns else "all fields belong to the items: give {}")
+        )
 
     def check_row(self, values: Mapping[str, object]) -> None:
         """Raise unless a dict has one value for every column, so that `encode_any` does not take it for a table."""

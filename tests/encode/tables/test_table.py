@@ -355,7 +355,7 @@ def test_an_unknown_column_is_reported_with_the_nearest():
 
 def test_the_message_lists_twenty_names():
     message = missing_column_message("zzz", [f"x{i}" for i in range(53)])
-    assert message.endswith("'x19', ... and 33 more") and "nearest: 'x0', 'x1', 'x2'" in message
+    assert message.endswith("'x19', ... and 33 more") and "nearest" not in message
 
 
 def test_rows_must_be_positive():

@@ -194,11 +194,12 @@ def find_schema(request: FitRequest, table: Table, say: Callable[[str], None], v
     if request.weight == request.target:
         raise ValueError(f"--weight {request.weight!r}: this is the target; name a column of weights, or leave it out")
     if request.schema is not None:
-        return _with_crosses(without(Schema.load(request.schema), request.ignored), request.crosses)
+        return _with_crosses(without(Schema.load(request.schema), request.ignored, request.target), request.crosses)
     with make_progress(verbose) as progress:
         progress.begin("inspecting the columns")
         inferred = infer_schema(table, target=request.target)
-    schema = without(inferred, [*request.ignored, *([request.weight] if request.weight is not None else [])])
+    ignored = [*request.ignored, *([request.weight] if request.weight is not None else [])]
+    schema = without(inferred, ignored, request.target)
     numerical = sum(isinstance(item, Numerical) for item in schema)
     say(f"fields: {numerical} numerical, {len(schema) - numerical} others, inferred from the data")
     for line in _questions(schema):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ ROWS = 65_536
 """Rows in memory at a time."""
 
 _FORMATS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+_GZIP = ".gz"
 
 
 def predict_file(
@@ -39,6 +41,8 @@ def predict_file(
 ) -> tuple[Fitted, int]:
     """Write the predictions of a model for a table; return the model and the number of rows."""
     format_name, ids = format_name or output_format(out), list(dict.fromkeys(ids))
+    if format_name == "parquet" and _is_gzip(out):
+        raise ValueError(f"--out {out!r}: Parquet is compressed already; choose a name without {_GZIP}")
     refuse_overwriting(out, data, model)
     fitted, table_scorer = open_model(model)
     schema = fitted.encoder.schema
@@ -81,9 +85,10 @@ def prediction_names(fitted: Fitted) -> list[str]:
 
 def output_format(out: str) -> str:
     """The format by the file name, csv or parquet; csv for standard output."""
-    name = "csv" if out == STANDARD else _FORMATS.get(Path(out).suffix.lower())
+    name = "csv" if out == STANDARD or out.lower().endswith(".csv.gz") else _FORMATS.get(Path(out).suffix.lower())
     if name is None:
-        raise ValueError(f"--out {out!r} must end in {', '.join(_FORMATS)}; or add --format csv or --format parquet")
+        endings = ", ".join([*_FORMATS, f".csv{_GZIP}"])
+        raise ValueError(f"--out {out!r} must end in {endings}; or add --format csv or --format parquet")
     return name
 
 
@@ -121,7 +126,16 @@ def _destination(out: str) -> Iterator[BinaryIO]:
             yield file
         return
     with replacing(check_destination(path)) as file:
-        yield file
+        if not _is_gzip(out):
+            yield file
+            return
+        # Without a name and a time, the same predictions are the same file.
+        with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+            yield packed  # type: ignore[misc]  # it has all that a writer needs
+
+
+def _is_gzip(out: str) -> bool:
+    return out.lower().endswith(_GZIP)
 
 
 class _Terminal(io.BytesIO):

@@ -19,7 +19,9 @@ class FormatName(StrEnum):
     PARQUET = "parquet"
 
 
-Out = Annotated[str, typer.Option(metavar="FILE", help="Output: a .csv or .parquet file, or - for standard output.")]
+Out = Annotated[
+    str, typer.Option(metavar="FILE", help="Output: a .csv, .csv.gz or .parquet file, or - for standard output.")
+]
 Ids = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="COLUMN", help="Column to copy to the output. Repeat for several."),

@@ -31,7 +31,7 @@ def schema(
     if out is not None:
         refuse_overwriting(out, data)
         check_schema_file(out)
-    inferred = without(infer_schema(table, target=target), ignore or [])
+    inferred = without(infer_schema(table, target=target), ignore or [], target)
     if out is not None:
         inferred.save(out)
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,16 +93,29 @@ def update(
 
 def print_update(about: dict[str, Any]) -> None:
     """Print what an update did."""
-    facts = [("data", f"{about['rows']:,} rows, {about['new_features']:,} new features")]
+    if not about["rows"]:
+        return print_facts([("data", "no rows: nothing was learned"), ("file", about["file"])])
+    facts = [("data", f"{_rows(about['rows'])}, {about['new_features']:,} new features")]
     facts.append(("loss", f"{about['loss']:.5g} of the new rows, before they were learned"))
-    verdict = about["verdict"]
-    if verdict is not None:
-        before, after = verdict["before"], verdict["after"]
-        facts.append(("judged by", f"{after['rows']:,} rows: loss {before['loss']:.5g} -> {after['loss']:.5g}"))
-        if after["error"] == after["error"]:  # not NaN
-            facts.append(("calibration", f"error {before['error']:+.4f} -> {after['error']:+.4f}; 0 is perfect"))
+    if about["verdict"] is not None:
+        facts += _judged(about["verdict"]["before"], about["verdict"]["after"])
     state = "continued" if about["continued"] else "begun"
     facts.append(("optimizer", f"{state}, {about['steps']:,} steps so far"))
     facts.append(("time", f"{about['seconds']:.1f} seconds"))
     facts.append(("file", about["file"]))
     print_facts(facts)
+
+
+def _judged(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str]]:
+    """How the rows that judge the update see it."""
+    facts = [("judged by", f"{_rows(after['rows'])}: loss {before['loss']:.5g} -> {after['loss']:.5g}")]
+    errors = before["error"], after["error"]
+    if after["rows"] < 2 or math.inf in errors:
+        facts.append(("calibration", "not known: these rows are too few, or the outcome occurs in none of them"))
+    elif not math.isnan(errors[1]):
+        facts.append(("calibration", f"error {errors[0]:+.4f} -> {errors[1]:+.4f}; 0 is perfect"))
+    return facts
+
+
+def _rows(n: int) -> str:
+    return f"{n:,} row" if n == 1 else f"{n:,} rows"

@@ -26,6 +26,7 @@ from splinefm.encode.tables.lines import (
     read_records,
 )
 from splinefm.encode.tables.names import check_names, quoted
+from splinefm.encode.tables.streams import Continued, in_memory, released
 from splinefm.encode.tables.table import READ_ONCE, Piece, Table, make_table
 
 # The spellings that pandas.read_csv reads as missing by default.
@@ -58,6 +59,10 @@ class _Text:
         """The records of the text."""
         with self.again() as stream:
             yield from read_records(stream, self.separator, 2 * BLOCK)
+
+    def location(self) -> str:
+        """The file, for Arrow."""
+        return str(self.path)
 
     def explaining(self) -> AbstractContextManager[None]:
         """Replace the errors of Arrow by errors that name the text, the line and a fix."""
@@ -93,7 +98,7 @@ def _separator(name: str, head: bytes) -> str:
 def _look(text: _Text, orders: Mapping[str, pa.DataType]) -> pa.Schema:
     """The columns of a file, with the types that its beginning suggests."""
     assert text.path is not None
-    with text.explaining(), _open(text, str(text.path), orders) as reader:
+    with text.explaining(), _open(text, text.location, orders) as reader:
         _check_utf8(reader.schema)
         if text.path.stat().st_size < BLOCK:
             _check_closed(text, next(reader, None))
@@ -141,7 +146,7 @@ def _batches(
     done = 0
     if small:
         try:
-            with _open(text, str(text.path), types, names, SMALL_BLOCK) as reader:
+            with _open(text, text.location, types, names, SMALL_BLOCK) as reader:
                 for batch in reader:
                     yield batch
                     done += batch.num_rows
@@ -150,7 +155,7 @@ def _batches(
             if not _is_too_long(error):
                 raise
     # All at once, or what is left after a row that is too long for a small block.
-    with _open(text, str(text.path), types, names) as reader:
+    with _open(text, text.location, types, names) as reader:
         for batch in reader:
             yield batch.slice(min(done, batch.num_rows))
             done -= min(done, batch.num_rows)
@@ -158,17 +163,18 @@ def _batches(
 
 def _open(
     text: _Text,
-    source: str | BinaryIO,
+    source: Callable[[], str | pa.NativeFile | BinaryIO],
     types: Mapping[str, pa.DataType],
     names: Sequence[str] = (),
     block: int | None = None,
 ) -> pa.RecordBatchReader:
+    """Read the text; `source` is called for it here, so that no variable keeps a stream that is to be released."""
     from pyarrow import csv
 
     nulls = {"null_values": _NULL_SPELLINGS, "strings_can_be_null": True}
     try:
         return csv.open_csv(
-            source,
+            source(),
             read_options=csv.ReadOptions(block_size=block or BLOCK),
             parse_options=csv.ParseOptions(delimiter=text.separator, newlines_in_values=True),
             convert_options=csv.ConvertOptions(column_types=types, include_columns=names, **nulls),
@@ -220,14 +226,16 @@ def from_csv_stream(stream: BinaryIO, name: str, types: Mapping[str, pa.DataType
     """
     head = stream.read(BLOCK)
     whole = len(head) < BLOCK
-    text = _Text(name, sep or _separator(name, head[:_HEAD]), lambda: io.BytesIO(head))
+    # The last line may be cut, unless it is that of the text.
+    lines = head if whole else head[: head.rfind(b"\n") + 1]
+    text = _Text(name, sep or _separator(name, head[:_HEAD]), lambda: io.BytesIO(lines))
     # One byte less than there is: Arrow leaves the last row alone, which may be cut.
     first = len(head) - (not whole)
-    with text.explaining(), _open(text, io.BytesIO(head), ordered_types(types or {}), (), first) as reader:
+    with text.explaining(), _open(text, partial(in_memory, head), ordered_types(types or {}), (), first) as reader:
         found = _without_repeated_blanks(reader.schema)
         if whole:
             _check_closed(text, next(reader, None))
-    rest: list[BinaryIO] = [io.BufferedReader(_Continued(head, stream))]
+    rest: list[BinaryIO] = [io.BufferedReader(Continued(head, stream))]
     return _stream_table(text, found, types, rest)
 
 
@@ -242,8 +250,8 @@ def _stream_table(
     def read(names: list[str]) -> Iterator[pa.RecordBatch]:
         if not rest:
             raise ValueError(READ_ONCE)
-        with text.explaining(), _open(text, rest.pop(), known, names) as reader:
-            yield from reader
+        with text.explaining(), released(rest):
+            yield from _open(text, rest.pop, known, names)
 
     return make_table(
         pa.schema(known),
@@ -251,24 +259,6 @@ def _stream_table(
         read,
         retype=lambda more: _stream_table(text, found, {**more, **(types or {})}, rest),
     )
-
-
-class _Continued(io.RawIOBase):
-    """A stream whose first bytes have been read already."""
-
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
-        self.head, self.rest = memoryview(head), rest
-
-    def readable(self) -> bool:
-        """Yes."""
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # what BufferedReader hands in
-        """The next bytes."""
-        data = self.head[: len(buffer)] or self.rest.read(len(buffer))
-        self.head = self.head[len(buffer) :]
-        buffer[: len(data)] = data
-        return len(data)
 
 
 # Errors

@@ -38,7 +38,7 @@ def nearest_hint(name: str, names: Sequence[str], most: int = 3) -> str:
 
 def nearest_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:
     """The names that are most like one: those that are equal but for upper case and signs, then those that contain it
-    or are contained in it, then those that share letters. Where none is like it, those that share most.
+    or are contained in it, then those that share letters. None where none is like it.
     """
     wanted = _letters(str(name))
     scored = []
@@ -48,10 +48,7 @@ def nearest_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:
         ratio = difflib.SequenceMatcher(None, wanted, letters).ratio()
         scored.append((-(wanted == letters), -within, -ratio, index))
     scored.sort()
-    alike = [names[index] for same, within, ratio, index in scored if same or within or -ratio >= _ALIKE]
-    if not alike and len(names) <= most:  # a list of all says no more than the names themselves
-        return []
-    return (alike or [names[index] for *_, index in scored])[:most]
+    return [names[index] for same, within, ratio, index in scored if same or within or -ratio >= _ALIKE][:most]
 
 
 def _letters(name: str) -> str:

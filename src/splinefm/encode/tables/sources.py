@@ -42,8 +42,10 @@ def require_columns(table: Table, names: Sequence[str]) -> None:
             raise ValueError(missing_column_message(name, table.names))
 
 
-def without(schema: Schema, ignored: Sequence[str]) -> Schema:
+def without(schema: Schema, ignored: Sequence[str], target: str | None = None) -> Schema:
     """The schema without some columns, which must be there."""
+    if target is not None and target in ignored:
+        raise ValueError(f"--ignore {target}: this is the target, which is no field in any case; do not ignore it")
     known = list(dict.fromkeys([*schema.columns, *schema.names, *schema.reasons]))
     for name in ignored:
         if name not in known:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from splinefm.encode.fields.cross import Cross
+from splinefm.learn.losses import Loss
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.http.codec import FeedbackBody, ReloadBody, WeightsBody, from_json
 from splinefm.serve.http.messages import Pending, Problem, Request, Response, json_response, problem, retry_after
@@ -110,8 +113,32 @@ def feedback(state: State, request: Request) -> Response:
     for i, item in enumerate(outcomes):
         if not (item.row >= 0 and math.isfinite(item.outcome) and 0 < len(item.id) <= 64):
             text = "an outcome has the id of an answer, a row counted from 0, and a finite number"
-            raise Problem(422, f"outcome {i}: {text}", errors=[{"row": i, "column": None, "detail": text}])
+            raise _faulty_outcome(i, text)
+    _refuse_impossible([item.outcome for item in outcomes], [model.fitted.loss for model in state.serving.shown])
     for item in outcomes:
         state.log.outcome(item.id, item.row, item.outcome)
     state.metrics.add("splinefm_feedback_total", amount=float(len(outcomes)))
     return json_response({"id": request.id, "accepted": len(outcomes)}, 202)
+
+
+def _refuse_impossible(outcomes: Sequence[float], losses: Sequence[Loss]) -> None:
+    """Raise at the first outcome that is no target of any arm; an outcome does not say which arm it is of."""
+    checks = [loss.check for loss in losses if loss.of_class is None]  # the score of one class has no target
+    if not checks or any(_refusal(check, outcomes) is None for check in checks):
+        return
+    for i, outcome in enumerate(outcomes):
+        refusals = [_refusal(check, [outcome]) for check in checks]
+        if all(refusals):
+            raise _faulty_outcome(i, str(refusals[0]))
+
+
+def _refusal(check: Callable[[Any], None], outcomes: Sequence[float]) -> str | None:
+    try:
+        check(np.array(outcomes, np.float64))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _faulty_outcome(i: int, text: str) -> Problem:
+    return Problem(422, f"outcome {i}: {text}", errors=[{"row": i, "column": None, "detail": text}])
