@@ -22,7 +22,17 @@ from splinefm.rank.effects import EffectStore
 from splinefm.rank.effects_error import EffectMeter
 from splinefm.rank.error import Maxima, Meter
 from splinefm.rank.gate import Gate
-from splinefm.rank.ids import Groups, Ids, Keys, first_repeated, join_keys, read_groups, read_keys, written_types
+from splinefm.rank.ids import (
+    Groups,
+    Ids,
+    Keys,
+    first_repeated,
+    integers_if_plain,
+    join_keys,
+    read_groups,
+    read_keys,
+    written_types,
+)
 from splinefm.rank.store import Dtype, Float32, Form, Positions, Store, VectorStore
 from splinefm.rank.tables import FieldSubset
 
@@ -116,6 +126,8 @@ class Catalog:
                         self.meter.maxima.update(block.maxima)
                     offsets.append(block.offsets)
             every_key = join_keys(keys) if isinstance(ids, str) else read_keys(ids, "ids")
+            if isinstance(ids, str) and source.untyped and self.ids.kind is None:
+                every_key = integers_if_plain(every_key)
             if groups is not None and not isinstance(groups, str):
                 names = read_groups(groups, "groups")
             staged = Staged(

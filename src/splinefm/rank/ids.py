@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from splinefm._core import IdTable
 from splinefm.encode.tables.columns import as_categories, is_text, one_array, text_buffers
@@ -69,6 +70,21 @@ def read_keys(values: object, what: str) -> Keys:
     if is_text(column.type):
         return Keys(_text_words(column.cast(pa.large_string()), what), "text")
     raise ValueError(f"{what} must be integers or text, not {column.type}; convert them")
+
+
+def integers_if_plain(keys: Keys) -> Keys:
+    """Integers in place of text, if all ids are written as integers are: a text file does not tell which they are.
+
+    Examples
+    --------
+    >>> [integers_if_plain(read_keys(ids, "ids")).kind for ids in (["7", "12"], ["7", "012"])]
+    ['numbers', 'text']
+    """
+    if keys.kind != "text" or not len(keys):
+        return keys
+    text = pa.array(as_ids(keys.words, keys.kind), pa.large_string())
+    plain = pc.all(pc.match_substring_regex(text, r"^(0|-?[1-9]\d{0,17})$")).as_py()
+    return read_keys(text.cast(pa.int64()), "ids") if plain else keys
 
 
 def join_keys(parts: list[Keys]) -> Keys:
