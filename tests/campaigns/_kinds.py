@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from _hostile import craft_container, craft_json, craft_scorer, damage
-from _uses import ROWS, a_table, demand, models, rows_of, same_bits, use_model
+from _uses import ROWS, a_table, context_of, demand, models, rows_of, same_bits, use_model
 
 import splinefm as sf
 from c_library import ERROR_FILE, CallError, CItems, CScorer
@@ -135,11 +135,11 @@ class Indices(Kind):
     def use(self, loaded: Any, rng: Rng, strict: bool = True) -> None:
         context = rows_of(mixed_table(ROWS, 5))
         try:
-            ids, scores = loaded.top_k(context[0], k=int(rng.integers(1, 60)))
+            ids, scores = loaded.top_k(context_of(loaded, context[0]), k=int(rng.integers(1, 60)))
             demand(len(ids) == len(scores) and bool((scores[1:] <= scores[:-1]).all()), "items are not in order")
             known = loaded.ids
             if len(known):
-                loaded.top_k(context[1], k=5, allowed=known[:20], excluded=known[5:8])
+                loaded.top_k(context_of(loaded, context[1]), k=5, allowed=known[:20], excluded=known[5:8])
             if loaded.groups:
                 loaded.top_k(mixed_table(ROWS, 5), k=3, group=loaded.groups[0])
             loaded.matrix()
@@ -174,7 +174,7 @@ class Scorers(Kind):
             data.append(self.path.read_bytes())
             table = a_table(index.fitted)
             scores = index.fitted.scores(table, watch=False, threads=1)
-            self.tables.append((rows_of(table), scores, index.top_k(rows_of(table)[0], 9)))
+            self.tables.append((rows_of(table), scores, index.top_k(context_of(index, rows_of(table)[0]), 9)))
         return data
 
     def craft(self, data: bytes, rng: Rng) -> bytes:

@@ -87,10 +87,15 @@ def _viewed(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:
         view([0.0, 0.5, 1.0])
 
 
+def context_of(index: sf.ItemIndex, row: dict[str, Any]) -> dict[str, Any]:
+    """What an index takes of a row."""
+    return {name: row[name] for name in index.context_columns}
+
+
 def _ranked(fitted: sf.Fitted, table: Any, scores: Any, folder: Path) -> None:
     names = ("user", "words") if "words" in table else ("user",)
     index = sf.ItemIndex(fitted, {name: table[name] for name in names}, ids=np.arange(ROWS), threads=1)
-    ids, _ = index.top_k(rows_of(table)[0], k=3)
+    ids, _ = index.top_k(context_of(index, rows_of(table)[0]), k=3)
     demand(len(ids) == 3, "there are too few items")
 
 

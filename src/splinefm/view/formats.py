@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splinefm import _wording
+from splinefm._wording import number as plain_number
 
 FloatArray = npt.NDArray[np.float64]
 Ticks = tuple[FloatArray, list[str]]
@@ -44,7 +44,7 @@ class AxisFormat:
         >>> AxisFormat().text(1234567.0), AxisFormat().text(0.125)
         ('1234570', '0.125')
         """
-        return _wording.number(value, f".{digits}g")
+        return plain_number(value, f".{digits}g")
 
     def texts(self, values: Sequence[float] | FloatArray) -> list[str]:
         """Several values; dates have only as much detail as it takes to tell them apart."""
