@@ -222,6 +222,8 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
     for (std::int64_t output = 0; output < s.n_outputs; ++output) set_output(output, shape, parameters);
     for (int thread = 0; thread < s.threads; ++thread) scratch.emplace_back(s.model, *layout, shape, s.n_outputs);
     taken = std::vector<std::atomic<bool>>(scratch.size());
+    for (std::int64_t i = 0; i < POWERS; ++i)
+        powers.push_back(static_cast<float>(std::pow(s.ema, static_cast<double>(i))));
 
     Groups none;  // a group without penalty for every field
     none.group_ptr.push_back(0);
@@ -342,6 +344,7 @@ Step Engine::next_step(double learning_rate) {
     step.eps = static_cast<float>(s.eps);
     step.decay = static_cast<float>(s.weight_decay);
     step.ema = s.ema;
+    step.powers = powers.data();
     step.number = s.number;
     return step;
 }

@@ -136,6 +136,7 @@ private:
     std::vector<std::atomic<bool>> taken;  // which scratch is in use
     std::vector<ActiveData> active;
     Buffer<float> D, slopes, shards, between_gradient, scales_gradient, weight;
+    std::vector<float> powers;  // of the average's decay: see `Step`
     Buffer<double> row_losses;
     Buffer<std::int32_t> start;
     std::vector<std::int64_t> ptr;

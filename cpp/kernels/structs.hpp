@@ -126,10 +126,12 @@ struct Dense {
 };
 
 // The numbers of one optimizer step.
+constexpr std::int64_t POWERS = 1024;
 struct Step {
     bool adam;
     float lr, rate1, rate2, correct1, correct2, eps, decay;
     double ema;
+    const float* powers;  // ema^0 .. ema^(POWERS - 1)
     std::int64_t number;
 };
 

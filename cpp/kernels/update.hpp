@@ -196,6 +196,11 @@ inline Index group_of(const Penalty& penalty, Index feature, Index group, Index 
     return group;
 }
 
+// ema^n, of which most are known: a power takes as long as the rest of a feature's step.
+[[gnu::always_inline]] inline float power_of_ema(const Step& step, Index n) {
+    return n < POWERS ? step.powers[n < 0 ? 0 : n] : static_cast<float>(std::pow(step.ema, static_cast<double>(n)));
+}
+
 // One step on a feature, whose gradient is at `position`.
 template <int K> [[gnu::always_inline]] inline void update_feature(const Memory& memory, Index width, Index feature,
                                                                    Index position, Index group, const Step& step) {
@@ -205,7 +210,7 @@ template <int K> [[gnu::always_inline]] inline void update_feature(const Memory&
     if (step.ema > 0.0) {
         // A feature does not change while it is inactive, and its average approaches it.
         const Index missed = step.number - 1 - memory.vectors.last[feature];
-        keep = missed > 0 ? static_cast<float>(std::pow(step.ema, static_cast<double>(missed))) : 1.0f;
+        keep = power_of_ema(step, missed);
         memory.vectors.last[feature] = step.number;
     }
     const float more = memory.penalty.l2[group] - active.self_weight[position];
