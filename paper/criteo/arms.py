@@ -13,7 +13,7 @@ import splinefm as sf
 from paper.criteo.data import INTEGERS, LABEL, Parts, largest
 from paper.harness import Json
 from paper.search import search
-from splinefm.learn.loop import Diverged
+from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.training import Epoch
 
 # Values below zero are codes; the file has none below -3.

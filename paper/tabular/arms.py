@@ -15,7 +15,7 @@ import splinefm as sf
 from paper.harness import Json
 from paper.search import search
 from paper.tabular.data import About
-from splinefm.learn.loop import Diverged
+from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import LossName
 from splinefm.learn.training import Epoch
 

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from splinefm.learn.files.sharded_model import ShardedModel as ShardedModel
     from splinefm.learn.fitted import Fitted as Fitted
     from splinefm.learn.fitting import fit_model as fit_model
-    from splinefm.learn.loop import Diverged as Diverged
+    from splinefm.learn.loop.divergence import Diverged as Diverged
     from splinefm.learn.losses import Loss as Loss
     from splinefm.learn.metrics import GroupCalibration as GroupCalibration
     from splinefm.learn.metrics import accuracy as accuracy
@@ -154,7 +154,7 @@ _HOME = {
     "learn.files.modelfile": "load",
     "learn.files.sharded_model": "ShardedModel",
     "learn.tuning.study": "StudySummary TrialSummary",
-    "learn.loop": "Diverged",
+    "learn.loop.divergence": "Diverged",
     "learn.training": "Epoch Training",
     "learn.tuning.search": "Tuned tune",
     "model.family": "FFM FM FmFM FwFM HigherOrderFM LowRankFwFM",

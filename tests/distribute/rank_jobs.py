@@ -33,8 +33,8 @@ from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
+from splinefm.learn.loop.penalties import AdaptivePenalties
 from splinefm.learn.losses import Loss
-from splinefm.learn.penalties import AdaptivePenalties
 from splinefm.learn.training import Chunk
 from splinefm.model.cpu import CpuEngine, predict_scores
 from splinefm.model.family import formula_scores

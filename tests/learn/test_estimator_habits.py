@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.class_weight import compute_sample_weight
 
 import splinefm as sf
-from splinefm.learn import loop
+from splinefm.learn.loop import passes
 
 QUICK = {"epochs": 3, "learning_rate": 0.02, "n_jobs": 1, "validation": 0}
 
@@ -554,7 +554,7 @@ class TestCtrlC:
         def interrupt(*args, **options):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(loop, "_pass", interrupt)
+        monkeypatch.setattr(passes, "_pass", interrupt)
         estimator = classifier()
         with pytest.raises(KeyboardInterrupt):
             estimator.fit(TABLE, CLICK)

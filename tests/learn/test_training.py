@@ -12,14 +12,17 @@ import pytest
 
 import splinefm as sf
 from splinefm.cli.actions.demo import click_data
-from splinefm.learn import fitting, loop
-from splinefm.learn import penalties as penalties_module
+from splinefm.learn import fitting
 from splinefm.learn import runs as run_module
 from splinefm.learn import training as training_module
-from splinefm.learn.loop import Diverged, Judge, make_engine
+from splinefm.learn.loop import passes
+from splinefm.learn.loop import penalties as penalties_module
+from splinefm.learn.loop.divergence import Diverged, divergence_advice
+from splinefm.learn.loop.judge import Judge
+from splinefm.learn.loop.passes import Problem, make_engine
+from splinefm.learn.loop.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import logloss, rmse
-from splinefm.learn.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.progress import SILENT
 from splinefm.learn.rows import chunks
 from splinefm.learn.training import Chunk
@@ -212,7 +215,7 @@ def test_divergence_says_which_penalty_to_lower(settings, advice):
 
 
 def test_divergence_with_usual_settings_names_all_that_helps():
-    advice = loop.divergence_advice(sf.Training(l2={"x": 1e-3}))
+    advice = divergence_advice(sf.Training(l2={"x": 1e-3}))
     assert advice == (
         "lower learning_rate (now 0.005; usually 0.005), or raise l2 of 'x' (now 0.001; usually 0.0001) "
         "or smoothness (now 0.01; usually 0.01)"
@@ -228,7 +231,7 @@ def test_a_diverging_epoch_is_not_finished():
 
     chunk = training_module.Chunk(None, np.zeros(3), np.ones(3))
     batches = [(chunk, np.arange(3))] * 3
-    loss, _, rows, _ = loop._pass(Engine(), batches, Loss("squared"), lambda seen: 0.1, SILENT)
+    loss, _, rows, _ = passes._pass(Engine(), batches, Loss("squared"), lambda seen: 0.1, SILENT)
     assert np.isnan(loss) and rows == 6
 
 
@@ -369,7 +372,7 @@ def test_penalties_follow_the_length_of_vectors_and_the_noise():
     training = sf.Training(l2=0.5, smoothness=0.25, threads=1)
     for model, parts in ((sf.FM(k=2), 1), (sf.FFM(k=2), 2)):
         rng, groups = np.random.default_rng(0), make_groups(encoder, training)
-        engine = make_engine(model, encoder.layout, groups, Loss("squared"), training, 300, rng)
+        engine = make_engine(Problem(model, encoder.layout, groups, Loss("squared")), training, 300, rng)
         penalties = AdaptivePenalties(engine)
         factors = np.zeros_like(engine.values["factors"])
         first = engine.penalty.end[0]
@@ -389,7 +392,8 @@ def test_vectors_for_products_of_three_have_a_penalty_of_their_own():
     encoder = sf.fit_encoder(sf.infer_schema(table, target="y"), table, target="y")
     training = sf.Training(l2=0.5, threads=1)
     rng, groups = np.random.default_rng(0), make_groups(encoder, training)
-    engine = make_engine(sf.FwFM(k=2, third=3), encoder.layout, groups, Loss("squared"), training, 300, rng)
+    problem = Problem(sf.FwFM(k=2, third=3), encoder.layout, groups, Loss("squared"))
+    engine = make_engine(problem, training, 300, rng)
     np.testing.assert_array_equal(engine.penalty.l2_third, engine.penalty.l2)
     factors = np.zeros_like(engine.values["factors"])
     first, last = engine.penalty.end[0], engine.penalty.begin[-1]

@@ -28,8 +28,8 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
 from splinefm.learn.fitted import Fitted
+from splinefm.learn.loop.penalties import make_groups
 from splinefm.learn.losses import Loss
-from splinefm.learn.penalties import make_groups
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.rows.source import Source
 from splinefm.learn.runs import settings_for

@@ -25,7 +25,7 @@ from splinefm.distribute.sharded.batches import Batch
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
 from splinefm.distribute.shares import Position, plan_shares
-from splinefm.learn.loop import Diverged, divergence_message
+from splinefm.learn.loop.divergence import Diverged, divergence_message
 from splinefm.learn.progress import Progress
 from splinefm.learn.training import Chunk, Epoch, Run, Training
 

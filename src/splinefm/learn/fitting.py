@@ -12,7 +12,7 @@ from splinefm.encode.schema import Schema
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.loop import Diverged
+from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import Loss, LossName, as_loss
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.refine.centering import center
@@ -21,7 +21,7 @@ from splinefm.learn.refine.resolutions import select_resolutions
 from splinefm.learn.rows.chunks import Chunks, prepare_chunks
 from splinefm.learn.rows.held_out import as_share
 from splinefm.learn.rows.source import Source
-from splinefm.learn.runs import run_training, settings_for, train_part
+from splinefm.learn.runs import rows_of_twin, run_training, settings_for, train_part
 from splinefm.learn.targets.labels import Classes, ClassWeight
 from splinefm.learn.training import Callback, Run, Trained, Training
 from splinefm.learn.tuning.study import StudySummary
@@ -251,7 +251,9 @@ def _train_found(
         return found, found.half
     run: Run = "first" if found.chunks.encoder.schema.crosses == plain.chunks.encoder.schema.crosses else "crosses"
     try:
-        return found, train_part(model, found.chunks, found.training, callbacks, progress, run)
+        # Resolutions by column that are still to be chosen would bring another run.
+        whole = None if found.half is None else rows_of_twin(found.chunks, found.training, callbacks)
+        return found, train_part(model, found.chunks, found.training, callbacks, progress, run, whole)
     except Diverged:
         if run == "first":
             raise
@@ -328,14 +330,17 @@ def _refit_on_all(
     every = [whole]
     with progress.within("all rows"):
         try:
-            options = {"progress": progress, "stop_after": first.as_good, "callbacks": callbacks, "run": "all rows"}
-            second = run_training(model, chunks, training, len(whole.y), lambda epoch: every, **options)
-            params = center(model, second.params, whole, chunks.loss)
+            params = first.on_all
+            if params is None:
+                options = {"progress": progress, "stop_after": first.as_good, "callbacks": callbacks, "run": "all rows"}
+                second = run_training(model, chunks, training, len(whole.y), lambda epoch: every, **options)
+                if second.interrupted:
+                    return first.without_next(by_ctrl_c=bool(second.left))
+                params = second.params
+            params = center(model, params, whole, chunks.loss)
         except KeyboardInterrupt:
             return first.without_next()
-    if second.interrupted:
-        return first.without_next(by_ctrl_c=bool(second.left))
-    return first._replace(params=params)
+    return first._replace(params=params, on_all=None)
 
 
 def _add_members(
@@ -352,7 +357,8 @@ def _add_members(
         own = replace(training, seed=training.seed + i)
         with progress.within(f"member {i + 1} of {training.members}"):
             try:
-                trained = train_part(model, chunks, own, callbacks, progress)
+                whole = rows_of_twin(chunks, own, callbacks)
+                trained = train_part(model, chunks, own, callbacks, progress, whole=whole)
             except KeyboardInterrupt:
                 return left
             trained = _refit_on_all(model, chunks, trained, own, callbacks, progress)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splinefm._wording import for_reader, other_losses
+from splinefm.learn.sums import weighted_sum
 from splinefm.learn.targets.labels import MOST_CLASSES
 
 FloatArray = npt.NDArray[np.float64]
@@ -198,7 +199,7 @@ class Poisson(LossFormula):
         return np.asarray(from_score("log", score) - y * score)
 
     def floor(self, y: FloatArray, weight: FloatArray) -> float:
-        return float(weight @ (y - y * np.log(np.maximum(y, 1e-300))))
+        return weighted_sum(weight, y - y * np.log(np.maximum(y, 1e-300)))
 
     def check(self, y: FloatArray) -> None:
         _demand(y, y >= 0, "a Poisson target must be at least 0")
@@ -324,7 +325,9 @@ class Huber(_Robust):
 
     def start(self, y: FloatArray, weight: FloatArray) -> float:
         np.average(y, weights=weight)  # which checks them
-        return find_root(lambda score: float(weight @ self.slope(y, np.asarray(score))), float(y.min()), float(y.max()))
+        return find_root(
+            lambda score: weighted_sum(weight, self.slope(y, np.asarray(score))), float(y.min()), float(y.max())
+        )
 
     def dispersion(self, excess: float) -> float:
         # Outliers raise the mean loss without limit, but not the variance of the slope. The noise is at most that of

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from splinefm._parallel import count_threads
 from splinefm.encode.schema import Schema
-from splinefm.learn.loop import train
-from splinefm.learn.penalties import make_groups, unsmoothed_fields
+from splinefm.learn.loop.passes import Problem
+from splinefm.learn.loop.penalties import make_groups, unsmoothed_fields
+from splinefm.learn.loop.train import train
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.rows.chunks import Chunks
 from splinefm.learn.training import Callback, Chunk, Epoch, Run, Trained, Training
@@ -15,6 +17,9 @@ from splinefm.model.family import AnyModel
 
 # The most rows of a table that is trained on again with other fields.
 MOST_ROWS = 200_000
+# The most rows of a batch at which two runs at a time, with half of the threads each, take less time than one after the
+# other. Larger batches gain by threads, and the run on all rows also takes the epochs that are then thrown away.
+MOST_OF_TWIN = 256
 
 
 def run_training(
@@ -27,9 +32,8 @@ def run_training(
 ) -> Trained:
     """Train on the chunks of every epoch, `rows` rows in all; `options` are those of `train`."""
     groups = make_groups(chunks.encoder, training)
-    return train(
-        model, chunks.encoder.layout, groups, epoch, rows, chunks.loss, training, start=chunks.start, **options
-    )
+    problem = Problem(model, chunks.encoder.layout, groups, chunks.loss, chunks.start)
+    return train(problem, epoch, rows, training, **options)
 
 
 def train_part(
@@ -39,10 +43,27 @@ def train_part(
     callbacks: Sequence[Callback] = (),
     progress: Progress = SILENT,
     run: Run = "first",
+    whole: Chunk | None = None,
 ) -> Trained:
-    """Train on the training rows, and choose the best epoch on the validation rows."""
-    options = {"validation": chunks.validation, "callbacks": callbacks, "progress": progress, "run": run}
+    """Train on the training rows, and choose the best epoch on the validation rows; `whole` is that of `train`."""
+    options = {
+        "validation": chunks.validation,
+        "callbacks": callbacks,
+        "progress": progress,
+        "run": run,
+        "whole": whole,
+    }
     return run_training(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
+
+
+def rows_of_twin(chunks: Chunks, training: Training, callbacks: Sequence[Callback]) -> Chunk | None:
+    """Return all rows if the run on them is to be taken at the same time as the one before it, else None.
+
+    Callbacks hear of one run after the other.
+    """
+    is_slow = training.rows_per_step(chunks.n_rows) <= MOST_OF_TWIN and count_threads(training.threads) > 1
+    may_twin = training.refit_on_all and training.engine == "cpu" and not callbacks
+    return chunks.whole() if is_slow and may_twin else None
 
 
 def best_epoch(trained: Trained) -> Epoch:

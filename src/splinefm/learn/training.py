@@ -35,7 +35,8 @@ class Trained(NamedTuple):
     """The result of one run: the best parameters, the history, and whether the user stopped the run.
 
     `as_good` is the last epoch that is as good as the best one, as far as the validation rows can tell. `left` says
-    what Ctrl-C has left; it is empty unless the user stopped the run that way.
+    what Ctrl-C has left; it is empty unless the user stopped the run that way. `on_all` are the parameters after that
+    epoch of a run on all rows, if there was one at the same time.
     """
 
     params: Params
@@ -43,6 +44,7 @@ class Trained(NamedTuple):
     interrupted: bool
     as_good: int
     left: str = ""
+    on_all: Params | None = None
 
     def without_next(self, by_ctrl_c: bool = True) -> Trained:
         """Return this result as that of a fit whose next run the user stopped."""

@@ -7,7 +7,7 @@ import pytest
 
 import splinefm as sf
 from splinefm.learn import fitting
-from splinefm.learn.loop import Diverged
+from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine import crosses, halves
 from splinefm.learn.refine.halves import loss_fall
@@ -267,10 +267,10 @@ def test_ctrl_c_in_the_first_epoch_after_the_search_leaves_a_model(table, monkey
 def test_a_run_with_crosses_that_diverges_is_repeated_without(table, monkeypatch):
     train = fitting.train_part
 
-    def diverge(model, chunks, training, callbacks, progress, run="first"):
+    def diverge(model, chunks, training, callbacks, progress, run="first", whole=None):
         if run == "crosses":
             raise Diverged("training diverged")
-        return train(model, chunks, training, callbacks, progress, run)
+        return train(model, chunks, training, callbacks, progress, run, whole)
 
     monkeypatch.setattr(fitting, "train_part", diverge)
     fitted = fit(table)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.loop import Diverged
+from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine import halves, resolutions
 from splinefm.learn.refine.resolutions import (

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from splinefm.distribute.sharded.model import PIECE_ROWS, ParallelModel
-from splinefm.learn.penalties import MIN_LENGTH
+from splinefm.learn.loop.penalties import MIN_LENGTH
 
 FloatArray = npt.NDArray[np.float64]
 

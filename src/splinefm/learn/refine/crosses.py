@@ -15,7 +15,7 @@ from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import quoted
-from splinefm.learn.loop import Diverged
+from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.halves import (
     Learned,

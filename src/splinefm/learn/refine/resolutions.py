@@ -15,7 +15,7 @@ from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Field, Schema
-from splinefm.learn.loop import Diverged
+from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.halves import spread_rows, take_rows

@@ -15,6 +15,7 @@ from splinefm._wording import for_reader, other_losses
 from splinefm.encode.tables.arrow import from_strings, to_arrow
 from splinefm.encode.tables.columns import as_numbers, as_text, is_text
 from splinefm.encode.tables.numbers import parse_numbers
+from splinefm.learn.sums import weighted_sum
 
 Label = str | bool | int | float
 Classes = tuple[Label, ...]
@@ -270,7 +271,7 @@ def class_totals(
 ) -> npt.NDArray[np.float64]:
     """Return the total weight of every class; with two classes, y can be a share."""
     if n_classes == 2:
-        return np.array([weight @ (1.0 - y), weight @ y])
+        return np.array([weighted_sum(weight, 1.0 - y), weighted_sum(weight, y)])
     return np.bincount(y.astype(np.intp), weight, n_classes).astype(np.float64)
 
 

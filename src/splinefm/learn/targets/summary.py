@@ -9,6 +9,7 @@ import numpy as np
 
 from splinefm.learn.formulas import FloatArray
 from splinefm.learn.losses import Loss
+from splinefm.learn.sums import weighted_sum
 from splinefm.learn.targets.labels import class_totals
 
 # Targets that are kept to find quantiles of them: all of a table, or a sample of at least half as many.
@@ -36,7 +37,7 @@ class Moments(NamedTuple):
         if not total > 0.0:
             return Moments()
         mean = float(np.average(y, weights=weight))
-        return Moments(total, mean, float(np.dot(weight, (y - mean) ** 2)))
+        return Moments(total, mean, weighted_sum(weight, (y - mean) ** 2))
 
     def merge(self, other: Moments) -> Moments:
         """Return those of the rows of both."""

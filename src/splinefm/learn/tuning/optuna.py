@@ -32,7 +32,7 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from splinefm.learn.loop import Diverged
+from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.progress import Progress
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.processes import PROCESS, JournalLock, is_alive, this_process

@@ -21,8 +21,9 @@ from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.names import counted
 from splinefm.learn.files.modelfile import load_identified, saving
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.loop import Diverged, divergence_advice, in_groups, train_on
-from splinefm.learn.penalties import AdaptivePenalties, make_groups
+from splinefm.learn.loop.divergence import Diverged, divergence_advice
+from splinefm.learn.loop.passes import in_groups, train_on
+from splinefm.learn.loop.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.rows.held_out import ValidationSample
 from splinefm.learn.rows.source import STREAM_ROWS, Source, ahead
 from splinefm.learn.training import Epoch, FloatArray, Training, seeded

@@ -32,7 +32,7 @@ from splinefm.learn.files.container import (
     write_container,
 )
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.penalties import make_groups
+from splinefm.learn.loop.penalties import make_groups
 from splinefm.model.family import param_shapes
 from splinefm.model.workspace import OptimizerState, make_penalty
 
