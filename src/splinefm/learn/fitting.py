@@ -16,8 +16,9 @@ from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import Loss, LossName, as_loss
 from splinefm.learn.progress import SILENT, Progress, make_progress
 from splinefm.learn.refine.centering import center
-from splinefm.learn.refine.crosses import Found, add_crosses, with_reasons, without_found
+from splinefm.learn.refine.crosses import with_reasons, without_found
 from splinefm.learn.refine.resolutions import select_resolutions
+from splinefm.learn.refine.search import Found, add_crosses
 from splinefm.learn.rows.chunks import Chunks, prepare_chunks
 from splinefm.learn.rows.held_out import as_share
 from splinefm.learn.rows.source import Source

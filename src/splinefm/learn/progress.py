@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -178,6 +179,37 @@ class Progress:
 
 
 SILENT = Progress()
+
+
+class Stopped(Exception):
+    """A pass ends before its time, because nobody needs its result."""
+
+
+class UntilStopped(Progress):
+    """Shows nothing, and ends the pass of another thread that reports to it once it is stopped.
+
+    Examples
+    --------
+    >>> progress = UntilStopped()
+    >>> progress.advance(10)
+    >>> progress.stop()
+    >>> progress.advance(10)
+    Traceback (most recent call last):
+    splinefm.learn.progress.Stopped
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """End the pass when it next reports."""
+        self._stopped.set()
+
+    def advance(self, rows: int, loss: float = math.nan) -> None:
+        """Raise an error if the pass is to end."""
+        if self._stopped.is_set():
+            raise Stopped
 
 
 def make_progress(verbose: bool) -> Progress:

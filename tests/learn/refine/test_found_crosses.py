@@ -9,7 +9,7 @@ import splinefm as sf
 from splinefm.learn import fitting
 from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import Loss
-from splinefm.learn.refine import crosses, halves
+from splinefm.learn.refine import halves, search
 from splinefm.learn.refine.halves import loss_fall
 from splinefm.learn.refine.screening import SHRINKAGE, gain_of_folds, gain_of_halves, screen
 from splinefm.learn.rows.held_out import ValidationSample, row_randoms
@@ -99,7 +99,7 @@ def test_small_tables_and_tables_without_validation_rows_are_left_alone(table):
 
 
 def test_rows_that_take_much_memory_are_left_alone(table, monkeypatch):
-    monkeypatch.setattr(crosses, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(search, "MOST_BYTES", 100_000)
     assert not fit(table).encoder.schema.crosses
 
 
@@ -321,7 +321,7 @@ def test_ctrl_c_between_runs_leaves_what_there_is(table, monkeypatch):
     def stop(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(crosses, "find_candidates", stop)
+    monkeypatch.setattr(search, "find_candidates", stop)
     with pytest.warns(UserWarning, match=OF_HALF):
         fitted = fit(table)
     assert {epoch.run for epoch in fitted.history} == {"half"}

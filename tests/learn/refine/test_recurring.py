@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.learn.losses import Loss
-from splinefm.learn.refine.crosses import recurring_l2
-from splinefm.learn.refine.recurring import Recurring, compare_groups, find_recurring
+from splinefm.learn.refine.recurring import Recurring, compare_groups, find_recurring, recurring_l2
 from splinefm.learn.refine.values import read_names
 from splinefm.learn.rows.chunks import prepare_chunks
 from splinefm.learn.rows.source import Source

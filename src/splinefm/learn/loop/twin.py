@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from splinefm.learn.loop.divergence import Diverged, divergence_message
 from splinefm.learn.loop.passes import Lesson, Trainee
-from splinefm.learn.progress import Progress
+from splinefm.learn.progress import UntilStopped
 from splinefm.model.family import Params
 
 
@@ -29,7 +27,7 @@ class Twin:
         self.trainee = trainee
         self.params: Params | None = None
         self._diverged_in: int | None = None
-        self._progress = _UntilStopped()
+        self._progress = UntilStopped()
         self._pool = ThreadPoolExecutor(1, "all-rows")
         self._learning: Future[Lesson] | None = None
 
@@ -38,7 +36,7 @@ class Twin:
 
     def __exit__(self, *_: object) -> None:
         """End the thread, whatever it is doing."""
-        self._progress.stopped.set()
+        self._progress.stop()
         self._pool.shutdown(cancel_futures=True)
 
     def begin(self, epoch: int) -> None:
@@ -56,20 +54,3 @@ class Twin:
                 self.params = lesson.params
         if keep and self._diverged_in is not None:
             raise Diverged(divergence_message(self.trainee.training, self._diverged_in))
-
-
-class _UntilStopped(Progress):
-    """Shows nothing, and ends the pass that reports to it once it is stopped."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stopped = threading.Event()
-
-    def advance(self, rows: int, loss: float = math.nan) -> None:
-        """Raise an error if the pass is to end."""
-        if self.stopped.is_set():
-            raise _Stopped
-
-
-class _Stopped(Exception):
-    """A pass ends, because nobody needs its result."""

@@ -101,16 +101,17 @@ class Learned(NamedTuple):
         return float(np.average(values, weights=weight))
 
 
-def learn_half(model: AnyModel, chunks: Chunks, training: Training, progress: Progress) -> Learned:
-    """Train on one half of the rows, and score the others."""
+def learn_half(model: AnyModel, chunks: Chunks, training: Training, threads: int, progress: Progress) -> Learned:
+    """Train on one half of the rows with so many threads, and score the others."""
     assert chunks.kept is not None and chunks.validation is not None
     halves = split_halves(chunks, training.seed)
     half = halves.learned
     patience = None if training.patience is None else min(training.patience, HALF_PATIENCE)
+    epochs = min(training.most_epochs(chunks.n_rows), HALF_EPOCHS)
     trained = run_training(
         model,
         chunks,
-        replace(training, epochs=min(training.most_epochs(chunks.n_rows), HALF_EPOCHS), patience=patience),
+        replace(training, epochs=epochs, patience=patience, threads=threads),
         len(half.y),
         lambda epoch: [half],
         validation=chunks.validation,
@@ -118,7 +119,7 @@ def learn_half(model: AnyModel, chunks: Chunks, training: Training, progress: Pr
         run="half",
     )
     judged = (halves.judged, chunks.validation)
-    scores = [predict_scores(model, trained.params, part.slots).astype(np.float64) for part in judged]
+    scores = [predict_scores(model, trained.params, part.slots, threads).astype(np.float64) for part in judged]
     return Learned(chunks, training, halves, trained, scores)
 
 

@@ -21,6 +21,7 @@ from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.learn.refine.screening import most_columns
+from splinefm.learn.training import LINEAR_L2
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -33,6 +34,9 @@ FEWEST_ROWS_PER_VALUE, FEWEST_ROWS_PER_NAME = 1.5, 1.1
 # Pairs of columns are compared in this many groups by a hash, which merges few of them; the best pairs exactly.
 HASHED, CONTENDERS = 1 << 17, 8
 MIN_COUNT = 2  # rows of a value that gets a feature
+# The share of the best penalty for linear weights that recurring values get: vectors, whose penalty is ten times that
+# of linear weights, should not vanish where they help. See docs/decisions.md.
+RECURRING_SHARE = 0.2
 
 
 class Grouping(NamedTuple):
@@ -183,3 +187,16 @@ def _make_field(fields: tuple[Numerical | Categorical, ...]) -> Cross | Categori
         Categorical(item.name, column=item.column) if isinstance(item, Numerical) else item.name for item in fields
     ]
     return Cross(*parts, name=f"{SEPARATOR.join(item.name for item in fields)}{VALUES}", min_count=MIN_COUNT)
+
+
+def recurring_l2(found: Recurring, n_rows: int, residual: FloatArray, dispersion: float, batch_size: int) -> float:
+    """Return the L2 penalty of a cross of recurring values.
+
+    A value whose effect has the variance σ_b² is best estimated with the penalty ½ h w² σ² / σ_b² beside the sum of all
+    losses, where σ² is the variance of the residuals and h = σ² / φ the mean curvature of the loss. Steps take the mean
+    loss of a batch, add a penalty per active value, and multiply it by φ.
+    """
+    variance = float(np.square(residual).mean())
+    per_value = found.rows_per_value * n_rows / len(residual)
+    best = variance / dispersion * found.shrinkage / (dispersion * batch_size * per_value)
+    return RECURRING_SHARE * best / LINEAR_L2
