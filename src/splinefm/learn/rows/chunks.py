@@ -26,6 +26,7 @@ from splinefm.learn.rows.held_out import (
     sample_validation,
     without_dictionaries,
 )
+from splinefm.learn.rows.reuse import encode_fresh, find_origins, join_encoder, join_slots
 from splinefm.learn.rows.source import STREAM_ROWS, Source, ahead
 from splinefm.learn.targets.summary import TargetSummary
 from splinefm.learn.training import Chunk, FloatArray, Training, seeded
@@ -184,9 +185,33 @@ class Chunks:
     def again(self, source: Source, training: Training, progress: Progress = SILENT) -> Chunks:
         """Return the same rows, with the same ones held out, encoded for another schema.
 
-        The loss has the classes and class weights of these chunks.
+        The loss has the classes and class weights of these chunks. Fields that the schemas share are taken over.
         """
-        return _prepare(source, self.loss, self.split, training, progress, self.held_out.copies)
+        other = self._reuse(source, training, progress)
+        return other or _prepare(source, self.loss, self.split, training, progress, self.held_out.copies)
+
+    def _reuse(self, source: Source, training: Training, progress: Progress) -> Chunks | None:
+        """Return the same rows, or None if not all are in memory, or would no longer be."""
+        if self.kept is None or self.validation is None or not self.held_out.n_rows:
+            return None
+        progress.begin("encoding", self.n_rows)
+        origins = find_origins(source, self.source, self.encoder, training.threads)
+        encoder = join_encoder(origins)
+        other = Chunks(source, encoder, self.loss, training, self.held_out, self.start, self.split)
+        sizes = ((self.n_rows, MEMORY_BYTES), (self.held_out.n_rows, VALIDATION_BYTES))
+        if any(rows * _bytes_per_row(encoder.layout) > most for rows, most in sizes):
+            return None
+        chunks = (self.kept, self.validation)
+        parts = [[(self.encoder, chunk.slots)] for chunk in chunks]
+        fresh = next((origin for origin, _ in origins if origin is not self.encoder), None)
+        if fresh is not None:
+            held_out = self.held_out.has(np.arange(encoder.n_rows))
+            for part, slots in zip(parts, encode_fresh(fresh, source, held_out, training.threads), strict=True):
+                part.append((fresh, slots))
+        other.kept, other.validation = (
+            chunk._replace(slots=join_slots(origins, encoder, part)) for chunk, part in zip(chunks, parts, strict=True)
+        )
+        return other
 
     def find_copies(self) -> npt.NDArray[np.int64] | None:
         """Return the first row of the table that each row is a copy of; None if hardly any are, or nobody knows."""
