@@ -76,19 +76,23 @@ template <int K> float higher_part(RowUnits row, std::int64_t c) {
     return total(score);
 }
 
-// Σ_{u<v<w} q_u q_v q_w of the numbers behind the first k, eight at a time
-inline float triples(const RowUnits& row, std::int64_t k) {
-    Vec<8> score = fill<8>(0.0f);
-    for (std::int64_t c = k; c < row.width; c += 8) {
-        Vec<8> ones = fill<8>(0.0f), twos = ones;
+// Σ_{u<v<w} q_u q_v q_w of the numbers behind the first k, K at a time
+template <int K> float triples_by(const RowUnits& row, std::int64_t k) {
+    Vec<K> score = fill<K>(0.0f);
+    for (std::int64_t c = k; c < row.width; c += K) {
+        Vec<K> ones = fill<K>(0.0f), twos = ones;
         for (std::int64_t u = 0; u < row.n_units; ++u) {
-            const Vec<8> q = part<8>(row, u, c);
+            const Vec<K> q = part<K>(row, u, c);
             score += q * twos;
             twos += q * ones;
             ones += q;
         }
     }
     return total(score);
+}
+
+inline float triples(const RowUnits& row, std::int64_t k) {
+    return (row.width - k) % 16 == 0 ? triples_by<16>(row, k) : triples_by<8>(row, k);
 }
 
 // The vector of a unit, which is long in an FFM: a pass per four terms.

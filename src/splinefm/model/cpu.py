@@ -262,8 +262,10 @@ class CpuEngine(Engine):
         self._set(layout, padded, states, groups, self.number)
 
     def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
-        """Scores of all rows with other parameters of the same model."""
-        return predict_scores(self.model, params, slots, self.threads)
+        """Scores of all rows with other parameters of the same model, by the loops of training: quick, many rows."""
+        padded = self._pad(params)
+        copies = make_copies(self.model, self.layout, padded)
+        return _score(self.model, self.kind, self._shape, padded, copies, slots, self.threads)
 
     def params(self, averaged: bool = False) -> Params:
         """Copies of the parameters; with `averaged`, the moving average of features instead of their last values."""
