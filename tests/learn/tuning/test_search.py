@@ -101,8 +101,8 @@ class TestResult:
 
 def count_encodings(monkeypatch):
     """Return a list that grows with every table that trials encode; the final fit does not count."""
-    made, make, fit = [], chunks_module._prepare, search.fit_from_study
-    monkeypatch.setattr(chunks_module, "_prepare", lambda *args, **more: made.append(1) or make(*args, **more))
+    made, make, fit = [], chunks_module.Chunks.__init__, search.fit_from_study
+    monkeypatch.setattr(chunks_module.Chunks, "__init__", lambda *args: made.append(1) or make(*args))
 
     def fit_uncounted(*args):
         n_made = len(made)

@@ -22,6 +22,7 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.special import SIGNS
 from splinefm.encode.fields.vocabulary import Vocabulary
 from splinefm.encode.schema import Field, Single
+from splinefm.encode.slots import expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import text_buffers
 from splinefm.encode.transforms.sketch import FloatArray
@@ -251,17 +252,15 @@ def _agrees(item: Numerical, found: NumericalDescription) -> bool:
     """Whether compiled code and encoder give the same features and weights all over the range of a field."""
     x = _probes(item)
     expected_features, expected = features_on_axis(item, to_arrow(x))
-    encoder = RowEncoder()
+    encoder, widths = RowEncoder(), np.array(item.layout.widths, np.int64)
     add_number(encoder, NumberPlan(replace(item, part=None, format=None, zone=None), 0, found, found.windows))
-    try:
-        encoded = [encoder.encode([value], (0,), (None,))[:2] for value in x.tolist()]
-    except ValueError:  # a number that it does not take
+    start, weight = np.empty((len(x), len(widths)), np.int32), np.empty((len(x), widths.sum()), np.float32)
+    if encoder.encode_column(x, widths, start, weight) >= 0:  # a number that it does not take
         return False
     difference = np.zeros((len(x), item.layout.n_features))
-    np.add.at(difference, (np.arange(len(x))[:, None], expected_features), expected)
-    probe = np.repeat(np.arange(len(x)), [len(features) for features, _ in encoded])  # a missing value has one feature
-    features, weights = (np.concatenate(parts) for parts in zip(*encoded, strict=True))
-    np.subtract.at(difference, (probe, features), weights)
+    probe = np.arange(len(x))[:, None]
+    np.add.at(difference, (probe, expected_features), expected)
+    np.subtract.at(difference, (probe, expand_windows(start, item.layout.widths)), weight)
     return bool(np.abs(difference).max() <= _AGREES)
 
 

@@ -103,11 +103,11 @@ class AdaptivePenalties:
 
     def _lengths(self, factors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Return the root mean square length of the vectors in each group, over all classes of a softmax."""
-        ranges = zip(self.base.begin, self.base.end, strict=True)
-        return np.sqrt([_mean_square(factors[..., begin:end, :]) for begin, end in ranges])
-
-
-def _mean_square(factors: npt.NDArray[np.float32]) -> float:
-    # No product of vectors: BLAS would start threads, which keep a core busy for a while when they have nothing to do.
-    total = float(np.sum(np.square(factors), dtype=np.float64))
-    return total / max(1, math.prod(factors.shape[:-1]))
+        squares = np.square(factors).sum(axis=-1, dtype=np.float64).reshape(-1, factors.shape[-2])
+        begin, size = self.base.begin, self.base.end - self.base.begin
+        mean = np.zeros(len(begin))
+        # Groups follow each other without gaps, but some may be empty, which `reduceat` does not know.
+        filled = size > 0
+        if filled.any():
+            mean[filled] = np.add.reduceat(squares.mean(axis=0), begin[filled]) / size[filled]
+        return np.sqrt(mean)
