@@ -15,6 +15,7 @@ void bind_elementary(nb::module_& module);
 void bind_interpolation(nb::module_& module);
 void bind_splines(nb::module_& module);
 void bind_summary(nb::module_& module);
+void bind_cell_gains(nb::module_& module);
 void bind_engine(nb::module_& module);
 void bind_explain(nb::module_& module);
 void bind_probe(nb::module_& module);
@@ -43,6 +44,7 @@ NB_MODULE(_core, module) {
     bindings::bind_interpolation(module);
     bindings::bind_splines(module);
     bindings::bind_summary(module);
+    bindings::bind_cell_gains(module);
     bindings::bind_engine(module);
     bindings::bind_explain(module);
     bindings::bind_probe(module);

@@ -73,6 +73,11 @@ def summarize(x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C'
     Distinct values of an array, in order, at most `capacity`, with the rows below and at each.
     """
 
+def cell_gains(cells: Annotated[NDArray[numpy.int32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], pairs: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], residual: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], fold: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_folds: int, shrinkage: float, threads: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+    """
+    How much smaller the squared residuals of each fold of rows get by the cell means of the others, for pairs of columns, or columns alone, whose second number is -1. `cells` has the cell of every column, level and row, `sizes` the number of cells.
+    """
+
 class Shape:
     """A layout as the loops read it; see splinefm.encode.slots.SlotLayout."""
 

@@ -16,6 +16,9 @@ START, WEIGHT = np.zeros(3, np.int32), np.zeros((3, 4))
 
 FACTORS, BLOCKS = np.ones((5, 4), np.float32), np.array([[0, 0, 4, 0, 0], [1, 4, 2, 3, 1]])
 QUERIES = np.ones((3, 8), np.float32)
+# Two columns of three rows in two levels.
+CELLS = np.array([[[0, 0, 1], [0, 1, 2]], [[0, 0, 0], [1, 0, 1]]], np.int32)
+CELL_SIZES, CELL_PAIRS = np.array([[2, 3], [1, 2]]), np.array([[0, 1], [1, -1]])
 
 
 def context_side(
@@ -50,6 +53,10 @@ CALLS = {
     "power": (lambda x: _core.power(x, 0.5), [VALUES]),
     "uniform_splines": (lambda u: _core.uniform_splines(u, 5, 3, 0, START, WEIGHT), [KNOTS]),
     "summarize": (_core.summarize, [KNOTS, 8]),
+    "cell_gains": (
+        lambda residual, fold: _core.cell_gains(CELLS, CELL_SIZES, CELL_PAIRS, residual, fold, 2, 60.0, 1),
+        [KNOTS, np.array([0, 1, 1], np.int32)],
+    ),
     "probe_vec": (_core.probe_vec, [FLOATS, FLOATS]),
     "ContextSide": (context_side, OF_CONTEXT),
     "map_queries": (

@@ -11,7 +11,7 @@ from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import Loss
 from splinefm.learn.refine import halves, search
 from splinefm.learn.refine.halves import loss_fall
-from splinefm.learn.refine.screening import SHRINKAGE, gain_of_folds, gain_of_halves, screen
+from splinefm.learn.refine.screening import screen
 from splinefm.learn.rows.held_out import ValidationSample, row_randoms
 from splinefm.learn.training import Chunk
 
@@ -190,25 +190,6 @@ def test_longer_rows_that_leave_room_for_fewer_are_not_compared(table, monkeypat
     assert not fit(table).encoder.schema.crosses
     monkeypatch.setattr("splinefm.learn.rows.chunks.VALIDATION_BYTES", 2 * row * n_held_out)
     assert fit(table).encoder.schema.crosses
-
-
-@pytest.mark.parametrize("n_folds", [2, 5])
-def test_cells_of_other_folds_explain_each_fold(n_folds):
-    rng = np.random.default_rng(0)
-    fold, sizes = rng.integers(0, n_folds, 300), (3, 12)
-    levels = tuple((rng.integers(0, n, 300), n) for n in sizes)
-    residual = rng.normal(size=300) + (levels[1][0] % 4 == 0)
-    gain = 0.0
-    for own in range(n_folds):
-        left = residual.copy()
-        for cell, n in levels:
-            learned = [left[(cell == i) & (fold != own)] for i in range(n)]
-            left -= np.array([rows.sum() / (len(rows) + SHRINKAGE) for rows in learned])[cell]
-        gain += (residual[fold == own] ** 2).sum() - (left[fold == own] ** 2).sum()
-    assert gain > 1.0
-    assert gain_of_folds(levels, residual, fold) == pytest.approx(gain)
-    if n_folds == 2:
-        assert gain_of_halves(levels, residual, fold) == pytest.approx(gain)
 
 
 @pytest.mark.parametrize(("patience", "expected"), [(9, 2), (1, 1), (None, None)])

@@ -69,10 +69,10 @@ def _may_be_found(name: str, known: Collection[str]) -> bool:
     return name not in known and all(part in known for part in parts)
 
 
-def find_candidates(encoder: Encoder, left: Unexplained, seed: int) -> list[Candidate]:
+def find_candidates(encoder: Encoder, left: Unexplained, seed: int, threads: int | None = None) -> list[Candidate]:
     """Return pairs of columns whose cells explain what is left, the best first."""
     parts = zip(left.residuals, left.scores, strict=True)
-    found = [screen(encoder, left.values, residual, score, seed) for residual, score in parts]
+    found = [screen(encoder, left.values, residual, score, seed, threads) for residual, score in parts]
     best: dict[str, Candidate] = {}
     for candidate in (each for of_class in found for each in of_class):
         known = best.get(candidate.cross.name)

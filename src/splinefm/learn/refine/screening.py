@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._core import cell_gains
+from splinefm._parallel import count_threads
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
@@ -47,12 +49,31 @@ class CodedColumn:
     levels: tuple[tuple[IntArray, int], ...]
 
 
-Pair = tuple[CodedColumn, CodedColumn]
-Levels = Sequence[tuple[IntArray, int]]
+class Folds(NamedTuple):
+    """Parts of the rows, given a random position of each in [0, 1): the cells of the others explain each of them."""
+
+    position: FloatArray
+    n: int
+
+    @property
+    def of_row(self) -> npt.NDArray[np.int32]:
+        """The fold of every row."""
+        return (self.n * self.position).astype(np.int32)
+
+
+Pair = tuple[int, int]
+"""Numbers of two columns."""
+ALONE = -1
+"""In place of a second column."""
 
 
 def screen(
-    encoder: Encoder, values: Mapping[str, npt.NDArray[np.generic]], residual: FloatArray, score: FloatArray, seed: int
+    encoder: Encoder,
+    values: Mapping[str, npt.NDArray[np.generic]],
+    residual: FloatArray,
+    score: FloatArray,
+    seed: int,
+    threads: int | None = None,
 ) -> list[Candidate]:
     """Return the pairs of columns whose cells explain residuals, the best first.
 
@@ -65,17 +86,20 @@ def screen(
     residual, score : array
         What the model leaves unexplained in these rows, which it was not trained on, and its scores.
     seed : int
-        Seed of the folds of rows: the cells of the others explain each of them.
+        Seed of the folds of rows.
+    threads : int, optional
+        Pairs to compare at the same time; all cores by default. The result does not depend on it.
     """
     columns = [column for name, array in values.items() if (column := code_column(encoder, name, array)) is not None]
     columns = _strongest(columns, score, len(residual))
     position = np.random.default_rng([0x637273, seed]).random(len(residual))
     if not residual.any() or len(columns) < 2:
         return []
-    pairs = _best_pairs(list(combinations(columns, 2)), residual, (2.0 * position).astype(np.int64), gain_of_halves)
-    contenders = [pair for _, pair in pairs[:CONTENDERS]]
-    judged = _best_pairs(contenders, residual, (FOLDS * position).astype(np.int64), gain_of_folds)
-    return [Candidate(_make_cross(encoder, *pair), gain) for gain, pair in judged if gain >= LEAST_GAIN]
+    every = list(combinations(range(len(columns)), 2))
+    contenders = [pair for _, pair in _best_pairs(columns, every, residual, Folds(position, 2), threads)[:CONTENDERS]]
+    judged = _best_pairs(columns, contenders, residual, Folds(position, FOLDS), threads)
+    chosen = [(gain, columns[a], columns[b]) for gain, (a, b) in judged if gain >= LEAST_GAIN]
+    return [Candidate(_make_cross(encoder, first, second), gain) for gain, first, second in chosen]
 
 
 def code_column(encoder: Encoder, name: str, values: npt.NDArray[np.generic]) -> CodedColumn | None:
@@ -125,52 +149,37 @@ def _strongest(columns: Sequence[CodedColumn], score: FloatArray, n_rows: int) -
     return [columns[i] for i in kept]
 
 
-def _pair(a: CodedColumn, b: CodedColumn) -> Iterator[tuple[IntArray, int]]:
-    """Yield the cells of a pair of columns, coarse to fine."""
-    before = 0
-    for (first, n_first), (second, n_second) in zip(a.levels, b.levels, strict=True):
-        if n_first * n_second != before:
-            before = n_first * n_second
-            yield first * n_second + second, before
-
-
 def _best_pairs(
-    pairs: Sequence[Pair], residual: FloatArray, fold: IntArray, gain: Callable[[Levels, FloatArray, IntArray], float]
+    columns: Sequence[CodedColumn], pairs: Sequence[Pair], residual: FloatArray, folds: Folds, threads: int | None
 ) -> list[tuple[float, Pair]]:
     """Return the share of the squared residuals that each pair explains beyond its two columns, the best first."""
-    columns = {column.name: column for pair in pairs for column in pair}
-    alone = {name: max(0.0, gain(column.levels, residual, fold)) for name, column in columns.items()}
-    total = _squares(residual)
-    gains = [(gain(tuple(_pair(a, b)), residual, fold) - alone[a.name] - alone[b.name]) / total for a, b in pairs]
+    n = len(columns)
+    found = explained(columns, [*((i, ALONE) for i in range(n)), *pairs], residual, folds, threads)
+    alone, total = np.maximum(0.0, found[:n]), float(np.square(residual).sum())
+    gains = [(gain - alone[a] - alone[b]) / total for (a, b), gain in zip(pairs, found[n:].tolist(), strict=True)]
     order = sorted(range(len(pairs)), key=lambda i: (-gains[i], i))
     return [(gains[i], pairs[i]) for i in order]
 
 
-def gain_of_halves(levels: Levels, residual: FloatArray, fold: IntArray) -> float:
-    """Return the same as `gain_of_folds` for two folds, in one pass over both."""
-    rest, left = residual, residual  # what the cells of a row's own half leave, and those of the other half
-    for cell, n in levels:
-        own = cell + n * fold
-        mean = np.bincount(own, rest, 2 * n) / (np.bincount(own, minlength=2 * n) + SHRINKAGE)
-        rest, left = rest - mean[own], left - np.roll(mean, n)[own]
-    return _squares(residual) - _squares(left)
+def explained(
+    columns: Sequence[CodedColumn], pairs: Sequence[Pair], residual: FloatArray, folds: Folds, threads: int | None
+) -> FloatArray:
+    """Return how much smaller the squared residuals of each fold get by the cell means of the others.
 
-
-def _squares(values: FloatArray) -> float:
-    return float(np.square(values).sum())  # BLAS would start threads for a product of two vectors
-
-
-def gain_of_folds(levels: Levels, residual: FloatArray, fold: IntArray) -> float:
-    """Return how much smaller the squared residuals of each fold get by the cell means of the others."""
-    gain = 0.0
-    for own in range(int(fold.max()) + 1):
-        judged = fold == own
-        learned, left = (~judged).astype(np.float64), residual
-        for cell, n in levels:
-            mean = np.bincount(cell, learned * left, n) / (np.bincount(cell, learned, n) + SHRINKAGE)
-            left = left - mean[cell]
-        gain += _squares(residual[judged]) - _squares(left[judged])
-    return gain
+    Pairs are numbers of columns; the second one may be ALONE. Each level of cells explains what the coarser ones left.
+    """
+    return np.asarray(
+        cell_gains(
+            np.array([[cell for cell, _ in column.levels] for column in columns], np.int32),
+            np.array([[n for _, n in column.levels] for column in columns], np.int64),
+            np.array(pairs, np.int64).reshape(-1, 2),
+            np.ascontiguousarray(residual, np.float64),
+            folds.of_row,
+            folds.n,
+            SHRINKAGE,
+            count_threads(threads),
+        )
+    )
 
 
 def _make_cross(encoder: Encoder, a: CodedColumn, b: CodedColumn) -> Cross:

@@ -119,21 +119,22 @@ class Search:
 
     def run(self, chunks: Chunks, given: Training, training: Training, progress: Progress) -> Standing:
         """Return the best model."""
-        first = self._learn(chunks, training, progress)
+        first = self._learn(chunks, training, progress, count_threads(training.threads))
         self.best = Standing(first, given)
         most = MOST_CROSSES if training.crosses == "auto" else int(training.crosses or 0)
-        found = find_candidates(chunks.encoder, find_unexplained(first, self.names), training.seed)
+        found = find_candidates(chunks.encoder, find_unexplained(first, self.names), training.seed, training.threads)
         crosses = [partial(self.try_cross, candidate) for candidate in found[:most]]
         with Ahead(is_slow(chunks, training)) as ahead:
             for best in ahead.take([*crosses, self.try_recurring, self.try_resolutions], self.best, progress):
                 self.best = best
         return self.best
 
-    def _learn(self, chunks: Chunks, training: Training, progress: Progress) -> Learned:
-        """Return a model of half of the rows."""
-        threads = count_threads(training.threads)
-        share = max(1, threads // 2) if is_slow(chunks, training) else threads  # another one may be learned beside it
-        learned = learn_half(self.model, chunks, training, share, progress)
+    def _learn(self, chunks: Chunks, training: Training, progress: Progress, threads: int | None = None) -> Learned:
+        """Return a model of half of the rows; by default, another one may be learned beside it."""
+        if threads is None:
+            every = count_threads(training.threads)
+            threads = max(1, every // 2) if is_slow(chunks, training) else every
+        learned = learn_half(self.model, chunks, training, threads, progress)
         if learned.trained.interrupted:
             self.best = self.best or Standing(learned, training)
             raise KeyboardInterrupt
