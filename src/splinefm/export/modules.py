@@ -42,9 +42,9 @@ def to_torch(fitted: Fitted) -> TorchModel:
     >>> module(torch.tensor(slots.start), torch.tensor(slots.weight)).shape  # doctest: +SKIP
     torch.Size([200])
     """
+    check_fitted(fitted)
     from splinefm.model.torch.module import TorchModel
 
-    check_fitted(fitted)
     return TorchModel(fitted.model, fitted.encoder.layout, fitted.params, fitted.n_outputs)
 
 
