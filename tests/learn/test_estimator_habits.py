@@ -528,6 +528,35 @@ def test_text_is_no_number_whatever_it_says():
     model.partial_fit(TABLE, CLICK)  # True is 1
 
 
+class TestWrongParameters:
+    """What is not a parameter is named with the way out, not with a class that nobody has heard of."""
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"k": 8}, r"SplineFMClassifier has no parameter 'k'; it belongs to the model: model=sf.FwFM\(k=8\)"),
+            ({"seed": 3}, "has no parameter 'seed'; estimators say random_state=3"),
+            ({"threads": 2}, "has no parameter 'threads'; estimators say n_jobs=2"),
+            ({"epoch": 3}, "has no parameter 'epoch'; nearest: 'epochs'"),
+            ({"eval_set": None}, "has no parameter 'eval_set'; it is an argument of fit"),
+            ({"zzz": 3}, r"has no parameter 'zzz'. Parameters: model, class_weight, .*verbose$"),
+        ],
+    )
+    def test_the_message_says_where_it_belongs(self, given, message):
+        with pytest.raises(TypeError, match=message):
+            sf.SplineFMClassifier(**given)
+
+    def test_subclasses_have_parameters_of_their_own(self):
+        class Own(sf.SplineFMRegressor):
+            def __init__(self, own=1, **more):
+                super().__init__(**more)
+                self.own = own
+
+        assert Own(own=2, epochs=3).epochs == 3
+        with pytest.raises(TypeError, match="'zzz'"):
+            Own(zzz=1)
+
+
 class TestCtrlC:
     """It stops whatever calls `fit`, and the estimator has the best epoch so far."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from numbers import Integral
 from types import UnionType
@@ -17,16 +17,19 @@ from sklearn.utils import check_random_state
 
 from splinefm._checks import check_size
 from splinefm.encode.schema import Schema
+from splinefm.encode.tables.names import nearest_hint
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, fit_model
 from splinefm.learn.training import Crosses, Penalty, Training
 from splinefm.model.engine import EngineName
-from splinefm.model.family import AnyModel
+from splinefm.model.family import AnyModel, FwFM
 
 RandomState = int | np.random.RandomState | np.random.Generator | None
 _Class = TypeVar("_Class", bound=type)
 _MOST_SEEDS = 2**31 - 1
 _MODEL_PREFIX = "model__"
+# Words of the functions below the estimators, which use those of scikit-learn.
+_BELOW = {"seed": "random_state", "threads": "n_jobs"}
 _VALIDATION: float = (fit_model.__kwdefaults__ or {})["validation"]
 
 
@@ -84,7 +87,11 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         n_jobs: int | None = -1,
         random_state: RandomState = Training.seed,
         verbose: bool = False,
+        **unknown: object,  # not in the signatures of the estimators: see `shared_parameters`
     ) -> None:
+        for name, value in unknown.items():
+            known = [*inspect.signature(type(self).__init__).parameters][1:]
+            raise TypeError(f"{type(self).__name__} has no parameter {name!r}{_way_out(name, value, known)}")
         self.model = model
         self.schema = schema
         self.epochs = epochs
@@ -144,6 +151,17 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         if given is not None and (isinstance(given, bool) or not isinstance(given, Integral) or given == 0):
             raise ValueError(f"n_jobs must be None, -1 for all cores, or a number of threads, got {given!r}")
         return None if given == -1 else int(effective_n_jobs(given))
+
+
+def _way_out(name: str, value: object, known: Sequence[str]) -> str:
+    """Return the part of a message that says where something belongs that is not a parameter."""
+    if name in {item.name for item in fields(FwFM)}:
+        return f"; it belongs to the model: model=sf.FwFM({name}={value!r})"
+    if name in _BELOW:
+        return f"; estimators say {_BELOW[name]}={value!r}"
+    if name in ("target", "callbacks", "eval_set", "sample_weight"):
+        return "; it is an argument of fit"
+    return nearest_hint(name, known) or f". Parameters: {', '.join(known)}"
 
 
 def draw_seed(random_state: RandomState) -> int:
@@ -267,5 +285,5 @@ def _merged_signature(init: Callable[..., None], bases: tuple[type, ...]) -> ins
         if "__init__" in vars(base) and vars(base)["__init__"] is not init
     )
     signature = inspect.signature(init)
-    named = {name: item for name, item in signature.parameters.items() if item.kind is not item.VAR_KEYWORD}
-    return signature.replace(parameters=[*named.values(), *(shared[name] for name in shared if name not in named)])
+    every = {**signature.parameters, **shared, **signature.parameters}  # its own parameters come first, and count
+    return signature.replace(parameters=[item for item in every.values() if item.kind is not item.VAR_KEYWORD])
