@@ -180,10 +180,14 @@ template <int K> inline void smooth(const Memory& memory, Index width, Index fie
 }
 
 // Prefetch a feature, its optimizer state, and its position.
-[[gnu::always_inline]] inline void fetch_feature(const Memory& memory, Index width, Index feature, bool adam) {
+[[gnu::always_inline]] inline void fetch_feature(const Memory& memory, Index width, Index feature, const Step& step) {
     fetch_row(memory.weights.T + feature * width, width);
     fetch_row(memory.vectors.v + feature * width, width);
-    if (adam) fetch_row(memory.vectors.m + feature * width, width);
+    if (step.adam) fetch_row(memory.vectors.m + feature * width, width);
+    if (step.ema > 0.0) {
+        fetch_row(memory.vectors.average + feature * width, width);
+        fetch(memory.vectors.last + feature);
+    }
     fetch(memory.weights.L + feature);
     fetch(memory.linear.v + feature);
     fetch(memory.active.index_of + feature);
@@ -240,7 +244,7 @@ template <int K> inline void update_field(const Memory& memory, Index width, Ind
     for (Index position = first; position < end; ++position) {
         const Index feature = active.features[position];
         if (position + ahead < end && active.features[position + ahead] >= 0) {
-            fetch_feature(memory, width, active.features[position + ahead], step.adam);
+            fetch_feature(memory, width, active.features[position + ahead], step);
         }
         if (feature >= 0) {
             group = group_of(memory.penalty, feature, group, field);
