@@ -91,6 +91,7 @@ template <int K> float triples_by(const RowUnits& row, std::int64_t k) {
     return total(score);
 }
 
+// Every pass reads the terms of all units again, so one of sixteen numbers is better than two of eight.
 inline float triples(const RowUnits& row, std::int64_t k) {
     return (row.width - k) % 16 == 0 ? triples_by<16>(row, k) : triples_by<8>(row, k);
 }

@@ -125,8 +125,9 @@ struct Dense {
     State state;
 };
 
+constexpr std::int64_t POWERS = 1024;  // more than most features miss steps in a row
+
 // The numbers of one optimizer step.
-constexpr std::int64_t POWERS = 1024;
 struct Step {
     bool adam;
     float lr, rate1, rate2, correct1, correct2, eps, decay;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <string>
 
 #include "pool.hpp"
 
@@ -119,8 +118,10 @@ std::vector<double> cell_gains(const CodedColumns& columns, const std::int64_t* 
     need(threads >= 1, "threads must be at least 1");
     need(shrinkage > 0.0, "shrinkage must be above 0");
     check(columns, pairs, n_pairs, folds);
+    // Each thread has a workspace and a part of the pairs; a gain does not depend on who computes it.
     const auto parts = static_cast<int>(std::clamp<std::int64_t>(n_pairs, 1, threads));
     std::vector<Screen> screens;
+    screens.reserve(static_cast<std::size_t>(parts));
     const std::int64_t most = most_cells(columns, pairs, n_pairs);
     for (int part = 0; part < parts; ++part) screens.emplace_back(columns, residual, folds, shrinkage, most);
     std::vector<double> gains(n_pairs);

@@ -252,8 +252,9 @@ def _train_found(
         return found, found.half
     run: Run = "first" if found.chunks.encoder.schema.crosses == plain.chunks.encoder.schema.crosses else "crosses"
     try:
-        # Resolutions by column that are still to be chosen would bring another run.
-        whole = None if found.half is None else rows_of_twin(found.chunks, found.training, callbacks)
+        # Resolutions by column that are still to be chosen bring another run before the one on all rows.
+        is_last = found.half is not None or not found.training.select_resolutions
+        whole = rows_of_twin(model, found.chunks, found.training, callbacks) if is_last else None
         return found, train_part(model, found.chunks, found.training, callbacks, progress, run, whole)
     except Diverged:
         if run == "first":
@@ -358,7 +359,7 @@ def _add_members(
         own = replace(training, seed=training.seed + i)
         with progress.within(f"member {i + 1} of {training.members}"):
             try:
-                whole = rows_of_twin(chunks, own, callbacks)
+                whole = rows_of_twin(model, chunks, own, callbacks)
                 trained = train_part(model, chunks, own, callbacks, progress, whole=whole)
             except KeyboardInterrupt:
                 return left

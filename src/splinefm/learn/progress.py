@@ -129,6 +129,9 @@ class Progress:
         if self.console is not None and self._live is None and now >= self._due:
             self.say(self.stage.line(now))
 
+    def tick(self) -> None:
+        """Called by work that counts no rows, often enough for another thread to stop it; shows nothing."""
+
     def end_epoch(self, epoch: Epoch, loss: Loss) -> None:
         """End an epoch with its measurements."""
         if self.console is None or self._outer:
@@ -182,11 +185,11 @@ SILENT = Progress()
 
 
 class Stopped(Exception):
-    """A pass ends before its time, because nobody needs its result."""
+    """Work ends before its time, because nobody needs its result."""
 
 
 class UntilStopped(Progress):
-    """Shows nothing, and ends the pass of another thread that reports to it once it is stopped.
+    """Shows nothing, and ends the work of another thread that reports to it once it is stopped.
 
     Examples
     --------
@@ -203,13 +206,20 @@ class UntilStopped(Progress):
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """End the pass when it next reports."""
+        """End the work when it next reports."""
         self._stopped.set()
 
-    def advance(self, rows: int, loss: float = math.nan) -> None:
-        """Raise an error if the pass is to end."""
+    def tick(self) -> None:
+        """Raise an error if the work is to end."""
         if self._stopped.is_set():
             raise Stopped
+
+    def advance(self, rows: int, loss: float = math.nan) -> None:
+        """Raise an error if the work is to end."""
+        self.tick()
+
+    def _begin(self, stage: _Stage, wait: float) -> None:
+        self.tick()
 
 
 def make_progress(verbose: bool) -> Progress:

@@ -19,7 +19,9 @@ from splinefm.model.family import AnyModel
 MOST_ROWS = 200_000
 # The most rows of a batch at which two runs at a time, with half of the threads each, take less time than one after the
 # other. Larger batches gain by threads, and the run on all rows also takes the epochs that are then thrown away.
-MOST_OF_TWIN = 256
+MOST_IN_PAIRS = 256
+# The most numbers in the vectors of a model, and the most bytes of encoded rows, of which two runs have two.
+MOST_NUMBERS_IN_PAIRS, MOST_BYTES_IN_PAIRS = 1 << 24, 1 << 26
 
 
 def run_training(
@@ -56,14 +58,30 @@ def train_part(
     return run_training(model, chunks, training, chunks.n_rows, chunks.epoch, **options)
 
 
-def rows_of_twin(chunks: Chunks, training: Training, callbacks: Sequence[Callback]) -> Chunk | None:
+def rows_of_twin(model: AnyModel, chunks: Chunks, training: Training, callbacks: Sequence[Callback]) -> Chunk | None:
     """Return all rows if the run on them is to be taken at the same time as the one before it, else None.
 
     Callbacks hear of one run after the other.
     """
-    is_slow = training.rows_per_step(chunks.n_rows) <= MOST_OF_TWIN and count_threads(training.threads) > 1
-    may_twin = training.refit_on_all and training.engine == "cpu" and not callbacks
-    return chunks.whole() if is_slow and may_twin else None
+    may_twin = training.refit_on_all and not callbacks
+    return chunks.whole() if may_twin and pay_in_pairs(model, chunks, training, chunks.n_rows) else None
+
+
+def pay_in_pairs(model: AnyModel, chunks: Chunks, training: Training, rows: int) -> bool:
+    """Return whether two runs at a time on so many rows take less time than one after the other with all threads.
+
+    They take more memory, so large models and many encoded rows are left alone.
+    """
+    layout, kept = chunks.encoder.layout, chunks.kept
+    n_numbers = chunks.loss.n_outputs * layout.n_features * model.width(len(layout.fields))
+    return (
+        training.engine == "cpu"
+        and count_threads(training.threads) > 1
+        and training.rows_per_step(rows) <= MOST_IN_PAIRS
+        and n_numbers <= MOST_NUMBERS_IN_PAIRS
+        and kept is not None
+        and kept.slots.start.nbytes + kept.slots.weight.nbytes <= MOST_BYTES_IN_PAIRS
+    )
 
 
 def best_epoch(trained: Trained) -> Epoch:

@@ -85,7 +85,7 @@ class Epoch(NamedTuple):
     learning_rate : float
         Learning rate of the last step.
     rows_per_second : float
-        Training speed.
+        Training speed of this run; another one may take place at the same time.
     seconds : float
         Time since the run began; with updates, the time of all of them is added.
     run : {"first", "by column", "half", "crosses", "all rows", "update"}

@@ -262,7 +262,12 @@ class CpuEngine(Engine):
         self._set(layout, padded, states, groups, self.number)
 
     def scores_of(self, params: Params, slots: Slots) -> npt.NDArray[np.float32]:
-        """Scores of all rows with other parameters of the same model, by the loops of training: quick, many rows."""
+        """Scores of all rows with other parameters of the same model.
+
+        The loops of training score many rows in half the time, but need a copy of all parameters.
+        """
+        if len(slots) * self.layout.n_weights < self.layout.n_features:
+            return predict_scores(self.model, params, slots, self.threads)
         padded = self._pad(params)
         copies = make_copies(self.model, self.layout, padded)
         return _score(self.model, self.kind, self._shape, padded, copies, slots, self.threads)

@@ -10,6 +10,7 @@ import splinefm as sf
 from splinefm.learn import runs
 from splinefm.learn.loop import passes
 from splinefm.learn.loop.divergence import Diverged
+from splinefm.learn.loop.judge import Judge
 from splinefm.learn.loop.passes import Lesson
 from splinefm.learn.loop.twin import Twin
 
@@ -43,7 +44,10 @@ def count_twins(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("settings", [{}, {"members": 2}, {"average": False}, {"patience": None}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"members": 2}, {"average": False}, {"patience": None}, {"crosses": None, "select_resolutions": False}],
+)
 def test_it_gives_the_parameters_of_one_run_after_the_other(table, monkeypatch, settings):
     made = count_twins(monkeypatch)
     together = fit(table, threads=2, **settings)
@@ -58,7 +62,7 @@ def test_it_gives_the_parameters_of_one_run_after_the_other(table, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    "settings", [{"refit_on_all": False}, {"batch_size": 2 * runs.MOST_OF_TWIN}, {"crosses": None}, {"threads": 1}]
+    "settings", [{"refit_on_all": False}, {"batch_size": 2 * runs.MOST_IN_PAIRS}, {"crosses": None}, {"threads": 1}]
 )
 def test_there_is_none_where_it_does_not_pay(table, monkeypatch, settings):
     made = count_twins(monkeypatch)
@@ -116,42 +120,66 @@ class Scripted:
         return Lesson({"bias": np.array(epoch)} if finite else {}, self.losses[epoch], 1, 0.1)
 
 
-def test_the_last_epoch_to_be_kept_is_kept():
-    with Twin(Scripted([1.0, 0.5, 0.4])) as twin:
-        for epoch, keep in enumerate([True, True, False]):
+def take_epochs(losses, kept):
+    with Twin(Scripted(losses)) as twin:
+        for epoch, keep in enumerate(kept):
             twin.begin(epoch)
-            twin.end(epoch, keep)
-    assert twin.params["bias"] == 1
+            twin.end(keep)
+    return twin.params
+
+
+def test_the_last_epoch_to_be_kept_is_kept():
+    assert take_epochs([1.0, 0.5, 0.4], [True, True, False])["bias"] == 1
 
 
 def test_it_may_diverge_after_the_epoch_that_is_kept():
-    with Twin(Scripted([1.0, np.nan, 0.4])) as twin:
-        for epoch, keep in enumerate([True, False, False]):
-            twin.begin(epoch)
-            twin.end(epoch, keep)
-    assert twin.params["bias"] == 0
+    assert take_epochs([1.0, np.nan, 0.4], [True, False, False])["bias"] == 0
 
 
-def test_an_epoch_after_divergence_cannot_be_kept():
-    with Twin(Scripted([1.0, np.inf, 0.4])) as twin:
-        twin.begin(0)
-        twin.end(0, keep=True)
-        twin.begin(1)
-        twin.end(1, keep=False)
-        twin.begin(2)
-        with pytest.raises(Diverged, match="epoch 2"):
-            twin.end(2, keep=True)
+@pytest.mark.parametrize("kept", [[True, True, False], [True, False, True]])
+def test_there_is_no_epoch_after_a_divergence(kept):
+    assert take_epochs([1.0, np.inf, 0.4], kept) is None
 
 
-def test_a_fit_takes_the_crosses_away_if_the_run_on_all_rows_diverges(monkeypatch):
-    n = 1500
-    month, day = RNG.integers(0, 6, n), RNG.integers(0, 6, n)
-    effect = RNG.normal(size=(6, 6))
-    table = {"month": month.astype(str), "day": day.astype(str), "y": effect[month, day] + 0.1 * RNG.normal(size=n)}
-    assert fit(table).encoder.schema.crosses
+@pytest.mark.parametrize("options", [{"threads": 1}, {"threads": 2}, {"callbacks": [lambda epoch: None]}])
+def test_a_run_on_all_rows_that_diverges_is_told_in_the_same_way(table, monkeypatch, options):
+    learn = passes.Trainee.learn
 
-    def diverge(self, epoch, keep):
-        raise Diverged("training diverged")
+    def diverge(self, epoch, progress):
+        lesson = learn(self, epoch, progress)
+        return Lesson({}, np.nan, lesson.n_rows, lesson.rate) if self.n_rows == N else lesson
 
-    monkeypatch.setattr(Twin, "end", diverge)
-    assert not fit(table).encoder.schema.crosses
+    monkeypatch.setattr(passes.Trainee, "learn", diverge)
+    with pytest.raises(Diverged, match=r"epoch 1.*learning_rate \(now 0.005"):
+        fit(table, **options)
+
+
+def test_ctrl_c_while_it_is_waited_for_keeps_the_epoch_of_the_message(table, monkeypatch):
+    """The epoch is in the history, so its parameters are those that count."""
+    params, end = [], Twin.end
+    look = Judge.look
+
+    def note(self, engine, given, loss):
+        params.append(given)
+        return look(self, engine, given, loss)
+
+    def interrupt(self, keep):
+        end(self, keep)
+        if len(ended := [*getattr(self, "ended", []), 1]) == 2:
+            raise KeyboardInterrupt
+        self.ended = ended
+
+    monkeypatch.setattr(Judge, "look", note)
+    monkeypatch.setattr(Twin, "end", interrupt)
+    with pytest.warns(UserWarning, match=r"best epoch so far is kept \(2 of 6\)"):
+        fitted = fit(table)
+    assert len(fitted.history) == 2
+    np.testing.assert_array_equal(fitted.params["factors"], params[-1]["factors"])
+
+
+@pytest.mark.parametrize("limit", ["MOST_IN_PAIRS", "MOST_NUMBERS_IN_PAIRS", "MOST_BYTES_IN_PAIRS"])
+def test_large_models_and_tables_have_none(table, monkeypatch, limit):
+    made = count_twins(monkeypatch)
+    monkeypatch.setattr(runs, limit, 10)
+    fit(table)
+    assert not made

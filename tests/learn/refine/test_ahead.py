@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
-from splinefm.learn.progress import SILENT, Stopped
+from splinefm.learn.progress import SILENT, Stopped, UntilStopped
 from splinefm.learn.refine import search
 from splinefm.learn.refine.ahead import Ahead
+from splinefm.learn.refine.search import Standing
 
 
 def steps_that_help_at(helpful):
@@ -108,3 +109,50 @@ def test_a_search_finds_the_same_with_any_number_of_threads(monkeypatch):
     assert fits[0].encoder == fits[1].encoder
     for name, values in fits[0].params.items():
         np.testing.assert_array_equal(values, fits[1].params[name])
+
+
+def test_work_that_counts_no_rows_is_stopped_as_well():
+    progress = UntilStopped()
+    progress.tick()
+    progress.begin("a stage")
+    progress.stop()
+    for report in (progress.tick, lambda: progress.begin("next"), lambda: progress.begin_epoch(1, 2, 3)):
+        with pytest.raises(Stopped):
+            report()
+
+
+@pytest.mark.parametrize("name", ["find_recurring", "suggest_resolutions"])
+def test_long_steps_of_a_search_can_be_stopped(name, monkeypatch):
+    """Nobody waits for them when the user has pressed Ctrl-C."""
+    stopped, found = UntilStopped(), getattr(search, name)
+    stopped.stop()
+
+    def stop(*args, **options):
+        if name == "find_recurring":
+            options["progress"] = stopped
+        else:
+            args = (*args[:4], stopped)
+        return found(*args, **options)
+
+    monkeypatch.setattr(search, name, stop)
+    rng = np.random.default_rng(5)
+    table = {name: rng.integers(0, 300, 3000) / 7 for name in "abc"}
+    table["y"] = np.sin(table["a"]) * table["b"] + rng.normal(size=3000)
+    with pytest.raises(Stopped):
+        sf.fit_model(table, "y", loss="squared", model=sf.FM(k=2), training=sf.Training(epochs=2, threads=1))
+
+
+def test_ctrl_c_keeps_what_a_step_has_found_so_far(monkeypatch):
+    steps, before = [], Standing(None, sf.Training())
+
+    def found_then_stop(self, best, progress):
+        steps.append(best)
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        return best._replace(n_added=1)
+
+    monkeypatch.setattr(search.Search, "_try_recurring", found_then_stop)
+    own = search.Search(sf.FM(k=2), [], before)
+    with pytest.raises(KeyboardInterrupt):
+        own.try_recurring(before, SILENT)
+    assert own.best.n_added == 1

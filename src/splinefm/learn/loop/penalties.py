@@ -103,7 +103,8 @@ class AdaptivePenalties:
 
     def _lengths(self, factors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Return the root mean square length of the vectors in each group, over all classes of a softmax."""
-        squares = np.square(factors).sum(axis=-1, dtype=np.float64).reshape(-1, factors.shape[-2])
+        # Not the sum of an array of squares, which would be as large as that of the vectors.
+        squares = np.einsum("...k,...k->...", factors, factors, dtype=np.float64).reshape(-1, factors.shape[-2])
         begin, size = self.base.begin, self.base.end - self.base.begin
         mean = np.zeros(len(begin))
         # Groups follow each other without gaps, but some may be empty, which `reduceat` does not know.

@@ -58,10 +58,10 @@ def train(
                 value, is_best = judge.look(trainee.engine, lesson.params, problem.loss)
                 speed = lesson.n_rows / (now - started)
                 history.append(Epoch(epoch + 1, lesson.loss, value, lesson.rate, speed, now - begin, run))
-                if twin is not None:
-                    twin.end(epoch, keep=judge.as_good == epoch + 1)
-                progress.end_epoch(history[-1], problem.loss)
                 best, since = (lesson.params, 0) if is_best else (best, since + 1)
+                if twin is not None:
+                    twin.end(keep=judge.as_good == epoch + 1)
+                progress.end_epoch(history[-1], problem.loss)
                 if call_all(callbacks, history[-1]):
                     interrupted = True
                     progress.say(f"{RUNS[run]} stopped by a callback; keeping the best epoch")

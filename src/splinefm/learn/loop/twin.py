@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from splinefm.learn.loop.divergence import Diverged, divergence_message
 from splinefm.learn.loop.passes import Lesson, Trainee
 from splinefm.learn.progress import UntilStopped
 from splinefm.model.family import Params
@@ -26,7 +25,7 @@ class Twin:
     def __init__(self, trainee: Trainee) -> None:
         self.trainee = trainee
         self.params: Params | None = None
-        self._diverged_in: int | None = None
+        self._diverged = False
         self._progress = UntilStopped()
         self._pool = ThreadPoolExecutor(1, "all-rows")
         self._learning: Future[Lesson] | None = None
@@ -41,16 +40,14 @@ class Twin:
 
     def begin(self, epoch: int) -> None:
         """Begin an epoch, counted from 0, and return at once."""
-        if self._diverged_in is None:
-            self._learning = self._pool.submit(self.trainee.learn, epoch, self._progress)
+        self._learning = None if self._diverged else self._pool.submit(self.trainee.learn, epoch, self._progress)
 
-    def end(self, epoch: int, keep: bool) -> None:
-        """Wait for the end of the epoch, and keep its parameters if the other run says so."""
-        if self._diverged_in is None and self._learning is not None:
-            lesson = self._learning.result()
-            if not lesson.is_finite:
-                self._diverged_in = epoch
-            elif keep:
-                self.params = lesson.params
-        if keep and self._diverged_in is not None:
-            raise Diverged(divergence_message(self.trainee.training, self._diverged_in))
+    def end(self, keep: bool) -> None:
+        """Wait for the end of the epoch, and keep its parameters if the other run says so.
+
+        There are none of a run that has diverged before: `params` is None, and a run of its own will tell why.
+        """
+        lesson = None if self._learning is None else self._learning.result()
+        self._diverged = lesson is None or not lesson.is_finite
+        if keep:
+            self.params = None if lesson is None or self._diverged else lesson.params

@@ -1,12 +1,9 @@
-"""Crosses that a fit finds by itself: screened on rows that a model has not seen, and kept if they help there."""
+"""Crosses that a fit finds by itself: which are candidates, and what a schema says about them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-
-import numpy as np
-import numpy.typing as npt
 
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
@@ -15,24 +12,12 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import quoted
 from splinefm.learn.progress import SILENT, Progress
-from splinefm.learn.refine.halves import (
-    Unexplained,
-)
+from splinefm.learn.refine.halves import Unexplained
 from splinefm.learn.refine.recurring import MIN_COUNT
 from splinefm.learn.refine.screening import Candidate, screen
 from splinefm.learn.training import Crosses, Penalty, Training, by_name
 
-# The most pairs that "auto" tries and the most crosses of recurring values that it adds, and the fewest training rows:
-# smaller halves do not tell crosses from noise.
-MOST_CROSSES, MOST_RECURRING, FEWEST_ROWS = 3, 2, 1_000
-# Encoded rows: a search has up to four times as much in memory.
-MOST_BYTES = 1 << 28
-# The share of the best penalty for linear weights that recurring values get: vectors, whose penalty is ten times that
-# of linear weights, should not vanish where they help. See docs/decisions.md.
-RECURRING_SHARE = 0.2
 FOUND = "found: "  # how the reason of what a search has added begins
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def candidates_for(schema: Schema, crosses: Crosses) -> list[str]:

@@ -20,6 +20,7 @@ from splinefm.encode.encoder import Encoder
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import SEPARATOR, VALUES, Cross
 from splinefm.encode.fields.numerical import Numerical
+from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.refine.screening import most_columns
 from splinefm.learn.training import LINEAR_L2
 
@@ -108,6 +109,7 @@ def find_recurring(
     values: Mapping[str, npt.NDArray[np.generic]],
     residual: FloatArray,
     names: Mapping[str, IntArray] | None = None,
+    progress: Progress = SILENT,
 ) -> list[Recurring]:
     """Return crosses of values or of pairs of values, and columns of names, that explain residuals, the best first.
 
@@ -121,6 +123,8 @@ def find_recurring(
         What a model leaves unexplained in these rows, which it was not trained on.
     names : mapping of str to array, optional
         The number of each row's name, for categories whose rare names share a feature.
+    progress : Progress
+        What may stop the work.
     """
     centered = residual - residual.mean()
     columns = _coded(encoder, values, FEWEST_ROWS_PER_VALUE)
@@ -130,7 +134,12 @@ def find_recurring(
     pairs = list(combinations(_strongest(columns, centered), 2))
     # Pairs of categories are crosses that `screen` finds.
     pairs = [pair for pair in pairs if any(isinstance(column.fields[0], Numerical) for column in pair)]
-    ranked = sorted(pairs, key=lambda pair: -compare_groups(_hashed(*pair), centered).gain)
+
+    def gain_of(pair: tuple[_Groups, _Groups]) -> float:
+        progress.tick()
+        return compare_groups(_hashed(*pair), centered).gain
+
+    ranked = sorted(pairs, key=gain_of, reverse=True)
     found = []
     for groups in (*singles, *(_joined(*pair) for pair in ranked[:CONTENDERS])):
         grouping = compare_groups(groups.code, centered)

@@ -56,6 +56,7 @@ def choose_resolutions(
     validation: Chunk,
     loss: Loss,
     start: float | FloatArray,
+    progress: Progress = SILENT,
 ) -> dict[str, tuple[int, ...]]:
     """Return resolutions by column for the next model to train.
 
@@ -83,6 +84,7 @@ def choose_resolutions(
     for levels in columns:
         done, rest = [], params
         for coarse, fine in reversed(list(pairwise(levels))):
+            progress.tick()
             rest = _merged(rest, fine, coarse)
             done.append((loss_of(rest) - whole) / unit)
         chosen[levels[0].column] = _choose([level.segments for level in levels], done)
@@ -194,7 +196,9 @@ def _changed(item: Field, resolutions: Resolutions) -> Field:
     return replace(item, basis=replace(item.basis, segments=resolutions[item.name]))
 
 
-def suggest_resolutions(model: AnyModel, chunks: Chunks, params: Params, training: Training) -> Schema | None:
+def suggest_resolutions(
+    model: AnyModel, chunks: Chunks, params: Params, training: Training, progress: Progress = SILENT
+) -> Schema | None:
     """Return a schema with the resolutions by column that a model suggests, or None if it suggests nothing else.
 
     None too if no resolutions were inferred, without validation rows, and for large tables: a second run on them takes
@@ -205,7 +209,7 @@ def suggest_resolutions(model: AnyModel, chunks: Chunks, params: Params, trainin
     if not (training.select_resolutions and names and is_small) or chunks.validation is None:
         return None
     levels = levels_of(chunks.encoder, names)
-    chosen = choose_resolutions(levels, model, params, chunks.validation, chunks.loss, chunks.start)
+    chosen = choose_resolutions(levels, model, params, chunks.validation, chunks.loss, chunks.start, progress)
     schema = with_resolutions(source.schema, chosen)
     return None if schema == source.schema else schema
 

@@ -30,6 +30,7 @@ LEAST_GAIN = 0.008
 CONTENDERS, FOLDS = 8, 5
 # Rows times pairs of columns: a second or two. Tables with more columns screen the ones that move the score the most.
 MOST_WORK, MOST_COLUMNS, MOST_SCREENED = 20_000_000, 40, 100_000
+WORK_AT_ONCE = 2_000_000
 
 
 class Candidate(NamedTuple):
@@ -168,18 +169,15 @@ def explained(
 
     Pairs are numbers of columns; the second one may be ALONE. Each level of cells explains what the coarser ones left.
     """
-    return np.asarray(
-        cell_gains(
-            np.array([[cell for cell, _ in column.levels] for column in columns], np.int32),
-            np.array([[n for _, n in column.levels] for column in columns], np.int64),
-            np.array(pairs, np.int64).reshape(-1, 2),
-            np.ascontiguousarray(residual, np.float64),
-            folds.of_row,
-            folds.n,
-            SHRINKAGE,
-            count_threads(threads),
-        )
-    )
+    cells = np.array([[cell for cell, _ in column.levels] for column in columns], np.int32)
+    sizes = np.array([[n for _, n in column.levels] for column in columns], np.int64)
+    values, fold, every = np.ascontiguousarray(residual, np.float64), folds.of_row, count_threads(threads)
+    at_once = max(every, WORK_AT_ONCE // max(1, len(values)))  # Ctrl-C is noticed in between
+    found = [
+        cell_gains(cells, sizes, np.array(some, np.int64), values, fold, folds.n, SHRINKAGE, every)
+        for some in (pairs[at : at + at_once] for at in range(0, len(pairs), at_once))
+    ]
+    return np.concatenate(found)
 
 
 def _make_cross(encoder: Encoder, a: CodedColumn, b: CodedColumn) -> Cross:

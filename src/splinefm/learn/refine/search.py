@@ -26,14 +26,14 @@ from splinefm.learn.refine.resolutions import is_better, suggest_resolutions
 from splinefm.learn.refine.screening import Candidate
 from splinefm.learn.refine.values import read_names
 from splinefm.learn.rows.chunks import Chunks
-from splinefm.learn.runs import MOST_OF_TWIN, MOST_ROWS, settings_for
+from splinefm.learn.runs import MOST_ROWS, pay_in_pairs, settings_for
 from splinefm.learn.training import Chunk, Trained, Training
 from splinefm.model.family import AnyModel
 
 # The most pairs that "auto" tries and the most crosses of recurring values that it adds, and the fewest training rows:
 # smaller halves do not tell crosses from noise.
 MOST_CROSSES, MOST_RECURRING, FEWEST_ROWS = 3, 2, 1_000
-# Encoded rows: a search has up to six times as much in memory.
+# Encoded rows: a search has up to seven times as much in memory, and ten times with two runs at a time.
 MOST_BYTES = 1 << 28
 
 
@@ -124,7 +124,7 @@ class Search:
         most = MOST_CROSSES if training.crosses == "auto" else int(training.crosses or 0)
         found = find_candidates(chunks.encoder, find_unexplained(first, self.names), training.seed, training.threads)
         crosses = [partial(self.try_cross, candidate) for candidate in found[:most]]
-        with Ahead(is_slow(chunks, training)) as ahead:
+        with Ahead(self._in_pairs(chunks, training)) as ahead:
             for best in ahead.take([*crosses, self.try_recurring, self.try_resolutions], self.best, progress):
                 self.best = best
         return self.best
@@ -133,12 +133,15 @@ class Search:
         """Return a model of half of the rows; by default, another one may be learned beside it."""
         if threads is None:
             every = count_threads(training.threads)
-            threads = max(1, every // 2) if is_slow(chunks, training) else every
+            threads = max(1, every // 2) if self._in_pairs(chunks, training) else every
         learned = learn_half(self.model, chunks, training, threads, progress)
         if learned.trained.interrupted:
             self.best = self.best or Standing(learned, training)
             raise KeyboardInterrupt
         return learned
+
+    def _in_pairs(self, chunks: Chunks, training: Training) -> bool:
+        return pay_in_pairs(self.model, chunks, training, chunks.n_rows // 2)
 
     def try_cross(self, candidate: Candidate, before: Standing, progress: Progress) -> Standing | None:
         """Add a cross."""
@@ -149,7 +152,11 @@ class Search:
         crosses = before.given.crosses
         most, best = MOST_RECURRING if crosses == "auto" else int(crosses or 0) - before.n_added, before
         for _ in range(most):
-            found = self._try_recurring(best, progress)
+            try:
+                found = self._try_recurring(best, progress)
+            except KeyboardInterrupt:  # reaches the main thread only
+                self.best = best
+                raise
             if found is None:
                 break
             best = found
@@ -159,7 +166,7 @@ class Search:
         """Take the resolutions by column that the model suggests."""
         learned = before.learned
         chunks = learned.chunks
-        schema = suggest_resolutions(self.model, chunks, learned.trained.params, learned.training)
+        schema = suggest_resolutions(self.model, chunks, learned.trained.params, learned.training, progress)
         if schema is None:
             return None
         other = chunks.again(replace(chunks.source, schema=schema), learned.training, progress)
@@ -177,7 +184,8 @@ class Search:
         schema = chunks.source.schema
         inferred = [name for name in self.names if name in schema.reasons]  # others stay as given
         rare = read_names(chunks, inferred, left.rows, MIN_COUNT)
-        found = [(each, r) for r in left.residuals for each in find_recurring(chunks.encoder, left.values, r, rare)]
+        search = partial(find_recurring, chunks.encoder, left.values, names=rare, progress=progress)
+        found = [(each, residual) for residual in left.residuals for each in search(residual)]
         if not found:
             return None
         # Pairs of values have the effects of each of them, too: single values come first.
@@ -221,8 +229,3 @@ class Search:
             return None
         other.source = replace(other.source, schema=change(fall))
         return Standing(after, given, before.n_added + 1)
-
-
-def is_slow(chunks: Chunks, training: Training) -> bool:
-    """Return whether two runs at a time take less time than one after the other with all threads."""
-    return training.rows_per_step(chunks.n_rows // 2) <= MOST_OF_TWIN and count_threads(training.threads) > 1

@@ -194,8 +194,8 @@ class Chunks:
         """Return the same rows, or None if not all are in memory, or would no longer be."""
         if self.kept is None or self.validation is None or not self.held_out.n_rows:
             return None
-        progress.begin("encoding", self.n_rows)
-        origins = find_origins(source, self.source, self.encoder, training.threads)
+        progress.begin("encoding", self.encoder.n_rows)
+        origins = find_origins(source, self.source, self.encoder, training.threads, progress)
         encoder = join_encoder(origins)
         other = Chunks(source, encoder, self.loss, training, self.held_out, self.start, self.split)
         sizes = ((self.n_rows, MEMORY_BYTES), (self.held_out.n_rows, VALIDATION_BYTES))
@@ -206,7 +206,8 @@ class Chunks:
         fresh = next((origin for origin, _ in origins if origin is not self.encoder), None)
         if fresh is not None:
             held_out = self.held_out.has(np.arange(encoder.n_rows))
-            for part, slots in zip(parts, encode_fresh(fresh, source, held_out, training.threads), strict=True):
+            encoded = encode_fresh(fresh, source, held_out, training.threads, progress)
+            for part, slots in zip(parts, encoded, strict=True):
                 part.append((fresh, slots))
         other.kept, other.validation = (
             chunk._replace(slots=join_slots(origins, encoder, part)) for chunk, part in zip(chunks, parts, strict=True)

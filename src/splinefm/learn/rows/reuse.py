@@ -11,6 +11,7 @@ import numpy.typing as npt
 from splinefm.encode.encoder import CHUNK, Encoder, EncoderStatistics
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots, concatenate_slots, empty_slots
+from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.rows.source import Source, ahead
 
 
@@ -21,7 +22,9 @@ class Origin(NamedTuple):
     field: int
 
 
-def find_origins(source: Source, old: Source, encoder: Encoder, threads: int | None) -> list[Origin]:
+def find_origins(
+    source: Source, old: Source, encoder: Encoder, threads: int | None, progress: Progress = SILENT
+) -> list[Origin]:
     """Return where each field of the new schema comes from: the old encoder, or one of the new fields alone.
 
     The fields of the old encoder are those of the old schema, fitted.
@@ -29,17 +32,19 @@ def find_origins(source: Source, old: Source, encoder: Encoder, threads: int | N
     known = {item.name: (item, f) for f, item in enumerate(old.schema.resolved)}
     fresh = [item for item in source.schema.resolved if item.name not in known or known[item.name][0] != item]
     numbers = {item.name: f for f, item in enumerate(fresh)}
-    more = _fit(Schema(fresh), source, threads) if fresh else encoder
+    more = _fit(Schema(fresh), source, threads, progress) if fresh else encoder
     return [
         Origin(more, numbers[name]) if name in numbers else Origin(encoder, known[name][1])
         for name in source.schema.names
     ]
 
 
-def _fit(schema: Schema, source: Source, threads: int | None) -> Encoder:
+def _fit(schema: Schema, source: Source, threads: int | None, progress: Progress) -> Encoder:
     statistics = EncoderStatistics(schema, threads)
     for batch in ahead(source.opened.chunks(schema.columns, CHUNK)):
+        progress.tick()
         statistics.update(batch)
+    progress.tick()
     return statistics.encoder()
 
 
@@ -71,9 +76,16 @@ def join_slots(origins: Sequence[Origin], encoder: Encoder, parts: Sequence[tupl
 
 
 def encode_fresh(
-    encoder: Encoder, source: Source, held_out: npt.NDArray[np.bool_], threads: int | None
+    encoder: Encoder,
+    source: Source,
+    held_out: npt.NDArray[np.bool_],
+    threads: int | None,
+    progress: Progress = SILENT,
 ) -> tuple[Slots, Slots]:
     """Return the slots of the training rows and of the rows that are held out."""
-    batches = ahead(source.opened.chunks(encoder.schema.columns, CHUNK))
-    slots = concatenate_slots([encoder.encode(batch, threads=threads) for batch in batches])
+    parts = []
+    for batch in ahead(source.opened.chunks(encoder.schema.columns, CHUNK)):
+        parts.append(encoder.encode(batch, threads=threads))
+        progress.advance(batch.num_rows)
+    slots = concatenate_slots(parts)
     return slots[~held_out], slots[held_out]
