@@ -91,7 +91,7 @@ def child(n: int, depth: str) -> dict[str, Any]:
     """Return digests of one process: names that end in the same words must have the same digest."""
     import splinefm as sf
     from splinefm import _core
-    from splinefm.model.cpu import predict_scores
+    from splinefm.model.scores import predict_scores
     from support import random_params
 
     found: dict[str, Any] = {"isa": _core.isa, "same": {}, "close": {}}

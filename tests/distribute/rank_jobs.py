@@ -36,9 +36,10 @@ from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.learn.loop.penalties import AdaptivePenalties
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Chunk
-from splinefm.model.cpu import CpuEngine, predict_scores
+from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
+from splinefm.model.scores import predict_scores
 from support import THOROUGH, one_of_each, random_params
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")  # without arguments where pytest looks for examples

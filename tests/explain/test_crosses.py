@@ -287,3 +287,17 @@ class TestBadInput:
             sf.shapley_values(higher, table, table)
         with pytest.raises(ValueError, match="background has no rows"):
             sf.partial_dependence(higher, "a", ["u"], take_rows(table, []))
+
+
+def test_partial_dependence_averages_all_rows_of_a_table():
+    """A background of 500 rows is for Shapley values, whose time is proportional to it."""
+    rng = np.random.default_rng(3)
+    table = {"a": rng.choice(["u", "v", "w"], 700), "b": rng.choice(["p", "q"], 700), "x": rng.random(700)}
+    schema = sf.Schema([sf.Categorical("a"), sf.Categorical("b"), sf.Numerical("x"), sf.Cross("a", "x")])
+    fitted = random_fitted(sf.FwFM(k=2, third=2), schema, table)
+    expected = [fitted.scores({**table, "x": np.full(700, value)}).mean() for value in (0.2, 0.7)]
+    np.testing.assert_allclose(sf.partial_dependence(fitted, "x", [0.2, 0.7], table), expected, rtol=1e-5)
+    few = sf.Background.of(fitted, table, rows=50)
+    assert len(few.crosses.background) == 50
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(sf.partial_dependence(fitted, "x", [0.2, 0.7], few), expected, rtol=1e-5)

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.model.cpu import CpuEngine, predict_scores
+from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import check_members, formula_scores, init_params, mean_model, member_model
+from splinefm.model.scores import predict_scores
 from support import examples, random_params
 
 LAYOUT = SlotLayout(

@@ -19,9 +19,10 @@ from battery import (
 from splinefm._core import MAX_SUMMED
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.model import workspace
-from splinefm.model.cpu import BatchScorer, CpuEngine, predict_scores
+from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FwFM, formula_scores
 from splinefm.model.optimizers import Group, Optimizer
+from splinefm.model.scores import BatchScorer, predict_scores
 from support import random_params
 
 

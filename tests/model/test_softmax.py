@@ -19,9 +19,10 @@ from battery import (
 )
 from splinefm.encode.slots import FieldLayout, SlotLayout
 from splinefm.model import workspace
-from splinefm.model.cpu import BatchScorer, CpuEngine, predict_scores
+from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FwFM, count_outputs, each_output, formula_scores, init_params, param_shapes
 from splinefm.model.optimizers import Group, Optimizer
+from splinefm.model.scores import BatchScorer, predict_scores
 from support import examples, random_params
 
 N_CLASSES = 3

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from splinefm import _core
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
-from splinefm.model.cpu import CpuEngine, predict_scores
+from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group
+from splinefm.model.scores import predict_scores
 from splinefm.model.workspace import make_shape
 from support import examples
 

@@ -6,13 +6,14 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._cached import cached_property
 from splinefm.encode.tables.files import RowGroup, find_row_groups, read_row_groups
 from splinefm.encode.tables.table import Table, make_table
 

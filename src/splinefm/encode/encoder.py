@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from splinefm._cached import cached_property
 from splinefm._memory import check_memory
 from splinefm._parallel import count_threads, finish, in_order
 from splinefm.encode.fields.categorical import Categorical, CategoricalStatistics

@@ -8,12 +8,12 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from splinefm._cached import cached_property
 from splinefm._wording import for_reader
 from splinefm._writing import check_destination, replacing
 from splinefm.encode.bases.basis import BASES

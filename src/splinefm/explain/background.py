@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._cached import cached_property
 from splinefm._checks import check_count
 from splinefm.encode.slots import Slots
 from splinefm.explain.crosses import CrossTerms

@@ -17,13 +17,13 @@ from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.schema import Single
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import missing_column_message, quoted
-from splinefm.explain.background import known_background
+from splinefm.explain.background import Background, known_background
 from splinefm.explain.cubic import map_blocks
 from splinefm.explain.inputs import encode_rows, field_number, has_closed_form
 from splinefm.explain.rows import EncodedRows, read_rows
 from splinefm.explain.terms import field_vectors, inner_parts, pair_part, size, toward
 from splinefm.learn.fitted import Fitted
-from splinefm.model.cpu import predict_scores
+from splinefm.model.scores import predict_scores
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -235,11 +235,11 @@ def _first_item(fitted: Fitted, fields: dict[int, Any], parts: dict[int, dict[in
 
 
 def _background_rows(fitted: Fitted, background: object, threads: int | None) -> EncodedRows:
-    """The rows to average over."""
-    if fitted.encoder.schema.crosses and has_closed_form(fitted):
+    """The rows to average over: all rows of a table, since each is scored but once per value."""
+    if isinstance(background, Background):
         known = known_background(fitted, background, threads)
-        assert known.crosses is not None
-        return known.crosses.background
+        if known.crosses is not None:
+            return known.crosses.background
     rows = read_rows(fitted, background, threads)
     if not len(rows):
         raise ValueError("the background has no rows; it needs at least one to average over")

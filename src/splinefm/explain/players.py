@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._cached import cached_property
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import SlotLayout
 from splinefm.learn.fitted import Fitted

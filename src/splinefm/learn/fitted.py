@@ -20,8 +20,8 @@ from splinefm.learn.losses import Loss
 from splinefm.learn.targets.labels import Classes, Label, listed
 from splinefm.learn.training import Epoch, Training, best_epoch
 from splinefm.learn.tuning.study import StudySummary
-from splinefm.model.cpu import BatchScorer
 from splinefm.model.family import AnyModel, Params, params_of
+from splinefm.model.scores import BatchScorer
 
 if TYPE_CHECKING:
     from splinefm.export.scorer import Indexed

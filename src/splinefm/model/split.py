@@ -8,12 +8,12 @@ sides are an inner product of two vectors, and either side can compute its own: 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._cached import cached_property
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.family import AnyModel, FloatArray, IntArray, Params
 from splinefm.model.towers import Block, Towers, apply_blocks

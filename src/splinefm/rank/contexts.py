@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._cached import cached_property
 from splinefm._core import ContextSide, map_queries
 from splinefm.encode.slots import SlotLayout, Slots
 from splinefm.model.maps import MapArrays, map_arrays

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from splinefm._cached import cached_property
 from splinefm.encode.slots import Slots
 from splinefm.model.split import Side
 from splinefm.rank.error import MARGIN, ROUNDING, FloatArray, Maxima, Meter, ScoreError, largest_sizes

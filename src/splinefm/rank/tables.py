@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from functools import cached_property
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._cached import cached_property
 from splinefm._wording import for_reader
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._cached import cached_property
 from splinefm.encode.bases.functions import Polynomial
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.axis import as_column, effects_at, more_axes, plain

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
+from splinefm._cached import cached_property
 from splinefm._checks import check_choice, check_count, check_increasing
 from splinefm._memory import check_memory
 from splinefm.encode.bases.splines import FloatArray, Windows

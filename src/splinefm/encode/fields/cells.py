@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._cached import cached_property
 from splinefm.encode.tables.arrow import to_arrow, to_numpy
 from splinefm.encode.tables.columns import Categories, one_array
 

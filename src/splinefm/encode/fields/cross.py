@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._cached import cached_property
 from splinefm._checks import check_choice, check_count
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.splines import BSpline, MultiResolution

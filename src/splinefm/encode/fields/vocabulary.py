@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._cached import cached_property
 from splinefm._core import StringTable, count_strings
 from splinefm.encode.fields.category_order import natural_ranks
 from splinefm.encode.tables.arrow import scalar, to_arrow, to_numpy

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate, chain, islice
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._cached import cached_property
 from splinefm.encode.tables.conversion import plain_column, plain_type
 from splinefm.encode.tables.names import check_names, missing_column_message
 

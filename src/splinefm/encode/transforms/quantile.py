@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._cached import cached_property
 from splinefm._core import Interpolation
 from splinefm.encode.transforms.points import SMALLEST, Float, distinct_points, mid_ranks
 from splinefm.encode.transforms.ranges import just_above, to_unit

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._cached import cached_property
 from splinefm._checks import check_fitted
 from splinefm.encode.drift import Watch, watch_scores
 from splinefm.encode.encoder import Encoder
@@ -31,8 +31,8 @@ from splinefm.learn.files.sharded import (
 )
 from splinefm.learn.files.streaming import TABLES, Piece, write_model
 from splinefm.learn.fitted import Fitted
-from splinefm.model.cpu import BatchScorer
 from splinefm.model.family import Params
+from splinefm.model.scores import BatchScorer
 
 TableScorer: TypeAlias = Callable[[object], npt.NDArray[np.float32]]
 # Rows that are scored at a time: their active features are in memory.

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from splinefm.learn.formulas import find_root
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Chunk
-from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params
+from splinefm.model.scores import predict_scores
 
 FloatArray = npt.NDArray[np.float64]
 # The most rows that are scored, and the largest shift that is believed: beyond it, something else is wrong.

@@ -18,8 +18,8 @@ from splinefm.learn.rows.chunks import Chunks
 from splinefm.learn.rows.held_out import row_randoms
 from splinefm.learn.runs import run_training
 from splinefm.learn.training import Chunk, Trained, Training
-from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel
+from splinefm.model.scores import predict_scores
 
 FloatArray = npt.NDArray[np.float64]
 # The most epochs of a run on half of the rows, and those without a better validation loss that end it: it only has to

@@ -22,8 +22,8 @@ from splinefm.learn.refine.halves import spread_rows, take_rows
 from splinefm.learn.rows.chunks import Chunks
 from splinefm.learn.runs import MOST_ROWS, best_epoch, train_part
 from splinefm.learn.training import Callback, Chunk, Trained, Training
-from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel, Params, each_output
+from splinefm.model.scores import predict_scores
 
 FloatArray = npt.NDArray[np.float64]
 Resolutions = Mapping[str, tuple[int, ...]]

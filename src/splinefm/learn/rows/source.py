@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from splinefm._cached import cached_property
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import missing_column_message

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Any, cast, get_args
 
+from splinefm._cached import cached_property
 from splinefm.encode.bases.basis import Basis
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.numerical import Numerical

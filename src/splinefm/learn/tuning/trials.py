@@ -6,11 +6,11 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from splinefm._cached import cached_property
 from splinefm._wording import for_reader
 from splinefm.encode.schema import Schema
 from splinefm.learn import metrics
@@ -22,8 +22,8 @@ from splinefm.learn.runs import settings_for, train_part
 from splinefm.learn.table_size import l2_strength, penalty_strength
 from splinefm.learn.training import Epoch, Trained, Training
 from splinefm.learn.tuning.space import OF_FIELDS, Base, TrialSettings
-from splinefm.model.cpu import predict_scores
 from splinefm.model.family import AnyModel
+from splinefm.model.scores import predict_scores
 
 LOSS = "loss"
 _OF_NUMBERS: dict[str, Callable[..., float]] = {"rmse": metrics.rmse, "mae": metrics.mae, "r2": metrics.r2}

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from splinefm._parallel import count_threads
 from splinefm.encode.slots import SlotLayout, Slots
-from splinefm.model.cpu import TABLES, predict_scores
 from splinefm.model.engine import Engine
 from splinefm.model.family import (
     AnyModel,
@@ -25,6 +24,7 @@ from splinefm.model.family import (
     param_shapes,
 )
 from splinefm.model.optimizers import Group, Optimizer
+from splinefm.model.scores import TABLES, predict_scores
 from splinefm.model.torch.batches import (
     DeviceBatch,
     check_labels,

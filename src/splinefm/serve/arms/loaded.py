@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._cached import cached_property
 from splinefm._core import JsonRows
 from splinefm.encode.drift import Watch
 from splinefm.encode.fields.cross import Cross

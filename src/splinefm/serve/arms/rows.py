@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
+from splinefm._cached import cached_property
 from splinefm._core import JsonRows
 from splinefm.serve.arms.faults import ROW_ERRORS, Names, check_names
 from splinefm.serve.arms.loaded import Float32, Loaded
