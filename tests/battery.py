@@ -347,6 +347,16 @@ class EngineBattery:
         assert actual.dtype == np.float32 and actual.shape == (len(slots),)
         assert (np.abs(actual - expected) <= 1e-5 * np.maximum(1.0, np.abs(expected))).all()
 
+    @pytest.mark.parametrize("n_outputs", [1, 3])
+    def test_a_shift_of_the_bias_moves_all_scores(self, n_outputs):
+        slots, model = make_slots("sum"), MODELS[0]
+        params = init_params(model, slots.layout, np.random.default_rng(0), n_outputs=n_outputs)
+        engine = self.engine(model, slots.layout, params, "logistic" if n_outputs == 1 else "softmax")
+        before, shift = engine.scores(slots), np.arange(1.0, n_outputs + 1.0)
+        engine.shift_bias(shift)
+        np.testing.assert_allclose(engine.scores(slots), before + (shift if n_outputs > 1 else 1.0), atol=1e-5)
+        np.testing.assert_allclose(engine.params()["bias"].ravel(), params["bias"].ravel() + shift, atol=1e-5)
+
     @each_model
     @each_reduction
     def test_scores_are_those_of_the_formula(self, model, reduction):

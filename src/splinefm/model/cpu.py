@@ -234,6 +234,11 @@ class CpuEngine(Engine):
             self.batch_size if batch_size is None else batch_size,
         )
 
+    def shift_bias(self, shift: Float64) -> None:
+        """Add to the bias, or to that of each output; the optimizer state stays."""
+        bias = self._padded["bias"]  # which the loops read
+        bias += shift.reshape(bias.shape).astype(np.float32)
+
     def scores(self, slots: Slots, threads: int | None = None) -> npt.NDArray[np.float32]:
         """Scores of all rows with the current parameters."""
         return _score(self.model, self.kind, self._shape, self._padded, self._copies, slots, threads or self.threads)

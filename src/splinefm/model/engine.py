@@ -84,6 +84,10 @@ class Engine(ABC):
         """Copies of the parameters; with `averaged`, the moving average of features instead of their last values."""
 
     @abstractmethod
+    def shift_bias(self, shift: Float64) -> None:
+        """Add to the bias, or to that of each output; the optimizer state stays."""
+
+    @abstractmethod
     def grow(self, layout: SlotLayout, groups: list[list[Group]], rng: np.random.Generator) -> None:
         """Continue with a layout that adds features at the ends of fields; existing features keep values and state."""
 

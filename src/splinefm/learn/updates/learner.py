@@ -26,7 +26,8 @@ from splinefm.learn.loop.passes import in_groups, train_on
 from splinefm.learn.loop.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.rows.held_out import ValidationSample
 from splinefm.learn.rows.source import STREAM_ROWS, Source, ahead
-from splinefm.learn.training import Epoch, FloatArray, Training, seeded
+from splinefm.learn.training import Chunk, Epoch, FloatArray, Training, seeded
+from splinefm.learn.updates.absent import has_low, shift_of_absent
 from splinefm.learn.updates.guard import Guard, Trial, UpdateRefused, Verdict
 from splinefm.learn.updates.state import PENALTIES, LearnerState, find_state, saving_state
 from splinefm.model.engine import start_engine
@@ -194,13 +195,13 @@ class Learner:
         self._extend(source)
         batches = source.batches(STREAM_ROWS)
         if trial is None:
-            learned = self._learn(source, batches, n_rows)
+            learned = self._learn(source, batches, n_rows, before)
         else:
-            learned = self._learn(source, _without(batches, trial.held_out), n_rows)
+            learned = self._learn(source, _without(batches, trial.held_out), n_rows, before)
             self.verdict = trial.judge(self.fitted())
             if not self.verdict.accepted:
                 raise UpdateRefused(self.verdict)
-            learned = learned + self._learn(source, trial.rows(), n_rows)
+            learned = learned + self._learn(source, trial.rows(), n_rows, before)
         losses, floor, weights = learned
         if weights == 0.0:  # nothing was learned
             return 0.0
@@ -241,8 +242,8 @@ class Learner:
         self.engine.set_penalty(self.engine.penalty._replace(**penalty))
         self.rng.bit_generator.state = state.rng
 
-    def _learn(self, source: Source, batches: Iterable[pa.RecordBatch], n_rows: int) -> FloatArray:
-        """Train on batches of a table of `n_rows` rows.
+    def _learn(self, source: Source, batches: Iterable[pa.RecordBatch], n_rows: int, n_known: int) -> FloatArray:
+        """Train on batches of a table of `n_rows` rows, after `n_known` others.
 
         Returns the sums of losses before the steps, of their floor, and of weights.
         """
@@ -250,6 +251,7 @@ class Learner:
         size = min(size, self.engine.batch_size)
         losses = floor = weights = 0.0
         for chunk in ahead(source.encode(batch, self.encoder, self.loss, self.training.threads) for batch in batches):
+            self._welcome(chunk, n_known)
             order = self.rng.permutation(len(chunk.y))
             for rows in in_groups(order, size, self.engine):
                 rates = np.full(-(-len(rows) // size), self.engine.optimizer.learning_rate)
@@ -259,6 +261,16 @@ class Learner:
             advice = divergence_advice(self.training)
             raise Diverged(f"the update diverged; return to the last fitted model, and {advice}")
         return np.array([losses, floor, weights])
+
+    def _welcome(self, chunk: Chunk, n_known: int) -> None:
+        """Set the bias of classes that no earlier row had."""
+        bias = np.asarray(self.engine.values["bias"], np.float64).reshape(-1)
+        if not self.loss.most_classes or not len(chunk.y) or not has_low(bias):
+            return  # scores take time
+        score = self.engine.scores(chunk.slots).astype(np.float64)
+        shift = shift_of_absent(self.loss, bias, chunk, score, n_known)
+        if shift is not None:
+            self.engine.shift_bias(shift)
 
     def _remember(self, loss: float, n_rows: int, seconds: float) -> None:
         """Add an entry to the history."""

@@ -329,6 +329,11 @@ class TorchEngine(Engine):
                 parts.append(self._scores_of_units(sums.unflatten(2, self._table.shape[1:]), self._dense).cpu())
         return np.ascontiguousarray(torch.cat(parts).numpy())
 
+    def shift_bias(self, shift: Float64) -> None:
+        """Add to the bias, or to that of each output; the optimizer state stays."""
+        bias = self._dense["bias"]
+        bias += on_device(shift.reshape(tuple(bias.shape)), torch.float32, self.device)
+
     def scores_of(self, params: Params, slots: Slots) -> Float32:
         """Scores of all rows with other parameters of the same model, by the compiled loops, as a `Fitted` has them."""
         return predict_scores(self.model, params, slots, self.threads)
