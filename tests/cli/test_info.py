@@ -1,6 +1,7 @@
 """`splinefm info`: what is inside a model file."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -88,3 +89,11 @@ def test_crosses(run, table, tmp_path):
     assert described["price × city"]["combinations"] == 2 and described["price × city"]["functions"] == [[5], [7]]
     assert described["price × views"]["functions"] == [[6, 6]] and described["price × views"]["combinations"] is None
     assert described["city × id"]["buckets"] == 50 and described["city × id"]["rows"] == 50
+
+
+def test_a_model_of_half_of_the_rows_says_so(run, fitted, tmp_path):
+    """A fit that is interrupted during its search leaves such a model."""
+    half = replace(fitted, history=tuple(epoch._replace(run="half") for epoch in fitted.history))
+    assert "half of " in repr(half) and "half of " not in repr(fitted)
+    half.save(tmp_path / "half.sfm")
+    assert "rows, but only half of them were learned from: the fit was interrupted" in run("info", "half.sfm").stdout

@@ -34,6 +34,7 @@ def describe_fit(fitted: Fitted) -> dict[str, Any]:
         "classes": fitted.classes,
         "prediction": predicted_thing(fitted),
         "rows": fitted.encoder.n_rows,
+        "half": fitted.has_half,
     }
 
 

@@ -75,7 +75,13 @@ class Fitted:
         value = math.nan if best is None else self.loss.metric(best.validation_loss)
         measured = "" if math.isnan(value) else f", validation {self.loss.metric_name} {value:.5g}"
         names = counted("field", self.encoder.schema.names)
-        return f"Fitted({self.model}, {self.loss} loss, {self.encoder.n_rows:,} rows{measured}, {names})"
+        rows = f"{'half of ' if self.has_half else ''}{self.encoder.n_rows:,} rows"
+        return f"Fitted({self.model}, {self.loss} loss, {rows}{measured}, {names})"
+
+    @property
+    def has_half(self) -> bool:
+        """Whether the parameters are those of half of the rows, since the user stopped the fit that early."""
+        return any(epoch.run == "half" for epoch in self.history)
 
     @property
     def classes(self) -> Classes | None:

@@ -242,6 +242,7 @@ def test_ctrl_c_in_the_first_epoch_after_the_search_leaves_a_model(table, monkey
     with pytest.warns(UserWarning, match=OF_HALF):
         fitted = fit(table)
     assert {epoch.run for epoch in fitted.history} == {"half"}
+    assert fitted.has_half and "half of 8,000 rows" in repr(fitted)
     assert [cross.name for cross in fitted.encoder.schema.crosses] == ["month × day"]
 
 

@@ -9,6 +9,7 @@ from splinefm.cli import options as opt
 from splinefm.cli.output import loss_text, penalty_text, print_facts, print_json, print_table, study_line
 
 LAST_EPOCHS = 5
+HALF = ", but only half of them were learned from: the fit was interrupted"
 
 
 def info(model: opt.ModelFile, as_json: opt.Json = False) -> None:
@@ -28,7 +29,7 @@ def print_info(about: dict[str, Any]) -> None:
             ("format", f"{about['format']}, written by splinefm {about['version']}"),
             ("model", f"{about['model_text']}, {about['parameters']:,} parameters"),
             ("predicts", f"{about['prediction']} ({loss_text(about)})"),
-            ("fitted to", f"{about['rows']:,} rows"),
+            ("fitted to", f"{about['rows']:,} rows{HALF if about['half'] else ''}"),
             ("training", _training(about)),
             *([("study", study_line(about["study"]))] if about["study"] is not None else []),
         ]
