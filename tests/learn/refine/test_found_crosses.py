@@ -317,3 +317,10 @@ def test_a_search_that_diverges_is_given_up(table, monkeypatch):
     fitted = fit(table)
     assert not fitted.encoder.schema.crosses
     assert {epoch.run for epoch in fitted.history} == {"first"}
+
+
+def test_a_verbose_fit_says_what_it_found(table, capsys):
+    training = sf.Training(**TRAINING)
+    sf.fit_model(table, "y", loss="squared", model=sf.FwFM(k=4), training=training, verbose=True)
+    said = capsys.readouterr().err
+    assert "'month × day' found: explains" in said and "run on half of the rows" not in said

@@ -67,7 +67,8 @@ def train(
                     progress.say(f"{RUNS[run]} stopped by a callback; keeping the best epoch")
                     break
                 if training.patience is not None and since >= training.patience:
-                    progress.say(f"{RUNS[run]} stopped: no better validation loss since epoch {epoch + 1 - since}")
+                    if run != "half":  # there are several, whose epochs nobody sees
+                        progress.say(f"{RUNS[run]} stopped: no better validation loss since epoch {epoch + 1 - since}")
                     break
     except KeyboardInterrupt:
         if best is None:

@@ -82,9 +82,14 @@ def with_names(schema: Schema, name: str, gain: float, fall: float = 0.0) -> Sch
     return Schema(fields, {**schema.reasons, name: f"{before}; {_reason(gain, fall)}"})
 
 
+def found_reasons(schema: Schema) -> dict[str, str]:
+    """Return the reason for every field that a search has added or changed."""
+    return {name: FOUND + reason.split(FOUND)[1] for name, reason in schema.reasons.items() if FOUND in reason}
+
+
 def with_reasons(encoder: Encoder, schema: Schema) -> Encoder:
     """Return the encoder with the reason of what was found in its notes."""
-    reasons = {name: FOUND + reason.split(FOUND)[1] for name, reason in schema.reasons.items() if FOUND in reason}
+    reasons = found_reasons(schema)
     notes = {name: f"{note}; {reasons[name]}" if name in reasons else note for name, note in encoder.notes.items()}
     return replace(encoder, notes=notes) if reasons else encoder
 

@@ -16,6 +16,7 @@ from splinefm.learn.refine.ahead import Ahead
 from splinefm.learn.refine.crosses import (
     candidates_for,
     find_candidates,
+    found_reasons,
     has_one_name_per_number,
     with_cross,
     with_names,
@@ -75,6 +76,8 @@ def add_crosses(
                 raise
             best = search.best.learned
             return Found(best.chunks, best.training, best.trained.without_next())
+    for name, reason in found_reasons(best.chunks.source.schema).items():
+        progress.say(f"{name!r} {reason}")
     return Found(best.chunks, best.training, best.trained)
 
 
