@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,8 @@ from live import Answer, make_serving, visits_rows
 from splinefm.serve.api.admin import _refuse_impossible
 from splinefm.serve.api.explain import segment
 from splinefm.serve.api.explore import explore
+from splinefm.serve.api import openapi
+from splinefm.serve.arms.loaded import verify
 from splinefm.serve.http.messages import Problem, Request
 from splinefm.serve.settings import ArmSetting, ServerSettings
 from support import examples, random_fitted
@@ -204,6 +207,71 @@ def test_the_examples_of_the_description_are_answered(server):
                 assert str(answer.status) in operation["responses"] and answer.status < 300, (path, answer.body)
             asked.add((method, path))
     assert len(asked) >= 12
+
+
+DAYS = [datetime(2023, 1, 1, 6) + timedelta(days=9 * i, hours=i) for i in range(60)]
+WRITTEN = {
+    "ISO": None,
+    "American": "%m/%d/%Y",
+    "German": "%d.%m.%Y",
+    "short, with a clock": "%d.%m.%y %I:%M %p",
+    "names of months": "%d-%b-%Y",
+    "with a zone": "%Y-%m-%d %H:%M:%S %z",
+}
+
+
+def texts(format):
+    return [day.isoformat() if format is None else day.replace(tzinfo=UTC).strftime(format) for day in DAYS]
+
+
+def date_models():
+    """Schemas that read dates in all ways, and the values of their column."""
+    for name, format in WRITTEN.items():
+        yield pytest.param([sf.Timestamp("day", format=format)], texts(format), id=name)
+    american = {"format": "%m/%d/%Y"}
+    hour = sf.Numerical("hour", sf.MinMax(0.0, 24.0), part="hour", column="day", zone="Europe/Paris")
+    part = sf.Numerical("w", sf.MinMax(-0.5, 6.5), sf.Bins(7), part="weekday", column="day", **american)
+    known = sf.Categorical("known", column="day", unseen="error")
+    yield pytest.param([sf.Timestamp("day")], DAYS, id="timestamps")
+    yield pytest.param([hour], [day.replace(tzinfo=UTC) for day in DAYS], id="timestamps with a zone")
+    yield pytest.param([sf.Timestamp("day", zone="Europe/Paris", missing="error")], texts(None), id="another zone")
+    yield pytest.param([part], texts("%m/%d/%Y"), id="one part")
+    yield pytest.param([sf.Cross(part, "a")], texts("%m/%d/%Y"), id="only a cross")
+    yield pytest.param([sf.Timestamp("day", **american), sf.Cross(known, "a")], texts("%m/%d/%Y"), id="dates as names")
+    rare = sf.Categorical("rare", column="day", min_count=99)
+    yield pytest.param([rare, sf.Timestamp("day", **american)], texts("%m/%d/%Y"), id="without a known name")
+
+
+def serve_dates(folder, fields, days):
+    """The state of a worker that serves a random model of dates."""
+    table = {"day": days, "a": ["u", "v"] * 30}
+    random_fitted(sf.FM(k=2), sf.Schema([*fields, sf.Categorical("a")]), table).save(folder / "model.sfm")
+    serving = make_serving(folder, default=folder / "model.sfm")
+    settings = serving.settings
+    return SimpleNamespace(
+        serving=serving, known_arm=lambda name: name, tokens=None, settings=settings, limits=settings.limits
+    )
+
+
+@pytest.mark.parametrize(("fields", "days"), [*date_models()])
+def test_examples_have_dates_as_their_column_writes_them(tmp_path, fields, days):
+    state = serve_dates(tmp_path, fields, days)
+    model = state.serving.loaded["default"]
+    verify(tmp_path / "model.sfm", None)
+    model.warm()
+    operation = openapi.description(state)["paths"]["/v1/score"]["post"]
+    examples = operation["requestBody"]["content"]["application/json"]["examples"]
+    row = json.loads(json.dumps(examples["example"]["value"]))["rows"][0]
+    table = {name: [value] for name, value in row.items()}
+    assert model.scores([row])[0] == pytest.approx(model.fitted.scores(table)[0], abs=1e-5)
+    assert row["day"] is not None
+
+
+def test_the_example_of_a_segment_varies_a_part_of_a_date(tmp_path):
+    state = serve_dates(tmp_path, [sf.Timestamp("day")], DAYS)
+    parameters = openapi.description(state)["paths"]["/v1/segment"]["get"]["parameters"]
+    query = "&".join(f"{part['name']}={part['example']}" for part in parameters if "example" in part)
+    assert segment(state, Request("GET", "/v1/segment", query, {}, 0.0)).compute().status == 200
 
 
 JSON = st.recursive(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from splinefm.encode.fields.sources import Sources
 from splinefm.serve.api.state import State
-from splinefm.serve.arms.loaded import usual_row
+from splinefm.serve.arms.loaded import Loaded, usual_row
 from splinefm.serve.http.messages import Response, json_response
 
 _PROBLEM = {
@@ -106,7 +107,7 @@ def description(state: State) -> dict[str, Any]:
         "/v1/explain": {
             "post": _operation("Shapley values of rows", {"rows": [row]}, _object({"rows": rows}, ["rows"]), _ANY)
         },
-        "/v1/segment": {"get": _segment(serving.shown[0], row, arm)},
+        "/v1/segment": {"get": _segment(serving.shown[0], arm)},
         "/v1/models": {"get": _operation("Arms, versions, checksums, columns", None, None, _ANY)},
         "/v1/arms": {
             "get": _operation("Weights of the arms", None, None, _ANY),
@@ -196,8 +197,8 @@ def _operation(
     return found
 
 
-def _segment(model: Any, row: dict[str, Any], arm: dict[str, Any]) -> dict[str, Any]:
-    along = model.columns[0]
+def _segment(model: Loaded, arm: dict[str, Any]) -> dict[str, Any]:
+    along = next(iter(Sources(model.fitted.encoder.schema).fields))  # a column of dates has several fields
     parameters = [
         {"name": "along", "in": "query", "required": True, "schema": {"type": "string"}, "example": along},
         {"name": "values", "in": "query", "required": False, "schema": {"type": "string"}, "example": "{}"},

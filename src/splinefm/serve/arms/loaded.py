@@ -17,7 +17,8 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import Single
+from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import quoted
 from splinefm.explain.background import Background
 from splinefm.learn.files.modelfile import load
@@ -27,6 +28,7 @@ from splinefm.serve.scorer import Row, Scorer
 
 Float32 = npt.NDArray[np.float32]
 FloatArray = npt.NDArray[np.float64]
+_USUAL_DATE = "2024-05-28T12:00:00"
 
 
 @dataclass(frozen=True)
@@ -179,22 +181,34 @@ def watched_fields(fitted: Fitted) -> list[str]:
 def usual_row(fitted: Fitted) -> dict[str, Any]:
     """A row that the model takes, to try it and to show it in examples."""
     ranges = fitted.encoder.ranges
+    read = [
+        (part, ranges[f, 0])
+        for f, item in enumerate(fitted.encoder.fields)
+        for part in (item.fields if isinstance(item, Cross) else (item,))
+    ]
     row: dict[str, Any] = {}
-    for f, item in enumerate(fitted.encoder.fields):
-        singles: tuple[Field, ...] = item.fields if isinstance(item, Cross) else (item,)
-        for part in singles:
-            for column in part.columns:
-                row.setdefault(column, _usual_value(part, ranges[f, 0]))
+    for part, low in sorted(read, key=lambda each: _precedence(each[0])):
+        row.setdefault(part.column, _usual_value(part, low))
     return row
 
 
-def _usual_value(item: Any, low: float) -> Any:
+def _precedence(item: Single) -> int:
+    """Which field decides about a column that several read: a known category is also a date, but not any date is known.
+
+    Last is a field without categories, which has no value to offer.
+    """
+    if isinstance(item, Numerical):
+        return int(item.part is not None)
+    return 0 if item.vocabulary is not None and len(item.vocabulary) else 2
+
+
+def _usual_value(item: Single, low: float) -> Any:
     if isinstance(item, Numerical):
         if item.part is not None:
-            return "2024-05-28T12:00:00"
+            return as_written(_USUAL_DATE, item.format, item.zone)
         x = low if np.isfinite(low) else float(np.asarray(item.fitted_transform.inverse(np.array([0.5])))[0])
         return float(x)
-    names = (item.elements if isinstance(item, MultiValued) else item).vocabulary
+    names = item.vocabulary
     name = names.names[0].as_py() if names is not None and len(names) else "a"
     if not isinstance(item, MultiValued):
         return name
