@@ -101,6 +101,31 @@ def test_the_values_of_a_class_are_scores(model, run):
     assert ["x", "score"] in [line.split() for line in printed.splitlines()]
 
 
+@pytest.mark.parametrize("along", [("x",), ("city",), ("x", "city")], ids=" and ".join)
+def test_files_of_a_view_have_no_predictions_of_a_class(model, run, along):
+    line = ("view", model, *(word for name in along for word in ("--along", name)), "--class", "r")
+    run(*line, "--out", "v.csv", "-q")
+    token = [] if len(along) == 2 else ["token"]
+    assert pyarrow.csv.read_csv("v.csv").column_names == [*along, *token, "score"]
+    seen = json.loads(run(*line, "--json").stdout)
+    assert '"predictions"' not in json.dumps(seen) and '"prediction"' not in json.dumps(seen["views"])
+    assert seen["prediction"] == "score of class 'r'" and seen["views"][0]["scores"]
+
+
+def test_explanations_have_no_predictions_of_a_class(model, run):
+    facts = json.loads(run("explain", model, "colors.csv", "--class", "r", "--json", "-q").stdout)
+    assert '"predictions"' not in json.dumps(facts["curves"]) and facts["curves"][0]["scores"]
+
+
+def test_a_file_of_one_class_predicts_scores(model, run, colors):
+    one = sf.load(model).for_class("r")
+    one.save("r.sfm")
+    run("predict", "r.sfm", "colors.csv", "--out", "p.csv", "-q")
+    found = pyarrow.csv.read_csv("p.csv")
+    assert found.column_names == ["score"]
+    np.testing.assert_allclose(found["score"], one.scores(colors), atol=1e-6)
+
+
 @pytest.mark.usefixtures("empty_plots")
 def test_the_probability_of_the_explained_class_is_compared_with_targets(model, run, colors, tmp_path):
     line = ("--class", "r", "--target", "color", "--out", "page", "--json", "-q")
