@@ -104,9 +104,7 @@ def description(state: State) -> dict[str, Any]:
                 examples={"columns": {"columns": {name: [value] for name, value in row.items()}}},
             )
         },
-        "/v1/explain": {
-            "post": _operation("Shapley values of rows", {"rows": [row]}, _object({"rows": rows}, ["rows"]), _ANY)
-        },
+        "/v1/explain": {"post": _explain(serving.shown[0], row, rows)},
         "/v1/segment": {"get": _segment(serving.shown[0], arm)},
         "/v1/models": {"get": _operation("Arms, versions, checksums, columns", None, None, _ANY)},
         "/v1/arms": {
@@ -197,6 +195,21 @@ def _operation(
     return found
 
 
+_CLASS = {
+    "type": "string",
+    "description": "The class whose score is asked for: needed if the model has more than two, otherwise left out.",
+}
+
+
+def _example_class(model: Loaded, key: str) -> dict[str, str]:
+    return {} if model.n_outputs == 1 else {key: str((model.fitted.classes or ())[0])}
+
+
+def _explain(model: Loaded, row: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
+    body = _object({"rows": rows, "arm": {"type": ["string", "null"]}, "class": _CLASS}, ["rows"])
+    return _operation("Shapley values of rows", {"rows": [row], **_example_class(model, "class")}, body, _ANY)
+
+
 def _segment(model: Loaded, arm: dict[str, Any]) -> dict[str, Any]:
     along = next(iter(Sources(model.fitted.encoder.schema).fields))  # a column of dates has several fields
     parameters = [
@@ -204,6 +217,7 @@ def _segment(model: Loaded, arm: dict[str, Any]) -> dict[str, Any]:
         {"name": "values", "in": "query", "required": False, "schema": {"type": "string"}, "example": "{}"},
         {"name": "points", "in": "query", "required": False, "schema": {"type": "integer"}, "example": 101},
         {"name": "rest", "in": "query", "required": False, "schema": {"enum": ["error", "mean"]}, "example": "mean"},
+        {"name": "class", "in": "query", "required": False, "schema": _CLASS} | _example_class(model, "example"),
         arm,
     ]
     return _operation("The score along a column, the others fixed", None, None, _ANY, parameters)

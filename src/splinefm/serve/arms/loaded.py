@@ -23,6 +23,7 @@ from splinefm.encode.tables.names import quoted
 from splinefm.explain.background import Background
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
+from splinefm.learn.targets.labels import Label
 from splinefm.rank.index import ItemIndex
 from splinefm.serve.scorer import Row, Scorer
 
@@ -77,13 +78,14 @@ class Loaded:
         self.n_outputs = self.fitted.n_outputs
         self._table_scores = self.fitted.table_scorer(threads=1)
         self.watch = Watch(self.fitted.encoder)
+        self._backgrounds: dict[Label | None, Background] = {}
 
-    @cached_property
-    def background(self) -> Background | None:
-        """The rows that explanations compare with; read on first use."""
-        if self.background_path is None:
-            return None
-        return Background.of(self.fitted, self.background_path, threads=1)
+    def background(self, label: Label | None = None) -> Background | None:
+        """The rows that explanations of a class compare with, by default of the only score; read on first use."""
+        if self.background_path is not None and label not in self._backgrounds:
+            one = self.fitted if label is None else self.fitted.for_class(label)
+            self._backgrounds[label] = Background.of(one, self.background_path, threads=1)
+        return self._backgrounds.get(label)
 
     @cached_property
     def explorer_page(self) -> bytes:
@@ -115,7 +117,7 @@ class Loaded:
         for values in self.fitted.params.values():
             if values.size:
                 values.max()
-        _ = self.background
+        self.background(_first_label(self.fitted))
         row = usual_row(self.fitted)
         self.scores([row, row])
         self.table_scores({name: [value] for name, value in row.items()})
@@ -134,9 +136,15 @@ def verify(model: Path, index: Path | None, background: str | None = None) -> Fi
     if index is not None:
         ItemIndex.load(index, fitted, mmap=False)
     if background is not None:
-        Background.of(fitted, background, threads=1)
+        label = _first_label(fitted)
+        Background.of(fitted if label is None else fitted.for_class(label), background, threads=1)
     Scorer(fitted)(usual_row(fitted))
     return fitted
+
+
+def _first_label(fitted: Fitted) -> Label | None:
+    """The first of more than two classes; None for a model with one score."""
+    return None if fitted.n_outputs == 1 or fitted.classes is None else fitted.classes[0]
 
 
 def contract(fitted: Fitted) -> dict[str, Any]:
