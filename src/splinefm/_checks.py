@@ -119,8 +119,10 @@ def check_fitted(fitted: Fitted, name: str = "fitted") -> Fitted:
     return fitted
 
 
-def check_one_score(fitted: Fitted, name: str = "fitted") -> Fitted:
-    """The argument; raise unless it is a `sf.Fitted` with one score per row.
+def check_one_score(fitted: Fitted, name: str = "fitted", what: str = "this") -> Fitted:
+    """The argument; raise unless it is a `sf.Fitted` with one score per row, which `what` needs.
+
+    Commands with an option for the class choose it before (`one_class`), so that others are told how to do without.
 
     Examples
     --------
@@ -136,11 +138,11 @@ def check_one_score(fitted: Fitted, name: str = "fitted") -> Fitted:
     loss = checked.loss
     if loss.n_outputs > 1:
         raise ValueError(
-            f"{for_reader(name, 'the model')} has a score for each of {loss.n_outputs} classes, but this needs one: "
+            f"{for_reader(name, 'the model')} has a score for each of {loss.n_outputs} classes, but {what} needs one: "
             + for_reader(
                 f"pass {name}.for_class({loss.classes[0]!r}), for example",
-                f"choose a class, such as --class {loss.classes[0]}, if the command has this option; in Python, "
-                f"fitted.for_class({loss.classes[0]!r})",
+                "write the model of one class to a file of its own and use that, in Python: "
+                f"sf.load(FILE).for_class({loss.classes[0]!r}).save('one.sfm')",
             )
         )
     return fitted

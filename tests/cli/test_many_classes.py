@@ -101,6 +101,31 @@ def test_the_values_of_a_class_are_scores(model, run):
     assert ["x", "score"] in [line.split() for line in printed.splitlines()]
 
 
+@pytest.mark.parametrize("along", [("x",), ("city",), ("x", "city")], ids=" and ".join)
+def test_files_of_a_view_have_no_predictions_of_a_class(model, run, along):
+    line = ("view", model, *(word for name in along for word in ("--along", name)), "--class", "r")
+    run(*line, "--out", "v.csv", "-q")
+    token = [] if len(along) == 2 else ["token"]
+    assert pyarrow.csv.read_csv("v.csv").column_names == [*along, *token, "score"]
+    seen = json.loads(run(*line, "--json").stdout)
+    assert '"predictions"' not in json.dumps(seen) and '"prediction"' not in json.dumps(seen["views"])
+    assert seen["prediction"] == "score of class 'r'" and seen["views"][0]["scores"]
+
+
+def test_explanations_have_no_predictions_of_a_class(model, run):
+    facts = json.loads(run("explain", model, "colors.csv", "--class", "r", "--json", "-q").stdout)
+    assert '"predictions"' not in json.dumps(facts["curves"]) and facts["curves"][0]["scores"]
+
+
+def test_a_file_of_one_class_predicts_scores(model, run, colors):
+    one = sf.load(model).for_class("r")
+    one.save("r.sfm")
+    run("predict", "r.sfm", "colors.csv", "--out", "p.csv", "-q")
+    found = pyarrow.csv.read_csv("p.csv")
+    assert found.column_names == ["score"]
+    np.testing.assert_allclose(found["score"], one.scores(colors), atol=1e-6)
+
+
 @pytest.mark.usefixtures("empty_plots")
 def test_the_probability_of_the_explained_class_is_compared_with_targets(model, run, colors, tmp_path):
     line = ("--class", "r", "--target", "color", "--out", "page", "--json", "-q")
@@ -120,15 +145,74 @@ def test_the_probability_of_the_explained_class_is_compared_with_targets(model, 
     assert "logloss" in text and "measured r" in text
 
 
+EXPORTS = {
+    "libffm": ("--out", "m.ffm", "--raw"),
+    "tables": ("--out", "tables"),
+    "onnx": ("--out", "m.onnx"),
+    "scorer": ("--out", "m.sfs"),
+}
+
+
+@pytest.mark.parametrize("to", EXPORTS)
+def test_one_class_is_exported_as_its_own_model_would_be(model, run, to, tmp_path):
+    if to == "onnx":
+        pytest.importorskip("onnx")
+    file = "binned.sfm" if to == "tables" else "m.sfm"
+    if to == "tables":
+        sf.discretize(sf.load(model).for_class("r"), {"x": 8}).save("r.sfm")
+        run("discretize", model, "--class", "r", "--bins", "x=8", "--out", file, "-q")
+        assert sf.load(file).loss.of_class == "r"
+        run("export", file, "--to", to, *EXPORTS[to])
+    else:
+        sf.load(model).for_class("r").save("r.sfm")
+        run("export", file, "--to", to, "--class", "r", *EXPORTS[to])
+    written = {path.name: path.read_bytes() for path in find_files(tmp_path / EXPORTS[to][1])}
+    run("export", "r.sfm", "--to", to, "--out", "again", *EXPORTS[to][2:])
+    assert [*written.values()] == [path.read_bytes() for path in find_files(tmp_path / "again")]
+
+
+def find_files(path):
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
+def test_a_class_ranks_items(model, run):
+    items = pa.table({"city": ["Rome", "Oslo"], "name": ["r", "o"]})
+    pyarrow.csv.write_csv(items, "items.csv")
+    run("index", model, "items.csv", "--ids", "name", "--class", "r", "--out", "items.sfi", "-q")
+    line = ("--context", '{"x": 0.5}', "--class", "r", "-q")
+    found = json.loads(run("rank", model, "items.sfi", *line, "--json").stdout)["contexts"][0]
+    scores = sf.load(model).for_class("r").scores({"x": [0.5, 0.5], "city": ["Rome", "Oslo"]})
+    expected = dict(zip("ro", scores.tolist(), strict=True))
+    assert [set(item) for item in found] == [{"id", "score"}] * 2
+    assert {item["id"]: item["score"] for item in found} == pytest.approx(expected, abs=1e-5)
+    assert json.loads(run("rank", model, "items.csv", "--ids", "name", *line, "--json").stdout)["contexts"][0] == found
+    printed = run("rank", model, "items.sfi", *line).stdout
+    assert ["rank", "id", "score"] in [text.split() for text in printed.splitlines()]
+    assert "index" in run("rank", model, "items.sfi", "--context", '{"x": 0.5}', "--class", "b", code=1).output
+    run("export", model, "--to", "scorer", "--index", "items.sfi", "--class", "r", "--out", "m.sfs")
+    for command in (("serve", model), ("explore", model, "colors.csv", "--out", "page.html")):
+        text = " ".join(run(*command, "--index", "items.sfi", code=1).output.split())
+        assert "an item index needs one" in text and "sf.load(FILE).for_class('b').save('one.sfm')" in text
+
+
+CHOOSE = "needs one: choose a class, such as --class b"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("view", "m.sfm", "--along", "x"), "choose a class, such as --class b"),
+        (("view", "m.sfm", "--along", "x"), f"view {CHOOSE}"),
         (("view", "m.sfm", "--along", "x", "--class", "pink"), "classes of the model are 'b', 'g' or 'r'"),
-        (("explain", "m.sfm", "colors.csv", "--json"), "choose a class, such as --class b"),
+        (("explain", "m.sfm", "colors.csv", "--json"), f"explain {CHOOSE}"),
         (("explain", "m.sfm", "colors.csv", "--json", "--class", "b", "--target", "x"), "field of the model"),
-        (("export", "m.sfm", "--to", "libffm", "--out", "m.ffm", "--raw"), "score for each of 3 classes"),
-        (("discretize", "m.sfm", "--bins", "x=20", "--out", "b.sfm"), "score for each of 3 classes"),
+        (("evaluate", "m.sfm", "colors.csv", "--target", "color", "--by", "city"), f"--by {CHOOSE}"),
+        (("export", "m.sfm", "--to", "libffm", "--out", "m.ffm", "--raw"), f"--to libffm {CHOOSE}"),
+        (("export", "m.sfm", "--to", "tables", "--out", "tables"), f"--to tables {CHOOSE}"),
+        (("export", "m.sfm", "--to", "tables", "--out", "tables", "--class", "b"), "splinefm discretize MODEL"),
+        (("export", "m.sfm", "--to", "scorer", "--index", "i.sfi", "--out", "m.sfs"), f"--index {CHOOSE}"),
+        (("discretize", "m.sfm", "--bins", "x=20", "--out", "b.sfm"), f"discretize {CHOOSE}"),
+        (("index", "m.sfm", "colors.csv", "--out", "i.sfi"), f"index {CHOOSE}"),
+        (("rank", "m.sfm", "colors.csv", "--context", "{}"), f"rank {CHOOSE}"),
     ],
 )
 def test_one_class_must_be_named_and_known(model, run, arguments, message):

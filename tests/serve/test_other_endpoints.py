@@ -2,21 +2,26 @@
 
 import json
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import splinefm as sf
 from live import Answer, make_serving, visits_rows
+from splinefm.serve.api import openapi
 from splinefm.serve.api.admin import _refuse_impossible
-from splinefm.serve.api.explain import segment
+from splinefm.serve.api.explain import explain, segment
 from splinefm.serve.api.explore import explore
+from splinefm.serve.arms.loaded import verify
 from splinefm.serve.http.messages import Problem, Request
 from splinefm.serve.settings import ArmSetting, ServerSettings
-from support import examples, random_fitted
+from support import examples, random_classes, random_fitted
 
 ROW = {"recency": 3.5, "price": 2.0, "country": "US", "tags": ["t1"], "device": "phone"}
 CONTEXT = {"recency": 3.5, "price": None, "tags": ["t1", "t2"]}
@@ -196,14 +201,146 @@ def test_the_examples_of_the_description_are_answered(server):
                 examples = operation["requestBody"]["content"]["application/json"]["examples"]
                 answers = [server.ask(method.upper(), path, example["value"]) for example in examples.values()]
             else:
-                query = "&".join(
-                    f"{part['name']}={part['example']}" for part in operation.get("parameters", []) if "example" in part
-                )
+                query = example_query(operation.get("parameters", []))
                 answers = [server.ask(method.upper(), f"{path}?{query}" if query else path)]
             for answer in answers:
                 assert str(answer.status) in operation["responses"] and answer.status < 300, (path, answer.body)
             asked.add((method, path))
     assert len(asked) >= 12
+
+
+DAYS = [datetime(2023, 1, 1, 6) + timedelta(days=9 * i, hours=i) for i in range(60)]
+WRITTEN = {
+    "ISO": None,
+    "American": "%m/%d/%Y",
+    "German": "%d.%m.%Y",
+    "short, with a clock": "%d.%m.%y %I:%M %p",
+    "names of months": "%d-%b-%Y",
+    "with a zone": "%Y-%m-%d %H:%M:%S %z",
+}
+
+
+def texts(format):
+    return [day.isoformat() if format is None else day.replace(tzinfo=UTC).strftime(format) for day in DAYS]
+
+
+def date_models():
+    """Schemas that read dates in all ways, and the values of their column."""
+    for name, format in WRITTEN.items():
+        yield pytest.param([sf.Timestamp("day", format=format)], texts(format), id=name)
+    american = {"format": "%m/%d/%Y"}
+    hour = sf.Numerical("hour", sf.MinMax(0.0, 24.0), part="hour", column="day", zone="Europe/Paris")
+    part = sf.Numerical("w", sf.MinMax(-0.5, 6.5), sf.Bins(7), part="weekday", column="day", **american)
+    known = sf.Categorical("known", column="day", unseen="error")
+    yield pytest.param([sf.Timestamp("day")], DAYS, id="timestamps")
+    yield pytest.param([hour], [day.replace(tzinfo=UTC) for day in DAYS], id="timestamps with a zone")
+    yield pytest.param([sf.Timestamp("day", zone="Europe/Paris", missing="error")], texts(None), id="another zone")
+    yield pytest.param([part], texts("%m/%d/%Y"), id="one part")
+    yield pytest.param([sf.Cross(part, "a")], texts("%m/%d/%Y"), id="only a cross")
+    yield pytest.param([sf.Timestamp("day", **american), sf.Cross(known, "a")], texts("%m/%d/%Y"), id="dates as names")
+    rare = sf.Categorical("rare", column="day", min_count=99)
+    yield pytest.param([rare, sf.Timestamp("day", **american)], texts("%m/%d/%Y"), id="without a known name")
+
+
+def serve_dates(folder, fields, days):
+    """The state of a worker that serves a random model of dates."""
+    table = {"day": days, "a": ["u", "v"] * 30}
+    random_fitted(sf.FM(k=2), sf.Schema([*fields, sf.Categorical("a")]), table).save(folder / "model.sfm")
+    return state_of(make_serving(folder, default=folder / "model.sfm"))
+
+
+def state_of(serving):
+    settings = serving.settings
+    return SimpleNamespace(
+        serving=serving, known_arm=lambda name: name, tokens=None, settings=settings, limits=settings.limits
+    )
+
+
+@pytest.mark.parametrize(("fields", "days"), [*date_models()])
+def test_examples_have_dates_as_their_column_writes_them(tmp_path, fields, days):
+    state = serve_dates(tmp_path, fields, days)
+    model = state.serving.loaded["default"]
+    verify(tmp_path / "model.sfm", None)
+    model.warm()
+    operation = openapi.description(state)["paths"]["/v1/score"]["post"]
+    examples = operation["requestBody"]["content"]["application/json"]["examples"]
+    row = json.loads(json.dumps(examples["example"]["value"]))["rows"][0]
+    table = {name: [value] for name, value in row.items()}
+    assert model.scores([row])[0] == pytest.approx(model.fitted.scores(table)[0], abs=1e-5)
+    assert row["day"] is not None
+
+
+def test_the_example_of_a_segment_varies_a_part_of_a_date(tmp_path):
+    state = serve_dates(tmp_path, [sf.Timestamp("day")], DAYS)
+    parameters = openapi.description(state)["paths"]["/v1/segment"]["get"]["parameters"]
+    assert ask_segment(state, example_query(parameters))["scores"]
+
+
+def example_query(parameters):
+    return "&".join(f"{part['name']}={part['example']}" for part in parameters if "example" in part)
+
+
+@pytest.fixture
+def classes(tmp_path):
+    """The state of a worker that serves a model of three classes, its table, and the model."""
+    table = {"x": np.linspace(0, 1, 40), "a": ["u", "v"] * 20}
+    fitted = random_classes(sf.FM(k=2), sf.Schema([sf.Numerical("x"), sf.Categorical("a")]), table, ("r", "g", "b c"))
+    fitted.save(tmp_path / "model.sfm")
+    pq.write_table(pa.table(table), tmp_path / "table.parquet")
+    state = state_of(make_serving(tmp_path, default=tmp_path / "model.sfm"))
+    model = state.serving.loaded["default"]
+    model.background_path = str(tmp_path / "table.parquet")
+    verify(tmp_path / "model.sfm", None, model.background_path)
+    model.warm()
+    return state, table, fitted
+
+
+def ask_segment(state, query):
+    return json.loads(segment(state, Request("GET", "/v1/segment", query, {}, 0.0)).compute().body)
+
+
+def ask_explain(state, **body):
+    request = Request("POST", "/v1/explain", "", {b"content-type": b"application/json"}, 0.0)
+    request.body = json.dumps(body).encode()
+    return json.loads(explain(state, request).compute().body)
+
+
+@pytest.mark.parametrize("label", ["g", "b c"])
+def test_requests_name_one_of_several_classes(classes, label):
+    state, table, fitted = classes
+    one = fitted.for_class(label)
+    found = ask_segment(state, f'along=x&values={{"a":"u"}}&points=5&class={label.replace(" ", "+")}')
+    np.testing.assert_allclose(found["scores"], one.segment({"a": "u"}, "x")(np.array(found["x"])), rtol=1e-6)
+    bars = ask_segment(state, f'along=a&values={{"x":0.5}}&class={label.replace(" ", "%20")}')
+    assert bars["names"] and "predictions" not in found | bars
+    rows = [{"x": 0.25, "a": "v"}]
+    expected = sf.shapley_values(one, {"x": [0.25], "a": ["v"]}, table)
+    np.testing.assert_allclose(ask_explain(state, rows=rows, **{"class": label})["values"], expected.values, atol=1e-9)
+
+
+def test_clients_are_told_of_classes_in_their_own_words(classes, tmp_path):
+    state, *_ = classes
+    asks = (
+        lambda **more: ask_explain(state, rows=[{"x": 0.0, "a": "u"}], **more),
+        lambda **more: ask_segment(state, "&".join(["along=x", "rest=mean", *map("=".join, more.items())])),
+    )
+    for ask in asks:
+        with pytest.raises(Problem, match="a score for each of 3 classes; name one as class, such as 'r'"):
+            ask()
+        with pytest.raises(Problem, match="the classes of the model, 'r', 'g' or 'b c'; got 'pink'"):
+            ask(**{"class": "pink"})
+    one = serve_dates(tmp_path, [sf.Timestamp("day")], DAYS)
+    with pytest.raises(Problem, match="this one has one score: leave it out"):
+        ask_segment(one, "along=a&class=r")
+
+
+def test_examples_name_a_class(classes):
+    state, *_ = classes
+    paths = openapi.description(state)["paths"]
+    parameters = paths["/v1/segment"]["get"]["parameters"]
+    assert ask_segment(state, example_query(parameters))["scores"]
+    examples = paths["/v1/explain"]["post"]["requestBody"]["content"]["application/json"]["examples"]
+    assert ask_explain(state, **examples["example"]["value"])["values"]
 
 
 JSON = st.recursive(

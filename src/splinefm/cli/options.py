@@ -26,6 +26,11 @@ def amount_option(text: str, panel: str, *names: str) -> Any:
     return typer.Option(*names, metavar="NUMBER", min=0.0, help=text, rich_help_panel=panel)
 
 
+def class_option(text: str) -> Any:
+    """The option that takes the label of a class."""
+    return typer.Option("--class", metavar="LABEL", help=text)
+
+
 def out_option(text: str, metavar: str = "FILE") -> Any:
     """A required option that takes the path to write to."""
     return typer.Option(metavar=metavar, help=text, show_default=False)
@@ -71,10 +76,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print progress or remarks.")]
 Threads = Annotated[int | None, count_option("Number of threads. All cores by default. Does not change the results.")]
 Weight = Annotated[str | None, column_option("Column of sample weights.")]
-ClassName = Annotated[
-    str | None,
-    typer.Option("--class", metavar="LABEL", help="Class whose score is shown, if the model has more than two."),
-]
+ClassName = Annotated[str | None, class_option("Class whose score is shown, if the model has more than two.")]
 Ignore = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN", help="Column to leave out, such as an identifier. Repeat for several."),

@@ -7,9 +7,9 @@ import math
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from splinefm._checks import check_one_score
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
@@ -131,9 +131,24 @@ def predicted_thing(fitted: Fitted) -> str:
     return "rate (expected count)" if loss.name == "poisson" else "mean of the target"
 
 
-def one_class(fitted: Fitted, named: str | None) -> Fitted:
-    """Return the model of the class that was named on the command line, or a model with one score as it is."""
-    return check_one_score(fitted) if named is None else fitted.for_class(find_class(fitted, named))
+def one_class(fitted: Fitted, named: str | None, what: str) -> Fitted:
+    """Return the model of the class that was named with `--class`, or a model with one score as it is.
+
+    `what` is the part of the command line that needs one score.
+    """
+    if named is not None:
+        return fitted.for_class(find_class(fitted, named))
+    check_class_is_named(fitted, what)
+    return fitted
+
+
+def check_class_is_named(fitted: Fitted, what: str) -> None:
+    """Raise for a model of more than two classes, of which a command with the option `--class` needs one."""
+    if fitted.n_outputs > 1 and fitted.classes is not None:
+        raise ValueError(
+            f"the model has a score for each of {fitted.n_outputs} classes, but {what} needs one: choose a class, "
+            f"such as --class {quote(str(fitted.classes[0]))}"
+        )
 
 
 def find_class(fitted: Fitted, named: str) -> Label:

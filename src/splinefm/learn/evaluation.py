@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from splinefm._checks import check_one_score
 from splinefm.encode.drift import Watch
 from splinefm.encode.fields.category_order import natural_ranks
 from splinefm.encode.tables.arrow import from_strings
@@ -19,7 +18,7 @@ from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.sources import STANDARD, open_data, require_columns
 from splinefm.encode.tables.table import Table
 from splinefm.learn import metrics
-from splinefm.learn.description import find_class
+from splinefm.learn.description import check_class_is_named, find_class
 from splinefm.learn.files.sharded_model import TableScorer, open_model
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
@@ -95,7 +94,7 @@ def evaluate_file(
     require_columns(table, [name for name in (*fitted.encoder.schema.columns, target, by, weight) if name is not None])
     output = None if class_name is None else (fitted.classes or ()).index(find_class(fitted, class_name))
     if by is not None and output is None:
-        check_one_score(fitted)
+        check_class_is_named(fitted, "--by")
     groups = _Groups(by) if by is not None else None
     with make_progress(verbose) as progress:
         watch = Watch(fitted.encoder)

@@ -89,7 +89,7 @@ class ItemIndex:
     ) -> None:
         check_choice("dtype", dtype, tuple(PANEL_TYPES))
         check_choice("form", form, ("auto", "vectors", "effects"))
-        types = check_one_score(fitted).encoder.schema.column_types()
+        types = check_one_score(fitted, what="an item index").encoder.schema.column_types()
         source = open_table(items, types=written_types(ids, groups) | types)
         item_fields = fields_of_items(fitted, source.names)
         columns = [name if isinstance(name, str) else None for name in (ids, groups)]
@@ -356,7 +356,7 @@ class ItemIndex:
         from splinefm.rank.file import load
 
         index = cls.__new__(cls)
-        index._set(check_one_score(fitted), load(path, fitted, mmap))
+        index._set(check_one_score(fitted, what="an item index"), load(path, fitted, mmap))
         return index
 
     def image(self) -> dict[str, Array]:

@@ -32,11 +32,11 @@ from splinefm.view.segment import segment, segments
 from splinefm.view.values import (
     View,
     bar_values,
+    both_scales,
     category_counts,
     column_values,
     curve_values,
     field_column,
-    numbers,
     side_grid,
     source_field,
     surface_values,
@@ -266,8 +266,7 @@ def _values_on_grid(fitted: Fitted, name: str, sample: pa.Table, background: Bac
     return {
         "along": [name],
         **along,
-        "scores": numbers(scores),
-        "predictions": numbers(fitted.loss.predict(scores)),
+        **both_scales(fitted.loss, scores),
         "tokens": {},
     }
 

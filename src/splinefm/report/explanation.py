@@ -181,7 +181,7 @@ def make_explanation(request: ExplainRequest, progress: Progress) -> Explanation
     """Compute everything that the page shows."""
     progress.begin("reading the model")
     whole = load(request.model)
-    fitted = one_class(whole, request.class_name)
+    fitted = one_class(whole, request.class_name, "explain")
     output = None if fitted.loss.of_class is None else (whole.classes or ()).index(fitted.loss.of_class)
     columns = (request.data, request.target, request.weight)
     found = survey(whole, *columns, request.sample, request.threads, progress, request.sep, output)

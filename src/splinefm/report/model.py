@@ -9,7 +9,7 @@ from splinefm.learn.description import cross_text, describe_validation
 from splinefm.report.markup import Html, joined, table, tag
 from splinefm.report.parts import Section, make_figure, make_tiles, named, percent_text, prediction_text, short
 from splinefm.report.plots import MOST_BARS, PagePlots
-from splinefm.view.values import extremum_text
+from splinefm.view.values import extremum_text, shown_numbers
 
 if TYPE_CHECKING:
     from splinefm.report.effects import Effect
@@ -183,17 +183,17 @@ def curves_section(explanation: Explanation, plots: PagePlots) -> Section:
 def _curve_text(effect: Effect, explanation: Explanation) -> str:
     values, fitted, loss = effect.values, explanation.fitted, explanation.fitted.loss
     ends = [
-        f"{word} {prediction_text(values[which]['prediction'], loss)} at {extremum_text(fitted, values, which, 3)}"
+        f"{word} {prediction_text(shown_numbers(values[which]), loss)} at {extremum_text(fitted, values, which, 3)}"
         for word, which in (("highest", "maximum"), ("lowest", "minimum"))
         if values.get(which)
     ]
     if "x" not in values:
-        counts, p = values["training_counts"], values["predictions"]
+        counts, p = values["training_counts"], shown_numbers(values)
         drawn = sorted(range(len(p)), key=lambda i: -(counts[i] or 0.0))[:MOST_BARS]
         best = [(word, pick(drawn, key=p.__getitem__)) for word, pick in (("highest", max), ("lowest", min)) if drawn]
         ends = [f"{word} {prediction_text(p[i], loss)} for {short(values['categories'][i])}" for word, i in best]
     tokens = [
-        f"{name}: {prediction_text(token['prediction'], loss)}"
+        f"{name}: {prediction_text(shown_numbers(token), loss)}"
         for name, token in values["tokens"].items()
         if not name.startswith("bucket ")
     ]

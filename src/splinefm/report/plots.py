@@ -15,7 +15,7 @@ from splinefm.plots.captions import caption
 from splinefm.plots.files import import_plots, inline_svg, make_axes
 from splinefm.report.markup import Html, escaped
 from splinefm.view.curves import Bars, Curve
-from splinefm.view.values import column_values, source_field
+from splinefm.view.values import column_values, shown_numbers, source_field
 
 if TYPE_CHECKING:
     from splinefm.learn.progress import Progress
@@ -56,7 +56,7 @@ class PagePlots:
         for i, effect in enumerate(self.effects.curves):
             self.progress.begin(f"drawing curves, {i + 1} of {len(self.effects.curves)}")
             ax = self._bars(effect) if "categories" in effect.values else self._curve(effect)
-            low, high = _range(effect.values["predictions"])
+            low, high = _range(shown_numbers(effect.values))
             what = f"The {predicted_thing(self.fitted)} by {effect.names[0]}: from {low} to {high}"
             yield self._inline(ax, what)
 
@@ -65,7 +65,7 @@ class PagePlots:
         for i, effect in enumerate(self.effects.surfaces):
             self.progress.begin(f"drawing surfaces, {i + 1} of {len(self.effects.surfaces)}")
             ax = self.plots.surface(effect.view, make_axes((5.6, 4.1)), link=True, data=self.found.sample)
-            low, high = _range([value for row in effect.values["predictions"] for value in row])
+            low, high = _range([value for row in shown_numbers(effect.values) for value in row])
             names = " and ".join(effect.names)
             yield self._inline(ax, f"The {predicted_thing(self.fitted)} by {names}: from {low} to {high}")
 
@@ -99,7 +99,7 @@ class PagePlots:
             data = column_values(self.fitted, self.found.sample, name)
             return self.plots.curve(effect.view, make_axes(_SIZE), data=data, link=True)
         names = {"x_name": caption(name, 60), "y_name": caption(predicted_thing(self.fitted), 60)}
-        return self.plots.lines(effect.values["x"], {"": effect.values["predictions"]}, make_axes(_SIZE), **names)
+        return self.plots.lines(effect.values["x"], {"": shown_numbers(effect.values)}, make_axes(_SIZE), **names)
 
     def _bars(self, effect: Effect) -> Any:
         view = effect.view

@@ -120,7 +120,7 @@ def curve_values(curve: Curve, x: FloatArray) -> dict[str, Any]:
     return {
         "along": [curve.field.name],
         "x": numbers(x),
-        **_both(curve.loss, scores),
+        **both_scales(curve.loss, scores),
         "tokens": _tokens(curve),
         "maximum": _extremum(curve, "maximum", x),
         "minimum": _extremum(curve, "minimum", x),
@@ -144,7 +144,7 @@ def bar_values(fitted: Fitted, bars: Bars, most: int) -> dict[str, Any]:
         "categories": names,
         "categories_in_all": len(index),
         "training_counts": numbers(counts),
-        **_both(bars.loss, bars.scores[chosen]),
+        **both_scales(bars.loss, bars.scores[chosen]),
         "tokens": _tokens(bars),
     }
 
@@ -155,7 +155,7 @@ def surface_values(surface: Surface, x: Sequence[Any], y: Sequence[Any]) -> dict
         "along": [item.name for item in surface.fields],
         "x": list(x),
         "y": list(y),
-        **_both(surface.loss, surface_scores(surface, x, y)),
+        **both_scales(surface.loss, surface_scores(surface, x, y)),
     }
 
 
@@ -178,13 +178,26 @@ def side_grid(fitted: Fitted, name: str, n: int, most: int, values: FloatArray |
     return category_counts(fitted, name, most)[0]
 
 
-def _both(loss: Loss, scores: FloatArray) -> dict[str, Any]:
-    return {"scores": numbers(scores), "predictions": numbers(loss.predict(scores))}
+def shown_numbers(values: dict[str, Any], link: bool = True) -> Any:
+    """The predictions of a view, or of one point of it; scores where there are none, as for one of several classes.
+
+    Examples
+    --------
+    >>> shown_numbers({"score": 0.0, "prediction": 0.5}), shown_numbers({"scores": [1.0, 2.0]})
+    (0.5, [1.0, 2.0])
+    """
+    order = ("predictions", "prediction", "scores", "score")
+    return next(values[name] for name in (order if link else order[2:]) if name in values)
+
+
+def both_scales(loss: Loss, scores: FloatArray) -> dict[str, Any]:
+    """Scores and predictions; one of several classes has a score, but no prediction without the others."""
+    found = {"scores": numbers(scores)}
+    return found if loss.of_class is not None else {**found, "predictions": numbers(loss.predict(scores))}
 
 
 def _tokens(view: Curve | Bars) -> dict[str, Any]:
-    scores = view.met_tokens.items()
-    return {name: {"score": score, "prediction": _prediction(view.loss, score)} for name, score in scores}
+    return {name: _both_of_one(view.loss, score) for name, score in view.met_tokens.items()}
 
 
 def _extremum(curve: Curve, which: str, x: FloatArray) -> dict[str, Any] | None:
@@ -193,12 +206,12 @@ def _extremum(curve: Curve, which: str, x: FloatArray) -> dict[str, Any] | None:
         found: Extremum = getattr(curve, which)(x[0], x[-1])
     except ValueError:
         return None
-    prediction = _prediction(curve.loss, found.value)
-    return {"at": number_or_none(found.at), "score": found.value, "prediction": prediction}
+    return {"at": number_or_none(found.at), **_both_of_one(curve.loss, found.value)}
 
 
-def _prediction(loss: Loss, score: float) -> float:
-    return float(loss.predict(np.array(score)))
+def _both_of_one(loss: Loss, score: float) -> dict[str, float]:
+    found = {"score": score}
+    return found if loss.of_class is not None else {**found, "prediction": float(loss.predict(np.array(score)))}
 
 
 def text_of(value: Value) -> str:

@@ -11,6 +11,7 @@ from splinefm.cli.destinations import save_model
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.sources import refuse_overwriting
 from splinefm.export.discretize import DiscretizationReport, discretization_error, discretize
+from splinefm.learn.description import one_class
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.progress import make_progress
 
@@ -26,13 +27,14 @@ class DiscretizeRequest(NamedTuple):
     max_error: float | None = None
     data: str | None = None
     sep: str | None = None
+    class_name: str | None = None
 
 
 def discretize_file(request: DiscretizeRequest, verbose: bool = False) -> DiscretizationReport:
     """Write the model with bins, and report how much its scores can change, and did on the data."""
     refuse_overwriting(request.out, request.model, request.data or request.model)
     check_writable(request.out)
-    fitted = load(request.model)
+    fitted = one_class(load(request.model), request.class_name, "discretize")
     types = fitted.encoder.schema.column_types()
     data = None if request.data is None else open_table(request.data, types=types, sep=request.sep)
     with make_progress(verbose) as progress:

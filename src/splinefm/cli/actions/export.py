@@ -7,7 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.learn.description import one_class
 from splinefm.learn.files.modelfile import load
+from splinefm.learn.fitted import Fitted
 
 
 class ExportRequest(NamedTuple):
@@ -23,12 +25,13 @@ class ExportRequest(NamedTuple):
     rows_out: Path | None = None
     target: str | None = None
     sep: str | None = None
+    class_name: str | None = None
 
 
 def export_file(request: ExportRequest) -> dict[str, Any]:
     """Write the export, and return the written files by kind."""
     refuse_overwriting(request.out, request.model)
-    fitted = load(request.model)
+    fitted = _load_scores(request)
     if request.to == "onnx":
         from splinefm.export.onnx.model import export_onnx
 
@@ -60,3 +63,11 @@ def export_file(request: ExportRequest) -> dict[str, Any]:
         export_libffm_rows(fitted, open_table(request.rows, sep=request.sep), request.rows_out, target=request.target)
         written["rows"] = str(request.rows_out)
     return written
+
+
+def _load_scores(request: ExportRequest) -> Fitted:
+    """The model, or that of the chosen class; formats that hold several scores take all without a choice."""
+    fitted = load(request.model)
+    what = f"--to {request.to}" if request.index_file is None else "--index"
+    holds_several = request.to in ("onnx", "scorer") and request.index_file is None
+    return fitted if holds_several and request.class_name is None else one_class(fitted, request.class_name, what)

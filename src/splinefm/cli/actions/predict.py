@@ -77,9 +77,14 @@ def _predictions(
 
 
 def prediction_names(fitted: Fitted) -> list[str]:
-    """The names of the columns of predictions: one, or one per class if there are more than two."""
+    """The names of the columns of predictions: one, or one per class if there are more than two.
+
+    A model of one of several classes has scores, which are no predictions without the other classes.
+    """
     if fitted.n_outputs > 1:
         return [f"probability_{label}" for label in fitted.classes or ()]
+    if fitted.loss.of_class is not None:
+        return ["score"]
     return ["probability" if fitted.loss.name == "logistic" else "prediction"]
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from splinefm._writing import check_writable
 from splinefm.encode.tables.names import missing_column_message, quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.sources import STANDARD, refuse_overwriting
+from splinefm.learn.description import one_class
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.progress import make_progress
@@ -25,13 +27,17 @@ INDEX_FILE = ".sfi"
 
 
 class ItemSource(NamedTuple):
-    """A catalog: a table with names of columns, or an index file (.sfi), which has them already."""
+    """A catalog: a table with names of columns, or an index file (.sfi), which has them already.
+
+    `class_name` is one of more than two classes, whose score ranks the items.
+    """
 
     path: str
     ids: str | None = None
     groups: str | None = None
     sep: str | None = None
     threads: int | None = None
+    class_name: str | None = None
 
 
 class RankRequest(NamedTuple):
@@ -47,9 +53,9 @@ class RankRequest(NamedTuple):
 
 
 def rank_file(request: RankRequest, verbose: bool = False) -> list[list[dict[str, Any]]]:
-    """The best items for each context: id, score and prediction."""
+    """The best items for each context: id, score and prediction; the score of one class has no prediction."""
     contexts = read_contexts(request.context)
-    fitted = load(request.model)
+    fitted = one_class(load(request.model), request.items.class_name, "rank")
     index = open_index(fitted, request.items, verbose)
     excluded = [_as_id(text, index, "--exclude") for text in request.excluded]
     allowed = [_as_id(text, index, "--allow") for text in request.allowed]
@@ -59,10 +65,16 @@ def rank_file(request: RankRequest, verbose: bool = False) -> list[list[dict[str
         best, scores = index.top_k(
             context, request.k, allowed=allowed or None, excluded=excluded or None, group=list(request.group) or None
         )
-        predictions = fitted.loss.predict(scores.astype(np.float64))
-        each = zip(best.tolist(), scores.tolist(), predictions.tolist(), strict=True)
-        found.append([{"id": item, "score": score, "prediction": value} for item, score, value in each])
+        found.append(_describe(fitted, best.tolist(), scores))
     return found
+
+
+def _describe(fitted: Fitted, ids: list[Any], scores: npt.NDArray[np.float32]) -> list[dict[str, Any]]:
+    items = [{"id": item, "score": score} for item, score in zip(ids, scores.tolist(), strict=True)]
+    if fitted.loss.of_class is None:
+        for item, value in zip(items, fitted.loss.predict(scores.astype(np.float64)).tolist(), strict=True):
+            item["prediction"] = value
+    return items
 
 
 def write_index(
@@ -71,7 +83,7 @@ def write_index(
     """Write the index of a catalog, and describe it."""
     refuse_overwriting(out, model, items.path)
     check_writable(out)
-    index = open_index(load(model), items, verbose, dtype)
+    index = open_index(one_class(load(model), items.class_name, "index"), items, verbose, dtype)
     index.save(out)
     return {
         "file": str(out),

@@ -147,7 +147,7 @@ class ViewResult:
 
 def make_view(request: ViewRequest, verbose: bool = False) -> ViewResult:
     """Make the requested view of a model."""
-    fitted = one_class(load(request.model), request.class_name)
+    fitted = one_class(load(request.model), request.class_name, "view")
     sources = Sources(fitted.encoder.schema)
     for name in request.along:
         if name not in sources.fields:

@@ -21,7 +21,7 @@ from splinefm.plots.files import FORMATS, import_plots, make_axes, plot_bytes
 from splinefm.view.curves import Curve
 from splinefm.view.formats import axis_format
 from splinefm.view.surfaces import Surface
-from splinefm.view.values import extremum_text, source_field, text_of
+from splinefm.view.values import extremum_text, shown_numbers, source_field, text_of
 
 
 def view_file(request: ViewRequest, verbose: bool = False) -> ViewResult:
@@ -78,11 +78,14 @@ def _write_json(seen: ViewResult, out: Path) -> None:
 
 
 def _write_csv(seen: ViewResult, out: Path) -> None:
-    """Write one line per value: segment, fields that vary, a token instead of a value, score and prediction."""
+    """Write one line per value: segment, fields that vary, a token instead of a value, score and prediction.
+
+    One of several classes has a score only.
+    """
     from pyarrow.csv import write_csv
 
     fields = [*seen.segments.fields, *seen.along]
-    wanted = ["score", prediction_names(seen.fitted)[0]]
+    wanted = list(dict.fromkeys(["score", prediction_names(seen.fitted)[0]]))
     wanted = [*([] if len(seen.along) == 2 else ["token"]), *wanted]
     results = [name if name not in fields else f"{name} of the model" for name in wanted]
     lines = [line for row, values in _described(seen) for line in _lines(row, values)]
@@ -101,16 +104,16 @@ def _cell(value: Any) -> Any:
 
 
 def _lines(row: list[Any], values: dict[str, Any]) -> Iterator[list[Any]]:
-    scores, predictions = values["scores"], values["predictions"]
+    results = [values[name] for name in ("scores", "predictions") if name in values]
     if "y" in values:
         for i, x in enumerate(values["x"]):
             for j, y in enumerate(values["y"]):
-                yield [*row, x, y, scores[i][j], predictions[i][j]]
+                yield [*row, x, y, *(result[i][j] for result in results)]
         return
-    for x, score, prediction in zip(_points(values), scores, predictions, strict=True):
-        yield [*row, x, None, score, prediction]
+    for x, *found in zip(_points(values), *results, strict=True):
+        yield [*row, x, None, *found]
     for name, token in values["tokens"].items():
-        yield [*row, None, name, token["score"], token["prediction"]]
+        yield [*row, None, name, *token.values()]
 
 
 def _points(values: dict[str, Any]) -> list[Any]:
@@ -151,13 +154,15 @@ def _rows_averaged(seen: ViewResult) -> str:
 
 def _print_lines(seen: ViewResult, printed: list[dict[str, Any]]) -> None:
     """Print a line per value or category, with a column per segment."""
-    what, one = ("predictions", "prediction") if seen.link else ("scores", "score")
     first = printed[0]
     names = _side_texts(seen, 0, _points(first))
-    cells = [[number(value) for value in values] for values in zip(*(each[what] for each in printed), strict=True)]
+    columns = [shown_numbers(each, seen.link) for each in printed]
+    cells = [[number(value) for value in values] for values in zip(*columns, strict=True)]
     lines = [[name, *row] for name, row in zip(names, cells, strict=True)]
     tokens = [name for name in first["tokens"] if not name.startswith("bucket ")]
-    lines += [[f"({name})", *(number(each["tokens"][name][one]) for each in printed)] for name in tokens]
+    lines += [
+        [f"({name})", *(number(shown_numbers(each["tokens"][name], seen.link)) for each in printed)] for name in tokens
+    ]
     heads = seen.segments.names if len(printed) > 1 else [_head(seen)]
     side = ">" if "x" in first else ""
     print_table([side + seen.along[0], *(f">{head}" for head in heads)], lines)
@@ -167,19 +172,19 @@ def _print_lines(seen: ViewResult, printed: list[dict[str, Any]]) -> None:
         found = [(which, each[which]) for which in ("maximum", "minimum") if each.get(which)]
         if found:
             ends = ", ".join(
-                f"{which} {number(end[one])} at {extremum_text(seen.fitted, each, which)}" for which, end in found
+                f"{which} {number(shown_numbers(end, seen.link))} at {extremum_text(seen.fitted, each, which)}"
+                for which, end in found
             )
             print_lines(f"{head}: {ends}" if len(printed) > 1 else ends)
 
 
 def _head(seen: ViewResult) -> str:
-    """The name of the column of values; one class has a score, but no prediction without the other classes."""
-    scored = not seen.link or seen.fitted.loss.of_class is not None
-    return "score" if scored else prediction_names(seen.fitted)[0]
+    """The name of the column of values."""
+    return prediction_names(seen.fitted)[0] if seen.link else "score"
 
 
 def _print_surface(seen: ViewResult, values: dict[str, Any]) -> None:
-    rows = values["predictions" if seen.link else "scores"]
+    rows = shown_numbers(values, seen.link)
     sides = [_side_texts(seen, side, values[name]) for side, name in enumerate("xy")]
     lines = [[x, *map(number, row)] for x, row in zip(sides[0], rows, strict=True)]
     first, second = seen.along

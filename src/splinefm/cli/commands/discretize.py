@@ -57,6 +57,9 @@ Data = Annotated[
         metavar="DATA", help="Table whose range and quantiles define the bins, and on which the error is measured."
     ),
 ]
+ClassName = Annotated[
+    str | None, opt.class_option("Class to write, if the model has more than two; its file has the score of this one.")
+]
 
 
 def discretize(
@@ -67,6 +70,7 @@ def discretize(
     field: Fields = None,
     spacing: Spacing = SpacingName.U,
     data: Data = None,
+    class_name: ClassName = None,
     sep: opt.Sep = None,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
@@ -81,7 +85,7 @@ def discretize(
         raise typer.BadParameter("give either --bins or --max-error", param_hint="--bins")
     if field and max_error is None:
         raise typer.BadParameter("needs --max-error; with --bins write FIELD=N", param_hint="--field")
-    request = DiscretizeRequest(model, out, bins or [], field or [], spacing.value, max_error, data, sep)
+    request = DiscretizeRequest(model, out, bins or [], field or [], spacing.value, max_error, data, sep, class_name)
     report = discretize_file(request, not quiet)
     return print_json(report_facts(report, out)) if as_json else print_report(report, out)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from splinefm._wording import number
 from splinefm.cli import options as opt
 from splinefm.cli.output import print_json, print_lines, print_table
@@ -20,10 +18,7 @@ Target = Annotated[
     str | None,
     opt.column_option("Column with the true values. Optional if all other columns are fields of the model."),
 ]
-ClassName = Annotated[
-    str | None,
-    typer.Option("--class", metavar="LABEL", help="Measure one of more than two classes, against the rest."),
-]
+ClassName = Annotated[str | None, opt.class_option("Measure one of more than two classes, against the rest.")]
 By = Annotated[str | None, opt.column_option("Also print the calibration for every value of this column.")]
 
 

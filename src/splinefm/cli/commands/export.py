@@ -36,6 +36,10 @@ Rows = Annotated[
     str | None, typer.Option("--rows", metavar="DATA", help="For libffm: table to convert, written to --rows-out.")
 ]
 RowsOut = Annotated[Path | None, typer.Option(metavar="FILE", help="File to write the converted --rows to.")]
+ClassName = Annotated[
+    str | None,
+    opt.class_option("Class whose score is exported, if the model has more than two. libffm and tables need one."),
+]
 Target = Annotated[str | None, opt.column_option("Column of labels in --rows.")]
 
 
@@ -49,6 +53,7 @@ def export(
     rows: Rows = None,
     rows_out: RowsOut = None,
     target: Target = None,
+    class_name: ClassName = None,
     sep: opt.Sep = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -67,7 +72,8 @@ def export(
             raise typer.BadParameter(f"needs --to {kind}", param_hint=name)
     if (rows is None) != (rows_out is None):
         raise typer.BadParameter("give both --rows and --rows-out, or neither", param_hint="--rows")
-    written = export_file(ExportRequest(model, out, to.value, csv, raw, index, rows, rows_out, target, sep))
+    request = ExportRequest(model, out, to.value, csv, raw, index, rows, rows_out, target, sep, class_name)
+    written = export_file(request)
     if as_json:
         return print_json(written)
     print_facts((kind, ", ".join(what) if isinstance(what, list) else str(what)) for kind, what in written.items())

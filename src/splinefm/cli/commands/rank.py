@@ -43,6 +43,9 @@ Group = Annotated[
     list[str] | None,
     typer.Option("--group", metavar="NAME", help="Search this group only. Repeat for several."),
 ]
+ClassName = Annotated[
+    str | None, opt.class_option("Class whose score ranks the items, if the model has more than two.")
+]
 Out = Annotated[Path, opt.out_option("Index file to write, such as items.sfi.")]
 
 
@@ -67,6 +70,7 @@ def rank(
     exclude: Excluded = None,
     allow: Allowed = None,
     group: Group = None,
+    class_name: ClassName = None,
     sep: opt.Sep = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
@@ -78,7 +82,7 @@ def rank(
     """
     from splinefm.cli.actions import rank as actions
 
-    catalog = actions.ItemSource(items, ids, groups, sep, threads)
+    catalog = actions.ItemSource(items, ids, groups, sep, threads, class_name)
     request = actions.RankRequest(model, catalog, context, k, exclude or [], allow or [], group or [])
     found = actions.rank_file(request, not quiet)
     return print_json({"contexts": found}) if as_json else print_ranking(found)
@@ -91,6 +95,7 @@ def index(
     ids: Ids = None,
     groups: Groups = None,
     dtype: Dtype = DtypeName.FLOAT32,
+    class_name: ClassName = None,
     sep: opt.Sep = None,
     threads: opt.Threads = None,
     quiet: opt.Quiet = False,
@@ -104,7 +109,7 @@ def index(
     """
     from splinefm.cli.actions import rank as actions
 
-    catalog = actions.ItemSource(items, ids, groups, sep, threads)
+    catalog = actions.ItemSource(items, ids, groups, sep, threads, class_name)
     about = actions.write_index(model, catalog, out, dtype.value, not quiet)
     return print_json(about) if as_json else print_index(about)
 
@@ -125,9 +130,11 @@ def print_index(about: dict[str, Any]) -> None:
 def print_ranking(found: list[list[dict[str, Any]]]) -> None:
     """Print a table for each context."""
     for context, best in enumerate(found):
+        has_predictions = any("prediction" in item for item in best)
         rows = [
-            [str(i), str(item["id"]), f"{item['score']:.4f}", number(item["prediction"], ".4g")]
+            [str(i), str(item["id"]), f"{item['score']:.4f}"]
+            + ([number(item["prediction"], ".4g")] if has_predictions else [])
             for i, item in enumerate(best, start=1)
         ]
         title = f"context {context}" if len(found) > 1 else None
-        print_table([">rank", "id", ">score", ">prediction"], rows, title=title)
+        print_table([">rank", "id", ">score", *([">prediction"] if has_predictions else [])], rows, title=title)

@@ -73,7 +73,7 @@ def as_written(text: str, format: str | None, zone: str | None = None) -> str:
     if format is None or not re.match(ISO, text) or not parse_times(pa.array([text], pa.large_string()), format)[1][0]:
         return text
     time = _iso_time(text.strip(), zone)
-    return text if time is None else time.strftime(format)
+    return text if time is None else time.replace(tzinfo=find_zone(zone)).strftime(format)  # %z needs a zone
 
 
 def _iso_times(text: pa.LargeStringArray, zone: str | None) -> pa.Array:

@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.explain.shapley import shapley_values
+from splinefm.learn.fitted import Fitted
+from splinefm.learn.targets.labels import Label, listed
 from splinefm.serve.api.score import check_count
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.arms.faults import ROW_ERRORS, FaultyRows, check_names, faults_of
@@ -19,6 +21,7 @@ from splinefm.serve.http.messages import Later, Problem, Request, Response, json
 from splinefm.view.curves import Bars, Curve
 from splinefm.view.known import spread_values
 from splinefm.view.segment import segment as make_segment
+from splinefm.view.values import both_scales
 
 _MOST_ROWS = 1000
 _MOST_POINTS = 2000
@@ -35,17 +38,38 @@ def explain(state: State, request: Request) -> Later:
     if model.background_path is None:
         raise Problem(404, "Shapley values compare with other rows; start the server with --background TABLE")
     check_names(serving.names, body.rows)
-    return Later(lambda: _explain(serving, model, request, body.rows))
+    label = _find_class(model, body.class_name)
+    return Later(lambda: _explain(serving, model, request, body.rows, label))
 
 
-def _explain(serving: Serving, model: Loaded, request: Request, rows: list[dict[str, Any]]) -> Response:
-    if model.n_outputs > 1:
-        raise Problem(422, "a model of several classes has a score for each; Shapley values are of one score")
+def _find_class(model: Loaded, named: str | None) -> Label | None:
+    """The label of the class that a request names; None for a model with one score, which has none to name."""
+    classes = model.fitted.classes or ()
+    if model.n_outputs == 1:
+        if named is None:
+            return None
+        raise Problem(422, "class is for models of more than two classes, and this one has one score: leave it out")
+    if named is None:
+        raise Problem(
+            422,
+            f"the model has a score for each of {len(classes)} classes; name one as class, such as {str(classes[0])!r}",
+        )
+    found = [label for label in classes if str(label) == named]
+    if not found:
+        raise Problem(422, f"class must be one of the classes of the model, {listed(classes)}; got {named[:40]!r}")
+    return found[0]
+
+
+def _explain(
+    serving: Serving, model: Loaded, request: Request, rows: list[dict[str, Any]], label: Label | None
+) -> Response:
     faults = faults_of(model, serving.names, rows)
     if faults:
         raise FaultyRows(faults)
     table = {name: [row[name] for row in rows] for name in model.columns}
-    found = shapley_values(model.fitted, table, model.background, threads=1)
+    background = model.background(label)
+    assert background is not None  # since there is a table
+    found = shapley_values(background.fitted, table, background, threads=1)
     return json_response(
         {
             "id": request.id,
@@ -59,11 +83,12 @@ def _explain(serving: Serving, model: Loaded, request: Request, rows: list[dict[
 
 
 def segment(state: State, request: Request) -> Later:
-    """The score along a column, with the others fixed: `along`, `values` (a JSON object), `points`."""
+    """The score along a column, with the others fixed: `along`, `values` (a JSON object), `points`, `class`."""
     query = request.query()
-    unknown = sorted(set(query) - {"along", "values", "points", "rest", "arm"})
+    unknown = sorted(set(query) - {"along", "values", "points", "rest", "class", "arm"})
     if unknown or "along" not in query:
-        raise Problem(422, f"the query has along, values, points, rest and arm; along is needed; got {sorted(query)}")
+        known = "along, values, points, rest, class and arm"
+        raise Problem(422, f"the query has {known}; along is needed; got {sorted(query)}")
     try:
         values = from_json(query.get("values", "{}").encode("utf-8", "surrogatepass"))
         points = int(query.get("points", "101"))
@@ -76,31 +101,29 @@ def segment(state: State, request: Request) -> Later:
         raise Problem(422, f"rest must be error or mean, got {rest[:40]!r}")
     serving = state.serving
     model = serving.loaded[state.known_arm(query.get("arm")) or serving.split.names[0]]
-    return Later(lambda: _segment(model, request, values, query["along"], points, rest))
+    label = _find_class(model, query.get("class"))
+    fitted = model.fitted if label is None else model.fitted.for_class(label)
+    content = {"id": request.id, "version": model.published.version, "along": query["along"]}
+    return Later(lambda: json_response(content | _segment(fitted, values, query["along"], points, rest)))
 
 
-def _segment(model: Loaded, request: Request, values: dict[str, Any], along: str, points: int, rest: Any) -> Response:
+def _segment(fitted: Fitted, values: dict[str, Any], along: str, points: int, rest: Any) -> dict[str, Any]:
     try:
-        view = make_segment(model.fitted, values, along, rest=rest, watch=False)
+        view = make_segment(fitted, values, along, rest=rest, watch=False)
     except ROW_ERRORS as error:
         raise Problem(422, str(error)) from None
-    content: dict[str, Any] = {"id": request.id, "version": model.published.version, "along": along}
     if isinstance(view, Curve):
-        content |= _curve(view, points)
-    elif isinstance(view, Bars):
-        names = view.names[:points]
-        scores = np.asarray(view.scores)[: len(names)]
-        content |= {"names": names, "scores": scores.tolist(), "predictions": view.loss.predict(scores).tolist()}
-    return json_response(content)
+        return _curve(view, points)
+    assert isinstance(view, Bars)  # there is one column along
+    names = view.names[:points]
+    return {"names": names, **both_scales(view.loss, np.asarray(view.scores)[: len(names)])}
 
 
 def _curve(view: Curve, points: int) -> dict[str, Any]:
     x = _grid(view.field, points) if view.known_values is None else spread_values(view.known_values, points)
-    found = np.asarray(view(x))
     return {
         "x": x.tolist(),
-        "scores": found.tolist(),
-        "predictions": view.loss.predict(found).tolist(),
+        **both_scales(view.loss, np.asarray(view(x))),
         "coefficients": _coefficients(view),
         "intercept": float(view.intercept),
         "tokens": {name: float(score) for name, score in view.met_tokens.items()},

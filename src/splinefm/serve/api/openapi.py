@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from splinefm.encode.fields.sources import Sources
 from splinefm.serve.api.state import State
-from splinefm.serve.arms.loaded import usual_row
+from splinefm.serve.arms.loaded import Loaded, usual_row
 from splinefm.serve.http.messages import Response, json_response
 
 _PROBLEM = {
@@ -103,10 +104,8 @@ def description(state: State) -> dict[str, Any]:
                 examples={"columns": {"columns": {name: [value] for name, value in row.items()}}},
             )
         },
-        "/v1/explain": {
-            "post": _operation("Shapley values of rows", {"rows": [row]}, _object({"rows": rows}, ["rows"]), _ANY)
-        },
-        "/v1/segment": {"get": _segment(serving.shown[0], row, arm)},
+        "/v1/explain": {"post": _explain(serving.shown[0], row, rows)},
+        "/v1/segment": {"get": _segment(serving.shown[0], arm)},
         "/v1/models": {"get": _operation("Arms, versions, checksums, columns", None, None, _ANY)},
         "/v1/arms": {
             "get": _operation("Weights of the arms", None, None, _ANY),
@@ -196,13 +195,29 @@ def _operation(
     return found
 
 
-def _segment(model: Any, row: dict[str, Any], arm: dict[str, Any]) -> dict[str, Any]:
-    along = model.columns[0]
+_CLASS = {
+    "type": "string",
+    "description": "The class whose score is asked for: needed if the model has more than two, otherwise left out.",
+}
+
+
+def _example_class(model: Loaded, key: str) -> dict[str, str]:
+    return {} if model.n_outputs == 1 else {key: str((model.fitted.classes or ())[0])}
+
+
+def _explain(model: Loaded, row: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
+    body = _object({"rows": rows, "arm": {"type": ["string", "null"]}, "class": _CLASS}, ["rows"])
+    return _operation("Shapley values of rows", {"rows": [row], **_example_class(model, "class")}, body, _ANY)
+
+
+def _segment(model: Loaded, arm: dict[str, Any]) -> dict[str, Any]:
+    along = next(iter(Sources(model.fitted.encoder.schema).fields))  # a column of dates has several fields
     parameters = [
         {"name": "along", "in": "query", "required": True, "schema": {"type": "string"}, "example": along},
         {"name": "values", "in": "query", "required": False, "schema": {"type": "string"}, "example": "{}"},
         {"name": "points", "in": "query", "required": False, "schema": {"type": "integer"}, "example": 101},
         {"name": "rest", "in": "query", "required": False, "schema": {"enum": ["error", "mean"]}, "example": "mean"},
+        {"name": "class", "in": "query", "required": False, "schema": _CLASS} | _example_class(model, "example"),
         arm,
     ]
     return _operation("The score along a column, the others fixed", None, None, _ANY, parameters)

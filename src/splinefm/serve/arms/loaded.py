@@ -17,16 +17,19 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
-from splinefm.encode.schema import Field
+from splinefm.encode.schema import Single
+from splinefm.encode.tables.dates import as_written
 from splinefm.encode.tables.names import quoted
 from splinefm.explain.background import Background
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
+from splinefm.learn.targets.labels import Label
 from splinefm.rank.index import ItemIndex
 from splinefm.serve.scorer import Row, Scorer
 
 Float32 = npt.NDArray[np.float32]
 FloatArray = npt.NDArray[np.float64]
+_USUAL_DATE = "2024-05-28T12:00:00"
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,14 @@ class Loaded:
         self.n_outputs = self.fitted.n_outputs
         self._table_scores = self.fitted.table_scorer(threads=1)
         self.watch = Watch(self.fitted.encoder)
+        self._backgrounds: dict[Label | None, Background] = {}
 
-    @cached_property
-    def background(self) -> Background | None:
-        """The rows that explanations compare with; read on first use."""
-        if self.background_path is None:
-            return None
-        return Background.of(self.fitted, self.background_path, threads=1)
+    def background(self, label: Label | None = None) -> Background | None:
+        """The rows that explanations of a class compare with, by default of the only score; read on first use."""
+        if self.background_path is not None and label not in self._backgrounds:
+            one = self.fitted if label is None else self.fitted.for_class(label)
+            self._backgrounds[label] = Background.of(one, self.background_path, threads=1)
+        return self._backgrounds.get(label)
 
     @cached_property
     def explorer_page(self) -> bytes:
@@ -113,7 +117,7 @@ class Loaded:
         for values in self.fitted.params.values():
             if values.size:
                 values.max()
-        _ = self.background
+        self.background(_first_label(self.fitted))
         row = usual_row(self.fitted)
         self.scores([row, row])
         self.table_scores({name: [value] for name, value in row.items()})
@@ -132,9 +136,15 @@ def verify(model: Path, index: Path | None, background: str | None = None) -> Fi
     if index is not None:
         ItemIndex.load(index, fitted, mmap=False)
     if background is not None:
-        Background.of(fitted, background, threads=1)
+        label = _first_label(fitted)
+        Background.of(fitted if label is None else fitted.for_class(label), background, threads=1)
     Scorer(fitted)(usual_row(fitted))
     return fitted
+
+
+def _first_label(fitted: Fitted) -> Label | None:
+    """The first of more than two classes; None for a model with one score."""
+    return None if fitted.n_outputs == 1 or fitted.classes is None else fitted.classes[0]
 
 
 def contract(fitted: Fitted) -> dict[str, Any]:
@@ -179,22 +189,34 @@ def watched_fields(fitted: Fitted) -> list[str]:
 def usual_row(fitted: Fitted) -> dict[str, Any]:
     """A row that the model takes, to try it and to show it in examples."""
     ranges = fitted.encoder.ranges
+    read = [
+        (part, ranges[f, 0])
+        for f, item in enumerate(fitted.encoder.fields)
+        for part in (item.fields if isinstance(item, Cross) else (item,))
+    ]
     row: dict[str, Any] = {}
-    for f, item in enumerate(fitted.encoder.fields):
-        singles: tuple[Field, ...] = item.fields if isinstance(item, Cross) else (item,)
-        for part in singles:
-            for column in part.columns:
-                row.setdefault(column, _usual_value(part, ranges[f, 0]))
+    for part, low in sorted(read, key=lambda each: _precedence(each[0])):
+        row.setdefault(part.column, _usual_value(part, low))
     return row
 
 
-def _usual_value(item: Any, low: float) -> Any:
+def _precedence(item: Single) -> int:
+    """Which field decides about a column that several read: a known category is also a date, but not any date is known.
+
+    Last is a field without categories, which has no value to offer.
+    """
+    if isinstance(item, Numerical):
+        return int(item.part is not None)
+    return 0 if item.vocabulary is not None and len(item.vocabulary) else 2
+
+
+def _usual_value(item: Single, low: float) -> Any:
     if isinstance(item, Numerical):
         if item.part is not None:
-            return "2024-05-28T12:00:00"
+            return as_written(_USUAL_DATE, item.format, item.zone)
         x = low if np.isfinite(low) else float(np.asarray(item.fitted_transform.inverse(np.array([0.5])))[0])
         return float(x)
-    names = (item.elements if isinstance(item, MultiValued) else item).vocabulary
+    names = item.vocabulary
     name = names.names[0].as_py() if names is not None and len(names) else "a"
     if not isinstance(item, MultiValued):
         return name

@@ -20,10 +20,11 @@ class ScoreBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExplainBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Rows to explain, and by which arm."""
+    """Rows to explain, by which arm, and the score of which class."""
 
     rows: list[Row]
     arm: str | None = None
+    class_name: str | None = msgspec.field(default=None, name="class")
 
 
 class RankBody(msgspec.Struct, forbid_unknown_fields=True):
