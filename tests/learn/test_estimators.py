@@ -605,9 +605,9 @@ def test_an_update_that_diverges_leaves_the_model_as_it_was():
         ({"epochs": 0}, ValueError, "epochs must be an integer of at least 1"),
         ({"optimizer": "sgd"}, ValueError, 'optimizer must be "adamw" or "adagrad"'),
         ({"l2": {"country": 1.0}}, ValueError, "l2 is given for 'country', which is not a field"),
-        ({"model": "FM"}, TypeError, r"model must be None or an object such as sf\.FFM\(k=8\), got 'FM'"),
+        ({"model": "FM"}, TypeError, r"model must be None or an object such as sf\.FM\(k=8\), got 'FM'"),
         ({"model": sf.FM}, TypeError, "model must be None or an object"),
-        ({"schema": "schema.toml"}, TypeError, r"schema must be None or an object such as sf\.Schema"),
+        ({"schema": "schema.toml"}, TypeError, r"schema must be a sf\.Schema, got .schema\.toml.; .* sf\.Schema\.load"),
     ],
 )
 def test_bad_settings_are_told_by_fit(settings, kind, message):

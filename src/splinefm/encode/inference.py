@@ -34,7 +34,7 @@ from splinefm.encode.tables.columns import (
     one_array,
 )
 from splinefm.encode.tables.dates import DAY, Part, find_format, look_like_dates, parse_times, to_seconds, to_times
-from splinefm.encode.tables.names import missing_column_message
+from splinefm.encode.tables.names import check_column_name, missing_column_message
 from splinefm.encode.tables.numbers import Decimal, find_decimal, parse_numbers
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import find_values
@@ -115,6 +115,7 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     >>> print(schema.reasons["sex"])
     text with 2 distinct values
     """
+    check_column_name("target", target)
     source = open_table(table).as_text()
     if target is not None and target not in source.names:
         raise ValueError(missing_column_message(target, source.names))
