@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral
 from typing import Any, Self, TypedDict, TypeVar
@@ -28,6 +28,7 @@ RandomState = int | np.random.RandomState | np.random.Generator | None
 _Class = TypeVar("_Class", bound=type)
 _MOST_SEEDS = 2**31 - 1
 _MODEL_PREFIX = "model__"
+_OF_MODEL_HINT = "; it belongs to the model: "
 # Words of the functions below the estimators, which use those of scikit-learn.
 _BELOW = {"seed": "random_state", "threads": "n_jobs"}
 _VALIDATION: float = inspect.signature(fit_model).parameters["validation"].default
@@ -134,11 +135,20 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         """
         direct = {name: value for name, value in params.items() if not name.startswith(_MODEL_PREFIX)}
         nested = {name.removeprefix(_MODEL_PREFIX): params[name] for name in params if name not in direct}
+        self._check_names(direct)
         super().set_params(**direct)
         if nested:
             check_model(self.model)
             self.model = (self.model or DEFAULT_MODEL).set_params(**nested)
         return self
+
+    def _check_names(self, params: Mapping[str, object]) -> None:
+        """Raise an error that says where a name belongs; scikit-learn would list all parameters."""
+        known = self._get_param_names()
+        for name, value in params.items():
+            if name not in known and "__" not in name:
+                way_out = f"{_OF_MODEL_HINT}{_MODEL_PREFIX}{name}" if name in OF_MODEL else _way_out(name, value, known)
+                raise ValueError(f"Invalid parameter {name!r} for {type(self).__name__}{way_out}")
 
     def _training(self) -> Training:
         given = self.get_params(deep=False)
@@ -156,7 +166,7 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 def _way_out(name: str, value: object, known: Sequence[str]) -> str:
     """Return the part of a message that says where something belongs that is not a parameter."""
     if name in OF_MODEL:
-        return f"; it belongs to the model: {OF_MODEL[name].format(repr(value))}"
+        return f"{_OF_MODEL_HINT}{OF_MODEL[name].format(repr(value))}"
     if name in _BELOW:
         return f"; estimators say {_BELOW[name]}={value!r}"
     if name in ("target", "callbacks", "eval_set", "sample_weight"):
