@@ -449,8 +449,10 @@ def test_other_targets_are_refused():
         regressor(loss="logistic").fit(TABLE, y)
     with pytest.raises(ValueError, match="y holds text, such as 'a'"):
         regressor().fit(TABLE, ["a"] * 600)
-    with pytest.raises(ValueError, match="y contains NaN"):
-        regressor().fit(TABLE, TABLE["gaps"])
+    missing = int(TABLE["gaps"].isna().sum())
+    for y_with_gaps in (TABLE["gaps"], TABLE["gaps"].astype(object), TABLE["gaps"].astype("Float64")):
+        with pytest.raises(ValueError, match=f"y contains NaN: {missing} of 600 targets are missing; drop those rows"):
+            regressor().fit(TABLE, y_with_gaps)
     with pytest.raises(ValueError, match="a Poisson target must be at least 0"):
         regressor(loss="poisson").fit(TABLE, y)
     with pytest.raises(ValueError, match=r'a gamma target must be above 0, got 0; with zeros, use loss="tweedie"'):

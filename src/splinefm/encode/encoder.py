@@ -20,7 +20,7 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.rows.columns import Columns, compile_columns
-from splinefm.encode.schema import Field, Schema, check_schema
+from splinefm.encode.schema import Field, Schema, check_crosses, check_schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.arrow import cut_batch, numbered
@@ -341,6 +341,8 @@ def fit_encoder(schema: Schema, table: object, *, target: str | None = None, thr
     >>> encoder.notes
     {'c': '2 categories'}
     """
+    check_schema(schema)
+    check_crosses(schema)
     statistics = EncoderStatistics(schema, threads)
     statistics.update(table, target=target)
     return statistics.encoder()

@@ -245,6 +245,26 @@ def check_schema(schema: object) -> None:
     raise TypeError(f"schema must be a sf.Schema, got {brief(schema)}; {way_out}")
 
 
+def check_crosses(schema: Schema) -> None:
+    """Raise where a setting of a cross is without effect, before a fit: those of older files load as they are.
+
+    Examples
+    --------
+    >>> check_crosses(Schema([Cross(Categorical("a"), Categorical("b"), segments=5)]))
+    Traceback (most recent call last):
+        ...
+    ValueError: cross 'a × b': segments=(5,) is for splines of numbers, and the cross has none; leave it out
+    """
+    for cross in schema.crosses:
+        if cross.segments is not None and not cross.numbers:
+            unused = f"segments={cross.segments} is for splines of numbers"
+        elif cross.buckets is not None and not cross.categories:
+            unused = f"buckets={cross.buckets} is for combinations of categories"
+        else:
+            continue
+        raise ValueError(f"cross {cross.name!r}: {unused}, and the cross has none; leave it out")
+
+
 def _brief(item: Field) -> str:
     """A field with the settings that differ from the defaults."""
     settings = [

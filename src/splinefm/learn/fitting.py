@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from splinefm.encode.inference import infer_schema
-from splinefm.encode.schema import Schema
+from splinefm.encode.schema import Schema, check_crosses
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
 from splinefm.learn.arguments import (
@@ -251,7 +251,7 @@ def fit_task(
     chosen, params = mean_model(chosen, members, chunks.encoder.layout)
     training = replace(training, members=len(members)).on_any_machine()  # fewer members if the fit was stopped
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
-    encoder = with_reasons(chunks.encoder, chunks.source.schema)
+    encoder = with_reasons(chunks.encoder, chunks.source.schema, task.schema)
     fitted = Fitted(encoder, chosen, params, loss, tuple(trained.history), training, study)
     return FitResult(fitted, chunks, left)
 
@@ -319,6 +319,7 @@ def make_chunks(
     class_weight: ClassWeight = None,
 ) -> Chunks:
     """Return everything that training needs from a table."""
+    check_crosses(source.schema)
     if not loss.most_classes and class_weight is not None:
         raise ValueError(f"class_weight requires the logistic loss or softmax, got {loss.name}; use sample_weight")
     if loss.most_classes and source.classes is None:

@@ -82,9 +82,13 @@ def with_names(schema: Schema, name: str, gain: float, fall: float = 0.0) -> Sch
     return Schema(fields, {**schema.reasons, name: f"{before}; {_reason(gain, fall)}"})
 
 
-def with_reasons(encoder: Encoder, schema: Schema) -> Encoder:
-    """Return the encoder with the reason of what was found in its notes."""
-    reasons = {name: FOUND + reason.split(FOUND)[1] for name, reason in schema.reasons.items() if FOUND in reason}
+def with_reasons(encoder: Encoder, schema: Schema, given: Schema) -> Encoder:
+    """Return the encoder with the reason of what was found in its notes.
+
+    The given schema may have reasons of an earlier fit, which say nothing about this one.
+    """
+    new = {name: reason for name, reason in schema.reasons.items() if reason != given.reasons.get(name)}
+    reasons = {name: FOUND + reason.split(FOUND)[1] for name, reason in new.items() if FOUND in reason}
     notes = {name: f"{note}; {reasons[name]}" if name in reasons else note for name, note in encoder.notes.items()}
     return replace(encoder, notes=notes) if reasons else encoder
 
