@@ -137,6 +137,23 @@ def brief(value: object) -> str:
     return shown if 0 < len(shown) <= _MOST_SHOWN else f"a value of type {type(value).__name__}"
 
 
+def check_column_name(what: str, value: object) -> None:
+    """Raise unless an argument that names a column is None or text.
+
+    Examples
+    --------
+    >>> check_column_name("target", [0, 1])
+    Traceback (most recent call last):
+        ...
+    TypeError: target must be the name of a column, got [0, 1]; add the values to the table as a column
+    """
+    if value is None or isinstance(value, str):
+        return
+    is_label = isinstance(value, int | float)
+    advice = f"write {str(value)!r}" if is_label else "add the values to the table as a column"
+    raise TypeError(f"{what} must be the name of a column, got {brief(value)}; {advice}")
+
+
 def check_fitted(fitted: Fitted, name: str = "fitted") -> Fitted:
     """The argument; raise unless it is a `sf.Fitted`, which it is by what it has: this module imports no folder.
 

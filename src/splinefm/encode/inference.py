@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._checks import check_column_name
 from splinefm._wording import number_of
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.categorical import Categorical
@@ -35,7 +36,7 @@ from splinefm.encode.tables.columns import (
     one_array,
 )
 from splinefm.encode.tables.dates import DAY, Part, find_format, look_like_dates, parse_times, to_seconds, to_times
-from splinefm.encode.tables.names import check_column_name, missing_column_message
+from splinefm.encode.tables.names import missing_column_message
 from splinefm.encode.tables.numbers import Decimal, find_decimal, parse_numbers
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.spelling import find_values
@@ -92,9 +93,8 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
        Integers under a name such as `user_id`, `movieId` or `zip_code` become categories if there are at least four
        times as many rows as distinct values, and so do integers beyond 2^53 that floats cannot tell apart.
     6. Other numbers become numerical fields with `transform="auto"`, with splines of three resolutions where there are
-       more than 128 distinct values; a value that makes up a tenth of the rows or more is special.
-       Where there are more than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at
-       most 20.
+       more than 128 distinct values; a value that makes up a tenth of the rows or more is special. Where there are
+       more than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at most 20.
 
     Only the first 500,000 rows are read.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from splinefm._checks import brief
+from splinefm._checks import brief, check_column_name
 from splinefm._wording import for_reader
 from splinefm._writing import check_destination, replacing
 from splinefm.encode.bases.basis import BASES
@@ -25,7 +25,7 @@ from splinefm.encode.fields.multivalued import MultiValued
 from splinefm.encode.fields.numerical import Numerical
 from splinefm.encode.fields.timestamps import Timestamp
 from splinefm.encode.fields.vocabulary import Vocabulary
-from splinefm.encode.tables.names import check_column_name, missing_column_message, nearest_hint
+from splinefm.encode.tables.names import missing_column_message, nearest_hint
 from splinefm.encode.transforms.transform import TRANSFORMS
 
 Single = Numerical | Categorical | MultiValued

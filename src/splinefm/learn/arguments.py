@@ -8,9 +8,9 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
-from splinefm._checks import check_kind
+from splinefm._checks import check_column_name, check_kind
 from splinefm.encode.schema import check_schema
-from splinefm.encode.tables.names import check_column_name, nearest_hint
+from splinefm.encode.tables.names import nearest_hint
 from splinefm.model.family import AnyModel, FwFM
 
 _Callable = TypeVar("_Callable", bound=Callable[..., Any])

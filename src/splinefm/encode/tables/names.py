@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from splinefm._checks import brief
-
 # Names that share at least this part of their letters are offered for one that does not exist.
 _ALIKE = 0.6
 
@@ -72,23 +70,6 @@ def counted(what: str, names: Sequence[str], most: int = 3) -> str:
     ("1 field: 'x'", "5 fields: 'a', 'b', 'c', ... and 2 more")
     """
     return f"{len(names):,} {what}{'' if len(names) == 1 else 's'}: {quoted(names, most)}"
-
-
-def check_column_name(what: str, value: object) -> None:
-    """Raise unless an argument that names a column is None or text.
-
-    Examples
-    --------
-    >>> check_column_name("target", [0, 1])
-    Traceback (most recent call last):
-        ...
-    TypeError: target must be the name of a column, got [0, 1]; add the values to the table as a column
-    """
-    if value is None or isinstance(value, str):
-        return
-    is_label = isinstance(value, int | float)
-    advice = f"write {str(value)!r}" if is_label else "add the values to the table as a column"
-    raise TypeError(f"{what} must be the name of a column, got {brief(value)}; {advice}")
 
 
 def check_names(names: Sequence[str]) -> None:
