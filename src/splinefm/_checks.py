@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import UnionType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +15,8 @@ Fitted = TypeVar("Fitted")
 
 # Features are numbered in int32, so that no count of them is larger.
 MOST = int(np.iinfo(np.int32).max)
+# Longer values say more about themselves than about the mistake.
+_MOST_SHOWN = 80
 
 
 def is_integer(value: object) -> bool:
@@ -102,6 +105,53 @@ def check_increasing(name: str, values: Sequence[float]) -> tuple[float, ...]:
     if array.ndim != 1 or len(array) < 2 or not np.isfinite(array).all() or (np.diff(array) <= 0).any():
         raise ValueError(f"{name} must be at least two increasing finite numbers, got {tuple(values)}")
     return tuple(array.tolist())
+
+
+def check_kind(name: str, value: object, kind: type | UnionType, example: str) -> None:
+    """Raise unless an argument is None or of its type.
+
+    Examples
+    --------
+    >>> check_kind("training", {"epochs": 2}, str, "sf.Training(epochs=2)")
+    Traceback (most recent call last):
+        ...
+    TypeError: training must be None or an object such as sf.Training(epochs=2), got {'epochs': 2}
+    """
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be None or an object such as {example}, got {brief(value)}")
+
+
+def brief(value: object) -> str:
+    """What an argument is, in a few words: tables and arrays are named by their type.
+
+    Examples
+    --------
+    >>> brief("FM"), brief(int), brief(list(range(100)))
+    ("'FM'", 'the class int', 'a value of type list')
+    """
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    shown = repr(value) if isinstance(value, str | int | float | list | tuple | dict) else ""
+    if hasattr(value, "get_params"):  # estimators of scikit-learn are as short as they are called
+        shown = " ".join(repr(value).split())
+    return shown if 0 < len(shown) <= _MOST_SHOWN else f"a value of type {type(value).__name__}"
+
+
+def check_column_name(what: str, value: object) -> None:
+    """Raise unless an argument that names a column is None or text.
+
+    Examples
+    --------
+    >>> check_column_name("target", [0, 1])
+    Traceback (most recent call last):
+        ...
+    TypeError: target must be the name of a column, got [0, 1]; add the values to the table as a column
+    """
+    if value is None or isinstance(value, str):
+        return
+    is_label = isinstance(value, int | float)
+    advice = f"write {str(value)!r}" if is_label else "add the values to the table as a column"
+    raise TypeError(f"{what} must be the name of a column, got {brief(value)}; {advice}")
 
 
 def check_fitted(fitted: Fitted, name: str = "fitted") -> Fitted:

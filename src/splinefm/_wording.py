@@ -51,6 +51,17 @@ def in_bytes(size: float) -> str:
     return f"{size / 1000**power:,.1f} {('kB', 'MB', 'GB', 'TB', 'PB', 'EB')[power - 1]}"
 
 
+def number_of(count: int, one: str, many: str = "") -> str:
+    """A count with the word for what is counted; `many` is for words whose plural does not end in "s" alone.
+
+    Examples
+    --------
+    >>> number_of(1, "value"), number_of(1200, "category", "categories")
+    ('1 value', '1,200 categories')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def for_reader(library: str, command: str) -> str:
     """Advice for library users, or for command-line users inside `on_command_line`.
 

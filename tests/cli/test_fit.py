@@ -97,6 +97,12 @@ def test_a_dictionary_of_two_values_is_two_values(run, write, tmp_path):
     assert module.choose_loss(open_table(tmp_path / "d.parquet"), "y").loss.name == "logistic"
 
 
+@pytest.mark.parametrize(("labels", "ends"), [("abcde", "'d', 'e'"), ("abcdef", "'d', 'e', ...")])
+def test_only_labels_that_are_left_out_are_hinted_at(labels, ends):
+    table = open_table({"y": list(labels) * 3})
+    assert module.choose_loss(table, "y").reason.endswith(ends)
+
+
 def test_a_loss_that_is_given_is_taken(run, data):
     summary, result = fit(run, data, "views", "--loss", "poisson", "--ignore", "id")
     assert summary["loss"] == "poisson" and sf.load("new.sfm").loss.name == "poisson" and "as given" in result.stderr

@@ -42,7 +42,8 @@ def test_penalties_by_field_and_no_validation(run, table, tmp_path):
     options = {"loss": "squared", "model": sf.FM(k=2), "validation": 0, "schema": schema}
     sf.fit_model(part, "amount", training=training, **options).save(tmp_path / "m.sfm")
     text = run("info", "m.sfm").stdout
-    assert "l2 by field" in text and "1 special values" in text and "mean of the target" in text
+    assert "l2 by field" in text and "1 special value" in text and "mean of the target" in text
+    assert "1 special values" not in text
     about = json.loads(run("info", "m.sfm", "--json").stdout)
     assert about["validation"]["metric"] is None and about["history"][0]["validation_loss"] is None
     assert about["training"]["l2"]["price"] == 0.5

@@ -358,7 +358,7 @@ class TestBadTables:
             sf.fit_encoder(sf.Schema([sf.Categorical("click")]), {"click": ["a"]}, target="click")
 
     def test_something_that_is_no_schema(self):
-        with pytest.raises(TypeError, match=r"schema must be a sf.Schema, got list"):
+        with pytest.raises(TypeError, match=r"schema must be a sf.Schema, got a value of type list; write sf.Schema"):
             sf.fit_encoder([sf.Categorical("c")], {"c": ["a"]})
 
     @pytest.mark.parametrize("threads", [0, -1])

@@ -388,3 +388,12 @@ def test_an_infinite_special_value_is_read_as_it_was_written(tmp_path, suffix):
     assert sf.Numerical("x", special="== 5").special == (5.0,)
     with pytest.raises(ValueError, match="special names a value twice"):
         sf.Numerical("x", special=["== inf", np.inf])
+
+
+def test_one_value_is_not_told_as_several():
+    table = {"c": ["a"] * 5, "n": [1] * 5, "x": [0.5] * 5, "l": [["a"]] * 5}
+    reasons = sf.infer_schema(table).reasons
+    assert reasons["c"].startswith("text with 1 distinct value") and "values" not in reasons["c"]
+    assert "1 distinct value" in reasons["n"] and "1 distinct values" not in reasons["n"]
+    assert "1 distinct values" not in reasons["x"]
+    assert reasons["l"] == "lists of up to 1 value"

@@ -484,7 +484,8 @@ def test_metrics_are_those_of_scikit_learn(seed, n_classes, weighted):
     ("y", "p", "message"),
     [
         ([0, 1], [0.5, 0.5], r"shape \(n, classes\), got \(2,\)"),
-        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], "numbers of the 2 classes, got 2"),
+        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], "numbers of the 2 classes, got 2; for labels, pass classes=model.classes_"),
+        (["a", "b"], [[0.5, 0.5], [0.5, 0.5]], "numbers of classes, got 'a'; for labels, pass classes=model.classes_"),
         ([0, 0.5], [[0.5, 0.5], [0.5, 0.5]], "numbers of the 2 classes, got 0.5"),
         ([0], [[0.5, 0.5], [0.5, 0.5]], "arrays of one length"),
         ([0, 1], [[0.5, 0.5], [0.5, 1.5]], "between 0 and 1, got 1.5"),
@@ -494,6 +495,21 @@ def test_metrics_are_those_of_scikit_learn(seed, n_classes, weighted):
 def test_metrics_refuse_what_is_no_probability(metric, y, p, message):
     with pytest.raises(ValueError, match=message):
         metric(y, p)
+
+
+@pytest.mark.parametrize("metric", [metrics.class_logloss, metrics.accuracy, metrics.class_auc])
+@pytest.mark.parametrize("labels", [[1, 2, 3, 4], [1.0, 2.0, 3.0, 4.0], ["a", "b", "c", "d"], [False, True, 2, 3]])
+def test_metrics_take_labels_by_the_classes_of_the_model(metric, labels):
+    rng = np.random.default_rng(3)
+    y, p = rng.integers(0, 3, 40), rng.dirichlet(np.ones(4), 40)  # no row has the last class
+    named = [labels[i] for i in y]
+    for classes in (labels, tuple(labels), np.array(labels)):
+        for of_rows in (named, np.array(named), pandas.Series(named), pandas.Categorical(named)):
+            assert metric(of_rows, p, classes=classes) == metric(y, p)
+    with pytest.raises(ValueError, match="classes must have a label for each of the 4 columns of p, got 3"):
+        metric(named, p, classes=labels[:3])
+    with pytest.raises(ValueError, match=r"targets must be labels among classes: .*, got 'z'"):
+        metric(["z", *named[1:]], p, classes=labels)
 
 
 def test_a_study_of_classes():

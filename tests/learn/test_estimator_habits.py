@@ -546,6 +546,21 @@ class TestWrongParameters:
         with pytest.raises(TypeError, match=message):
             sf.SplineFMClassifier(**given)
 
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"k": 3}, "Invalid parameter 'k' for SplineFMClassifier; it belongs to the model: model__k$"),
+            ({"seed": 3}, "Invalid parameter 'seed' for SplineFMClassifier; estimators say random_state=3"),
+            ({"epoch": 3}, "Invalid parameter 'epoch' for SplineFMClassifier; nearest: 'epochs'"),
+            ({"steps__k": 3}, "Invalid parameter 'steps' for estimator"),
+        ],
+    )
+    def test_a_name_that_is_set_is_told_where_it_belongs(self, given, message):
+        with pytest.raises(ValueError, match=message):
+            classifier().set_params(**given)
+        with pytest.raises(ValueError, match=message):
+            GridSearchCV(classifier(), {name: [value] for name, value in given.items()}, cv=2).fit(TABLE, CLICK)
+
     def test_subclasses_have_parameters_of_their_own(self):
         class Own(sf.SplineFMRegressor):
             def __init__(self, own=1, **more):

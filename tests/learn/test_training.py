@@ -187,8 +187,9 @@ def test_ctrl_c_keeps_the_best_so_far():
             raise KeyboardInterrupt
 
     training = sf.Training(epochs=50, threads=1)
-    with pytest.warns(UserWarning, match=r"^interrupted: the best epoch so far is kept \(2 of 50\)$"):
+    with pytest.warns(UserWarning, match=r"^interrupted: the best epoch so far is kept \(2 of 50\)$") as warned:
         fitted = sf.fit_model(waves(500), "y", loss="squared", training=training, callbacks=[stop])
+    assert warned[0].filename == __file__  # the line of the user
     assert len(fitted.history) == 2 and np.isfinite(fitted.predict(waves(10))).all()
 
 

@@ -878,7 +878,7 @@ BAD = {
     "bar segments": (lambda: sf.plots.bars(family(9, "c")), ValueError, "at most 7 segments"),
     "surface": (lambda: sf.plots.surface(view("x")), TypeError, "surface must be a Surface"),
     "surface data": (lambda: sf.plots.surface(view(("x", "y")), data={"x": [1.0]}), ValueError, "no column 'y'"),
-    "importance": (lambda: sf.plots.importance({"a": 1}), TypeError, "importance must be a Importance"),
+    "importance": (lambda: sf.plots.importance({"a": 1}), TypeError, "importance must be an Importance"),
     "many": (lambda: sf.plots.importance(make_importance(3), most=1.5), ValueError, "most must be an integer"),
     "one field": (lambda: sf.plots.pairs(make_importance(1)), ValueError, "has no pairs of fields"),
     "one pair": (lambda: sf.plots.pairs(make_importance(4), most=1), ValueError, "at least 2, got 1"),

@@ -21,7 +21,7 @@ from splinefm.encode.fields.cross import Cross
 from splinefm.encode.fields.multivalued import MultiValuedStatistics
 from splinefm.encode.fields.numerical import NumericalStatistics
 from splinefm.encode.rows.columns import Columns, compile_columns
-from splinefm.encode.schema import Field, Schema
+from splinefm.encode.schema import Field, Schema, check_crosses, check_schema
 from splinefm.encode.slots import SlotLayout, Slots, concatenate_slots, empty_slots
 from splinefm.encode.starvation import BasisStarvation
 from splinefm.encode.tables.arrow import cut_batch, numbered
@@ -76,6 +76,7 @@ class EncoderStatistics:
     fields: list[FieldStatistics] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_schema(self.schema)
         self.fields = [item.collect() for item in self.schema.resolved]
 
     def update(self, table: object, *, target: str | None = None) -> None:
@@ -341,8 +342,8 @@ def fit_encoder(schema: Schema, table: object, *, target: str | None = None, thr
     >>> encoder.notes
     {'c': '2 categories'}
     """
-    if not isinstance(schema, Schema):
-        raise TypeError(f"schema must be a sf.Schema, got {type(schema).__name__}; use sf.Schema.infer to make one")
+    check_schema(schema)
+    check_crosses(schema)
     statistics = EncoderStatistics(schema, threads)
     statistics.update(table, target=target)
     return statistics.encoder()

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm._checks import check_column_name
+from splinefm._wording import number_of
 from splinefm.encode.bases.splines import BSpline, MultiResolution
 from splinefm.encode.fields.categorical import Categorical
 from splinefm.encode.fields.multivalued import MultiValued
@@ -91,9 +93,8 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
        Integers under a name such as `user_id`, `movieId` or `zip_code` become categories if there are at least four
        times as many rows as distinct values, and so do integers beyond 2^53 that floats cannot tell apart.
     6. Other numbers become numerical fields with `transform="auto"`, with splines of three resolutions where there are
-       more than 128 distinct values; a value that makes up a tenth of the rows or more is special.
-       Where there are more than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at
-       most 20.
+       more than 128 distinct values; a value that makes up a tenth of the rows or more is special. Where there are
+       more than 256 fields, numbers get one resolution: a segment for 100 rows, at least 8 and at most 20.
 
     Only the first 500,000 rows are read.
 
@@ -115,6 +116,7 @@ def infer_schema(table: object, *, target: str | None = None) -> Schema:
     >>> print(schema.reasons["sex"])
     text with 2 distinct values
     """
+    check_column_name("target", target)
     source = open_table(table).as_text()
     if target is not None and target not in source.names:
         raise ValueError(missing_column_message(target, source.names))
@@ -189,7 +191,7 @@ def _lists(name: str, lists: Lists, kind: pa.DataType) -> _Choice:
     if are_coordinates(kind, lists):
         why = f"lists of up to {longest} numbers that hardly recur, such as an embedding"
         return _left_out(name, f"{why}; make a numerical column of each coordinate")
-    return _one(MultiValued(name), f"lists of up to {longest} values")
+    return _one(MultiValued(name), f"lists of up to {number_of(longest, 'value')}")
 
 
 def _one(field: Field, reason: str) -> _Choice:
@@ -299,7 +301,7 @@ def _categorical(name: str, column: pa.Array, what: str, remark: str = "") -> _C
     counts = CategoryCounts()
     counts.update(as_categories(column, name))
     distinct = counts.n_distinct()
-    reason = f"{what} with {distinct:,} distinct values{remark}"
+    reason = f"{what} with {number_of(distinct, 'distinct value')}{remark}"
     if distinct <= MANY_CATEGORIES:
         return _one(Categorical(name), reason)
     if distinct > 0.9 * len(column):
@@ -360,14 +362,15 @@ def _number(name: str, x: FloatArray, *, decimal: Decimal = ".", text: Stray = "
         return _left_out(name, "it has no values")
     is_whole = bool(((value == np.floor(value)) & (np.abs(value) < LARGEST_WHOLE)).all())
     if len(value) <= FEW_VALUES and is_whole:
-        return _one(Categorical(name), f"integers with only {len(value)} distinct values{_or_quantity(name)}{words}")
+        distinct = number_of(len(value), "distinct value")
+        return _one(Categorical(name), f"integers with only {distinct}{_or_quantity(name)}{words}")
     if is_whole and _IDENTIFIER.search(name) and len(value) <= len(x) / ROWS_PER_IDENTIFIER:
         reason = f"integers with {len(value):,} distinct values, identifiers by their name{_or_quantity(name)}{words}"
         return _one(Categorical(name, min_count=MIN_COUNT if len(value) > MANY_CATEGORIES else 1), reason)
     if are_amounts(value, count):
         reason = f"{len(value):,} distinct numbers that recur exactly, far apart{_or_quantity(name)}{words}"
         return _one(Categorical(name), reason)
-    reason = f"numbers with {len(value):,} distinct values"
+    reason = f"numbers with {number_of(len(value), 'distinct value')}"
     times = _time_words(name, value) if is_whole else ""
     if is_whole and not times and len(value) > MANY_CATEGORIES and len(value) > 0.9 * len(x):
         reason += f", {_ONE_PER_ROW}"

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from splinefm._cached import cached_property
+from splinefm._checks import brief, check_column_name
 from splinefm._wording import for_reader
 from splinefm._writing import check_destination, replacing
 from splinefm.encode.bases.basis import BASES
@@ -151,6 +152,7 @@ class Schema:
 
     def check_columns(self, names: Sequence[str], target: str | None = None) -> None:
         """Raise where a column is missing from the table or the target is a field."""
+        check_column_name("target", target)
         if target is not None and target in self.columns:
             raise ValueError(
                 f"the target {target!r} is a field of the schema: the model would be given the answer; "
@@ -219,6 +221,48 @@ class Schema:
             return Schema.from_dict(description)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def check_schema(schema: object) -> None:
+    """Raise unless an argument is a schema.
+
+    Examples
+    --------
+    >>> check_schema("schema.toml")
+    Traceback (most recent call last):
+        ...
+    TypeError: schema must be a sf.Schema, got 'schema.toml'; to read a file, use sf.Schema.load('schema.toml')
+    """
+    if isinstance(schema, Schema):
+        return
+    way_out = "use sf.Schema.infer(table) to make one"
+    if isinstance(schema, str | os.PathLike):
+        way_out = f"to read a file, use sf.Schema.load({os.fspath(schema)!r})"
+    elif isinstance(schema, list | tuple):
+        way_out = "write sf.Schema([...]) around the fields"
+    elif isinstance(schema, Mapping):
+        way_out = "use sf.Schema.from_dict(...)"
+    raise TypeError(f"schema must be a sf.Schema, got {brief(schema)}; {way_out}")
+
+
+def check_crosses(schema: Schema) -> None:
+    """Raise where a setting of a cross is without effect, before a fit: those of older files load as they are.
+
+    Examples
+    --------
+    >>> check_crosses(Schema([Cross(Categorical("a"), Categorical("b"), segments=5)]))
+    Traceback (most recent call last):
+        ...
+    ValueError: cross 'a × b': segments=(5,) is for splines of numbers, and the cross has none; leave it out
+    """
+    for cross in schema.crosses:
+        if cross.segments is not None and not cross.numbers:
+            unused = f"segments={cross.segments} is for splines of numbers"
+        elif cross.buckets is not None and not cross.categories:
+            unused = f"buckets={cross.buckets} is for combinations of categories"
+        else:
+            continue
+        raise ValueError(f"cross {cross.name!r}: {unused}, and the cross has none; leave it out")
 
 
 def _brief(item: Field) -> str:

@@ -8,9 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from splinefm.encode.inference import infer_schema
-from splinefm.encode.schema import Schema
+from splinefm.encode.schema import Schema, check_crosses
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
+from splinefm.learn.arguments import (
+    OF_MODEL,
+    check_columns,
+    check_model,
+    check_optional_schema,
+    explain_unknown,
+    homes,
+)
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.loop.divergence import Diverged
 from splinefm.learn.losses import Loss, LossName, as_loss
@@ -24,7 +32,7 @@ from splinefm.learn.rows.held_out import as_share
 from splinefm.learn.rows.source import Source
 from splinefm.learn.runs import rows_of_twin, run_training, settings_for, train_part
 from splinefm.learn.targets.labels import Classes, ClassWeight
-from splinefm.learn.training import Callback, Run, Trained, Training
+from splinefm.learn.training import Callback, Run, Trained, Training, check_training
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.model.engine import EngineName, find_engine
 from splinefm.model.family import FM, AnyModel, FwFM, Params, check_members, check_trainable, mean_model
@@ -32,6 +40,8 @@ from splinefm.model.family import FM, AnyModel, FwFM, Params, check_members, che
 # The time of an FwFM grows with the number of pairs of fields, so tables with more fields get another default model.
 # See docs/decisions.md.
 DEFAULT_MODEL, DEFAULT_OF_MANY, MOST_FIELDS_IN_PAIRS = FwFM(k=16, third=16), FM(k=16), 256
+_SAME = {"random_state": "seed", "n_jobs": "threads"}
+_ELSEWHERE = {**homes(Training, "training=sf.Training", _SAME), **OF_MODEL}
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,7 @@ class FitResult(NamedTuple):
     left: str = ""
 
 
+@explain_unknown(_ELSEWHERE)
 def fit_model(
     table: object,
     target: str,
@@ -155,6 +166,10 @@ def fit_model(
     >>> len(fitted.history)
     2
     """
+    check_columns(target, sample_weight)
+    check_optional_schema(schema)
+    check_model(model)
+    check_training(training)
     called, given = check_callbacks(callbacks), as_loss(loss)
     opened = open_table(table)
     with make_progress(verbose) as progress:
@@ -173,7 +188,7 @@ def fit_model(
         )
         result = fit_task(task, model, called, progress)
     if result.left:
-        warnings.warn(f"interrupted: {result.left}", stacklevel=2)
+        warnings.warn(f"interrupted: {result.left}", stacklevel=3)  # beyond the decorator
     return result.fitted
 
 
@@ -236,7 +251,7 @@ def fit_task(
     chosen, params = mean_model(chosen, members, chunks.encoder.layout)
     training = replace(training, members=len(members)).on_any_machine()  # fewer members if the fit was stopped
     loss = chunks.loss if task.labels is None else replace(chunks.loss, classes=task.labels)
-    encoder = with_reasons(chunks.encoder, chunks.source.schema)
+    encoder = with_reasons(chunks.encoder, chunks.source.schema, task.schema)
     fitted = Fitted(encoder, chosen, params, loss, tuple(trained.history), training, study)
     return FitResult(fitted, chunks, left)
 
@@ -304,6 +319,7 @@ def make_chunks(
     class_weight: ClassWeight = None,
 ) -> Chunks:
     """Return everything that training needs from a table."""
+    check_crosses(source.schema)
     if not loss.most_classes and class_weight is not None:
         raise ValueError(f"class_weight requires the logistic loss or softmax, got {loss.name}; use sample_weight")
     if loss.most_classes and source.classes is None:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm.learn.targets.labels import PASS_CLASSES, Labels, class_numbers
+
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -64,39 +66,52 @@ def auc(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None)
     return float((positive * below).sum() / pairs)
 
 
-def class_logloss(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Return the mean cross-entropy of the probabilities p of classes, shape (n, classes); y holds their numbers.
+def class_logloss(
+    y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None, *, classes: Labels | None = None
+) -> float:
+    """Return the mean cross-entropy of the probabilities p of classes, shape (n, classes).
+
+    y holds the numbers of the classes, 0, 1, ..., or labels if `classes`, such as `model.classes_`, has them in the
+    order of the columns of p.
 
     Examples
     --------
     >>> round(class_logloss([0, 2], [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]), 4)
     0.2899
     """
-    target, probability, w = _class_arrays(y, p, weight)
+    target, probability, w = _class_arrays(y, p, weight, classes)
     return _mean(-np.log(np.maximum(probability[np.arange(len(target)), target], 1e-15)), w)
 
 
-def accuracy(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Return the share of rows whose class is the most probable one.
+def accuracy(
+    y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None, *, classes: Labels | None = None
+) -> float:
+    """Return the share of rows whose class is the most probable one; y and `classes` are those of `class_logloss`.
 
     Examples
     --------
     >>> accuracy([0, 2], [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
     0.5
+    >>> accuracy(["red", "blue"], [[0.7, 0.3], [0.2, 0.8]], classes=["blue", "red"])
+    0.0
     """
-    target, probability, w = _class_arrays(y, p, weight)
+    target, probability, w = _class_arrays(y, p, weight, classes)
     return _mean((probability.argmax(axis=1) == target).astype(np.float64), w)
 
 
-def class_auc(y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Return the mean AUC of each class against the rest; classes without rows do not count.
+def class_auc(
+    y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None = None, *, classes: Labels | None = None
+) -> float:
+    """Return the mean AUC of each class against the rest; y and `classes` are those of `class_logloss`.
+
+    Classes without rows do not count.
 
     Examples
     --------
     >>> class_auc([0, 1, 2], [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.4, 0.3]])
     1.0
     """
-    target, probability, w = _class_arrays(y, p, weight)
+    target, probability, w = _class_arrays(y, p, weight, classes)
     present = np.unique(target[w > 0.0])
     return float(np.mean([auc(target == c, probability[:, c], w) for c in present]))
 
@@ -336,16 +351,17 @@ def _arrays(
 
 
 def _class_arrays(
-    y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None
+    y: npt.ArrayLike, p: npt.ArrayLike, weight: npt.ArrayLike | None, classes: Labels | None
 ) -> tuple[npt.NDArray[np.intp], FloatArray, FloatArray]:
     probability = np.asarray(p, np.float64)
     if probability.ndim != 2 or not probability.shape[1]:
         raise ValueError(f"probabilities of classes must have the shape (n, classes), got {probability.shape}")
-    target, _, w = _arrays(y, probability[:, 0], weight)
+    target, _, w = _arrays(class_numbers(y, probability.shape[1], classes), probability[:, 0], weight)
     _check_shares(np.zeros(1), probability.ravel())
     wrong = (target != np.floor(target)) | (target < 0) | (target >= probability.shape[1])
     if wrong.any():
-        raise ValueError(f"targets must be numbers of the {probability.shape[1]} classes, got {target[wrong][0]:g}")
+        got = f"{target[wrong][0]:g}; {PASS_CLASSES}"
+        raise ValueError(f"targets must be numbers of the {probability.shape[1]} classes, got {got}")
     return target.astype(np.intp), probability, w
 
 

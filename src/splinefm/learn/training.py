@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from splinefm._checks import check_size, is_integer
+from splinefm._checks import check_kind, check_size, is_integer
 from splinefm._wording import setting
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import nearest_hint, quoted
+from splinefm.learn.arguments import OF_MODEL, explain_unknown
 from splinefm.learn.table_size import default_batch, default_epochs, l2_strength, penalty_strength, small_batch
 from splinefm.model.engine import EngineName, check_engine
 from splinefm.model.family import Params, pace_of
@@ -125,6 +126,7 @@ def best_epoch(history: tuple[Epoch, ...]) -> Epoch | None:
     return history[-1] if history else None
 
 
+@explain_unknown({**OF_MODEL, "random_state": "seed={}", "n_jobs": "threads={}"})
 @dataclass(frozen=True)
 class Training:
     """The settings of training.
@@ -326,6 +328,11 @@ class Training:
         """
         size, epochs = self.rows_per_step(n_rows), self.most_epochs(n_rows)
         return lambda seen: self.rate_at((epoch * n_rows + seen) / size, epochs * n_rows / size)
+
+
+def check_training(training: object) -> None:
+    """Raise unless an argument is None or settings of training."""
+    check_kind("training", training, Training, "sf.Training(epochs=2)")
 
 
 def seeded(*seeds: int) -> np.random.Generator:

@@ -84,7 +84,8 @@ def make_wide_and_small_panels(n_small: int) -> list[Axes]:
 def check_kind(name: str, value: object, kind: type, hint: str) -> None:
     """Raise unless an argument is of a class; `hint` says what makes such objects."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}, {hint}; got {type(value).__name__}")
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise TypeError(f"{name} must be {article} {kind.__name__}, {hint}; got {type(value).__name__}")
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from splinefm._wording import number
+from splinefm._wording import number, number_of
 from splinefm.learn.description import cross_text, describe_validation
 from splinefm.report.markup import Html, joined, table, tag
 from splinefm.report.parts import Section, make_figure, make_tiles, named, percent_text, prediction_text, short
@@ -85,7 +85,7 @@ def _encoding(one: dict[str, Any]) -> str:
         return f"{one['transform']}, {one['basis']} of {one['functions']:,} functions"
     if one["kind"] == "Cross":
         return cross_text(one)
-    return f"{one['vocabulary']:,} categories, unseen ones: {one['unseen']}"
+    return f"{number_of(one['vocabulary'], 'category', 'categories')}, unseen ones: {one['unseen']}"
 
 
 def _remarks(one: dict[str, Any]) -> str:

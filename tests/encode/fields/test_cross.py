@@ -422,6 +422,53 @@ class TestSchemaFiles:
             sf.Schema.load(path)
 
 
+class TestSettingsWithoutEffect:
+    NUMBERS = sf.Schema([sf.Numerical("age"), sf.Numerical("x"), sf.Cross("age", "x", buckets=5, segments=2)])
+    CATEGORIES = sf.Schema([sf.Categorical("sex"), sf.Categorical("job"), sf.Cross("sex", "job", segments=5)])
+    MESSAGES = (
+        (
+            NUMBERS,
+            r"cross 'age × x': buckets=5 is for combinations of categories, and the cross has none; leave",
+        ),
+        (CATEGORIES, r"cross 'sex × job': segments=\(5,\) is for splines of numbers, and the cross has none"),
+    )
+
+    @pytest.mark.parametrize(("schema", "message"), MESSAGES)
+    def test_a_fit_refuses_them(self, schema, message):
+        table = {"age": [1.0, 2.0], "x": [0.0, 1.0], "sex": ["f", "m"], "job": ["a", "b"], "y": [0, 1]}
+        with pytest.raises(ValueError, match=message):
+            sf.fit_encoder(schema, table)
+        with pytest.raises(ValueError, match=message):
+            sf.fit_model(table, "y", schema=schema)
+
+    @pytest.mark.parametrize("schema", [NUMBERS, CATEGORIES])
+    def test_files_that_have_them_load_and_update(self, schema, tmp_path, monkeypatch):
+        schema.save(tmp_path / "schema.toml")
+        assert sf.Schema.load(tmp_path / "schema.toml") == schema
+        monkeypatch.setattr("splinefm.encode.encoder.check_crosses", lambda schema: None)
+        table = {**people(), "x": np.linspace(0.0, 1.0, len(people()["age"]))}
+        fitted = random_fitted(sf.FM(k=2), schema, table)
+        monkeypatch.undo()
+        fitted.save(tmp_path / "m.sfm")
+        again = sf.load(tmp_path / "m.sfm")
+        np.testing.assert_array_equal(again.scores(table), fitted.scores(table))
+        sf.Learner(again, sf.Training(threads=1)).update({**table, "y": np.arange(len(table["x"])) % 2}, "y")
+
+
+def test_a_cross_needs_the_fields_that_it_names():
+    with pytest.raises(ValueError, match=r"no field 'a' in the schema\. Fields: none; add those of the cross, too"):
+        sf.Schema([sf.Cross("a", "b")])
+
+
+def test_notes_tell_resolutions_as_a_sum_and_one_combination_as_one():
+    schema = sf.Schema([sf.Numerical("x"), sf.Numerical("y"), sf.Categorical("c"), sf.Cross("x", "y", segments=(2, 4))])
+    schema = sf.Schema([*schema, sf.Cross("c", "x", min_count=1, segments=(2, 4))])
+    encoder = sf.fit_encoder(schema, {"x": [0.0, 1.0], "y": [1.0, 2.0], "c": ["a", "a"]})
+    assert encoder.notes["x × y"] == "tensor product of 5 by 5 + 7 by 7 splines"
+    assert encoder.notes["c × x"] == "1 combination of categories, a spline of 5 + 7 for each"
+    assert encoder.notes["c"] == "1 category"
+
+
 def cross_model():
     return random_fitted(sf.FwFM(k=2), FILE_SCHEMA, people())
 

@@ -52,6 +52,14 @@ def test_a_fit_finds_the_columns_that_act_together(found):
     assert {epoch.run for epoch in found.history} == {"crosses"}
 
 
+def test_what_another_fit_has_found_is_not_the_finding_of_this_one(table):
+    few = {name: values[:200] for name, values in table.items()}
+    schema = sf.Schema.infer(few, target="y")
+    old = {**schema.reasons, "month × day": "found: explains 8.0% of the residuals"}
+    given = sf.Schema([*schema, sf.Cross("month", "day", min_count=1)], old)
+    assert "found" not in fit(few, given, epochs=1).encoder.notes["month × day"]
+
+
 def test_the_cross_helps_on_new_rows(found, table):
     new = holidays(4000, seed=1)
     assert rmse(found, new) < 0.8 * rmse(fit(table, crosses=None), new)

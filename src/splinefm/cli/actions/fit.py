@@ -27,6 +27,7 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import default_model, describe_default, fit_model
 from splinefm.learn.losses import Loss
 from splinefm.learn.progress import make_progress
+from splinefm.learn.targets.labels import SHOWN
 from splinefm.learn.training import Training
 from splinefm.model.family import FFM, FM, AnyModel, FmFM, FwFM, HigherOrderFM, LowRankFwFM
 
@@ -141,7 +142,8 @@ def choose_loss(table: Table, target: str, given: Loss | None = None) -> Choice:
     values, kind, complete = _distinct_values(table, target)
     if not values:
         raise ValueError(f"the target {target!r} has no values")
-    shown = ", ".join(sorted(map(repr, values))[:5])
+    shown = ", ".join(sorted(map(repr, values))[:SHOWN])
+    more = ", ..." if len(values) > SHOWN or not complete else ""
     if len(values) == 1 and complete:
         raise ValueError(f"the target {target!r} is {shown} in all rows; there is nothing to learn")
     if given is not None:
@@ -154,7 +156,7 @@ def choose_loss(table: Table, target: str, given: Loss | None = None) -> Choice:
                 f"the target {target!r} is text with more than {MOST_LABELS} values ({shown}, ...), which looks like "
                 "names; if they are classes, add --loss softmax"
             )
-        return Choice(Loss("softmax"), f"the target {target!r} is text with more than two values: {shown}, ...")
+        return Choice(Loss("softmax"), f"the target {target!r} is text with more than two values: {shown}{more}")
     return Choice(
         Loss("squared"),
         f"the target {target!r} has more than two values; for shares use logistic, for counts poisson, for classes "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from splinefm._wording import in_bytes, number
+from splinefm._wording import in_bytes, number, number_of
 from splinefm.cli import options as opt
 from splinefm.cli.output import loss_text, penalty_text, print_facts, print_json, print_table, study_line
 
@@ -62,13 +62,13 @@ def _training(about: dict[str, Any]) -> str:
 
 def _content(field: dict[str, Any]) -> str:
     if field["kind"] == "Numerical":
-        special = f", {len(field['special'])} special values" if field["special"] else ""
+        special = f", {number_of(len(field['special']), 'special value')}" if field["special"] else ""
         return f"{field['transform']}, {field['basis']} of {field['functions']} functions{special}"
     if field["kind"] == "Cross":
         from splinefm.learn.description import cross_text
 
         return cross_text(field)
-    return f"{field['vocabulary']:,} values, unseen: {field['unseen']}"
+    return f"{number_of(field['vocabulary'], 'value')}, unseen: {field['unseen']}"
 
 
 def _print_history(history: list[dict[str, Any]]) -> None:

@@ -11,13 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._checks import check_choice, check_count
-from splinefm._wording import as_field
+from splinefm._wording import as_field, number_of
 from splinefm.encode.fields.vocabulary import CategoryCounts, Vocabulary, hash_bucket
 from splinefm.encode.slots import FieldLayout, IntArray
 from splinefm.encode.tables.arrow import from_strings, scalar, to_arrow, to_numpy
 from splinefm.encode.tables.columns import Categories, as_categories
 from splinefm.encode.tables.spelling import VALUES, Values, canonical, find_values
 from splinefm.encode.transforms.sketch import FloatArray
+
+_WORDS = ("category", "categories")
 
 Unseen = Literal["rare", "neutral", "error", "hash"]
 
@@ -179,12 +181,12 @@ class Categorical:
             )
         if self.vocabulary is not None:
             values = self.values or _values_of(self.vocabulary)
-            return replace(self, values=values), f"{len(self.vocabulary):,} categories, as given"
+            return replace(self, values=values), f"{number_of(len(self.vocabulary), *_WORDS)}, as given"
         values = self.values or find_values(statistics.counts.every()[0])
         every = statistics.counts.renamed(values)
         names, counts = every.frequent(self.min_count)
         rare = every.total() - int(counts.sum())
-        why = f"{len(names):,} categories"
+        why = number_of(len(names), *_WORDS)
         if self.min_count > 1:
             why += f" with at least {self.min_count} rows; {rare:,} rows have a rarer one"
         return replace(self, vocabulary=Vocabulary(names), values=values), why

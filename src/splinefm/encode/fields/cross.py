@@ -137,7 +137,7 @@ class Cross:
         if name not in known:
             singles = [other for other, item in known.items() if not isinstance(item, Cross)]
             message = missing_column_message(name, singles, "field", "the schema")
-            raise ValueError(f"cross {self.name!r}: {message}")
+            raise ValueError(f"cross {self.name!r}: {message}{'' if singles else '; add those of the cross, too'}")
         part = known[name]
         if not isinstance(part, Numerical | Categorical):
             raise ValueError(
@@ -243,17 +243,17 @@ class Cross:
         fitted = [part.fit(each)[0] for part, each in zip(self.fields, statistics.parts, strict=True)]
         cross = replace(self, parts=tuple(fitted))
         if not cross.categories:
-            return cross, f"tensor product of {SEPARATOR.join(_shape_words(cross))} splines"
+            return cross, f"tensor product of {_shape_words(cross)} splines"
         if self.buckets is not None:
             return cross, f"{self.buckets:,} buckets of combinations"
         cells, _, n_rare = cross._frequent(statistics.cells)
-        note = f"{len(cells):,} combinations of categories"
+        note = f"{len(cells):,} combination{'s' * (len(cells) != 1)} of categories"
         if self.min_count > 1:
             note += f" with at least {self.min_count} rows"
         if n_rare:
             note += f"; {n_rare:,} rows have a rarer one"
         if cross.numbers:
-            note += f", a spline of {', '.join(_shape_words(cross))} for each"
+            note += f", a spline of {_shape_words(cross)} for each"
         return replace(cross, cells=Cells(cells)), note
 
     def extend(self, statistics: CrossStatistics) -> Cross:
@@ -396,5 +396,5 @@ class Cross:
         ] or ["no combination"]
 
 
-def _shape_words(cross: Cross) -> list[str]:
-    return [" by ".join(map(str, sizes)) for sizes in cross.level_sizes]
+def _shape_words(cross: Cross) -> str:
+    return " + ".join(" by ".join(map(str, sizes)) for sizes in cross.level_sizes)

@@ -21,7 +21,7 @@ def missing_column_message(
     >>> missing_column_message("recencyy", ["recency", "country"])
     "no column 'recencyy' in the table; nearest: 'recency'. Columns: 'recency', 'country'"
     """
-    return f"no {kind} {name!r} in {where}{nearest_hint(name, names)}. {kind.capitalize()}s: {quoted(names)}"
+    return f"no {kind} {name!r} in {where}{nearest_hint(name, names)}. {kind.capitalize()}s: {quoted(names) or 'none'}"
 
 
 def nearest_hint(name: str, names: Sequence[str], most: int = 3) -> str:

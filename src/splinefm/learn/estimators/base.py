@@ -18,6 +18,7 @@ from splinefm.encode.inference import infer_schema
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.table import Table
+from splinefm.learn.arguments import check_model, check_optional_schema
 from splinefm.learn.estimators.importances import column_importances, columns_of
 from splinefm.learn.estimators.inputs import (
     LabeledTable,
@@ -34,7 +35,7 @@ from splinefm.learn.estimators.inputs import (
     rename_columns,
     warn_of_answer,
 )
-from splinefm.learn.estimators.parameters import SplineFMParameters, check_kind, settings_of
+from splinefm.learn.estimators.parameters import SplineFMParameters, settings_of
 from splinefm.learn.files.modelfile import load
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import Task, check_callbacks, fit_task, open_validation
@@ -45,7 +46,7 @@ from splinefm.learn.targets.labels import ClassWeight
 from splinefm.learn.training import Epoch
 from splinefm.learn.tuning.study import StudySummary
 from splinefm.learn.updates.learner import Learner
-from splinefm.model.family import AnyModel, member_model
+from splinefm.model.family import member_model
 
 FloatArray = npt.NDArray[np.float64]
 MOST_ROWS = 1000
@@ -255,8 +256,8 @@ class SplineFMBase(SplineFMParameters):
     ) -> Task:
         """Check the settings, open the tables and remember their columns."""
         training, loss = self._training(), self._loss()
-        check_kind("model", self.model, AnyModel, "sf.FFM(k=8)")
-        check_kind("schema", self.schema, Schema, "sf.Schema.infer(table)")
+        check_model(self.model)
+        check_optional_schema(self.schema)
         table, named = read_table(X)
         if isinstance(table, Table) and table.n_rows == 1:
             raise ValueError("X has 1 sample; fitting a model requires at least 2")

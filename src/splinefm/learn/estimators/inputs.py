@@ -183,12 +183,17 @@ def read_labels(y: object) -> Labels:
     except (pa.ArrowException, TypeError):
         kinds = sorted({type(label).__name__ for label in labels.tolist()})
         raise ValueError(f"the labels in y must have one type, got {', '.join(kinds)}") from None
-    if missing:
-        raise ValueError(f"Input y contains NaN: {missing} of {len(labels)} labels are missing; drop those rows")
+    refuse_missing(missing, len(labels), "labels")
     if labels.dtype.kind == "f":
         assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)
     return labels
+
+
+def refuse_missing(missing: int, n: int, what: str) -> None:
+    """Raise an error if some targets are missing."""
+    if missing:
+        raise ValueError(f"Input y contains NaN: {missing:,} of {n:,} {what} are missing; drop those rows")
 
 
 def distinct_classes(labels: Labels) -> Labels:

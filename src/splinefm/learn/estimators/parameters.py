@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral
-from types import UnionType
 from typing import Any, Self, TypedDict, TypeVar
 
 import numpy as np
@@ -18,19 +17,21 @@ from sklearn.utils import check_random_state
 from splinefm._checks import check_size
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.names import nearest_hint
+from splinefm.learn.arguments import OF_MODEL, check_model
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.fitting import DEFAULT_MODEL, fit_model
 from splinefm.learn.training import Crosses, Penalty, Training
 from splinefm.model.engine import EngineName
-from splinefm.model.family import AnyModel, FwFM
+from splinefm.model.family import AnyModel
 
 RandomState = int | np.random.RandomState | np.random.Generator | None
 _Class = TypeVar("_Class", bound=type)
 _MOST_SEEDS = 2**31 - 1
 _MODEL_PREFIX = "model__"
+_OF_MODEL_HINT = "; it belongs to the model: "
 # Words of the functions below the estimators, which use those of scikit-learn.
 _BELOW = {"seed": "random_state", "threads": "n_jobs"}
-_VALIDATION: float = (fit_model.__kwdefaults__ or {})["validation"]
+_VALIDATION: float = inspect.signature(fit_model).parameters["validation"].default
 
 
 class EstimatorSettings(TypedDict, total=False):
@@ -134,11 +135,20 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         """
         direct = {name: value for name, value in params.items() if not name.startswith(_MODEL_PREFIX)}
         nested = {name.removeprefix(_MODEL_PREFIX): params[name] for name in params if name not in direct}
+        self._check_names(direct)
         super().set_params(**direct)
         if nested:
-            check_kind("model", self.model, AnyModel, "sf.FFM(k=8)")
+            check_model(self.model)
             self.model = (self.model or DEFAULT_MODEL).set_params(**nested)
         return self
+
+    def _check_names(self, params: Mapping[str, object]) -> None:
+        """Raise an error that says where a name belongs; scikit-learn would list all parameters."""
+        known = self._get_param_names()
+        for name, value in params.items():
+            if name not in known and "__" not in name:
+                way_out = f"{_OF_MODEL_HINT}{_MODEL_PREFIX}{name}" if name in OF_MODEL else _way_out(name, value, known)
+                raise ValueError(f"Invalid parameter {name!r} for {type(self).__name__}{way_out}")
 
     def _training(self) -> Training:
         given = self.get_params(deep=False)
@@ -155,8 +165,8 @@ class SplineFMParameters(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
 def _way_out(name: str, value: object, known: Sequence[str]) -> str:
     """Return the part of a message that says where something belongs that is not a parameter."""
-    if name in {item.name for item in fields(FwFM)}:
-        return f"; it belongs to the model: model=sf.FwFM({name}={value!r})"
+    if name in OF_MODEL:
+        return f"{_OF_MODEL_HINT}{OF_MODEL[name].format(repr(value))}"
     if name in _BELOW:
         return f"; estimators say {_BELOW[name]}={value!r}"
     if name in ("target", "callbacks", "eval_set", "sample_weight"):
@@ -181,12 +191,6 @@ def settings_of(fitted: Fitted) -> dict[str, Any]:
     named = {item.name: getattr(training, item.name) for item in fields(Training) if item.name in known}
     named = {name: dict(value) if isinstance(value, tuple) else value for name, value in named.items()}
     return {**named, "random_state": training.seed, "n_jobs": -1 if training.threads is None else training.threads}
-
-
-def check_kind(name: str, value: object, kind: type | UnionType, example: str) -> None:
-    """Raise an error if a parameter is neither None nor of its type."""
-    if value is not None and not isinstance(value, kind):
-        raise TypeError(f"{name} must be None or an object such as {example}, got {value!r}")
 
 
 _MODEL = """\

@@ -9,9 +9,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, column_or_1d
 
 from splinefm.learn.estimators.base import FloatArray, SplineFMBase
-from splinefm.learn.estimators.inputs import Labels, check_one_target
+from splinefm.learn.estimators.inputs import Labels, check_one_target, refuse_missing
 from splinefm.learn.estimators.parameters import EstimatorSettings, shared_parameters
 from splinefm.learn.losses import LOSSES, Loss, as_loss
+from splinefm.learn.metrics import is_missing
 from splinefm.model.family import AnyModel
 
 
@@ -124,4 +125,6 @@ class SplineFMRegressor(RegressorMixin, SplineFMBase):  # type: ignore[misc]  # 
         numbers = np.asarray(column_or_1d(y, warn=True))
         if numbers.dtype.kind in "USO" and any(isinstance(value, str) for value in numbers.tolist()):
             raise ValueError(f"y holds text, such as {numbers.tolist()[0]!r}; for labels, use SplineFMClassifier")
+        missing = np.isnan(numbers) if numbers.dtype.kind == "f" else [is_missing(value) for value in numbers.tolist()]
+        refuse_missing(int(np.sum(missing)), len(numbers), "targets")
         return np.asarray(check_array(numbers, ensure_2d=False, dtype=np.float64, input_name="y"))

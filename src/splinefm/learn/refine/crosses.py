@@ -82,14 +82,18 @@ def with_names(schema: Schema, name: str, gain: float, fall: float = 0.0) -> Sch
     return Schema(fields, {**schema.reasons, name: f"{before}; {_reason(gain, fall)}"})
 
 
-def found_reasons(schema: Schema) -> dict[str, str]:
-    """Return the reason for every field that a search has added or changed."""
-    return {name: FOUND + reason.split(FOUND)[1] for name, reason in schema.reasons.items() if FOUND in reason}
+def found_reasons(schema: Schema, given: Schema) -> dict[str, str]:
+    """Return the reason for every field that a search has added or changed.
+
+    The given schema may have reasons of an earlier fit, which say nothing about this one.
+    """
+    new = {name: reason for name, reason in schema.reasons.items() if reason != given.reasons.get(name)}
+    return {name: FOUND + reason.split(FOUND)[1] for name, reason in new.items() if FOUND in reason}
 
 
-def with_reasons(encoder: Encoder, schema: Schema) -> Encoder:
+def with_reasons(encoder: Encoder, schema: Schema, given: Schema) -> Encoder:
     """Return the encoder with the reason of what was found in its notes."""
-    reasons = found_reasons(schema)
+    reasons = found_reasons(schema, given)
     notes = {name: f"{note}; {reasons[name]}" if name in reasons else note for name, note in encoder.notes.items()}
     return replace(encoder, notes=notes) if reasons else encoder
 

@@ -76,7 +76,7 @@ def add_crosses(
                 raise
             best = search.best.learned
             return Found(best.chunks, best.training, best.trained.without_next())
-    for name, reason in found_reasons(best.chunks.source.schema).items():
+    for name, reason in found_reasons(best.chunks.source.schema, chunks.source.schema).items():
         progress.say(f"{name!r} {reason}")
     return Found(best.chunks, best.training, best.trained)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,9 @@ Label = str | bool | int | float
 Classes = tuple[Label, ...]
 # Weights by label, "balanced" for the same total weight, or none.
 ClassWeight = str | Mapping[Label, float] | None
+Labels = Sequence[object] | npt.NDArray[Any]
 BALANCED = "balanced"
+PASS_CLASSES = "for labels, pass classes=model.classes_, or fitted.classes of a sf.Fitted"
 SHOWN = 5
 MOST_CLASSES = 1000
 """Every class has parameters of its own; more classes are rather a column of names or numbers taken for labels."""
@@ -160,6 +163,35 @@ def _positions(column: pa.Array, name: str, classes: Classes) -> npt.NDArray[np.
             raise ValueError(f"the target {name!r} is {listed(classes)}, got {value!r}")
     codes = pc.fill_null(encoded.indices, len(values)).to_numpy(zero_copy_only=False)
     return np.asarray(found[codes])
+
+
+def class_numbers(y: npt.ArrayLike, n_classes: int, classes: Labels | None) -> npt.ArrayLike:
+    """Return labels in an array as their positions in `classes`, and without `classes` numbers as they are.
+
+    Text needs `classes`: some rows need not have the labels of all classes, so theirs do not tell the numbers.
+
+    Examples
+    --------
+    >>> class_numbers(["yes", "no"], 2, ("no", "yes"))
+    array([1., 0.])
+    """
+    if classes is None and np.asarray(y).dtype.kind in "biuf":
+        return y  # at once, since tables can be long
+    given = np.asarray(y, dtype=object)
+    labels = given.ravel().tolist()
+    if classes is None:
+        for label in labels:
+            if isinstance(label, str):
+                raise ValueError(f"targets must be numbers of classes, got {label!r}; {PASS_CLASSES}")
+        return y
+    if len(classes) != n_classes:
+        raise ValueError(f"classes must have a label for each of the {n_classes} columns of p, got {len(classes)}")
+    known = np.asarray([*classes], dtype=object).tolist()
+    position = {label: float(i) for i, label in enumerate(known)}
+    unknown = [label for label in labels if label not in position]
+    if unknown:
+        raise ValueError(f"targets must be labels among classes: {listed(tuple(known))}, got {unknown[0]!r}")
+    return np.array([position[label] for label in labels]).reshape(given.shape)
 
 
 def _parse_booleans(column: pa.Array) -> pa.Array:

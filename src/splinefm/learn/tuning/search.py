@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from splinefm._checks import check_size
+from splinefm.learn.arguments import explain_unknown
 from splinefm.learn.estimators.classifier import SplineFMClassifier
 from splinefm.learn.estimators.parameters import draw_seed
 from splinefm.learn.estimators.regressor import SplineFMRegressor
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from splinefm.learn.tuning.optuna import Study
 
 Estimator = SplineFMClassifier | SplineFMRegressor
+_SETTINGS = inspect.signature(SplineFMClassifier).parameters
+_ELSEWHERE = {name: f"it into the estimator: sf.SplineFMClassifier({name}={{}})" for name in _SETTINGS}
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Tuned:
         return self.summary.table
 
 
+@explain_unknown(_ELSEWHERE)
 def tune(
     estimator: Estimator,
     table: object,

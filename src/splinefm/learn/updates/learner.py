@@ -19,6 +19,7 @@ from splinefm.encode.drift import Watch
 from splinefm.encode.schema import Schema
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.names import counted
+from splinefm.learn.arguments import check_columns
 from splinefm.learn.files.modelfile import load_identified, saving
 from splinefm.learn.fitted import Fitted
 from splinefm.learn.loop.divergence import Diverged, divergence_advice
@@ -26,7 +27,7 @@ from splinefm.learn.loop.passes import in_groups, train_on
 from splinefm.learn.loop.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.rows.held_out import ValidationSample
 from splinefm.learn.rows.source import STREAM_ROWS, Source, ahead
-from splinefm.learn.training import Chunk, Epoch, FloatArray, Training, seeded
+from splinefm.learn.training import Chunk, Epoch, FloatArray, Training, check_training, seeded
 from splinefm.learn.updates.absent import has_low, shift_of_absent
 from splinefm.learn.updates.guard import Guard, Trial, UpdateRefused, Verdict
 from splinefm.learn.updates.state import PENALTIES, LearnerState, find_state, saving_state
@@ -76,6 +77,7 @@ class Learner:
                 f"a model with members={fitted.training.members} is the mean of several fits and has no updates; "
                 "fit it again, or fit with members=1"
             )
+        check_training(training)
         self.training = training or fitted.training
         self.encoder, self.model, self.loss = fitted.encoder, fitted.model, fitted.loss
         self.loss.check(np.empty(0))  # the score of one class cannot learn from rows
@@ -133,6 +135,7 @@ class Learner:
                 "again, as after a fit",
                 stacklevel=2,
             )
+        check_training(training)
         training = training or fitted.training
         return Learner(fitted, training if threads is None else replace(training, threads=threads), state)
 
@@ -187,6 +190,7 @@ class Learner:
             If the guard refuses the update. `fitted()` is then the refused model: continue with another learner, of the
             model before the update.
         """
+        check_columns(target, sample_weight)
         known = (self.loss.classes, self.loss.class_weights)
         source = Source(Schema(self.encoder.fields), target, sample_weight, table, *known)
         before, began, self.verdict = self.encoder.n_rows, time.perf_counter(), None
