@@ -38,7 +38,7 @@ class BatchScorer:
     Examples
     --------
     >>> from splinefm.encode.slots import FieldLayout
-    >>> from splinefm.model.family import FM
+    >>> from splinefm.model.family import FM, init_params
     >>> layout = SlotLayout((FieldLayout("c", 3, (1,), (0,)),))
     >>> params = init_params(FM(k=2), layout, np.random.default_rng(0))
     >>> scorer = BatchScorer(FM(k=2), params, layout, threads=1)
