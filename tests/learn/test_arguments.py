@@ -36,7 +36,7 @@ TABLE = pd.DataFrame({"x": np.linspace(0.0, 1.0, 40), "click": [0, 1] * 20})
         ({"random_state": 3}, "write training=sf.Training(seed=3)"),
         ({"k": 8}, "write model=sf.FwFM(k=8)"),
         ({"wait": 8}, "fit_model has no parameter 'wait'. Parameters: table, target, schema"),
-        ({"shema": None}, "fit_model has no parameter 'shema'; nearest: 'schema'"),
+        ({"schemes": None}, "fit_model has no parameter 'schemes'; nearest: 'schema'"),
     ],
 )
 def test_a_fit_tells_what_an_argument_must_be(arguments, message):
