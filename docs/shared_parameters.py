@@ -31,10 +31,15 @@ class SharedParameters(griffe.Extension):
             for mark, text in texts.items():
                 estimator.docstring.value = estimator.docstring.value.replace(f"{mark}\n", textwrap.dedent(text))
             init = estimator.members["__init__"]
-            given = [item for item in init.parameters if item.kind is not griffe.ParameterKind.var_keyword]
+            given = [item for item in init.parameters if is_named(item)]
             known = {item.name for item in given}
-            added = [with_default(pkg, item) for item in shared if item.name not in known]
+            added = [with_default(pkg, item) for item in shared if item.name not in known and is_named(item)]
             init.parameters = griffe.Parameters(*given, *added)
+
+
+def is_named(parameter: griffe.Parameter) -> bool:
+    """Whether this is a parameter that a user can give, not all others."""
+    return parameter.kind is not griffe.ParameterKind.var_keyword
 
 
 def with_default(package: griffe.Module, parameter: griffe.Parameter) -> griffe.Parameter:
