@@ -130,13 +130,13 @@ VALUES = st.recursive(
 @examples(50)
 @given(state=st.dictionaries(st.text(), VALUES, max_size=4), data=st.data())
 def test_a_seal_gives_the_state_back_unless_it_was_changed(state, data, tmp_path_factory):
-    from splinefm.distribute.sharded.verified import open_seal, seal
+    from splinefm.distribute.sharded.verified import open_seal, seal, small_files
 
     folder = tmp_path_factory.mktemp("sealed")
     (folder / ".metadata").write_bytes(b"m")
     (folder / "__0_sums.json").write_bytes(b"{}")
     (folder / "__0_0.distcp").write_bytes(b"large")
-    text = seal(folder, state)
+    text = seal(state, small_files(folder))
     found, files = open_seal(text)
     assert found == state and files.keys() == {".metadata", "__0_sums.json"}
     at = data.draw(st.integers(0, text.rindex('"sha256"') - 1))

@@ -58,9 +58,8 @@ def process_of_rank(rank, launcher):
 def test_a_killed_rank_starts_again(data, tmp_path):
     options = ["--ranks", 2, "--max-restarts", 1, "--checkpoint-minutes", 0.001, "--batch-size", 64, "--json"]
     job = start(*fit_options(data, tmp_path / "m.sfm"), *options)
-    folder, end = tmp_path / "m.sfm.checkpoints", time.monotonic() + 300.0
-    while not list(folder.glob("step-*")) and time.monotonic() < end and job.poll() is None:
-        time.sleep(0.05)
+    folder = tmp_path / "m.sfm.checkpoints"
+    wait_for_checkpoint(job, folder)
     os.kill(process_of_rank(1, job.pid), signal.SIGKILL)
     out, said = job.communicate(timeout=600)
     assert job.returncode == 0, said
@@ -68,6 +67,46 @@ def test_a_killed_rank_starts_again(data, tmp_path):
     assert "continuing in epoch" in said
     assert sf.load(tmp_path / "m.sfm").encoder.n_rows == ROWS
     assert not folder.exists()
+
+
+def wait_for_checkpoint(job, folder):
+    end = time.monotonic() + 300.0
+    while not list(folder.glob("step-*")) and time.monotonic() < end and job.poll() is None:
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of ranks in /proc")
+def test_sigterm_leaves_a_checkpoint_to_continue_from(data, tmp_path):
+    options = [*fit_options(data, tmp_path / "m.sfm"), "--ranks", 2, "--batch-size", 16, "--json"]
+    job = start(*options, "--checkpoint-minutes", 0.001)
+    folder = tmp_path / "m.sfm.checkpoints"
+    wait_for_checkpoint(job, folder)
+    job.terminate()
+    _, said = job.communicate(timeout=600)
+    assert job.returncode == 128 + signal.SIGTERM, said
+    assert said.count("stopped by SIGTERM") == 1 and "continue with --resume" in said
+    assert "bug" not in said and "Traceback" not in said
+    assert not (tmp_path / "m.sfm").exists() and list(folder.glob("step-*"))
+    again = start(*options, "--resume")
+    out, said = again.communicate(timeout=600)
+    assert again.returncode == 0, said
+    assert "continuing in epoch" in said
+    assert json.loads(out)["rows"] == ROWS
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the processes of ranks in /proc")
+def test_a_rank_that_recovers_too_late_is_no_bug(data, tmp_path):
+    options = ["--ranks", 2, "--batch-size", 16, "--checkpoint-minutes", 0.001, "--timeout", 3]
+    job = start(*fit_options(data, tmp_path / "m.sfm"), *options)
+    wait_for_checkpoint(job, tmp_path / "m.sfm.checkpoints")
+    stopped = process_of_rank(1, job.pid)
+    os.kill(stopped, signal.SIGSTOP)
+    time.sleep(6.0)
+    os.kill(stopped, signal.SIGCONT)
+    _, said = job.communicate(timeout=600)
+    assert job.returncode not in (0, 3), said
+    assert "bug" not in said and "Traceback" not in said
+    assert "has not answered for 3 seconds" in said or "lost the connection" in said
 
 
 def test_torchrun_ends_with_the_message_of_a_rank(data, tmp_path):

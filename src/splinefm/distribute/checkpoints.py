@@ -24,6 +24,7 @@ from splinefm.distribute.sharded.verified import (
     damaged,
     open_seal,
     seal,
+    small_files,
 )
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Checkpoints:
         try:
             if done.exception() is None:
                 with new_file(part / STATE) as file:
-                    file.write(seal(part, state).encode())
+                    file.write(seal(state, small_files(part)).encode())
                 sync_folder(part)
                 put_in_place(part, path, part.with_name(f"{part.name}.old"))
                 sync_folder(self.folder)

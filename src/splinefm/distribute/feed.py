@@ -37,6 +37,13 @@ class Fed(NamedTuple):
     position: Callable[[], Position]
 
 
+class Wants(NamedTuple):
+    """What a rank asks of all ranks after a step: a checkpoint, or the end of the run."""
+
+    checkpoint: bool
+    end: bool = False
+
+
 class Step(NamedTuple):
     """A step of all ranks.
 
@@ -50,6 +57,8 @@ class Step(NamedTuple):
         What is left of the share of this rank after the step.
     wanted : bool
         Whether some rank asks for a checkpoint after this step.
+    ends : bool
+        Whether some rank asks to end the run after this step.
     floor : float
         The floor of the loss of the rows of this rank.
     """
@@ -58,6 +67,7 @@ class Step(NamedTuple):
     n_rows: int
     position: Callable[[], Position]
     wanted: bool
+    ends: bool
     floor: float
 
 
@@ -114,7 +124,7 @@ class Feed:
             floor = self.floor(chunk.y[rows], chunk.sample_weight[rows])
             yield Fed(self.maker(chunk, rows, self.size), len(rows), floor, position)
 
-    def steps(self, share: Share, ranks: Ranks, wants: Callable[[], bool]) -> Iterator[Step]:
+    def steps(self, share: Share, ranks: Ranks, wants: Callable[[], Wants]) -> Iterator[Step]:
         """Yield the steps of an epoch, until no rank has rows left.
 
         A rank without rows takes part with rows of weight zero. The weight of all rows of a step, which the loss is
@@ -128,22 +138,23 @@ class Feed:
                 fed, facts, work = upcoming
                 if work is not None:
                     work.wait()
-                weight, n_rows, wanted = facts.tolist()
+                weight, n_rows, wanted, ends = facts.tolist()
                 if not n_rows:
                     return
                 fed.batch.total[:] = weight
                 upcoming = self._announce(next(feeds, None), ranks, wants, end)
-                yield Step(fed.batch.to(ranks.device), int(n_rows), fed.position, wanted > 0.0, fed.floor)
+                batch = fed.batch.to(ranks.device)
+                yield Step(batch, int(n_rows), fed.position, wanted > 0.0, ends > 0.0, fed.floor)
         finally:
             feeds.close()
 
     def _announce(
-        self, fed: Fed | None, ranks: Ranks, wants: Callable[[], bool], end: Position
+        self, fed: Fed | None, ranks: Ranks, wants: Callable[[], Wants], end: Position
     ) -> tuple[Fed, torch.Tensor, Any]:
         """Begin to sum what all ranks have in their next step."""
         fed = fed or Fed(self.empty(), 0, 0.0, lambda: end)
         weight = float(fed.batch.weight.sum(dtype=torch.float64))
-        facts = torch.tensor([weight, fed.n_rows, float(wants())], dtype=torch.float64)
+        facts = torch.tensor([weight, fed.n_rows, *map(float, wants())], dtype=torch.float64)
         work = dist.all_reduce(facts, group=ranks.group, async_op=True) if ranks.size > 1 else None
         return fed, facts, work
 

@@ -23,6 +23,7 @@ from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
 from splinefm.distribute.statistics import Scan, collect_labels, collect_totals, merge_labels
+from splinefm.distribute.termination import Termination
 from splinefm.distribute.training import Job, RunState
 from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
@@ -62,6 +63,8 @@ class RankSettings:
         Use TorchRec's TrainPipelineSparseDist; on GPUs by default.
     after_step : callable, optional
         Called with the number of steps after each of them.
+    termination : Termination
+        Whether this process is asked to end.
     """
 
     out: Path
@@ -72,6 +75,7 @@ class RankSettings:
     resume: bool = False
     pipelined: bool | None = None
     after_step: Callable[[int], None] | None = field(default=None, repr=False)
+    termination: Termination = field(default_factory=Termination, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -310,7 +314,8 @@ def _train(job: Job, facts: dict[str, str], settings: RankSettings) -> RunState:
     if state is not None:
         job.progress.say(f"continuing in epoch {state.epoch + 1}, after {state.seen:,} rows of it")
     job.facts = facts
-    return job.train(state or RunState())
+    with job.termination.while_taking_steps():
+        return job.train(state or RunState())
 
 
 def _job(
@@ -345,6 +350,7 @@ def _job(
         settings.minutes,
         progress,
         after_step=settings.after_step,
+        termination=settings.termination,
         pipelined=model.ranks.device.type == "cuda" if settings.pipelined is None else settings.pipelined,
     )
 

@@ -8,10 +8,14 @@ import sys
 import uuid
 from collections.abc import Sequence
 
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from splinefm._parallel import count_threads
+
+# How long ranks may write their last checkpoint after SIGTERM before they are killed.
+SHUTDOWN_SECONDS = 300
 
 
 def launch(arguments: Sequence[str], ranks: int, max_restarts: int = 0) -> int:
@@ -31,10 +35,13 @@ def launch(arguments: Sequence[str], ranks: int, max_restarts: int = 0) -> int:
         rdzv_endpoint="localhost:0",
         max_restarts=max_restarts,
         monitor_interval=0.2,
+        shutdown_timeout=SHUTDOWN_SECONDS,
     )
     command = [sys.executable, "-m", "splinefm.distribute", *arguments]
     try:
         elastic_launch(config, command[0])(*command[1:])
+    except SignalException as stop:  # the ranks got the signal too, and have said what they leave
+        return 128 + int(stop.sigval)
     except ChildFailedError as error:
         return max((failure.exitcode for failure in error.failures.values()), default=1) if error.failures else 1
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from splinefm._writing import replacing
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.rows import ParquetRows
+from splinefm.distribute.sharded.verified import DamagedCheckpoint, check_files, damaged, file_digest, open_seal, seal
 from splinefm.distribute.statistics import Scan, ShareStatistics, collect_statistics, merge_statistics
-from splinefm.distribute.wire import from_bytes, to_bytes
+from splinefm.distribute.wire import Mismatch, from_bytes, to_bytes
 from splinefm.encode.encoder import CHUNK
 from splinefm.encode.tables.names import missing_column_message
 from splinefm.learn.rows.held_out import ValidationSample
@@ -20,6 +24,8 @@ from splinefm.learn.rows.held_out import ValidationSample
 # The most validation rows of all ranks.
 VALIDATION_ROWS = 1_000_000
 STATISTICS = "statistics.bin"
+# The checksums of the statistics and of the validation rows of all ranks. It is written last: with it, all are there.
+MANIFEST = "prepared.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +43,7 @@ class Prepared:
 
 def prepare(rows: ParquetRows, scan: Scan, ranks: Ranks, folder: Path, threads: int, again: bool) -> Prepared:
     """Read all rows once, or use what an interrupted run has read `again`."""
-    if again and ranks.largest([float((folder / STATISTICS).is_file())])[0]:
+    if again and ranks.largest([float((folder / MANIFEST).is_file())])[0]:
         with ranks.together():
             return _restored(scan, ranks, folder, threads)
     sample = ValidationSample(scan.validation, scan.seed, VALIDATION_ROWS)
@@ -91,41 +97,74 @@ def _merged(own: ShareStatistics, ranks: Ranks, n_rows: int, threads: int) -> Sh
 
 
 def _keep(whole: ShareStatistics, sample: ValidationSample, ranks: Ranks, folder: Path) -> None:
-    """Write validation rows, then the statistics, whose file says that everything is there."""
+    """Write the validation rows, then the statistics, then the checksums of both."""
     with ranks.together():
-        if ranks.first:  # those of another run do not belong to what is written now
-            (folder / STATISTICS).unlink(missing_ok=True)
+        if ranks.first:  # that of another run does not belong to what is written now
+            (folder / MANIFEST).unlink(missing_ok=True)
+    own = folder / f"validation-{ranks.rank:05}.arrow"
+    digest = ""
     with ranks.together():
-        _write_rows(folder / f"validation-{ranks.rank:05}.arrow", sample)
+        _write_rows(own, sample)
+        digest = file_digest(own)
+    gathered = ranks.gather(json.dumps([own.name, digest]).encode())
     with ranks.together():
         if ranks.first:
-            for path in folder.glob("validation-*.arrow"):
-                if int(path.stem.split("-")[1]) >= ranks.size:
-                    path.unlink()
-            part = folder / f".part-{STATISTICS}"
-            part.write_bytes(to_bytes(whole))
-            part.replace(folder / STATISTICS)
+            files = dict(json.loads(data) for data in gathered)
+            for path in set(folder.glob("validation-*.arrow")) - {folder / name for name in files}:
+                path.unlink()
+            with replacing(folder / STATISTICS) as file:
+                file.write(to_bytes(whole))
+            files[STATISTICS] = file_digest(folder / STATISTICS)
+            with replacing(folder / MANIFEST) as file:
+                file.write(seal({}, files).encode())
 
 
 def _write_rows(path: Path, sample: ValidationSample) -> None:
     batches = [batch.append_column("", pa.array(randoms)) for randoms, batch in sample.parts if len(randoms)]
-    if not batches:
-        path.write_bytes(b"")
-        return
-    with path.open("wb") as file, pa.ipc.new_stream(file, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+    with replacing(path) as file:
+        if batches:
+            with pa.ipc.new_stream(file, batches[0].schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
 
 
 def _restored(scan: Scan, ranks: Ranks, folder: Path, threads: int) -> Prepared:
-    whole = from_bytes((folder / STATISTICS).read_bytes(), scan, threads)
+    """Return what an interrupted run has written; every rank verifies what it reads."""
+    files = _read_manifest(folder)
+    names = sorted(name for name in files if name != STATISTICS)[ranks.rank :: ranks.size]
+    try:
+        check_files(folder, {name: files[name] for name in (STATISTICS, *names)})
+    except DamagedCheckpoint as error:
+        raise ValueError(f"{error}; {_way_out(folder)}") from error
+    try:
+        whole = from_bytes((folder / STATISTICS).read_bytes(), scan, threads)
+    except Mismatch as error:
+        raise ValueError(
+            f"{str(folder / STATISTICS)!r} is of another run: {error}; use the settings of that run, or another folder"
+        ) from error
     sample = ValidationSample(whole.validation_share(VALIDATION_ROWS), scan.seed, VALIDATION_ROWS)
-    for path in sorted(folder.glob("validation-*.arrow"))[ranks.rank :: ranks.size]:
-        if path.stat().st_size:
-            with pa.ipc.open_stream(path.read_bytes()) as reader:
+    for name in names:
+        if data := (folder / name).read_bytes():  # a rank may have had no validation rows
+            with pa.ipc.open_stream(data) as reader:
                 sample.parts += [_without_randoms(batch) for batch in reader]
     sample.n_rows = sum(len(randoms) for randoms, _ in sample.parts)
     return Prepared(whole, sample)
+
+
+def _read_manifest(folder: Path) -> Mapping[str, str]:
+    """Return the checksums of the files that hold what was prepared."""
+    path = folder / MANIFEST
+    try:
+        files = open_seal(path.read_text(encoding="utf-8"))[1]
+    except (ValueError, RecursionError, FileNotFoundError) as error:
+        raise ValueError(f"{damaged(path)}; {_way_out(folder)}") from error
+    if STATISTICS not in files:
+        raise ValueError(f"{damaged(path)}; {_way_out(folder)}")
+    return files
+
+
+def _way_out(folder: Path) -> str:
+    return f"remove {str(folder / MANIFEST)!r} to read all rows again"
 
 
 def _without_randoms(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], pa.RecordBatch]:

@@ -21,6 +21,8 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
+from splinefm.distribute.termination import Terminated
+
 # Packages whose versions must be the same on all ranks: they compute the numbers, or write what others read.
 PACKAGES = ("numpy", "pyarrow", "torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu")
 FAILED, TOLD, MOST_BYTES = "splinefm/failed", "splinefm/told", 1 << 28
@@ -235,11 +237,13 @@ def run_together(job: Callable[[Ranks], None], timeout: float, device: str | Non
         Another rank failed and says why.
     PeerLost
         Another rank is gone, or did not answer in time.
+    Terminated
+        SIGTERM ended the run.
     """
     try:
         with quiet(), join(timeout, device) as ranks:
             job(ranks)
-    except (PeerFailed, PeerLost):
+    except (PeerFailed, PeerLost, Terminated):  # all ranks get the signal
         raise
     except Exception as error:
         if not _is_lost(error):

@@ -17,7 +17,7 @@ import torch
 from torchrec.distributed.train_pipeline import TrainPipelineSparseDist
 
 from splinefm.distribute.checkpoints import Checkpoints, everything_of, tables_of
-from splinefm.distribute.feed import Feed, Step
+from splinefm.distribute.feed import Feed, Step, Wants
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.rows import ParquetRows
 from splinefm.distribute.sharded.averages import Averages
@@ -25,6 +25,7 @@ from splinefm.distribute.sharded.batches import Batch
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, set_penalties
 from splinefm.distribute.shares import Position, plan_shares
+from splinefm.distribute.termination import Terminated, Termination
 from splinefm.learn.loop.divergence import Diverged, divergence_message
 from splinefm.learn.progress import Progress
 from splinefm.learn.training import Chunk, Epoch, Run, Training
@@ -133,6 +134,8 @@ class Job:
         Use TorchRec's pipeline: on GPUs, where it hides the time that features take between ranks.
     averages : Averages, optional
         Averages of the tables, which are measured and kept in their place.
+    termination : Termination
+        Whether this process is asked to end.
     """
 
     model: ParallelModel
@@ -150,6 +153,7 @@ class Job:
     facts: dict[str, str] = field(default_factory=dict)
     pipelined: bool = False
     averages: Averages | None = None
+    termination: Termination = field(default_factory=Termination)
 
     @property
     def ranks(self) -> Ranks:
@@ -199,7 +203,7 @@ class Job:
         shares = plan_shares(self.rows, self.ranks.size, seed=seed, epoch=state.epoch, position=state.position)
         own = np.zeros(3)
         rates, rate = self.training.rates(state.epoch, self.n_rows), math.nan
-        steps = self.feed.steps(shares[self.ranks.rank], self.ranks, self._wants_checkpoint)
+        steps = self.feed.steps(shares[self.ranks.rank], self.ranks, self._wants)
         for step, take in (self._piped if self.pipelined else self._plain)(steps):
             rate = self.constant if self.constant is not None else rates(state.seen)
             self.model.set_rate(rate, ADAGRAD_RATE * rate)
@@ -210,9 +214,15 @@ class Job:
             self.progress.advance(step.n_rows, own[0] / max(own[2], 1e-300))
             if self.after_step is not None:
                 self.after_step(state.step)
-            if step.wanted:
+            if step.wanted or step.ends:
                 state.sums, own = self._added(state.sums, own), np.zeros(3)
                 self._save(state, step.position(), begin)
+            if step.ends:
+                self.checkpoints.settle()
+                raise Terminated(
+                    f"stopped by SIGTERM after step {state.step:,}; the checkpoint in "
+                    f"{str(self.checkpoints.folder)!r} is complete: continue with --resume"
+                )
         state.sums = self._added(state.sums, own)
         return rate
 
@@ -289,10 +299,13 @@ class Job:
             return True
         return False
 
-    def _wants_checkpoint(self) -> bool:
-        """Whether it is time, which rank 0 decides for all, or whether the last one has failed."""
-        due = self.ranks.first and time.perf_counter() - self._saved_at >= 60.0 * self.minutes
-        return due or self.checkpoints.has_failed
+    def _wants(self) -> Wants:
+        """A checkpoint if it is time, which rank 0 decides for all, or if the last one has failed."""
+        now = time.perf_counter()
+        due = self.ranks.first and now - self._saved_at >= 60.0 * self.minutes
+        if due:  # not when it is written: the next step asks before that, and would write another one
+            self._saved_at = now
+        return Wants(due or self.checkpoints.has_failed, self.termination.requested)
 
     def _save(self, state: RunState, position: Position, begin: float) -> None:
         everyone = self.ranks.gather(json.dumps(position.to_dict()).encode())
@@ -302,7 +315,6 @@ class Job:
         numbers = {"dense_number": self.model.dense.number, "averaged": averaged}
         kept = {**state.to_dict(), **numbers, "facts": self.facts}
         self.checkpoints.save("step", state.step, self._everything(), kept)
-        self._saved_at = time.perf_counter()
 
     def _everything(self) -> dict[str, Any]:
         """What a checkpoint has to hold."""

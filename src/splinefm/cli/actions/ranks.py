@@ -93,7 +93,7 @@ def fit_on_rank(request: FitRequest, settings: RankSettings, timeout: float, qui
             seconds = time.perf_counter() - begin
             result.append({**summarize(fitted, request, choice, seconds), "loss_suggestion": suggestion})
 
-    _run(job, timeout, device)
+    _run(job, settings, timeout, device)
     return result[0] if result else None
 
 
@@ -114,26 +114,33 @@ def update_on_rank(
                 f"{fitted.loss.metric_name} {fitted.loss.metric(epoch.train_loss):.5g} before learning; {n:,} features"
             )
 
-    _run(job, timeout)
+    _run(job, settings, timeout)
 
 
 def _remarks(ranks: Ranks, quiet: bool) -> Callable[[str], None]:
     return say if ranks.first and not quiet else lambda text: None
 
 
-def _run(job: Callable[[Ranks], None], timeout: float, device: str | None = None) -> None:
+def _run(job: Callable[[Ranks], None], settings: RankSettings, timeout: float, device: str | None = None) -> None:
     """Run a job; a rank whose peers say what is wrong is silent."""
     from splinefm.distribute.ranks import PeerFailed, PeerLost, run_together, say_told, wait_until_told
+    from splinefm.distribute.termination import EXIT_CODE, Terminated
 
+    rank = os.environ.get("RANK", "0")
     try:
-        run_together(job, timeout, device)
+        with settings.termination.handled():
+            run_together(job, timeout, device)
     except PeerFailed:
         wait_until_told()
         raise typer.Exit(USER_ERROR) from None
+    except Terminated as error:
+        if rank == "0":
+            say(f"splinefm: {error}")
+        raise typer.Exit(EXIT_CODE) from None
     except Exception as error:
         message = str(error) if isinstance(error, PeerLost) else user_message(error)
         if message is None:
             raise
-        say(f"splinefm: rank {os.environ.get('RANK', '0')}: {message}")
+        say(f"splinefm: rank {rank}: {message}")
         say_told()
         raise typer.Exit(USER_ERROR) from error

@@ -66,10 +66,9 @@ def damaged(path: Path) -> DamagedCheckpoint:
     return DamagedCheckpoint(f"{str(path)!r} is {'damaged' if path.is_file() else 'missing'}")
 
 
-def seal(folder: Path, state: Mapping[str, Any]) -> str:
-    """Return JSON with a state, the checksums of the small files of a checkpoint, and one of itself."""
-    files = {path.name: _digest(path.read_bytes()) for path in sorted(folder.iterdir()) if _is_small(path)}
-    content = {"state": dict(state), "files": files}
+def seal(state: Mapping[str, Any], files: Mapping[str, str]) -> str:
+    """Return JSON with a state, the checksums of some files, and one of itself."""
+    content = {"state": dict(state), "files": dict(files)}
     return json.dumps({**content, "sha256": _digest(json.dumps(content).encode())})
 
 
@@ -86,12 +85,23 @@ def open_seal(text: str) -> tuple[dict[str, Any], dict[str, str]]:
     return found["state"], found["files"]
 
 
+def small_files(folder: Path) -> dict[str, str]:
+    """Return the checksums of the small files of a checkpoint."""
+    return {path.name: file_digest(path) for path in sorted(folder.iterdir()) if _is_small(path)}
+
+
 def check_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Raise if a small file of a checkpoint is missing or damaged."""
+    """Raise if a file is missing or does not match its checksum."""
     for name, digest in files.items():
         path = folder / name
-        if not path.is_file() or _digest(path.read_bytes()) != digest:
+        if not path.is_file() or file_digest(path) != digest:
             raise damaged(path)
+
+
+def file_digest(path: Path) -> str:
+    """Return the checksum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_small(path: Path) -> bool:
