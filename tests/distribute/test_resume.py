@@ -44,3 +44,23 @@ def test_a_fact_that_one_side_does_not_have_is_another_run(here):
     more = {**FACTS, "validation rows": "0123abcd"}
     with pytest.raises(ValueError, match="another run: validation rows is"):
         resume(*((more, FACTS) if here else (FACTS, more)), averaged=0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Application timeout caused pair closure",
+        "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242",
+        "Timed out waiting 2000ms for send operation to complete",
+    ],
+)
+def test_errors_of_the_network_are_no_bugs(text):
+    """A rank that was stopped for too long and goes on finds its connections closed."""
+    import torch.distributed.checkpoint as dcp
+
+    from splinefm.distribute.ranks import _is_lost
+
+    assert _is_lost(RuntimeError(text))
+    assert _is_lost(dcp.CheckpointException("failed", {1: (RuntimeError(text), None)}))
+    assert not _is_lost(RuntimeError("epoch 1 had 5 of 10 rows"))
+    assert not _is_lost(dcp.CheckpointException("failed", {0: (RuntimeError("a bug"), None)}))

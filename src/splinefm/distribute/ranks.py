@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 
 from splinefm.distribute.termination import Terminated
 
@@ -310,11 +311,26 @@ def _failure_is_told() -> bool:
     return True
 
 
-def _is_lost(error: Exception) -> bool:
+# Words of the network's errors, which torch raises as plain RuntimeErrors. A rank that was stopped and goes on after the
+# others have given up finds its connections closed.
+_NETWORK = (
+    "gloo",
+    "NCCL",
+    "Timed out",
+    "TCPStore",
+    "pair closure",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+)
+
+
+def _is_lost(error: BaseException) -> bool:
     """Whether an error is of the network: another rank closed its connection, or does not answer."""
-    text = str(error)
+    if isinstance(error, dcp.CheckpointException):
+        return any(_is_lost(failure) for failure, _ in error.failures.values())
     return isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError) and any(word in text for word in ("gloo", "NCCL", "Timed out", "TCPStore"))
+        isinstance(error, RuntimeError) and any(word in str(error) for word in _NETWORK)
     )
 
 
