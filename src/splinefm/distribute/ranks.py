@@ -311,8 +311,8 @@ def _failure_is_told() -> bool:
     return True
 
 
-# Words of the network's errors, which torch raises as plain RuntimeErrors. A rank that was stopped and goes on after the
-# others have given up finds its connections closed.
+# Words of the network's errors, which torch raises as plain RuntimeErrors. A rank that was stopped and goes on too late
+# finds its connections closed.
 _NETWORK = (
     "gloo",
     "NCCL",
