@@ -92,12 +92,14 @@ def _sizes(values: pa.Array, max_bytes: int) -> Sizes:
     if pa.types.is_dictionary(kind):
         return _taken(_sizes(values.dictionary, max_bytes), values.indices)
     if pa.types.is_run_end_encoded(kind):
-        runs = np.asarray(values.run_ends).astype(np.int64)
-        return _sizes(values.values, max_bytes)[np.searchsorted(runs, values.offset + np.arange(len(values)), "right")]
+        ends = np.asarray(values.run_ends)
+        runs = np.searchsorted(ends, values.offset + np.arange(len(values)), "right")
+        return np.asarray(_sizes(values.values, max_bytes)[runs])
     if pa.types.is_struct(kind):
-        return sum(
-            (_sizes(values.field(i), max_bytes) for i in range(kind.num_fields)), np.zeros(len(values), np.int64)
-        )
+        total = np.zeros(len(values), np.int64)
+        for i in range(kind.num_fields):
+            total += _sizes(values.field(i), max_bytes)
+        return total
     if _is_list_view(kind):
         return _slices(values.values, np.asarray(values.offsets), np.asarray(values.sizes), max_bytes)
     if pa.types.is_fixed_size_list(kind):
@@ -125,7 +127,7 @@ def _width(kind: pa.DataType) -> int:
     if pa.types.is_null(kind):
         return 1
     try:
-        return max(1, kind.bit_width // 8)
+        return max(1, int(kind.bit_width) // 8)
     except ValueError:
         return 32
 
@@ -145,11 +147,11 @@ def _slices(values: pa.Array, starts: npt.NDArray[Any], lengths: npt.NDArray[Any
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _is_list_view(kind: pa.DataType) -> bool:
-    return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
 
 
 def _without_runs(batch: pa.RecordBatch) -> pa.RecordBatch:
