@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -174,6 +175,36 @@ class TestProblems:
                 writer.write_table(each)
             answer = server.ask("POST", "/v1/score", sink.getvalue().to_pybytes(), {"Content-Type": ARROW})
             assert answer.status == 400 and "without compression" in answer.json["detail"], answer.body
+
+    def test_values_that_rows_share_are_bounded_before_they_are_written_out(self, server):
+        """The value of a dictionary counts once for every row."""
+        n_rows = 150
+        text, zeros = "t|" * 100_000, pa.array(np.zeros(n_rows, np.int32))
+        good = arrow_table([ROW] * n_rows)
+        tags = good.schema.names.index("tags")
+        bombs = {
+            "tags": pa.DictionaryArray.from_arrays(zeros, pa.array([text])),
+            "lists": pa.DictionaryArray.from_arrays(zeros, pa.array([["t"] * 100_000])),
+            "nested": pa.ListArray.from_arrays(
+                pa.array(np.arange(n_rows + 1, dtype=np.int32)), pa.DictionaryArray.from_arrays(zeros, pa.array([text]))
+            ),
+        }
+        tables = [good.set_column(tags, "tags", bomb) for bomb in bombs.values()]
+        tables.append(good.set_column(0, "recency", bombs["tags"]))
+        for table in tables:
+            body = stream(table)
+            assert len(body) < 1_000_000
+            answer = server.ask("POST", "/v1/score", body, {"Content-Type": ARROW})
+            assert answer.status == 413 and "fewer rows, or shorter values" in answer.json["detail"], answer.body
+
+    def test_runs_have_the_scores_of_their_rows(self, server, visits):
+        table = arrow_table([ROW] * 5 + [{**ROW, "recency": 1.0, "country": "FR"}] * 4)
+        runs = table.set_column(0, "recency", pc.run_end_encode(table["recency"]))
+        at = table.schema.names.index("country")
+        runs = runs.set_column(at, "country", pc.run_end_encode(table["country"]))
+        answer = server.ask("POST", "/v1/score", stream(runs), {"Content-Type": ARROW, "Accept": "application/json"})
+        assert answer.status == 200, answer.body
+        assert answer.json["scores"] == visits.scores(table).tolist()
 
     @examples(80)
     @given(st.data())

@@ -13,7 +13,7 @@ from splinefm.serve.api.state import State, need_json
 from splinefm.serve.arms.faults import Fault, FaultyRows
 from splinefm.serve.arms.rows import BodyRows, ListedRows, RequestRows
 from splinefm.serve.arms.serving import Scored, Serving
-from splinefm.serve.http.arrow import BadStream, read_batches
+from splinefm.serve.http.arrow import BadStream, LargeStream, read_batches
 from splinefm.serve.http.codec import Row, ScoreBody, from_json, to_json
 from splinefm.serve.http.messages import ARROW, Answer, Later, Problem, Request, Response, content_type
 
@@ -121,9 +121,13 @@ def _keys(serving: Serving, rows: RequestRows) -> list[Any] | None:
 
 # Arrow
 
+# How many times --max-body the values of a stream may take once every row has its own: rows may share those of a
+# dictionary, and bits become bytes.
+EXPANSION = 4
+
 
 def _score_stream(state: State, serving: Serving, request: Request, arm: str | None) -> Response:
-    table = read_stream(request.body, state.limits.bulk_rows)
+    table = read_stream(request.body, state.limits.bulk_rows, EXPANSION * state.limits.body)
     request.n_rows = table.num_rows
     found = serving.score_table(table, request.id, arm)
     if state.log is not None:
@@ -136,11 +140,13 @@ def _score_stream(state: State, serving: Serving, request: Request, arm: str | N
     return Response(200, _write_stream(serving, found), ARROW)
 
 
-def read_stream(body: bytes, most: int) -> pa.Table:
+def read_stream(body: bytes, most: int, max_bytes: int) -> pa.Table:
     """The table of an Arrow stream."""
     try:
-        schema, batches = read_batches(body, most)
+        schema, batches = read_batches(body, most, max_bytes)
         names = schema.names
+    except LargeStream as error:
+        raise Problem(413, str(error)) from None
     except BadStream as error:
         raise Problem(400, str(error)) from None
     except UnicodeDecodeError:
