@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -108,12 +108,12 @@ def wall_time(time: datetime, zone: str | None) -> datetime:
     """
     if time.tzinfo is None:
         return time
-    return time.astimezone(find_zone(zone)).replace(tzinfo=None)
+    # By way of UTC: to its own zone, `astimezone` leaves a time as it is, even one that the clocks there skip.
+    return time.astimezone(UTC).astimezone(find_zone(zone)).replace(tzinfo=None)
 
 
 def find_zone(zone: str | None) -> Any:
     """The time zone of a name such as "Europe/Paris" or "+02:00"; UTC by default."""
-    from datetime import UTC
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     if zone is None:
