@@ -205,6 +205,7 @@ Engine::Engine(std::shared_ptr<const ShapeData> given_layout, const Settings& gi
          "sizes of tiles, shards and blocks do not fit to each other");
     need(s.model != Model::ffm || s.block >= s.batch_size, "the batch of an FFM is one block");
     need(s.model != Model::higher || s.order >= 2, "order must be at least 2");
+    need(s.loss.kind >= LossKind::logistic && s.loss.kind <= LossKind::softmax, "unknown kind of loss");
     need(s.loss.kind == LossKind::softmax ? s.n_outputs >= 2 : s.n_outputs == 1,
          "softmax needs a bias for each of two or more classes, and other losses have one");
     kernels = splinefm::kernels().engine->choose(s.model, s.k, s.third, 1);
@@ -391,7 +392,8 @@ void Engine::steps(const Data& data, std::int64_t n, std::int64_t batch_size, co
                 // from outside of the tables all the same
     for (std::size_t batch = 0; batch < totals.size(); ++batch) {
         losses[batch] = 0.0;
-        if (totals[batch] == 0.0) continue;
+        // A total below the smallest normal number counts as zero while denormals are flushed: nothing divides by it.
+        if (totals[batch] < std::numeric_limits<double>::min()) continue;
         const auto begin = static_cast<std::int64_t>(batch) * batch_size, end = std::min(begin + batch_size, n);
         const Step step = next_step(learning_rates[batch]);
         losses[batch] = settings.model == Model::ffm ? by_positions(data, begin, end, totals[batch], step)

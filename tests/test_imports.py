@@ -18,7 +18,7 @@ DOORS_LAST = ["plots", "explore", "serve", "report", "cli"]
 ALLOWED = {folder: PATH[:i] for i, folder in enumerate(PATH)}
 ALLOWED |= dict.fromkeys(GOOD_FOR, PATH)
 ALLOWED |= {folder: PATH + GOOD_FOR + DOORS_LAST[:i] for i, folder in enumerate(DOORS_LAST)}
-SHARED = {"_cached", "_checks", "_core", "_memory", "_parallel", "_wording", "_writing"}
+SHARED = {"_cached", "_checks", "_core", "_memory", "_parallel", "_reading", "_wording", "_writing"}
 MOST_MODULES, MOST_LINES = 15, 400
 OPTIONAL = [
     "torch",

@@ -45,8 +45,9 @@ inline void transpose(const Shape& shape, const Data& data, Index first, Index n
 inline void set_slope(Loss loss, const Data& data, Index row, double score, double total_weight, const Work& work,
                       Index index) {
     const double y = data.y[row], sample_weight = data.sample_weight[row], over = score - y;
-    double value, slope;
-    switch (loss.kind) {
+    // What no case below sets stays NaN: an unknown kind of loss never trains as another one.
+    double value = NAN, slope = NAN;
+    switch (loss.kind) {  // without a default, so that the compiler names a kind that has no case
     case LossKind::logistic: {
         const double small = std::exp(-std::fabs(score));
         value = (score > 0.0 ? score : 0.0) + std::log1p(small) - y * score;
@@ -85,9 +86,11 @@ inline void set_slope(Loss loss, const Data& data, Index row, double score, doub
         slope = over > delta ? delta : over < -delta ? -delta : over;
         break;
     }
-    default:  // squared
+    case LossKind::squared:
         value = 0.5 * over * over;
         slope = over;
+        break;
+    case LossKind::softmax: break;  // see `set_softmax`
     }
     work.losses[index] = sample_weight * value;
     work.slopes[index] = static_cast<float>(sample_weight * slope / total_weight);

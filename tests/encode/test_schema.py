@@ -1,6 +1,7 @@
 """Schemas: from code, files and tables."""
 
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -397,3 +398,26 @@ def test_one_value_is_not_told_as_several():
     assert "1 distinct value" in reasons["n"] and "1 distinct values" not in reasons["n"]
     assert "1 distinct values" not in reasons["x"]
     assert reasons["l"] == "lists of up to 1 value"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zero", "folder", "huge"])
+def test_schema_files_that_are_no_files_are_refused(tmp_path, kind):
+    """A pipe would block, and a device never ends."""
+    path = tmp_path / "schema.toml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)  # without blocks on the disk
+    says = {
+        "pipe": "is a named pipe, not a regular file; copy its content",
+        "zero": "is a device, not a regular file",
+        "folder": "is a folder; pass the path of a file in it",
+        "huge": "is larger than 268,435,456 bytes, the most that a schema file can have",
+    }
+    with pytest.raises((OSError, ValueError), match=f"schema.toml' {says[kind]}"):
+        sf.Schema.load(path)

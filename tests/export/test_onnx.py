@@ -587,3 +587,42 @@ def test_the_same_model_gives_the_same_file(tmp_path):
     for name in ("a", "b"):
         sf.export_onnx(example(), tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-26, 1e-80, 1e-160, 1e-300])
+@pytest.mark.parametrize(
+    "transform", [sf.ArcsinhSquare(), sf.Log(), sf.BestFitCDF(), sf.MinMax()], ids=lambda t: type(t).__name__
+)
+def test_tiny_numbers_of_both_signs_score_alike(transform, scale, tmp_path):
+    """ONNX Runtime drops the subtraction of a double that is 0 as a float of 32 bits."""
+    x = np.random.default_rng(0).normal(size=200) * scale
+    schema = sf.Schema([sf.Numerical("x", transform=transform)])
+    training = sf.Training(epochs=3, threads=1, crosses=None)
+    table = {"x": x, "y": np.sign(x)}
+    fitted = sf.fit_model(table, "y", loss="squared", schema=schema, model=sf.FM(k=2), training=training)
+    sf.export_onnx(fitted, tmp_path / "m.onnx")
+    session = ort.InferenceSession(tmp_path / "m.onnx")
+    score = session.run(["score"], sf.onnx_inputs(fitted, {"x": x}))[0]
+    np.testing.assert_allclose(score, fitted.scores({"x": x}), atol=1e-5)
+
+
+def test_a_tiny_shift_of_a_logarithm_is_refused(tmp_path):
+    schema = sf.Schema([sf.Numerical("x", transform=sf.Log(shift=1e-80))])
+    table = {"x": np.arange(1.0, 41.0), "y": np.tile([0.0, 1.0], 20)}
+    training = sf.Training(epochs=1, threads=1, crosses=None)
+    fitted = sf.fit_model(table, "y", loss="squared", schema=schema, model=sf.FM(k=2), training=training)
+    with pytest.raises(ValueError, match=r"field 'x': ONNX cannot express the transform Log.*shift=1e-80"):
+        sf.export_onnx(fitted, tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("texts", [["2024-01-01", "2024-01-01 00:00:00", "2024-01-02"], ["true", "True", "false"]])
+@pytest.mark.parametrize("text_first", [True, False])
+def test_a_column_with_two_spellings_is_refused(texts, text_first, tmp_path):
+    other = "dates" if "-" in texts[0] else "booleans"
+    fields = [sf.Categorical("a", column="c", values="text"), sf.Categorical("b", column="c", values=other)]
+    schema = sf.Schema(fields if text_first else fields[::-1])
+    table = {"c": texts * 40, "y": [0.0, 1.0, 0.5] * 40}
+    training = sf.Training(epochs=1, threads=1, crosses=None)
+    fitted = sf.fit_model(table, "y", loss="squared", schema=schema, model=sf.FM(k=2), training=training)
+    with pytest.raises(ValueError, match=r"column 'c' is read by fields whose categories are spelled differently"):
+        sf.export_onnx(fitted, tmp_path / "m.onnx")

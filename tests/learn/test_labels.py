@@ -189,3 +189,76 @@ class TestSpellings:
 
     def test_other_labels_are_not(self):
         assert find_classes([pa.array(["a", "b b", "bb", "c"])], "t", 10) == ("a", "b b", "bb", "c")
+
+
+INFINITE = [
+    np.append(np.ones(39), np.inf),
+    np.append(np.tile([0.0, 1.0], 20)[:39], -np.inf),
+    np.append(np.tile([0.0, 1.0, 2.0], 13), np.inf),
+    np.where(np.arange(40) % 2, np.inf, -np.inf),
+    np.append(np.ones(39), np.inf).astype(np.float32),
+    np.append(np.ones(39), np.inf).astype(object),
+]
+
+
+@pytest.mark.parametrize("y", INFINITE, ids=["one", "two", "three", "both", "float32", "object"])
+class TestAnInfiniteTargetIsNoClass:
+    @pytest.mark.parametrize("loss", ["logistic", "softmax", "squared"])
+    def test_in_a_fit(self, y, loss):
+        with pytest.raises(ValueError, match=r"the target 'y' has .*infinite value"):
+            sf.fit_model({"x": np.arange(40.0), "y": y}, "y", loss=loss, training=TRAINING)
+
+    def test_in_an_estimator(self, y):
+        estimator = sf.SplineFMClassifier(epochs=1, n_jobs=1)
+        with pytest.raises(ValueError, match="y has an infinite value"):
+            estimator.fit({"x": np.arange(40.0)}, y)
+        with pytest.raises(ValueError, match="has an infinite value"):
+            estimator.fit({"x": np.arange(40.0), "y": y}, target="y")
+        with pytest.raises(ValueError, match="has an infinite value"):
+            estimator.partial_fit({"x": np.arange(40.0)}, np.tile([0.0, 1.0], 20), classes=np.unique(y))
+
+    def test_in_an_update(self, y, fitted_to_labels):
+        learner = sf.Learner(fitted_to_labels)
+        with pytest.raises(ValueError, match=r"the target 'y' is .* got -?inf"):
+            learner.update({"x": np.arange(40.0), "y": np.where(np.isinf(y.astype(float)), y, 1.0)}, "y")
+
+
+@pytest.fixture(scope="module")
+def fitted_to_labels():
+    table = {"x": np.arange(40.0), "y": np.tile([1.0, 2.0], 20)}
+    return sf.fit_model(table, "y", loss="logistic", model=sf.FM(k=2), training=TRAINING)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "poisson", "gamma", "tweedie", "quantile", "huber", "softmax"])
+@pytest.mark.parametrize("weight", [5e-324, 1e-310])
+def test_weights_that_are_too_small_are_named_and_not_the_learning_rate(loss, weight):
+    y = np.tile([1.0, 2.0, 3.0], 20) if loss != "logistic" else np.tile([0.0, 1.0, 1.0], 20)
+    table = {"x": np.arange(60.0), "y": y, "w": np.full(60, weight)}
+    with pytest.raises(ValueError, match=r"the sample weights are so small that they sum to .*divide all of them"):
+        sf.fit_model(table, "y", loss=loss, sample_weight="w", training=TRAINING)
+
+
+def test_weights_that_are_too_small_are_named_in_an_update(fitted_to_labels):
+    table = {"x": np.arange(40.0), "y": np.tile([1.0, 2.0], 20), "w": np.full(40, 5e-324)}
+    with pytest.raises(ValueError, match="the sample weights are so small"):
+        sf.Learner(fitted_to_labels).update(table, "y", sample_weight="w")
+
+
+def test_a_few_weights_next_to_zero_count_as_zero(fitted_to_labels):
+    """Even if a batch has no others."""
+    x, y, w = np.arange(64.0), np.tile([1.0, 2.0], 32), np.ones(64)
+    training = sf.Training(epochs=1, threads=1, batch_size=1, crosses=None)
+    first, second = (
+        sf.fit_model(
+            {"x": x, "y": y, "w": np.where(x < 8, small, w)}, "y", loss="logistic", model=sf.FM(k=2),
+            sample_weight="w", training=training, validation=0.0,
+        )
+        for small in (0.0, 5e-324)
+    )  # fmt: skip
+    np.testing.assert_allclose(first.scores({"x": x}), second.scores({"x": x}), atol=1e-6)
+
+
+def test_weights_whose_sum_overflows_are_named():
+    table = {"x": np.arange(40.0), "y": np.tile([1.0, 2.0], 20), "w": np.full(40, 1e308)}
+    with pytest.raises(ValueError, match="the weights in column 'w' sum to infinity; divide"):
+        sf.fit_model(table, "y", loss="squared", sample_weight="w", training=TRAINING)

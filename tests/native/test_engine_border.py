@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from splinefm import _core
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
+from splinefm.model import cpu
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import FFM, FM, FmFM, FwFM, HigherOrderFM, LowRankFwFM, formula_scores, init_params
 from splinefm.model.optimizers import Group
@@ -61,6 +62,14 @@ def test_parameters_of_losses_out_of_range_are_refused(loss, parameter):
     params = init_params(FM(4), LAYOUT, np.random.default_rng(0))
     with pytest.raises(ValueError, match=f"the parameter of the {loss} loss is out of range"):
         CpuEngine(FM(4), LAYOUT, params, loss, loss_parameter=parameter)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "", "Squared", "squared ", "squared\0"])
+def test_unknown_losses_are_refused_by_the_compiled_module_itself(loss, monkeypatch):
+    params = init_params(FM(4), LAYOUT, np.random.default_rng(0))
+    monkeypatch.setattr(cpu, "LOSSES", (loss,))  # which refuses them before
+    with pytest.raises(ValueError, match=r"loss must be one of logistic, squared, .*, softmax, got"):
+        CpuEngine(FM(4), LAYOUT, params, loss)
 
 
 CHANGES = {

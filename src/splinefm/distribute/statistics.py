@@ -306,7 +306,7 @@ def collect_labels(
     begin, end = statistics_blocks(rows.n_rows, rank, ranks, block)
     found: set[Label] = set()
     for batch in rows.table(begin * block, min(end * block, rows.n_rows)).chunks([target], block):
-        found |= distinct_labels(batch.column(0))
+        found |= distinct_labels(batch.column(0), target)
         if len(found) > most:
             break
     return found

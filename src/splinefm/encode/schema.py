@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from splinefm._cached import cached_property
 from splinefm._checks import brief, check_column_name
+from splinefm._reading import read_text
 from splinefm._wording import for_reader
 from splinefm._writing import check_destination, replacing
 from splinefm.encode.bases.basis import BASES
@@ -213,7 +214,7 @@ class Schema:
             )
             raise FileNotFoundError(f"no schema file {str(path)!r}; {way}")
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, "a schema file")
             description = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
         except (ValueError, RecursionError) as error:  # also what is nested too deeply
             raise ValueError(f"{path} is not a valid {path.suffix[1:].upper()} file: {error}") from error

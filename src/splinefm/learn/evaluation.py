@@ -24,7 +24,7 @@ from splinefm.learn.fitted import Fitted
 from splinefm.learn.losses import Loss
 from splinefm.learn.metrics import GroupCalibration
 from splinefm.learn.progress import Progress, make_progress
-from splinefm.learn.targets.labels import as_targets, as_weights
+from splinefm.learn.targets.labels import as_targets, as_weights, check_total_weight
 
 ROWS = 65_536
 """Rows of the table that are in memory at the same time."""
@@ -104,6 +104,7 @@ def evaluate_file(
     if not any(part.weight.any() for part in parts):
         raise ValueError(f"{data!r} has no rows to evaluate" + (f", or {weight!r} is always 0" if weight else ""))
     whole = _Part(*map(np.concatenate, zip(*parts, strict=True)))
+    check_total_weight(float(whole.weight.sum()))
     measured = [
         *measure(fitted.loss if output is None else Loss(), whole.y, whole.score.astype(np.float64), whole.weight)
     ]

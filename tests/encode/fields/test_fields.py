@@ -405,3 +405,21 @@ class TestMultiValued:
             return
         matrix = dense(encode(sf.MultiValued("x"), pa.array(lists, pa.list_(pa.string()))))
         assert matrix.sum() == sum(1 if item is None else len(item) for item in lists)
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "nanoseconds")])
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_times_in_smaller_units_than_seconds_are_refused_by_a_fit(factor, unit, dtype):
+    seconds = 1_600_000_000 + 3600 * np.arange(200)
+    table = {"t": (seconds * int(factor)).astype(dtype)}
+    for parts in (["trend"], ["hour", "weekday"]):
+        schema = sf.Schema([sf.Timestamp("t", parts=parts)])
+        with pytest.raises(ValueError, match=f"column 't' holds numbers such as .*, which are {unit} and not seconds"):
+            sf.fit_encoder(schema, table)
+
+
+@pytest.mark.parametrize(
+    "t", [[1e9, np.nan, 2e9], [-1e10, 9.2e18, 1e9], [None, None, 253_402_300_799], [1e9, 1e9, 1e15]]
+)
+def test_seconds_with_a_few_other_numbers_are_read(t):
+    sf.fit_encoder(sf.Schema([sf.Timestamp("t")]), {"t": t})

@@ -1,19 +1,22 @@
 """Dates and times: reading them, and their parts."""
 
 import datetime as dt
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import splinefm as sf
 from splinefm._wording import on_command_line
+from splinefm.encode.rows.readers import read_number
 from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.columns import as_seconds
 from splinefm.encode.tables.dates import find_format, parse_times, seconds_of, take_part, to_times
+from support import examples
 
 TIMES = st.datetimes(dt.datetime(1600, 1, 1), dt.datetime(2400, 12, 31))
 
@@ -160,3 +163,43 @@ class TestTimestamp:
         for column in (times, times.astype(str).to_numpy(object)):
             field = sf.fit_encoder(sf.Schema([sf.Numerical("t")]), {"t": column}).fields[0]
             assert field.part == "trend" and field.read(pa.array(["2020-01-02"])).tolist() == [1577923200.0]
+
+
+ZONES = ["Europe/Paris", "America/New_York", "Australia/Lord_Howe", "America/St_Johns", "Africa/Casablanca", "UTC"]
+# Around these, some of the zones change their clocks.
+CHANGES = [
+    *(
+        dt.datetime(2021, 3, 28, 1),
+        dt.datetime(2021, 10, 31, 1),
+        dt.datetime(2021, 3, 14, 7),
+        dt.datetime(2021, 11, 7, 6),
+    ),
+    *(
+        dt.datetime(2021, 4, 3, 15),
+        dt.datetime(2021, 10, 2, 15, 30),
+        dt.datetime(2021, 4, 11, 2),
+        dt.datetime(2021, 5, 16, 2),
+    ),
+]
+
+
+@given(
+    st.sampled_from(CHANGES),
+    st.integers(-6 * 60, 18 * 60),
+    st.sampled_from(ZONES),
+    st.sampled_from([None, "+02:00", *ZONES]),
+    st.sampled_from([0, 1]),
+)
+@example(dt.datetime(2021, 3, 28, 2), 30, "Europe/Paris", "Europe/Paris", 0)
+@example(dt.datetime(2021, 3, 28, 2), 30, "Europe/Paris", "Europe/Paris", 1)
+@example(dt.datetime(2021, 10, 31, 2), 30, "Europe/Paris", "Europe/Paris", 1)
+@examples(200)
+def test_rows_and_tables_read_times_near_changes_of_the_clock_alike(change, minutes, of, zone, fold):
+    """Clocks skip some times, and show others twice."""
+    time = (change + dt.timedelta(minutes=minutes)).replace(tzinfo=ZoneInfo(of), fold=fold)
+    column = pa.array([time])
+    expected = as_seconds(column, "t", zone=zone)[0]
+    assert seconds_of(time, zone) == expected
+    assert as_seconds(pa.array([time.isoformat()]), "t", zone=zone)[0] == expected
+    field = sf.Numerical("t", part="hour", zone=zone)
+    assert read_number(field, time) == field.read(column)[0]

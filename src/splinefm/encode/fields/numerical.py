@@ -18,7 +18,7 @@ from splinefm.encode.fields.special import Comparison, check_special, parse_spec
 from splinefm.encode.slots import FieldLayout, IntArray, expand_windows
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.encode.tables.columns import STRAY, Stray, as_numbers, as_seconds, holds_dates, is_number, is_text
-from splinefm.encode.tables.dates import PARTS, Part, find_zone, take_part
+from splinefm.encode.tables.dates import PARTS, Part, check_unit, find_zone, take_part
 from splinefm.encode.tables.numbers import Decimal, parse_numbers
 from splinefm.encode.transforms.choice import choose_transform
 from splinefm.encode.transforms.scaling import MinMax
@@ -311,6 +311,8 @@ class NumericalStatistics:
         """Add the rows of a chunk."""
         if self.n_missing == self.n_rows and self.spec.part is None and holds_dates(column):
             self.spec = replace(self.spec, part="trend")
+        if self.spec.part is not None and is_number(column.type):
+            check_unit(as_numbers(column, self.spec.column), self.spec.column)
         x = self.spec.read(column)
         self._count_stray(column, x)
         token = self.spec.tokens(x)

@@ -29,7 +29,8 @@ class Timestamp:
 
     A schema takes it apart: `Timestamp("seen_at", parts=["hour", "trend"])` stands for the numerical fields
     "seen_at.hour" and "seen_at.trend", which both read the column "seen_at". Hours and days of the year are periodic
-    splines, days of the week have a feature each, and the trend is a spline of several resolutions.
+    splines, days of the week have a feature each, and the trend is a spline of several resolutions. Numbers are seconds
+    since 1970; a fit refuses those in milliseconds or smaller units.
 
     Parameters
     ----------

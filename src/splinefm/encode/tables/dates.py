@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +24,8 @@ ISO = rf"^\s*\d{{4}}-\d{{2}}-\d{{2}}({_TIME}\s?(Z|[+-]\d{{2}}(:?\d{{2}})?)?)?\s*
 _PLAIN_ISO = rf"^\d{{4}}-\d{{2}}-\d{{2}}({_TIME})?$"
 _EPOCH = datetime(1970, 1, 1)
 _US = pa.timestamp("us")
+_LAST_SECOND = 253_402_300_799.0  # of the year 9999
+_UNITS = ((1e3, "milliseconds", "ms"), (1e6, "microseconds", "us"), (1e9, "nanoseconds", "ns"))
 # How dates are written elsewhere; with these times of day behind them, or none.
 _DATE_FORMATS = (
     *("%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%Y/%m/%d"),
@@ -108,12 +110,12 @@ def wall_time(time: datetime, zone: str | None) -> datetime:
     """
     if time.tzinfo is None:
         return time
-    return time.astimezone(find_zone(zone)).replace(tzinfo=None)
+    # By way of UTC: to its own zone, `astimezone` leaves a time as it is, even one that the clocks there skip.
+    return time.astimezone(UTC).astimezone(find_zone(zone)).replace(tzinfo=None)
 
 
 def find_zone(zone: str | None) -> Any:
     """The time zone of a name such as "Europe/Paris" or "+02:00"; UTC by default."""
-    from datetime import UTC
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     if zone is None:
@@ -152,6 +154,36 @@ def to_seconds(times: pa.Array, zone: str | None = None) -> FloatArray:
     count = times.cast(pa.int64()).cast(pa.float64(), safe=False)
     seconds: FloatArray = to_numpy(pc.fill_null(count, scalar(np.nan, np.float64))) / per_second
     return seconds
+
+
+def check_unit(numbers: FloatArray, name: str) -> None:
+    """Raise if numbers that are read as seconds since 1970 lie beyond the year 9999, because their unit is smaller.
+
+    A few numbers may, such as those that stand for a missing time.
+
+    Parameters
+    ----------
+    numbers : array
+        Numbers of a column that a fit or an update reads; NaN where missing.
+    name : str
+        Name of the column, for the message.
+
+    Examples
+    --------
+    >>> check_unit(np.array([1.7e12, np.nan]), "seen_at")
+    Traceback (most recent call last):
+    ValueError: column 'seen_at' holds numbers such as 1700000000000, which are milliseconds and not seconds since ...
+    """
+    known = np.abs(numbers[np.isfinite(numbers)])
+    middle = float(np.median(known)) if len(known) else 0.0
+    if middle <= _LAST_SECOND:
+        return
+    per_second, unit, short = next(each for each in _UNITS if middle / each[0] <= _LAST_SECOND or each is _UNITS[-1])
+    raise ValueError(
+        f"column {name!r} holds numbers such as {middle:.0f}, which are {unit} and not seconds since 1970: as seconds "
+        f"they lie beyond the year 9999; divide them by {per_second:,.0f}, for predictions too, or make the column a "
+        f'column of times, such as pandas.to_datetime(column, unit="{short}")'
+    )
 
 
 def take_part(seconds: FloatArray, part: Part) -> FloatArray:

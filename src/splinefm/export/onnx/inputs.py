@@ -93,6 +93,7 @@ def _column_input(column: str, items: list[Single], integers: Collection[str]) -
                     f"{numbers[0].name!r} as numbers, {item.name!r} as text; give each of them a different column"
                 )
         return ColumnInput(numbers[0], np.float64)
+    _check_spellings(column, items)
     names = {name for item in items for name in item.vocabulary.names.to_pylist()}  # type: ignore[union-attr]
     whole = [item for item in items if item.name in integers]
     for name in names if whole else ():
@@ -101,6 +102,18 @@ def _column_input(column: str, items: list[Single], integers: Collection[str]) -
     # In lists "" is padding.
     missing = _new_name("" if isinstance(items[0], Categorical) and "" not in names else "<missing>", names)
     return ColumnInput(items[0], np.int64 if whole else object, missing, _new_name("<unseen>", names))
+
+
+def _check_spellings(column: str, items: list[Any]) -> None:
+    """Raise if categories of a column are spelled in several ways: an input of a graph has one text per row."""
+    first, *others = items
+    for item in others:
+        if item.elements.spelling != first.elements.spelling:
+            raise ValueError(
+                f"column {column!r} is read by fields whose categories are spelled differently, and an input of a graph "
+                f"has one spelling: {first.name!r} with values={first.elements.spelling!r}, {item.name!r} with "
+                f"values={item.elements.spelling!r}; give them the same values, or each of them a different column"
+            )
 
 
 def _reads_alike(item: Single, number: Numerical) -> bool:

@@ -69,7 +69,7 @@ def export_onnx(
     ------
     ValueError
         For what ONNX cannot express: custom transforms and bases (with bins it can, see
-        `sf.discretize`), `unseen="hash"`, and more than 2 GB.
+        `sf.discretize`), `unseen="hash"`, one column read by fields with different `values`, and more than 2 GB.
 
     Examples
     --------

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 _LARGEST = 1e300
+_SMALLEST_TERM = 1e-30  # the least that is added or subtracted as a double
 _TAIL = 1e-14
 _SMALLEST_LOG, _LAST_LOGIT = -745.0, 37.0  # of the smallest number above 0, and of the largest below 1
 _POWER = -100.0  # below, the CDF is a power, and z itself may be too small for all its digits
@@ -70,13 +71,15 @@ def to_unit(g: Graph, item: Numerical, x: str) -> str:
             return _linear(g, x, *cast(Pieces, transform_pieces(t)))
         if isinstance(t, Log):
             shift = float(t.shift)  # type: ignore[arg-type]  # fitted
+            if 0.0 < abs(shift) < _SMALLEST_TERM:
+                raise ValueError(f"{no_counterpart('transform', item)} (ONNX Runtime takes shift={shift:g} for 0)")
             return _between(g, x, t.low, t.high, lambda v: g("Log", g("Add", v, shift)), lambda z: np.log(z + shift))
         if isinstance(t, ArcsinhSquare):
             return _between(g, x, t.low, t.high, lambda value: _arcsinh_square(g, value), arcsinh_square)
         if isinstance(t, BestFitCDF) and t.family is not None and t.family in _CDFS:
             location, scale, *shapes = map(float, t.params)
             low, high = np.clip(np.array(DOMAIN[find_family(t.family).support]), -_LARGEST, _LARGEST).tolist()
-            z = g("Clip", g("Div", g("Sub", x, location), scale), low, high)
+            z = g("Clip", _relative(g, x, location, scale), low, high)
             try:
                 return g("Clip", _CDFS[t.family](g, z, *shapes), 0.0, 1.0)
             except ValueError as error:
@@ -94,7 +97,14 @@ def _between(
         start, stop = float(low), float(high)
     else:
         inside = warp(inside)
-    return g("Clip", g("Div", g("Sub", inside, start), stop - start), 0.0, 1.0)
+    return g("Clip", _relative(g, inside, start, stop - start), 0.0, 1.0)
+
+
+def _relative(g: Graph, x: str, start: float, scale: float) -> str:
+    """(x - start) / scale; the optimizer of ONNX Runtime drops the subtraction of what is 0 as a float of 32 bits."""
+    if abs(start) >= _SMALLEST_TERM:
+        return g("Div", g("Sub", x, start), scale)
+    return g("Sub", g("Div", x, scale), start / scale)
 
 
 def _arcsinh_square(g: Graph, x: str) -> str:

@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import assert_all_finite, check_array, column_or_1d
+from sklearn.utils.validation import check_array, column_or_1d
 
 from splinefm.encode.schema import Schema
 from splinefm.encode.slots import Slots
 from splinefm.encode.tables.names import quoted
 from splinefm.encode.tables.open import open_table
 from splinefm.encode.tables.table import Table
-from splinefm.learn.targets.labels import MOST_CLASSES, SHOWN, Classes, Label
+from splinefm.learn.targets.labels import MOST_CLASSES, SHOWN, Classes, Label, refuse_infinite
 
 Labels = npt.NDArray[Any]
 # An open table, encoded rows, or paths of files.
@@ -184,8 +184,8 @@ def read_labels(y: object) -> Labels:
         kinds = sorted({type(label).__name__ for label in labels.tolist()})
         raise ValueError(f"the labels in y must have one type, got {', '.join(kinds)}") from None
     refuse_missing(missing, len(labels), "labels")
-    if labels.dtype.kind == "f":
-        assert_all_finite(labels, input_name="y")
+    if labels.dtype.kind in ("f", "O"):
+        refuse_infinite((labels[np.isinf(labels)] if labels.dtype.kind == "f" else labels).tolist(), "y")
     check_classification_targets(labels)
     return labels
 
@@ -199,6 +199,7 @@ def refuse_missing(missing: int, n: int, what: str) -> None:
 def distinct_classes(labels: Labels) -> Labels:
     """Return the distinct labels, sorted; there must be at least two."""
     classes = np.unique(labels)
+    refuse_infinite(classes.tolist(), "y")
     if len(classes) < 2:
         found = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no classes"
         raise ValueError(f"y has {found}; a classifier needs rows of two classes")

@@ -21,6 +21,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._reading import open_regular
+
 Array = npt.NDArray[Any]
 # In the order of the safetensors package: the widest first, so that all arrays are aligned.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -69,7 +71,7 @@ def opened(path: Path, advice: str) -> Iterator[BinaryIO]:
         What to do about a file that is damaged.
     """
     failed = f"cannot load {str(path)!r}"
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         try:
             yield file
         except (OSError, MemoryError):

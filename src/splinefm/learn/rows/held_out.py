@@ -14,6 +14,7 @@ from splinefm.encode.slots import concatenate_slots
 from splinefm.encode.tables.arrow import to_arrow
 from splinefm.learn.losses import Loss
 from splinefm.learn.rows.source import Source, ahead
+from splinefm.learn.targets.labels import SMALLEST_TOTAL
 from splinefm.learn.training import Chunk, FloatArray, Training, seeded
 
 MOST_VALIDATION_ROWS = 200_000
@@ -75,10 +76,10 @@ class ValidationSample:
         self.n_rows = sum(len(randoms) for randoms, _ in self.parts)
 
     def encode(self, source: Source, encoder: Encoder, loss: Loss, threads: int | None = None) -> Chunk | None:
-        """Return the encoded rows, or None if their weights are all 0, and release the raw rows."""
+        """Return the encoded rows, or None if their weights are 0 or next to it, and release the raw rows."""
         parts, self.parts = self.parts, []
         chunks = [source.encode(batch, encoder, loss, threads) for randoms, batch in parts if len(randoms)]
-        if not any(chunk.sample_weight.any() for chunk in chunks):
+        if not sum(float(chunk.sample_weight.sum()) for chunk in chunks) >= SMALLEST_TOTAL:
             return None
         slots, y, weight = zip(*chunks, strict=True)
         return Chunk(concatenate_slots(slots), np.concatenate(y), np.concatenate(weight))

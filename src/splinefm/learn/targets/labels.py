@@ -26,6 +26,8 @@ Labels = Sequence[object] | npt.NDArray[Any]
 BALANCED = "balanced"
 PASS_CLASSES = "for labels, pass classes=model.classes_, or fitted.classes of a sf.Fitted"
 SHOWN = 5
+SMALLEST_TOTAL = 1e-290
+"""The least sum of sample weights: times the loss of a row, it has all the digits of a double, down to 2e-308."""
 MOST_CLASSES = 1000
 """Every class has parameters of its own; more classes are rather a column of names or numbers taken for labels."""
 
@@ -40,7 +42,7 @@ def find_classes(columns: Iterable[pa.Array], name: str, most: int = 2, shares: 
     for column in columns:
         if pa.types.is_nested(column.type):
             raise ValueError(f"a target has one value per row, but {name!r} holds {column.type}; choose another column")
-        labels = distinct_labels(column)
+        labels = distinct_labels(column, name)
         shares = shares and holds_shares(column, name)
         if shares and not labels <= {0, 1}:
             return None
@@ -50,10 +52,26 @@ def find_classes(columns: Iterable[pa.Array], name: str, most: int = 2, shares: 
     return None if shares and found else as_classes(found, name, most)
 
 
-def distinct_labels(column: pa.Array) -> set[Label]:
-    """Return the labels of a part of a target column; missing values are none."""
+def distinct_labels(column: pa.Array, name: str) -> set[Label]:
+    """Return the labels of a part of a target column; missing values are none, and infinite ones raise an error."""
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    return {value for value in pc.unique(column).to_pylist() if value is not None and value == value}
+    labels = {value for value in pc.unique(column).to_pylist() if value is not None and value == value}
+    refuse_infinite(labels, f"the target {name!r}")
+    return labels
+
+
+def refuse_infinite(labels: Iterable[object], where: str) -> None:
+    """Raise an error if a label is infinite: it is the result of a computation that failed, and not a class.
+
+    Examples
+    --------
+    >>> refuse_infinite([0.0, -math.inf], "y")
+    Traceback (most recent call last):
+    ValueError: y has an infinite value, -inf, which is no label of a class; drop such rows
+    """
+    found = next((label for label in labels if isinstance(label, float) and math.isinf(label)), None)
+    if found is not None:
+        raise ValueError(f"{where} has an infinite value, {found}, which is no label of a class; drop such rows")
 
 
 def as_classes(found: set[Label], name: str, most: int = 2) -> Classes:
@@ -250,7 +268,27 @@ def as_weights(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
         raise ValueError(message) from error
     if not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise ValueError(f"the weights in column {name!r} must be finite and at least 0")
+    with np.errstate(over="ignore"):
+        total = float(weight.sum())
+    if total == math.inf:
+        raise ValueError(f"the weights in column {name!r} sum to infinity; divide all of them by the same constant")
     return weight
+
+
+def check_total_weight(total: float) -> None:
+    """Raise an error if the weights of a table are so small that weighted losses lose their digits, or are 0.
+
+    Examples
+    --------
+    >>> check_total_weight(1e-300)
+    Traceback (most recent call last):
+    ValueError: the sample weights are so small that they sum to 1e-300; divide all of them by the largest one, ...
+    """
+    if 0.0 < total < SMALLEST_TOTAL:
+        raise ValueError(
+            f"the sample weights are so small that they sum to {total:g}; divide all of them by the largest one, "
+            "which does not change the fit"
+        )
 
 
 def _example_of_no_number(column: pa.Array) -> str:

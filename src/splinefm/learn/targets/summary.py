@@ -10,7 +10,7 @@ import numpy as np
 from splinefm.learn.formulas import FloatArray
 from splinefm.learn.losses import Loss
 from splinefm.learn.sums import weighted_sum
-from splinefm.learn.targets.labels import class_totals
+from splinefm.learn.targets.labels import check_total_weight, class_totals
 
 # Targets that are kept to find quantiles of them: all of a table, or a sample of at least half as many.
 _MOST_TARGETS = 1 << 18
@@ -104,6 +104,7 @@ class TargetSummary:
         """Return the loss with the center and scale of the target, and the score of the best constant: see `start`."""
         if self.moments.weight == 0.0:
             raise ValueError("all sample weights are 0; at least one row must have a positive weight")
+        check_total_weight(self.moments.weight)
         y, weight = self._targets()
         loss = self.loss.fit(y, weight)
         return loss, loss.start(loss.standardize(y), weight)

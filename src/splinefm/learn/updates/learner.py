@@ -27,6 +27,7 @@ from splinefm.learn.loop.passes import in_groups, train_on
 from splinefm.learn.loop.penalties import AdaptivePenalties, make_groups
 from splinefm.learn.rows.held_out import ValidationSample
 from splinefm.learn.rows.source import STREAM_ROWS, Source, ahead
+from splinefm.learn.targets.labels import check_total_weight
 from splinefm.learn.training import Chunk, Epoch, FloatArray, Training, check_training, seeded
 from splinefm.learn.updates.absent import has_low, shift_of_absent
 from splinefm.learn.updates.guard import Guard, Trial, UpdateRefused, Verdict
@@ -285,10 +286,12 @@ class Learner:
 
     def _check(self, source: Source) -> int:
         """Raise for invalid targets and weights before anything changes; return the number of rows."""
-        n_rows = 0
+        n_rows, total = 0, 0.0
         for batch in source.target_batches(STREAM_ROWS):
-            self.loss.check(source.targets(batch)[0], source.target, n_rows)
-            n_rows += batch.num_rows
+            y, weight = source.targets(batch)
+            self.loss.check(y, source.target, n_rows)
+            n_rows, total = n_rows + batch.num_rows, total + float(weight.sum())
+        check_total_weight(total)
         return n_rows
 
     def _extend(self, source: Source) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splinefm._reading import open_regular
 from splinefm._writing import replacing, sync_folder
 from splinefm.learn.files.container import (
     Array,
@@ -118,7 +119,7 @@ def saving_state(model: Path) -> Iterator[Callable[[LearnerState, str], None]]:
 
 def _identity(model: Path) -> str | None:
     try:
-        with model.open("rb") as file:
+        with open_regular(model) as file:
             return header_digest(file)
     except (OSError, ModelFileError):
         return None

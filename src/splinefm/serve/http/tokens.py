@@ -5,9 +5,11 @@ from __future__ import annotations
 import hmac
 from pathlib import Path
 
+from splinefm._reading import read_text
 from splinefm.serve.logs import log_event
 
 _SHORTEST = 16
+_MAX_BYTES = 1 << 20
 
 
 class Tokens:
@@ -35,7 +37,7 @@ class Tokens:
             stat = self._path.stat()
             stamp = (stat.st_mtime_ns, stat.st_size)
             if stamp != self._stamp:
-                self._known = parse_tokens(self._path.read_text("utf-8"), str(self._path))
+                self._known = parse_tokens(read_text(self._path, "a file of tokens", _MAX_BYTES), str(self._path))
                 self._stamp = stamp
             self._problem = ""
         except (OSError, ValueError) as error:
