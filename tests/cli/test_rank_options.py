@@ -49,6 +49,22 @@ def test_options_for_several_processes_need_ranks(started, option):
     assert not started
 
 
+def test_an_update_starts_processes_with_the_options_of_its_guard(started):
+    """`update` has the options of one process, beside those of several."""
+    words = ["update", "m.sfm", "a.parquet", "b.parquet", "--validation=0.2", "--max-loss-increase=0.1", "--ranks=2"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    ((arguments, n_ranks, _),) = started
+    assert n_ranks == 2
+    assert arguments == [*words[:4], "--validation=0.2", "--max-loss-increase=0.1"]
+
+
+def test_an_update_on_one_process_refuses_the_options_of_several(started):
+    result = CliRunner().invoke(app, ["update", "m.sfm", "a.parquet", "--sharded-out"])
+    assert result.exit_code == 2
+    assert "add --ranks" in result.output
+
+
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setattr(ranks, "find_spec", lambda name: None if name == "torchrec" else True)
     result = run("--ranks", "2")
