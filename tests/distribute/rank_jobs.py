@@ -393,6 +393,7 @@ COMMANDS = {
     "versions": (other_version, "rows", []),
     "missing file": (nothing, "nowhere", []),
     "other file": (nothing, "other", []),
+    "other contents": (nothing, "flipped", []),
     "target": (nothing, "rows", ["--target=clik"]),
     "too few rows": (nothing, "few", []),
     "memory": (little_memory, "rows", []),

@@ -51,6 +51,7 @@ def run(folder):
     folder.mkdir()
     write_rows(folder / "rows", ROWS, 0, files=4)
     write_rows(folder / "other", ROWS // 2, 0)
+    write_rows(folder / "flipped", ROWS, 3, files=4)
     write_rows(folder / "new", 600, 1, names="new")
     write_rows(folder / "zeros", 600, 2, clicks=False)
     for name in ("few", "plain"):
@@ -293,7 +294,8 @@ def loss_of_balanced_rows(folder):
 FAULTS = {
     "versions": (0, "versions differ: torch is 2.0 on rank 1 and 2.13"),
     "missing file": (1, "nowhere"),
-    "other file": (0, "the data differ"),
+    "other file": (0, "the data differ: '1.parquet' is on rank 0, but not on rank 1"),
+    "other contents": (0, "the data differ: '0.parquet' has other contents on rank 1 than on rank 0"),
     "target": (None, "no column 'clik'"),
     "too few rows": (None, "2 rows cannot be divided among 3 ranks"),
     "memory": (0, "the tables take"),

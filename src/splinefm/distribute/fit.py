@@ -17,7 +17,7 @@ from splinefm.distribute.feed import Feed
 from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
 from splinefm.distribute.ranks import Ranks
 from splinefm.distribute.results import write_result
-from splinefm.distribute.rows import ParquetRows, open_rows
+from splinefm.distribute.rows import ParquetRows, open_rows, refuse_other_files
 from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import first_penalties
@@ -180,8 +180,11 @@ def open_same_rows(data: str | Sequence[str], ranks: Ranks, least: int | None = 
     with ranks.together():
         rows = open_rows(data)
         rows.check_ranks(ranks.size if least is None else least)
-    found = f"{rows.n_rows:,} rows in {len(rows.groups):,} row groups, fingerprint {rows.fingerprint[:8]},"
-    ranks.check_same({"what the files hold": found}, "the data")
+        own = json.dumps([rows.fingerprint, rows.files])
+    found = [json.loads(data) for data in ranks.gather(own.encode())]
+    with ranks.together():
+        if ranks.first:
+            refuse_other_files([fingerprint for fingerprint, _ in found], [dict(files) for _, files in found])
     return rows
 
 
