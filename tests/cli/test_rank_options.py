@@ -1,8 +1,12 @@
 """Options for several processes: what reaches the processes, and what is refused."""
 
+import os
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
+from splinefm.cli import ranks as rank_commands
 from splinefm.cli.actions import ranks
 from splinefm.cli.main import app
 
@@ -63,6 +67,21 @@ def test_an_update_on_one_process_refuses_the_options_of_several(started):
     result = CliRunner().invoke(app, ["update", "m.sfm", "a.parquet", "--sharded-out"])
     assert result.exit_code == 2
     assert "add --ranks" in result.output
+
+
+def test_threads_of_a_rank_wait_without_spinning(monkeypatch):
+    """OpenMP reads this when torch is loaded, so it must be there before a command runs."""
+    seen = []
+    monkeypatch.setattr(rank_commands, "app", lambda **_: seen.append(dict(os.environ)))
+    monkeypatch.setattr(sys, "argv", ["splinefm.distribute", "fit"])
+    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "3"})
+    rank_commands.main()
+    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": "ACTIVE"})
+    rank_commands.main()
+    assert [(found["OMP_WAIT_POLICY"], found["OMP_NUM_THREADS"]) for found in seen] == [
+        ("PASSIVE", "3"),
+        ("ACTIVE", "1"),
+    ]
 
 
 def test_missing_packages_are_named(monkeypatch):

@@ -328,6 +328,16 @@ def one(ranks):
     RESULTS["other settings"] = outcome(ranks, lambda: fit_on_ranks(other, settings, ranks))
     settings = replace(settings, resume=False)
     RESULTS["not resumed"] = outcome(ranks, lambda: fit_on_ranks(request(), settings, ranks))
+    RESULTS["torch threads"] = [threads_for(threads, ranks) for threads in (None, 2)]
+
+
+def threads_for(threads, ranks):
+    """The threads of torch on the only rank of a machine with several cores."""
+    fit_module.count_threads, before = lambda given: 8 if given is None else given, fit_module.count_threads
+    encoding = fit_module.for_ranks(replace(TRAINING, threads=threads), ranks).threads
+    fit_module.count_threads, found = before, torch.get_num_threads()
+    torch.set_num_threads(1)
+    return [encoding, found]
 
 
 def killed(ranks):

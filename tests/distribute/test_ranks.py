@@ -185,6 +185,11 @@ def test_a_run_with_other_settings_does_not_continue(found):
     assert "add --resume" in found["not resumed"][0]
 
 
+def test_torch_has_one_thread_on_a_rank_unless_more_are_given(found):
+    """Its threads would mostly wait for each other; all cores encode."""
+    assert found["torch threads"] == [[8, 1], [2, 2]]
+
+
 def test_a_killed_rank_starts_again_from_the_last_checkpoint(found, folder, codes):
     assert codes["killed"] == 0
     killed = json.loads((folder / "killed.json").read_text())

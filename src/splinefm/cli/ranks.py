@@ -24,9 +24,20 @@ app.command()(fit)
 app.command()(update)
 
 
+# What torch and its OpenMP read when they are loaded; what the user has set stays.
+ENVIRONMENT = {
+    "TORCH_CPP_LOG_LEVEL": "ERROR",  # else torch warns of sockets when a rank is gone
+    # Threads of torch that wait for each other must not spin: they would take the cores that others wait for. On two
+    # busy cores, a rank with two threads was 30 times slower than a rank with one.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "OMP_NUM_THREADS": "1",  # --threads sets another number
+}
+
+
 def main() -> None:
     """Run a command on this rank; a failure ends the process at once, because others wait for it."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch warns of sockets when a rank is gone
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     arguments = sys.argv[1:]
     if arguments[:1] in (["fit"], ["update"]) and "--help" not in arguments:
         arguments = [*arguments, "--on-rank"]

@@ -189,9 +189,13 @@ def open_same_rows(data: str | Sequence[str], ranks: Ranks, least: int | None = 
 
 
 def for_ranks(training: Training, ranks: Ranks) -> Training:
-    """The settings with threads for one of the ranks of this machine, and without what only one machine does."""
+    """The settings with threads for one of the ranks of this machine, and without what only one machine does.
+
+    All cores encode by default, but torch has one thread on each rank: on a busy machine, its threads mostly wait for
+    each other, and more ranks use the cores better.
+    """
     threads = max(1, count_threads(training.threads) // ranks.local_size)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1 if training.threads is None else threads)
     return replace(training, threads=threads, refit_on_all=False, select_resolutions=False, crosses=None, members=1)
 
 
