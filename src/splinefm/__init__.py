@@ -95,11 +95,11 @@ if TYPE_CHECKING:
     from splinefm.learn.updates.files import UpdateReport as UpdateReport
     from splinefm.learn.updates.files import update_model as update_model
     from splinefm.learn.updates.guard import Guard as Guard
-    from splinefm.learn.updates.guard import Judgment as Judgment
     from splinefm.learn.updates.guard import UpdateRefused as UpdateRefused
     from splinefm.learn.updates.guard import Verdict as Verdict
     from splinefm.learn.updates.learner import Learner as Learner
     from splinefm.learn.updates.state import LearnerState as LearnerState
+    from splinefm.learn.updates.sums import Judgment as Judgment
     from splinefm.model.family import FFM as FFM
     from splinefm.model.family import FM as FM
     from splinefm.model.family import FmFM as FmFM
@@ -145,7 +145,8 @@ _HOME = {
     "learn.fitted": "Fitted",
     "learn.fitting": "fit_model",
     "learn.updates.files": "UpdateReport update_model",
-    "learn.updates.guard": "Guard Judgment UpdateRefused Verdict",
+    "learn.updates.guard": "Guard UpdateRefused Verdict",
+    "learn.updates.sums": "Judgment",
     "learn.updates.learner": "Learner",
     "learn.updates.state": "LearnerState",
     "learn.losses": "Loss",

@@ -1,8 +1,12 @@
 """Options for several processes: what reaches the processes, and what is refused."""
 
+import os
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
+from splinefm.cli import ranks as rank_commands
 from splinefm.cli.actions import ranks
 from splinefm.cli.main import app
 
@@ -47,6 +51,37 @@ def test_options_for_several_processes_need_ranks(started, option):
     assert result.exit_code == 2
     assert "add --ranks" in result.output
     assert not started
+
+
+def test_an_update_starts_processes_with_the_options_of_its_guard(started):
+    """`update` has the options of one process, beside those of several."""
+    words = ["update", "m.sfm", "a.parquet", "b.parquet", "--validation=0.2", "--max-loss-increase=0.1", "--ranks=2"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    ((arguments, n_ranks, _),) = started
+    assert n_ranks == 2
+    assert arguments == [*words[:4], "--validation=0.2", "--max-loss-increase=0.1"]
+
+
+def test_an_update_on_one_process_refuses_the_options_of_several(started):
+    result = CliRunner().invoke(app, ["update", "m.sfm", "a.parquet", "--sharded-out"])
+    assert result.exit_code == 2
+    assert "add --ranks" in result.output
+
+
+def test_threads_of_a_rank_wait_without_spinning(monkeypatch):
+    """OpenMP reads this when torch is loaded, so it must be there before a command runs."""
+    seen = []
+    monkeypatch.setattr(rank_commands, "app", lambda **_: seen.append(dict(os.environ)))
+    monkeypatch.setattr(sys, "argv", ["splinefm.distribute", "fit"])
+    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "3"})
+    rank_commands.main()
+    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": "ACTIVE"})
+    rank_commands.main()
+    assert [(found["OMP_WAIT_POLICY"], found["OMP_NUM_THREADS"]) for found in seen] == [
+        ("PASSIVE", "3"),
+        ("ACTIVE", "1"),
+    ]
 
 
 def test_missing_packages_are_named(monkeypatch):

@@ -7,11 +7,13 @@ killed has the agent of torchrun above it, and runs beside the others.
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
 import traceback
 import uuid
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,17 +27,22 @@ from splinefm.cli import ranks as command_line
 from splinefm.distribute import checkpoints as checkpoints_module
 from splinefm.distribute import fit as fit_module
 from splinefm.distribute import ranks as ranks_module
-from splinefm.distribute.fit import RankFit, RankSettings, fit_on_ranks, update_on_ranks
+from splinefm.distribute.fit import RankFit, RankSettings, fit_on_ranks
 from splinefm.distribute.ranks import PeerFailed, run_together
 from splinefm.distribute.results import set_tables
 from splinefm.distribute.sharded import tables
 from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
+from splinefm.distribute.updates import state as state_module
+from splinefm.distribute.updates import update as update_module
+from splinefm.distribute.updates.update import RankUpdate, update_on_ranks
 from splinefm.encode.slots import FieldLayout, SlotLayout, Slots
 from splinefm.learn.loop.penalties import AdaptivePenalties
 from splinefm.learn.losses import Loss
 from splinefm.learn.training import Chunk
+from splinefm.learn.updates.files import DEFAULT_GUARD, alone
+from splinefm.learn.updates.guard import Guard
 from splinefm.model.cpu import CpuEngine
 from splinefm.model.family import formula_scores
 from splinefm.model.optimizers import Group, Optimizer
@@ -263,10 +270,53 @@ def four(ranks):
 def three(ranks):
     tables.SMALL_ROWS = 20
     fit(ranks, "three", sharded=True)
-    _, epoch = update_on_ranks(
-        FOLDER / "three", str(FOLDER / "new"), "click", RankSettings(FOLDER / "updated.sfm"), ranks
-    )
-    RESULTS["update"] = epoch.train_loss
+    RESULTS["update"] = update(ranks, "three", "new", "updated.sfm")
+    RESULTS["zeros"] = outcome(ranks, lambda: update(ranks, "updated.sfm", "zeros", "updated.sfm"))
+    settings = RankSettings(FOLDER / "sharded", sharded=True)
+    RESULTS["sharded"] = update(ranks, "three", "new", "sharded", settings, Guard(str(FOLDER / "rows")))
+
+
+def update(ranks, model, data, out, settings=None, guard=DEFAULT_GUARD):
+    """Update a model, and keep sums of the moments of its optimizers as they were written."""
+
+    def write(*arguments):
+        RESULTS[f"moments of {arguments[0].name}"] = sums_of_moments(arguments[3])
+        state_module.write_with_state(*arguments)
+
+    update_module.write_with_state = write
+    request = RankUpdate(FOLDER / model, str(FOLDER / data), "click", guard=guard)
+    return update_on_ranks(request, settings or RankSettings(FOLDER / out), ranks).to_dict()
+
+
+def sums_of_moments(model):
+    """The sum of absolute values of every moment, over all ranks."""
+    own = {}
+    for name, parts in state_module._moments(model, every_rank=False):
+        own[name] = own.get(name, 0.0) + sum(float(part.values.double().abs().sum()) for part in parts)
+    totals = {}
+    for theirs in map(json.loads, model.ranks.gather(json.dumps(own).encode())):
+        for name, value in theirs.items():
+            totals[name] = totals.get(name, 0.0) + value
+    return totals
+
+
+def again(ranks):
+    """The next hour, with another number of ranks."""
+    tables.SMALL_ROWS = 20
+    restore = state_module.RankState.restore
+
+    def restored(state, model):
+        restore(state, model)
+        RESULTS["restored moments"] = sums_of_moments(model)
+
+    state_module.RankState.restore = restored
+    RESULTS["again"] = update(ranks, "updated.sfm", "rows", "again.sfm")
+    state_module.RankState.restore = restore
+    RESULTS["sharded again"] = update(ranks, "sharded", "rows", "sharded", RankSettings(FOLDER / "sharded", True))
+    with alone(FOLDER / "again.sfm") if ranks.first else nullcontext():
+        ranks.barrier()
+        RESULTS["locked"] = outcome(ranks, lambda: update(ranks, "updated.sfm", "new", "again.sfm"))
+    RESULTS["no guard"] = update(ranks, "updated.sfm", "zeros", "learned.sfm", guard=None)
 
 
 def one(ranks):
@@ -278,6 +328,16 @@ def one(ranks):
     RESULTS["other settings"] = outcome(ranks, lambda: fit_on_ranks(other, settings, ranks))
     settings = replace(settings, resume=False)
     RESULTS["not resumed"] = outcome(ranks, lambda: fit_on_ranks(request(), settings, ranks))
+    RESULTS["torch threads"] = [threads_for(threads, ranks) for threads in (None, 2)]
+
+
+def threads_for(threads, ranks):
+    """The threads of torch on the only rank of a machine with several cores."""
+    fit_module.count_threads, before = lambda given: 8 if given is None else given, fit_module.count_threads
+    encoding = fit_module.for_ranks(replace(TRAINING, threads=threads), ranks).threads
+    fit_module.count_threads, found = before, torch.get_num_threads()
+    torch.set_num_threads(1)
+    return [encoding, found]
 
 
 def killed(ranks):
@@ -294,7 +354,7 @@ def killed(ranks):
     RESULTS["history"], RESULTS["restarts"] = [epoch._asdict() for epoch in fitted.history], again
 
 
-JOBS = {job.__name__: job for job in (two, four, three, one, killed)}
+JOBS = {job.__name__: job for job in (two, four, three, again, one, killed)}
 
 
 def be_a_rank(name):
@@ -343,6 +403,7 @@ COMMANDS = {
     "versions": (other_version, "rows", []),
     "missing file": (nothing, "nowhere", []),
     "other file": (nothing, "other", []),
+    "other contents": (nothing, "flipped", []),
     "target": (nothing, "rows", ["--target=clik"]),
     "too few rows": (nothing, "few", []),
     "memory": (little_memory, "rows", []),
@@ -353,6 +414,7 @@ COMMANDS = {
     "resolutions": (nothing, "rows", ["--select-resolutions"]),
     "other validation": (nothing, "rows", [f"--validation={FOLDER / 'plain'}"]),
 }
+UPDATES = {"bad hour": ["zeros", "--json"], "good hour": ["new", "--json"], "separator": ["new", "--sep=;"]}
 
 
 def be_a_command(name, rank):
@@ -365,6 +427,22 @@ def be_a_command(name, rank):
     data = FOLDER / (data if rank == 1 or data == "few" else "rows")
     common = ["--target=click", f"--out={FOLDER / name}.sfm", "--model=fwfm", "--k=2", "--epochs=1", "--threads=1"]
     sys.argv = ["splinefm.distribute", "fit", str(data), *common, *options]
+    command_line.main()
+
+
+def be_an_update(name, rank):
+    """Run `python -m splinefm.distribute update`; what it prints goes to files."""
+    for number, kind in ((1, "out"), (2, "err")):
+        os.dup2(os.open(FOLDER / f"{name}.{rank}.{kind}", os.O_WRONLY | os.O_CREAT), number)
+    data, *options = UPDATES[name]
+    sys.argv = [
+        "splinefm.distribute",
+        "update",
+        str(FOLDER / "hourly.sfm"),
+        str(FOLDER / data),
+        *options,
+        "--threads=1",
+    ]
     command_line.main()
 
 
@@ -422,10 +500,12 @@ def main():
     beside = os.fork()
     if not beside:
         leave(be_torchrun, "killed")
-    for name, n in (("two", 2), ("four", 4), ("one", 1), ("three", 3)):
+    for name, n in (("two", 2), ("four", 4), ("one", 1), ("three", 3), ("again", 2)):
         fork(n, lambda rank, name=name: be_a_rank(name))
     sizes = {name: 3 if data == "few" else 2 for name, (_, data, _) in COMMANDS.items()}  # two rows are too few
     codes = {name: fork(n, lambda rank, name=name: be_a_command(name, rank)) for name, n in sizes.items()}
+    shutil.copy(FOLDER / "two.sfm", FOLDER / "hourly.sfm")
+    codes |= {name: fork(2, lambda rank, name=name: be_an_update(name, rank)) for name in UPDATES}
     codes["killed"] = os.waitstatus_to_exitcode(os.waitpid(beside, 0)[1])
     (FOLDER / "codes.json").write_text(json.dumps(codes))
 

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from splinefm.cli import fit_options as fit_opt
-from splinefm.cli import options as opt
-from splinefm.cli import rank_options as rank_opt
 from splinefm.cli.commands.fit import fit
+from splinefm.cli.commands.update import update
 from splinefm.cli.main import Commands
-
-Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a sharded model.", show_default=False)
-]
 
 app = typer.Typer(
     cls=Commands,
@@ -28,36 +20,26 @@ app = typer.Typer(
 )
 
 
-@app.command()
-def update(
-    model: Model,
-    data: opt.Data,
-    target: fit_opt.Target,
-    out: fit_opt.Out,
-    weight: opt.Weight = None,
-    checkpoints: rank_opt.Checkpoints = None,
-    checkpoint_minutes: rank_opt.Minutes = rank_opt.DEFAULT_MINUTES,
-    resume: rank_opt.Resume = False,
-    sharded_out: rank_opt.ShardedOut = False,
-    table_optimizer: rank_opt.Fused = rank_opt.FusedName.ADAGRAD,
-    timeout: rank_opt.Timeout = rank_opt.DEFAULT_TIMEOUT,
-    quiet: opt.Quiet = False,
-) -> None:
-    """Train a model for one pass over new rows, with features for new categories."""
-    from splinefm.cli.actions.ranks import make_settings, update_on_rank
-
-    settings = make_settings(out, sharded_out, table_optimizer.value, checkpoints, checkpoint_minutes, resume)
-    update_on_rank(model, data, target, weight, settings, timeout, quiet)
-
-
 app.command()(fit)
+app.command()(update)
+
+
+# What torch and its OpenMP read when they are loaded; what the user has set stays.
+ENVIRONMENT = {
+    "TORCH_CPP_LOG_LEVEL": "ERROR",  # else torch warns of sockets when a rank is gone
+    # Threads of torch that wait for each other must not spin: they would take the cores that others wait for. On two
+    # busy cores, a rank with two threads was 30 times slower than a rank with one.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "OMP_NUM_THREADS": "1",  # --threads sets another number
+}
 
 
 def main() -> None:
     """Run a command on this rank; a failure ends the process at once, because others wait for it."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch warns of sockets when a rank is gone
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     arguments = sys.argv[1:]
-    if arguments[:1] == ["fit"] and "--help" not in arguments:
+    if arguments[:1] in (["fit"], ["update"]) and "--help" not in arguments:
         arguments = [*arguments, "--on-rank"]
     try:
         app(args=arguments, prog_name="python -m splinefm.distribute")

@@ -1,4 +1,4 @@
-"""Fit and update a model on several ranks: what `fit_model` and `Learner` do on one machine."""
+"""Fit a model on several ranks: what `fit_model` does on one machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from splinefm._parallel import count_threads
@@ -17,15 +16,14 @@ from splinefm.distribute.checkpoints import Checkpoints
 from splinefm.distribute.feed import Feed
 from splinefm.distribute.prepared import Prepared, check_validation, prepare, read_validation
 from splinefm.distribute.ranks import Ranks
-from splinefm.distribute.results import OldModel, open_old, set_tables, write_result
-from splinefm.distribute.rows import ParquetRows, open_rows
+from splinefm.distribute.results import write_result
+from splinefm.distribute.rows import ParquetRows, open_rows, refuse_other_files
 from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.model import ParallelModel
-from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
+from splinefm.distribute.sharded.penalties import first_penalties
 from splinefm.distribute.statistics import Scan, collect_labels, collect_totals, merge_labels
 from splinefm.distribute.termination import Termination
 from splinefm.distribute.training import Job, RunState
-from splinefm.encode.drift import Watch
 from splinefm.encode.encoder import Encoder
 from splinefm.encode.schema import Schema
 from splinefm.learn.fitted import Fitted
@@ -35,8 +33,7 @@ from splinefm.learn.progress import SILENT, Progress
 from splinefm.learn.rows.source import Source
 from splinefm.learn.runs import settings_for
 from splinefm.learn.targets.labels import BALANCED, ClassWeight, balanced_weights, class_weights
-from splinefm.learn.training import Chunk, Epoch, Training
-from splinefm.learn.updates.learner import UPDATE_RATE
+from splinefm.learn.training import Chunk, Training
 from splinefm.model.family import AnyModel, check_trainable
 
 
@@ -143,16 +140,16 @@ def fit_on_ranks(request: RankFit, settings: RankSettings, ranks: Ranks, progres
     """Fit a model on all ranks and write it; return it without its tables."""
     with ranks.together():
         request.check()
-    rows = _open(request.data, ranks)
-    given = None if isinstance(request.validation, float | int) else _open(request.validation, ranks, 0)
-    training = _for_ranks(request.training, ranks)
+    rows = open_same_rows(request.data, ranks)
+    given = None if isinstance(request.validation, float | int) else open_same_rows(request.validation, ranks, 0)
+    training = for_ranks(request.training, ranks)
     loss = _with_weights(_with_classes(request.loss, request.target, rows, ranks), request, rows, ranks)
     share = request.validation if isinstance(request.validation, float | int) else 0.0
     scan = Scan(request.schema, loss, request.target, request.sample_weight, share, training.seed)
     with ranks.together():  # before the pass over all rows
         if given is not None:
             check_validation(given, scan)
-    checkpoints = _open_checkpoints(settings, ranks)
+    checkpoints = open_checkpoints(settings, ranks)
     progress.begin("reading the table", rows.n_rows)
     prepared = prepare(rows, scan, ranks, settings.folder, training.threads or 1, settings.resume)
     with ranks.together():
@@ -166,8 +163,8 @@ def fit_on_ranks(request: RankFit, settings: RankSettings, ranks: Ranks, progres
     )
     model.initialize(training.seed, start)
     progress.say(model.describe())
-    job = _job(model, rows, scan, prepared, encoder, training, checkpoints, settings, progress)
-    facts = _facts(request.model, training, settings)
+    job = make_job(model, rows, scan, prepared, encoder, training, checkpoints, settings, progress)
+    facts = run_facts(request.model, training, settings)
     if given is not None:
         with ranks.together():
             sample = read_validation(given, scan, ranks)
@@ -176,86 +173,33 @@ def fit_on_ranks(request: RankFit, settings: RankSettings, ranks: Ranks, progres
     if training.average:
         job.averages = Averages(model, max(1, prepared.n_rows // size))
     first_penalties(model)
-    state = _train(job, facts, settings)
+    state = train(job, facts, settings)
     kept = replace(training, threads=request.training.threads)
     fitted = Fitted(encoder, request.model, model.between(), loss, tuple(state.history), kept)
     return _finish(fitted, model, job, settings)
 
 
-def update_on_ranks(
-    path: str | Path,
-    data: str | Sequence[str],
-    target: str,
-    settings: RankSettings,
-    ranks: Ranks,
-    *,
-    sample_weight: str | None = None,
-    training: Training | None = None,
-    progress: Progress = SILENT,
-) -> tuple[Fitted, Epoch]:
-    """Train a model for one pass over new rows, with features for new categories, and write it.
-
-    Returns the model without its tables, and the measurements of the pass.
-    """
-    with ranks.together():
-        old = open_old(path)
-    head = old.head
-    rows, settled = _open(data, ranks), replace(_for_ranks(training or head.training, ranks), average=False)
-    scan = Scan(head.encoder.schema, head.loss, target, sample_weight, 0.0, settled.seed)
-    checkpoints = _open_checkpoints(settings, ranks)
-    progress.begin("reading the table", rows.n_rows)
-    prepared = prepare(rows, scan, ranks, settings.folder, settled.threads or 1, settings.resume)
-    with ranks.together():
-        watch = Watch(head.encoder)
-        encoder = head.encoder.extended(prepared.statistics.whole(), watch)
-        groups = make_groups(encoder, settled)
-    if ranks.first:
-        watch.warn()
-    size = settled.rows_per_step(rows.n_rows)
-    model = ParallelModel(head.model, encoder.layout, head.loss, groups, ranks, size, settings.optimizer)
-    _take_over(model, old, settled.seed)
-    progress.say(model.describe())
-    once = replace(settled, epochs=1, patience=None)
-    job = _job(model, rows, scan, prepared, encoder, once, checkpoints, settings, progress)
-    job.run, job.constant = "update", UPDATE_RATE * job.training.learning_rate
-    _first_penalties_of_update(model, head)
-    state = _train(job, _facts(head.model, once, settings), settings)
-    kept = replace(settled, threads=head.training.threads)
-    fitted = replace(head, encoder=encoder, params=model.between(), training=kept)
-    return _finish(fitted, model, job, settings), state.history[-1]
-
-
-def _take_over(model: ParallelModel, old: OldModel, seed: int) -> None:
-    """Initial values for new features, and the values of the old model for all others."""
-    outputs = model.shape.outputs
-    model.initialize(seed, np.zeros(outputs))
-    set_tables(model, old.read)
-    model.set_between({n: v if outputs > 1 else v[None] for n, v in old.head.params.items()})
-
-
-def _first_penalties_of_update(model: ParallelModel, head: Fitted) -> None:
-    """As those of a `Learner`."""
-    if not head.history:
-        first_penalties(model)
-        return
-    noise = 1.0 if head.loss.has_floor else head.loss.dispersion(head.history[-1].train_loss)
-    adapt_penalties(model, noise)
-
-
-def _open(data: str | Sequence[str], ranks: Ranks, least: int | None = None) -> ParquetRows:
+def open_same_rows(data: str | Sequence[str], ranks: Ranks, least: int | None = None) -> ParquetRows:
     """Open the files, which must be the same on all ranks; by default, every rank must have a row."""
     with ranks.together():
         rows = open_rows(data)
         rows.check_ranks(ranks.size if least is None else least)
-    found = f"{rows.n_rows:,} rows in {len(rows.groups):,} row groups, fingerprint {rows.fingerprint[:8]},"
-    ranks.check_same({"what the files hold": found}, "the data")
+        own = json.dumps([rows.fingerprint, rows.files])
+    found = [json.loads(data) for data in ranks.gather(own.encode())]
+    with ranks.together():
+        if ranks.first:
+            refuse_other_files([fingerprint for fingerprint, _ in found], [dict(files) for _, files in found])
     return rows
 
 
-def _for_ranks(training: Training, ranks: Ranks) -> Training:
-    """The settings with threads for one of the ranks of this machine, and without what only one machine does."""
+def for_ranks(training: Training, ranks: Ranks) -> Training:
+    """The settings with threads for one of the ranks of this machine, and without what only one machine does.
+
+    All cores encode by default, but torch has one thread on each rank: on a busy machine, its threads mostly wait for
+    each other, and more ranks use the cores better.
+    """
     threads = max(1, count_threads(training.threads) // ranks.local_size)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1 if training.threads is None else threads)
     return replace(training, threads=threads, refit_on_all=False, select_resolutions=False, crosses=None, members=1)
 
 
@@ -288,7 +232,7 @@ def _with_weights(loss: Loss, request: RankFit, rows: ParquetRows, ranks: Ranks)
         return replace(loss, class_weights=balanced_weights(*totals))
 
 
-def _open_checkpoints(settings: RankSettings, ranks: Ranks) -> Checkpoints:
+def open_checkpoints(settings: RankSettings, ranks: Ranks) -> Checkpoints:
     """The folder of checkpoints; those of another run are not overwritten."""
     checkpoints = Checkpoints(settings.folder, ranks)
     last = checkpoints.last()
@@ -300,7 +244,7 @@ def _open_checkpoints(settings: RankSettings, ranks: Ranks) -> Checkpoints:
     return checkpoints
 
 
-def _facts(model: AnyModel, training: Training, settings: RankSettings) -> dict[str, str]:
+def run_facts(model: AnyModel, training: Training, settings: RankSettings) -> dict[str, str]:
     """What must not change between a run and its continuation."""
     return {
         "model": str(model),
@@ -309,7 +253,7 @@ def _facts(model: AnyModel, training: Training, settings: RankSettings) -> dict[
     }
 
 
-def _train(job: Job, facts: dict[str, str], settings: RankSettings) -> RunState:
+def train(job: Job, facts: dict[str, str], settings: RankSettings) -> RunState:
     state = job.resume(facts) if settings.resume else None
     if state is not None:
         job.progress.say(f"continuing in epoch {state.epoch + 1}, after {state.seen:,} rows of it")
@@ -318,7 +262,7 @@ def _train(job: Job, facts: dict[str, str], settings: RankSettings) -> RunState:
         return job.train(state or RunState())
 
 
-def _job(
+def make_job(
     model: ParallelModel,
     rows: ParquetRows,
     scan: Scan,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import uuid
 from collections.abc import Sequence
@@ -11,8 +10,6 @@ from collections.abc import Sequence
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-from splinefm._parallel import count_threads
 
 # How long ranks may write their last checkpoint after SIGTERM before they are killed.
 SHUTDOWN_SECONDS = 300
@@ -24,7 +21,6 @@ def launch(arguments: Sequence[str], ranks: int, max_restarts: int = 0) -> int:
     It is what `torchrun --standalone --nproc-per-node RANKS --max-restarts N -m splinefm.distribute` does, without the
     report that torchrun adds to the message of a rank that failed.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, count_threads(None) // ranks)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,17 @@ import torch
 import torch.distributed as dist
 
 from splinefm.distribute.sharded.model import PIECE_ROWS, ParallelModel
-from splinefm.learn.files.modelfile import load
+from splinefm.learn.files.modelfile import load_identified
 from splinefm.learn.files.parts import Entry
-from splinefm.learn.files.sharded import begin_shards, finish_shards, is_sharded, removing_parts, write_shard
-from splinefm.learn.files.sharded_model import ShardedModel, head_of, pieces_of
+from splinefm.learn.files.sharded import (
+    begin_shards,
+    finish_shards,
+    is_sharded,
+    removing_parts,
+    shards_identity,
+    write_shard,
+)
+from splinefm.learn.files.sharded_model import ShardedModel, TableScorer, head_of, pieces_of
 from splinefm.learn.files.streaming import write_model
 from splinefm.learn.fitted import Fitted
 
@@ -26,13 +34,18 @@ Float32 = npt.NDArray[np.float32]
 Piece = tuple[int, Float32, Float32]
 
 
-def write_result(out: Path, sharded: bool, head: Fitted, model: ParallelModel) -> None:
-    """Write the model of all ranks: to a file, by rank 0, or to a folder, where every rank writes what it has."""
+def write_result(
+    out: Path, sharded: bool, head: Fitted, model: ParallelModel, before: Callable[[str], None] | None = None
+) -> None:
+    """Write the model of all ranks: to a file, by rank 0, or to a folder, where every rank writes what it has.
+
+    Rank 0 calls `before` with the identity of the model before it replaces an older one.
+    """
     ranks = model.ranks
     if not sharded:
         pieces = pieces_for_first(model)
         if ranks.first:  # if it fails, so do the others, which cannot send any more
-            write_model(out, head, pieces)
+            write_model(out, head, pieces, before)
         else:
             for _ in pieces:
                 pass
@@ -48,7 +61,8 @@ def write_result(out: Path, sharded: bool, head: Fitted, model: ParallelModel) -
         entries = [json.loads(data) for data in ranks.gather(json.dumps(entry).encode())]
         with ranks.together():
             if ranks.first:
-                finish_shards(out, save, head, [Entry.from_dict(entry) for entry in entries if entry is not None])
+                found = [Entry.from_dict(entry) for entry in entries if entry is not None]
+                finish_shards(out, save, head, found, before)
 
 
 def _range(model: ParallelModel, f: int, begin: int, end: int) -> tuple[int, int]:
@@ -66,10 +80,16 @@ class OldModel:
         The model without its tables.
     pieces : callable
         From the first feature and the one after the last to pieces.
+    table_scorer : callable
+        As that of `Fitted`; it reads the tables that some rows need.
+    identity : str
+        Names the model beside its files.
     """
 
     head: Fitted
     pieces: Callable[[int, int], Iterator[Any]]
+    table_scorer: Callable[..., TableScorer]
+    identity: str
 
     def read(self, f: int, begin: int, end: int) -> tuple[Float32, Float32]:
         """Return vectors and linear weights of the rows of a field, as many as it has, with an axis for outputs."""
@@ -90,10 +110,11 @@ def open_old(path: str | Path) -> OldModel:
     """Open a model file or a sharded model; its tables are mapped, not read."""
     if is_sharded(path):
         sharded = ShardedModel.open(path, verify=False)
-        old = OldModel(sharded.head, sharded.pieces)
+        old = OldModel(sharded.head, sharded.pieces, sharded.table_scorer, shards_identity(path))
     else:
-        fitted = load(path, mmap=True)
-        old = OldModel(head_of(fitted), lambda begin, end: pieces_of(fitted, begin, end))
+        fitted, identity = load_identified(path, mmap=True)
+        pieces = partial(pieces_of, fitted)
+        old = OldModel(head_of(fitted), pieces, fitted.table_scorer, identity)
     members = old.head.training.members
     if members > 1:
         raise ValueError(f"a model with members={members} is the mean of several fits and has no updates; fit it again")

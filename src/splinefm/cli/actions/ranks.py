@@ -14,15 +14,21 @@ import typer
 
 from splinefm._writing import check_writable
 from splinefm.cli.actions.fit import FitRequest, choose_loss, find_schema, make_model, say_loss, summarize
-from splinefm.cli.failures import USER_ERROR, user_message
+from splinefm.cli.actions.update import UpdateRequest
+from splinefm.cli.failures import REFUSED, USER_ERROR, user_message
 from splinefm.cli.output import say
 from splinefm.encode.tables.sources import refuse_overwriting
+from splinefm.learn.evaluation import find_target
+from splinefm.learn.files.sharded_model import open_model
 from splinefm.learn.progress import make_progress
 from splinefm.learn.training import Training
+from splinefm.learn.updates.files import UpdateReport
+from splinefm.learn.updates.guard import UpdateRefused
 
 if TYPE_CHECKING:
     from splinefm.distribute.fit import RankSettings
     from splinefm.distribute.ranks import Ranks
+    from splinefm.distribute.updates.update import RankUpdate
 
 _PACKAGES = ("torch", "torchrec", "fbgemm_gpu", "tensordict")
 
@@ -98,23 +104,58 @@ def fit_on_rank(request: FitRequest, settings: RankSettings, timeout: float, qui
 
 
 def update_on_rank(
-    model: Path, data: str, target: str, weight: str | None, settings: RankSettings, timeout: float, quiet: bool
-) -> None:
-    """Update on this rank together with the others."""
-    from splinefm.distribute.fit import update_on_ranks
+    request: UpdateRequest,
+    settings: RankSettings,
+    timeout: float,
+    quiet: bool,
+    tell_refusal: Callable[[UpdateRefused], None],
+) -> UpdateReport | None:
+    """Update on this rank together with the others; rank 0 returns a report.
+
+    If the guard refuses the update, rank 0 calls `tell_refusal`, and all ranks end with the exit code for that.
+    """
+    from splinefm.distribute.updates.update import update_on_ranks
+
+    reports: list[UpdateReport] = []
+    refused: list[UpdateRefused] = []
 
     def job(ranks: Ranks) -> None:
+        with ranks.together():
+            update = _rank_update(request, settings, _remarks(ranks, quiet), ranks.first)
         with make_progress(ranks.first and not quiet) as progress:
-            fitted, epoch = update_on_ranks(
-                model, data, target, settings, ranks, sample_weight=weight, progress=progress
-            )
-        if ranks.first:
-            n = fitted.encoder.layout.n_features
-            print(
-                f"{fitted.loss.metric_name} {fitted.loss.metric(epoch.train_loss):.5g} before learning; {n:,} features"
-            )
+            try:
+                reports.append(update_on_ranks(update, settings, ranks, progress))
+            except UpdateRefused as error:
+                refused.append(error)
+        if refused and ranks.first:
+            tell_refusal(refused[0])
+        ranks.barrier()  # torchrun ends all ranks as soon as one of them has ended with a code
+        if not ranks.first:
+            reports.clear()
 
     _run(job, settings, timeout)
+    if refused:
+        raise typer.Exit(REFUSED)
+    return reports[0] if reports else None
+
+
+def _rank_update(
+    request: UpdateRequest, settings: RankSettings, told: Callable[[str], None], first: bool
+) -> RankUpdate:
+    """What all ranks update; raise for what one of them can find out alone."""
+    from splinefm.distribute.updates.update import RankUpdate
+
+    if request.sep is not None:
+        raise ValueError("--sep is for CSV files, and several processes read Parquet files only; leave it out")
+    if first and not settings.sharded:
+        check_writable(settings.out)
+    refuse_overwriting(settings.out, *request.data)
+    head, target = open_model(request.model)[0], request.target
+    if target is None:
+        target = find_target(request.data[0], request.open(), head, {request.weight})
+        told(f"target: {target!r}, the only column that is not a field of the model")
+    training = head.training if request.threads is None else replace(head.training, threads=request.threads)
+    return RankUpdate(request.model, request.data, target, request.weight, request.guard, training)
 
 
 def _remarks(ranks: Ranks, quiet: bool) -> Callable[[str], None]:

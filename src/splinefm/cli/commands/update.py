@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from splinefm.cli import options as opt
+from splinefm.cli import rank_options as rank_opt
 from splinefm.cli.failures import REFUSED
 from splinefm.cli.fit_options import share_or_file
 from splinefm.cli.output import print_facts, print_json, say
 
+if TYPE_CHECKING:
+    from splinefm.learn.updates.files import UpdateReport
+    from splinefm.learn.updates.guard import UpdateRefused
+
 _GUARD = "Guard"
 
+Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model file written by 'splinefm fit'; with --ranks, also the folder of a sharded model.",
+        show_default=False,
+    ),
+]
 NewRows = Annotated[
     list[str], typer.Argument(metavar="DATA...", help=f"The new rows. Each a {opt.FILES}.", show_default=False)
 ]
@@ -48,7 +61,8 @@ NoGuard = Annotated[bool, typer.Option("--no-guard", help="Accept every update."
 
 
 def update(
-    model: opt.ModelFile,
+    ctx: typer.Context,
+    model: Model,
     data: NewRows,
     target: Target = None,
     out: Out = None,
@@ -59,6 +73,15 @@ def update(
     no_guard: NoGuard = False,
     sep: opt.Sep = None,
     threads: opt.Threads = None,
+    ranks: rank_opt.Ranks = None,
+    max_restarts: rank_opt.MaxRestarts = 0,
+    checkpoints: rank_opt.Checkpoints = None,
+    checkpoint_minutes: rank_opt.Minutes = rank_opt.DEFAULT_MINUTES,
+    resume: rank_opt.Resume = False,
+    sharded_out: rank_opt.ShardedOut = False,
+    table_optimizer: rank_opt.Fused = rank_opt.FusedName.ADAGRAD,
+    timeout: rank_opt.Timeout = rank_opt.DEFAULT_TIMEOUT,
+    on_rank: rank_opt.OnRank = False,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -70,7 +93,9 @@ def update(
 
     Example: splinefm update model.sfm new/*.parquet --target click
     """
+    from splinefm.cli.actions.ranks import make_settings, start_ranks, update_on_rank
     from splinefm.cli.actions.update import UpdateRequest, update_file
+    from splinefm.learn.files.sharded import is_sharded
     from splinefm.learn.updates.guard import Guard, UpdateRefused
 
     if "-" in data:
@@ -79,14 +104,31 @@ def update(
         )
     judges = share_or_file(validation)
     guard = None if no_guard else Guard(judges, max_loss_increase, max_calibration_error)
-    request = UpdateRequest(model, data, target, out, weight, guard, sep, threads)
-    try:
-        report = update_file(request, opt.remarks(quiet))
-    except UpdateRefused as refused:
+
+    def tell_refusal(refused: UpdateRefused) -> None:
         if as_json:
             print_json({"accepted": False, "rejected": str(refused.kept), "verdict": refused.verdict.to_dict()})
         say(f"splinefm: {refused}")
+
+    request = UpdateRequest(model, data, target, out, weight, guard, sep, threads)
+    if ranks is not None and not on_rank:
+        return start_ranks(rank_opt.given_arguments(ctx, ("ranks", "max_restarts")), ranks, max_restarts)
+    if on_rank:
+        sharded = sharded_out or (out is None and is_sharded(model))
+        optimizer = table_optimizer.value
+        settings = make_settings(out or model, sharded, optimizer, checkpoints, checkpoint_minutes, resume)
+        found = update_on_rank(request, settings, timeout, quiet, tell_refusal)
+        return None if found is None else _print(found, as_json)
+    rank_opt.refuse_without_ranks(ctx)
+    try:
+        report = update_file(request, opt.remarks(quiet))
+    except UpdateRefused as refused:
+        tell_refusal(refused)
         raise typer.Exit(REFUSED) from refused
+    return _print(report, as_json)
+
+
+def _print(report: UpdateReport, as_json: bool) -> None:
     about = report.to_dict()
     return print_json({"accepted": True, **about}) if as_json else print_update(about)
 
@@ -96,9 +138,12 @@ def print_update(about: dict[str, Any]) -> None:
     if not about["rows"]:
         return print_facts([("data", "no rows: nothing was learned"), ("file", about["file"])])
     facts = [("data", f"{_rows(about['rows'])}, {about['new_features']:,} new features")]
-    facts.append(("loss", f"{about['loss']:.5g} of the new rows, before they were learned"))
-    if about["verdict"] is not None:
-        facts += _judged(about["verdict"]["before"], about["verdict"]["after"])
+    verdict = about["verdict"]
+    if verdict is None:
+        facts.append(("loss", f"{about['loss']:.5g} of the new rows, each before it was learned"))
+    else:
+        facts.append(("loss", f"{verdict['new']['loss']:.5g} of the new rows, before they were learned"))
+        facts += _judged(verdict["before"], verdict["after"])
     state = "continued" if about["continued"] else "begun"
     facts.append(("optimizer", f"{state}, {about['steps']:,} steps so far"))
     facts.append(("time", f"{about['seconds']:.1f} seconds"))

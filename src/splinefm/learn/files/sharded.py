@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,6 +115,11 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(to_json(content).encode()).hexdigest()
 
 
+def shards_identity(folder: str | os.PathLike[str]) -> str:
+    """Return the identity of a sharded model: the checksum of its manifest, which has those of its files."""
+    return hashlib.sha256((Path(folder) / MANIFEST).read_bytes()).hexdigest()
+
+
 def is_sharded(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a folder with a sharded model, or with what is left of one."""
     folder = Path(path)
@@ -168,7 +173,13 @@ def write_shard(
     return write_part(Path(folder), f"{save}-{rank:05d}.part", ranges, width, pieces, head.n_outputs)
 
 
-def finish_shards(folder: str | os.PathLike[str], save: str, head: Fitted, entries: Sequence[Entry]) -> Manifest:
+def finish_shards(
+    folder: str | os.PathLike[str],
+    save: str,
+    head: Fitted,
+    entries: Sequence[Entry],
+    before: Callable[[str], None] | None = None,
+) -> Manifest:
     """Write the head and the manifest, after which the folder holds the new model; then remove the old one.
 
     Parameters
@@ -179,6 +190,8 @@ def finish_shards(folder: str | os.PathLike[str], save: str, head: Fitted, entri
         The model without its tables.
     entries : sequence of Entry
         Those of all ranks.
+    before : callable, optional
+        Called with the identity of the model before it replaces an older one.
     """
     path, n_features = Path(folder), head.encoder.layout.n_features
     try:
@@ -197,6 +210,8 @@ def finish_shards(folder: str | os.PathLike[str], save: str, head: Fitted, entri
     manifest = Manifest(version(), n_features, width, head.n_outputs, entry_of(path / file_name), parts)
     with replacing(path / MANIFEST) as file:
         file.write(manifest.to_json().encode())
+        if before is not None:
+            before(hashlib.sha256(manifest.to_json().encode()).hexdigest())
     _remove_others(path, {manifest.head.file, *(entry.file for entry in parts)})
     return manifest
 

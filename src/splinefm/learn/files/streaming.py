@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -18,6 +18,7 @@ from splinefm.learn.files.container import (
     Array,
     ModelFileError,
     as_bytes,
+    header_digest,
     in_file_order,
     make_header,
     parse_json,
@@ -36,7 +37,12 @@ Piece = tuple[int, Array, Array]
 """The first feature of some neighboring ones, their vectors and their linear weights."""
 
 
-def write_model(path: str | os.PathLike[str], head: Fitted, pieces: Iterable[Piece]) -> None:
+def write_model(
+    path: str | os.PathLike[str],
+    head: Fitted,
+    pieces: Iterable[Piece],
+    before: Callable[[str], None] | None = None,
+) -> None:
     """Write a model file from pieces of its tables; the bytes are those that `save` writes for the whole model.
 
     Parameters
@@ -48,6 +54,8 @@ def write_model(path: str | os.PathLike[str], head: Fitted, pieces: Iterable[Pie
     pieces : iterable of (int, array, array)
         First feature, vectors of shape (features, width), and linear weights, in the order of the features; together
         all of them. Several classes are a first axis, as in the parameters.
+    before : callable, optional
+        Called with the identity of the model before it replaces the file.
 
     Raises
     ------
@@ -59,6 +67,8 @@ def write_model(path: str | os.PathLike[str], head: Fitted, pieces: Iterable[Pie
         description, tensors = describe_head(head)
         with replacing(target) as file:
             write_tables(file, FORMAT, version(), description, tensors, MAPPED, pieces)
+            if before is not None:
+                before(header_digest(file))
     except (ValueError, TypeError) as error:
         raise ModelFileError(f"cannot save to {str(path)!r}: {error}") from error
 

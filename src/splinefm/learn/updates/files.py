@@ -118,7 +118,7 @@ def update_model(
     target_path = Path(out) if out is not None else path
     refuse_sharded(path)
     check_writable(target_path)  # before the work, not after it
-    with _alone(target_path):
+    with alone(target_path):
         learner = Learner.load(path, threads=threads)
         before, steps = learner.encoder, learner.engine.number
         try:
@@ -144,8 +144,8 @@ def refuse_sharded(model: Path) -> None:
     """Raise for the folder of a sharded model."""
     if is_sharded(model):
         raise IsADirectoryError(
-            f"{str(model)!r} is a sharded model, which is updated by several processes: python -m splinefm.distribute "
-            "update MODEL DATA --target COLUMN --out MODEL, under torchrun"
+            f"{str(model)!r} is a sharded model, which is updated by several processes: splinefm update MODEL DATA "
+            "--target COLUMN --ranks N"
         )
 
 
@@ -161,25 +161,35 @@ def rejected_path(model: Path) -> Path:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock on a file that is about to be replaced; raise if another update holds it.
+def alone(path: Path) -> Iterator[None]:
+    """Hold a lock on a file or folder that is about to be replaced; raise if another update holds it.
 
     Two updates of one model at a time would lose the rows of one of them.
     """
-    if fcntl is None or not path.is_file():
+    if fcntl is None or not (path.is_file() or path.is_dir()):
         yield
         return
     end = time.monotonic() + _MOMENT
     while True:
-        with path.open("rb") as file:
+        with _opened(path) as descriptor:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() < end:
                     time.sleep(_MOMENT / 20)
                     continue
                 other = f"wait for it, or choose another {setting('out')}"
                 raise BlockingIOError(f"{str(path)!r} is being updated by another process; {other}") from None
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):  # not replaced before it was locked
+            if os.path.samestat(os.fstat(descriptor), path.stat()):  # not replaced before it was locked
                 yield
                 return
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open a file, or a folder, which `Path.open` does not."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

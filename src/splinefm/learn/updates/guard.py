@@ -7,27 +7,20 @@ model worse, as when a step was too long: then the model after the update is wor
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from splinefm._wording import for_reader, setting
 from splinefm.encode.encoder import CHUNK
 from splinefm.learn.fitted import Fitted
-from splinefm.learn.losses import Loss
 from splinefm.learn.rows.held_out import MOST_VALIDATION_ROWS, ValidationSample, as_share, sample_validation
 from splinefm.learn.rows.source import Source
 from splinefm.learn.training import Training
-
-FloatArray = npt.NDArray[np.float64]
-# A difference that chance explains refuses no update: so many standard errors.
-DEVIATIONS = 3.0
+from splinefm.learn.updates.sums import Judgment, Rise, Sums, score_rows
 
 
 @dataclass(frozen=True)
@@ -73,30 +66,6 @@ class Guard:
     def is_off(self, ratio: float) -> bool:
         """Return whether predicted / measured is too far from 1."""
         return not 1.0 / (1.0 + self.max_calibration_error) <= ratio <= 1.0 + self.max_calibration_error
-
-
-@dataclass(frozen=True)
-class Judgment:
-    """How well a model predicts some rows.
-
-    Parameters
-    ----------
-    rows : int
-        Number of rows.
-    loss : float
-        Their mean loss.
-    predicted, measured : float
-        Mean prediction and mean target; of the class that is farthest off, if there are more than two.
-    error : float
-        Predicted / measured - 1, or (predicted - measured) / standard deviation for the squared loss; NaN where it says
-        nothing, as for the Huber loss.
-    """
-
-    rows: int
-    loss: float
-    predicted: float
-    measured: float
-    error: float
 
 
 @dataclass(frozen=True)
@@ -168,11 +137,12 @@ class Trial:
         self.guard, self.source, self.threads = guard, source, training.threads
         share = as_share(guard.validation) or 0.0
         self.held_out = ValidationSample(share, training.seed + number, MOST_VALIDATION_ROWS)
-        self.new = _Sums(before, training.threads, by_row=False)
+        self.new = Sums(before.loss, by_row=False)
+        score = before.table_scorer(threads=training.threads)
         first = 0
         for batch in source.batches(CHUNK):
             self.held_out.add(first, batch)
-            self.new.add(batch, source)
+            score_rows(self.new, score, source, batch)
             first += batch.num_rows
         self._judges = self._find_judges(training)
         self.before = self._sums(before)
@@ -184,8 +154,8 @@ class Trial:
     def judge(self, after: Fitted) -> Verdict:
         """Compare the model after the update with that before it."""
         sums = self._sums(after)
-        found = (self.new.judgment(), self.before.judgment(), sums.judgment())
-        return Verdict(*found, tuple(self._reasons(sums)))
+        rise = Rise.between(self.before.row_losses, sums.row_losses)
+        return make_verdict(self.guard, self.new, self.before, sums, rise)
 
     def _find_judges(self, training: Training) -> ValidationSample:
         """Return the held-out rows, those of another table, or the new rows themselves."""
@@ -193,142 +163,48 @@ class Trial:
             return sample_validation(replace(self.source, table=self.guard.validation), training)
         return self.held_out if self.held_out.n_rows else sample_validation(self.source, training)
 
-    def _sums(self, fitted: Fitted) -> _Sums:
-        sums = _Sums(fitted, self.threads)
+    def _sums(self, fitted: Fitted) -> Sums:
+        sums, score = Sums(fitted.loss), fitted.table_scorer(threads=self.threads)
         for batch in _rows_of(self._judges):
-            sums.add(batch, self.source)
+            score_rows(sums, score, self.source, batch)
         return sums
 
-    def _reasons(self, after: _Sums) -> Iterator[str]:
-        bound = self.guard.max_loss_increase
-        old, new = self.before.excess, after.excess
-        rise = after.row_losses - self.before.row_losses
-        # Written so that NaN is refused.
-        if not new <= old * (1.0 + bound) and not rise.sum() <= DEVIATIONS * math.sqrt(float((rise**2).sum())):
+
+def make_verdict(guard: Guard, new: Sums, before: Sums, after: Sums, rise: Rise) -> Verdict:
+    """Judge an update.
+
+    Parameters
+    ----------
+    guard : Guard
+        The bounds.
+    new : Sums
+        The model before the update on the new rows.
+    before, after : Sums
+        The models before and after the update on the judging rows.
+    rise : Rise
+        How the losses of the judging rows change.
+    """
+    found = (new.judgment(), before.judgment(), after.judgment())
+    return Verdict(*found, tuple(_reasons(guard, new, before, after, rise)))
+
+
+def _reasons(guard: Guard, new: Sums, before: Sums, after: Sums, rise: Rise) -> Iterator[str]:
+    bound = guard.max_loss_increase
+    # Written so that NaN is refused.
+    if not after.excess <= before.excess * (1.0 + bound) and rise.is_sure:
+        yield (
+            f"the mean loss of {after.rows:,} judging rows rises from {before.mean_loss:.5g} to "
+            f"{after.mean_loss:.5g}, by more than {bound:.2%}"
+        )
+    for sums, what in ((new, "new rows before the update"), (after, "judging rows after the update")):
+        off = sums.farthest()
+        if off is not None and guard.is_off(off.ratio) and off.is_sure:
+            limit = guard.max_calibration_error
             yield (
-                f"the mean loss of {after.rows:,} judging rows rises from {self.before.mean_loss:.5g} to "
-                f"{after.mean_loss:.5g}, by more than {bound:.2%}"
+                f"{off.measure} of {sums.rows:,} {what} is {off.error:+.3g}{off.where} (predicted "
+                f"{off.predicted:.5g}, measured {off.measured:.5g}); allowed: {off.lowest(limit):.3g} to {limit:g}"
             )
-        for sums, what in ((self.new, "new rows before the update"), (after, "judging rows after the update")):
-            off = sums.farthest()
-            if off is not None and self.guard.is_off(off.ratio) and off.is_sure:
-                limit = self.guard.max_calibration_error
-                yield (
-                    f"{off.measure} of {sums.rows:,} {what} is {off.error:+.3g}{off.where} (predicted "
-                    f"{off.predicted:.5g}, measured {off.measured:.5g}); allowed: {off.lowest(limit):.3g} to {limit:g}"
-                )
 
 
 def _rows_of(sample: ValidationSample) -> Iterator[pa.RecordBatch]:
     return (batch for _, batch in sample.parts if batch.num_rows)
-
-
-@dataclass(frozen=True)
-class _Calibration:
-    """Means of one output, the ratio that is judged, and whether chance explains their difference."""
-
-    predicted: float
-    measured: float
-    ratio: float
-    is_sure: bool
-    where: str
-    scale: float | None  # of the target, if the difference counts and not the ratio
-
-    @property
-    def measure(self) -> str:
-        return "predicted / measured - 1" if self.scale is None else "(predicted - measured) / standard deviation"
-
-    @property
-    def error(self) -> float:
-        return self.ratio - 1.0 if self.scale is None else (self.predicted - self.measured) / self.scale
-
-    def lowest(self, bound: float) -> float:
-        return 1.0 / (1.0 + bound) - 1.0 if self.scale is None else -bound
-
-
-class _Sums:
-    """Sums over the rows of batches, for one model; `by_row` keeps the loss of each row, to compare two models."""
-
-    def __init__(self, fitted: Fitted, threads: int | None, *, by_row: bool = True) -> None:
-        self.loss: Loss = fitted.loss
-        self._score = fitted.table_scorer(threads=threads)
-        self.rows, self.weight, self.total, self.floor = 0, 0.0, 0.0, 0.0
-        self._losses: list[FloatArray] | None = [] if by_row else None
-        n = fitted.n_outputs
-        self.expected, self.measured = np.zeros(n), np.zeros(n)
-        self.squares, self.spread = np.zeros(n), np.zeros(n)  # variance of the difference: as seen, and as expected
-
-    def add(self, batch: pa.RecordBatch, source: Source) -> None:
-        """Add the rows of a batch."""
-        y, weight = source.targets(batch)
-        self.loss.check(y, source.target)
-        score = self._score(batch).astype(np.float64)
-        t = self.loss.standardize(y)
-        losses = weight * self.loss.value(t, score)
-        if self._losses is not None:
-            self._losses.append(losses)
-        self.total += float(losses.sum())
-        self.floor += self.loss.floor(t, weight)
-        expected, measured = self._compared(y, score)
-        self.expected += weight @ expected
-        self.measured += weight @ measured
-        self.squares += (weight**2) @ (expected - measured) ** 2
-        self.spread += (weight**2) @ self._variance(expected)
-        self.rows, self.weight = self.rows + len(y), self.weight + float(weight.sum())
-
-    def _compared(self, y: FloatArray, score: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return what was predicted and what was measured, a column for each class."""
-        prediction = self.loss.predict(score)
-        if self.loss.link == "softmax":
-            return prediction, (y[:, None] == np.arange(prediction.shape[1])).astype(np.float64)
-        expected, measured = self.loss.compared(y, prediction)
-        return expected[:, None], np.asarray(measured, np.float64)[:, None]
-
-    def _variance(self, expected: FloatArray) -> FloatArray:
-        """Return the least variance of a target with this mean: few rows without a click differ from it by chance."""
-        if self.loss.link in ("logistic", "softmax") or self.loss.quantile is not None:
-            return expected * (1.0 - expected)
-        if self.loss.link == "log":
-            return expected if self.loss.name == "poisson" else expected**2
-        return np.zeros_like(expected)
-
-    @property
-    def row_losses(self) -> FloatArray:
-        return np.concatenate([np.empty(0), *(self._losses or ())])
-
-    @property
-    def mean_loss(self) -> float:
-        return self.total / max(self.weight, 1e-300)
-
-    @property
-    def excess(self) -> float:
-        """The mean loss above that of perfect predictions."""
-        return self.mean_loss - self.floor / max(self.weight, 1e-300)
-
-    def farthest(self) -> _Calibration | None:
-        """Return the output whose means differ the most; None if they say nothing."""
-        if not self.weight or not (self.loss.predicts_mean or self.loss.quantile is not None):
-            return None
-        found = [self._calibration(i) for i in range(len(self.expected))]
-        return max(found, key=lambda item: (item.is_sure, abs(math.log(max(item.ratio, 1e-300)))))
-
-    def _calibration(self, i: int) -> _Calibration:
-        total_p, total_y = float(self.expected[i]), float(self.measured[i])
-        predicted, measured = total_p / self.weight, total_y / self.weight
-        scale = None
-        if self.loss.link == "identity" and self.loss.quantile is None:  # a mean may be zero or negative
-            scale = self.loss.scale
-            distance = (predicted - measured) / scale
-            ratio = 1.0 + distance if distance >= 0.0 else 1.0 / (1.0 - distance)
-        else:
-            ratio = total_p / total_y if total_y > 0.0 else math.inf if total_p > 0.0 else 1.0
-        variance = float(np.maximum(self.squares[i], self.spread[i]))
-        is_sure = not abs(total_p - total_y) <= DEVIATIONS * math.sqrt(variance)
-        where = "" if self.loss.classes is None or len(self.expected) == 1 else f" for class {self.loss.classes[i]!r}"
-        return _Calibration(predicted, measured, ratio, is_sure, where, scale)
-
-    def judgment(self) -> Judgment:
-        off = self.farthest()
-        if off is None:
-            return Judgment(self.rows, self.mean_loss, math.nan, math.nan, math.nan)
-        return Judgment(self.rows, self.mean_loss, off.predicted, off.measured, off.error)

@@ -1,0 +1,1 @@
+"""Updates on several ranks: their guard, and the state of their optimizers."""
