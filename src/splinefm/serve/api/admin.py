@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from splinefm.encode.fields.cross import Cross
 from splinefm.learn.losses import Loss
 from splinefm.serve.api.state import State, need_json
+from splinefm.serve.feedback import FeedbackLog
 from splinefm.serve.http.codec import FeedbackBody, ReloadBody, WeightsBody, from_json
 from splinefm.serve.http.messages import Pending, Problem, Request, Response, json_response, problem, retry_after
 
@@ -102,8 +104,8 @@ def _asked(state: State, request: Request, question: dict[str, Any]) -> Pending:
     return Pending(start)
 
 
-def feedback(state: State, request: Request) -> Response:
-    """Log what came of answers."""
+def feedback(state: State, request: Request) -> Pending:
+    """Log what came of answers; the answer comes when it is on the disk."""
     need_json(request)
     if state.log is None:
         raise Problem(404, "outcomes are not logged; start the server with --log FOLDER")
@@ -115,10 +117,38 @@ def feedback(state: State, request: Request) -> Response:
             text = "an outcome has the id of an answer, a row counted from 0, and a finite number"
             raise _faulty_outcome(i, text)
     _refuse_impossible([item.outcome for item in outcomes], [model.fitted.loss for model in state.serving.shown])
-    for item in outcomes:
-        state.log.outcome(item.id, item.row, item.outcome)
-    state.metrics.add("splinefm_feedback_total", amount=float(len(outcomes)))
-    return json_response({"id": request.id, "accepted": len(outcomes)}, 202)
+    try:
+        for item in outcomes:
+            state.log.outcome(item.id, item.row, item.outcome)
+    except OSError as error:
+        raise Problem(503, _not_logged(error), retry_after(_RESTART)) from None
+    return _committed(state, state.log, request, len(outcomes))
+
+
+def _committed(state: State, log: FeedbackLog, request: Request, n: int) -> Pending:
+    """Acknowledge outcomes once they are on the disk."""
+
+    def start(respond: Callable[[Response], None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def on_disk(error: OSError | None) -> None:
+            if error is not None:
+                found = problem(503, _not_logged(error), request.id)
+                respond(found._replace(headers=retry_after(_RESTART)))
+                return
+            state.metrics.add("splinefm_feedback_total", amount=float(n))
+            respond(json_response({"id": request.id, "accepted": n}, 202))
+
+        def done(error: OSError | None) -> None:
+            loop.call_soon_threadsafe(on_disk, error)
+
+        log.commit(done)
+
+    return Pending(start)
+
+
+def _not_logged(error: OSError) -> str:
+    return f"the outcomes are not in the log: {error.strerror or error}; send them again later"
 
 
 def _refuse_impossible(outcomes: Sequence[float], losses: Sequence[Loss]) -> None:

@@ -1,0 +1,84 @@
+"""Outcomes that were acknowledged are on the disk."""
+
+import os
+import signal
+import threading
+from contextlib import closing
+
+import pytest
+
+from live import JSON, Answer, LiveServer, visits_model
+from splinefm.serve import feedback
+from splinefm.serve.feedback import FeedbackLog, read_log
+
+
+def test_acknowledged_outcomes_survive_a_kill(tmp_path):
+    visits_model().save(tmp_path / "m.sfm")
+    server = LiveServer(tmp_path / "m.sfm", "--log", tmp_path / "log")
+    (worker,) = server.workers()
+    with closing(server.connect()) as client:
+        for i in range(40):
+            body = b'{"outcomes": [{"id": "r%d", "row": 0, "outcome": 1}]}' % i
+            client.request("POST", "/v1/feedback", body, JSON)
+            assert Answer(client.getresponse()).status == 202
+        os.kill(worker, signal.SIGKILL)
+    server.process.kill()
+    server.stop()
+    assert {line["id"] for line in read_log(tmp_path / "log")} == {f"r{i}" for i in range(40)}
+
+
+def test_requests_share_an_fsync(tmp_path):
+    """Those that come while the disk works wait for the next turn, all together."""
+    syncs, done = [], []
+    begun, go_on, finished = threading.Event(), threading.Event(), threading.Event()
+
+    def sync():
+        syncs.append(len(done))
+        begun.set()
+        assert go_on.wait(60)
+
+    commit = feedback.GroupCommit(sync, max_delay=0.0)
+    commit.submit(done.append)
+    assert begun.wait(60)
+    for _ in range(50):
+        commit.submit(done.append)
+    commit.submit(lambda error: finished.set())
+    assert not done
+    go_on.set()
+    assert finished.wait(60)
+    commit.close()
+    assert syncs == [0, 1] and done == [None] * 51
+
+
+def test_an_error_of_the_disk_is_no_acknowledgment(tmp_path, monkeypatch):
+    found = []
+    log = FeedbackLog(tmp_path, 0)
+    log.outcome("r", 0, 1.0)
+
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(feedback.os, "fsync", fail)
+        with pytest.raises(OSError, match="No space"):
+            log.sync()
+        log.commit(found.append)
+        log._group.close()
+    assert [error.errno for error in found] == [28]
+    log.sync()  # the lines are still there
+    log.close()
+    assert [line["id"] for line in read_log(tmp_path)] == ["r"]
+
+
+def test_lines_of_the_hour_before_are_committed_too(tmp_path, monkeypatch):
+    log, synced = FeedbackLog(tmp_path, 0), []
+    fsync = os.fsync
+    monkeypatch.setattr(feedback.os, "fsync", lambda file: synced.append(os.fstat(file).st_ino) or fsync(file))
+    for hour in (1, 2):
+        monkeypatch.setattr(feedback.time, "time", lambda hour=hour: 3600.0 * hour)
+        log.outcome(f"r{hour}", 0, 1.0)
+    log.sync()
+    inodes = {path.stat().st_ino for path in tmp_path.iterdir()}
+    assert len(inodes) == 2 and {*synced} == inodes | {tmp_path.stat().st_ino}
+    log.close()
+    assert [line["id"] for line in read_log(tmp_path)] == ["r1", "r2"]
