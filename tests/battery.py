@@ -522,6 +522,18 @@ class EngineBattery:
                 expected = finite_difference(objective, exact, name, index)
                 assert gradient[name][index] == pytest.approx(expected, rel=1e-3, abs=2e-5), (name, index)
 
+    def test_coordinates_for_products_of_three_have_their_own_l2(self):
+        """One model, so that it runs at any depth: that of pairs would be as good for most of the numbers above."""
+        slots, model = make_slots("sum")[:12], FwFM(k=3, third=5)
+        params, (y, weight) = random_params(model, slots.layout), make_targets("logistic", 12)
+        active = active_features(slots)
+        groups = [[Group(field.n_features, l2=0.25, l2_third=0.75)] for field in slots.layout.fields]
+        plain, _ = self.one_step(model, "logistic", params, slots, y, weight)
+        gradient, _ = self.one_step(model, "logistic", params, slots, y, weight, groups=groups)
+        expected = params["factors"] * active[:, None] * np.repeat(np.float32([0.25, 0.75]), [3, 5])
+        np.testing.assert_allclose(gradient["factors"] - plain["factors"], expected, atol=1e-6)
+        assert np.abs(expected[:, 3:]).max() > 0.1
+
     @examples(40)
     @given(
         size=st.integers(1, 9),

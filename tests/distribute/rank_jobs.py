@@ -27,6 +27,7 @@ from splinefm.cli import ranks as command_line
 from splinefm.distribute import checkpoints as checkpoints_module
 from splinefm.distribute import fit as fit_module
 from splinefm.distribute import ranks as ranks_module
+from splinefm.distribute.feed import Fed, Feed, Wants
 from splinefm.distribute.fit import RankFit, RankSettings, fit_on_ranks
 from splinefm.distribute.ranks import PeerFailed, run_together
 from splinefm.distribute.results import set_tables
@@ -34,6 +35,8 @@ from splinefm.distribute.sharded import tables
 from splinefm.distribute.sharded.averages import Averages
 from splinefm.distribute.sharded.model import ParallelModel
 from splinefm.distribute.sharded.penalties import adapt_penalties, first_penalties
+from splinefm.distribute.shares import Position
+from splinefm.distribute.training import Job
 from splinefm.distribute.updates import state as state_module
 from splinefm.distribute.updates import update as update_module
 from splinefm.distribute.updates.update import RankUpdate, update_on_ranks
@@ -195,6 +198,35 @@ def check_averages(ranks):
     RESULTS["back"] = all((back[name] == now[name]).all() for name in now)
 
 
+class GivenRows(Feed):
+    """A feed of the batches of a chunk, instead of files."""
+
+    def batches(self, share):
+        chunk = self.encode(None)
+        for first in range(0, len(chunk.y), self.size):
+            rows = np.arange(first, min(first + self.size, len(chunk.y)))
+            yield Fed(self.maker(chunk, rows, self.size), len(rows), 0.0, lambda: share.position)
+
+
+def check_weights(ranks):
+    """Steps and losses are divided by the weights of all ranks; weights and rows of ranks differ."""
+    model = sf.FwFM(k=3)
+    made, rng = parallel_model(ranks, model, random_params(model, LAYOUT), SMOOTH), np.random.default_rng(ranks.rank)
+    chunk = draw_chunk(13 + 7 * ranks.rank, rng)
+    chunk = chunk._replace(sample_weight=(5.0 + ranks.rank) * chunk.sample_weight)
+    maker = made.batch_maker(tuple(np.ones(field.n_features) for field in LAYOUT.fields), 1)
+    feed = GivenRows([], lambda _: chunk, None, maker, made.rows_per_rank, lambda y, weight: 0.0)
+    share = SimpleNamespace(position=Position("", 0, 0))
+    totals = [float(step.batch.total[0]) for step in feed.steps(share, ranks, lambda: False)]
+    sums = [chunk.sample_weight[at : at + feed.size].sum() for at in range(0, feed.size * len(totals), feed.size)]
+    RESULTS["totals"] = [totals, ranks.sums(np.array(sums)).tolist()]
+    scores = formula_scores(model, random_params(model, LAYOUT), chunk.slots)
+    losses = np.logaddexp(0.0, scores) - chunk.y * scores
+    weighted = ranks.sums(np.array([losses @ chunk.sample_weight, chunk.sample_weight.sum()]))
+    job = Job(made, None, feed, TRAINING, 0, chunk, None, 0.0, None)
+    RESULTS["validation loss"] = [job._validation_loss(), float(weighted[0] / weighted[1])]
+
+
 def check_refusals():
     """What is for one machine."""
     found = RESULTS["refused"] = []
@@ -253,8 +285,14 @@ def two(ranks):
     check_scores(ranks)
     check_steps(ranks)
     check_averages(ranks)
+    check_weights(ranks)
     check_refusals()
     tables.SMALL_ROWS = 20
+    weighted = request(sample_weight="w", validation=str(FOLDER / "weighted validation"))
+    training = replace(TRAINING, epochs=1, learning_rate=1e-7)  # the model hardly moves
+    weighted = replace(weighted, data=str(FOLDER / "weighted"), training=training)
+    found = fit_on_ranks(weighted, RankSettings(FOLDER / "weighted.sfm"), ranks)
+    RESULTS["weighted"] = [found.history[0].train_loss, found.history[0].validation_loss]
     fit(ranks, "two.sfm")
     fit(ranks, "row-wise.sfm", replace(TRAINING, epochs=2), optimizer="rowwise-adagrad")
     if THOROUGH:

@@ -38,6 +38,12 @@ def draw_table(n, seed, names="c", clicks=True):
     )
 
 
+def draw_weighted(n, seed):
+    """Rows whose weights follow the target, so that a weighted mean of losses is none of the rows."""
+    table, rng = draw_table(n, seed), np.random.default_rng(seed)
+    return table.append_column("w", pa.array((1.0 + 9.0 * table["click"].to_numpy()) * rng.uniform(0.5, 1.5, n)))
+
+
 def write_rows(folder, n, seed, files=1, **options):
     folder.mkdir()
     table = draw_table(n, seed, **options)
@@ -54,6 +60,9 @@ def run(folder):
     write_rows(folder / "flipped", ROWS, 3, files=4)
     write_rows(folder / "new", 600, 1, names="new")
     write_rows(folder / "zeros", 600, 2, clicks=False)
+    for name, n, seed in (("weighted", 500, 2), ("weighted validation", 300, 3)):
+        (folder / name).mkdir()
+        pq.write_table(draw_weighted(n, seed), folder / name / "0.parquet", row_group_size=100)
     for name in ("few", "plain"):
         (folder / name).mkdir()
     two = pa.table({"x": [0.5, 1.0], "c": ["a", "b"], "click": [0, 1]})
@@ -120,6 +129,19 @@ def test_steps_on_small_tables_are_those_of_the_cpu_engine(found):
 def test_a_step_on_large_tables_is_that_of_adagrad(found):
     for name, (difference, moved) in found["large"].items():
         assert difference < 1e-4 and moved > 0.09, name
+
+
+def test_losses_are_divided_by_the_weights_of_all_ranks(found, folder):
+    totals, expected = found["totals"]
+    assert len(totals) == 3
+    np.testing.assert_allclose(totals, expected, rtol=1e-6)
+    value, expected = found["validation loss"]
+    assert value == pytest.approx(expected, rel=1e-5)
+    fitted = sf.load(folder / "weighted.sfm")
+    for value, table in zip(found["weighted"], (draw_weighted(500, 2), draw_weighted(300, 3)), strict=True):
+        clicked, p = table["click"].to_numpy() > 0, fitted.predict(table)
+        losses = -np.log(np.where(clicked, p, 1.0 - p))
+        assert value == pytest.approx(np.average(losses, weights=table["w"].to_numpy()), rel=1e-4)
 
 
 def test_averages_are_those_of_their_formula(found):

@@ -285,6 +285,21 @@ def test_labels_that_are_numbers(tmp_path):
     assert [label for label, _ in read_rows(tmp_path / "rows.txt")] == ["0.25", "1"]
 
 
+def test_numbers_are_written_with_all_their_digits(tmp_path):
+    """A float32 takes nine digits; six are within the tolerance of scores."""
+    fitted = make(schema("sum"), sf.FM(k=2), name="squared")
+    table = {**TABLE, "y": RNG.normal(size=N).astype(np.float32)}
+    sf.export_libffm_rows(fitted, table, tmp_path / "rows.txt", target="y")
+    weights = fitted.encoder.encode(TABLE, threads=1).weight
+    assert len(np.unique(weights)) > N
+    for label, nodes, y, expected in zip(
+        *zip(*read_rows(tmp_path / "rows.txt"), strict=True), table["y"], weights, strict=True
+    ):
+        assert np.float32(label) == y
+        values = np.array([value for _, _, value in nodes[:-2]], np.float32)
+        np.testing.assert_array_equal(values, expected[expected != 0.0])
+
+
 def test_no_rows_and_several_chunks(tmp_path, monkeypatch):
     fitted = make([sf.Categorical("c")], sf.FM(k=2), {"c": ["a", "b"]})
     sf.export_libffm_rows(fitted, {"c": []}, tmp_path / "rows.txt")

@@ -303,6 +303,24 @@ def test_smoothness_is_scaled_by_the_number_of_segments_and_for_splines_alone(ba
     assert groups[0][-1].smoothness == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("cross", "smoothness", "shapes"),
+    [
+        (sf.Cross("group", "x", segments=5, min_count=1), [0.5], [(8,)]),
+        (sf.Cross("x", "z", segments=5), [0.5], [(8, 8)]),
+        (sf.Cross("x", "z", segments=(3, 6)), [0.5, 0.5], [(6, 6), (9, 9)]),
+    ],
+    ids=str,
+)
+def test_smoothness_of_a_cross_is_the_one_that_was_asked_for(cross, smoothness, shapes):
+    table = waves(100).append_column("z", pa.array(np.linspace(0, 1, 100)))
+    schema = sf.Schema([sf.Numerical("x"), sf.Numerical("z"), sf.Categorical("group"), cross])
+    encoder = sf.fit_encoder(schema, table)
+    *_, groups = make_groups(encoder, sf.Training(smoothness=0.5))
+    assert [(group.smoothness, group.shape) for group in groups] == list(zip(smoothness, shapes, strict=True))
+    assert sum(group.size for group in groups) == encoder.layout.fields[-1].n_features
+
+
 def fit_curve(basis, smoothness):
     """Predictions on a grid of a model of one column."""
     rng = np.random.default_rng(0)

@@ -87,6 +87,16 @@ class TestOnlineFigure:
         skipped = {item.arm: item for item in ab_report(tmp_path, no_outcome="skip") if item.hour == "all"}
         assert skipped["a"].rows == 2 and "b" not in skipped
 
+    def test_feedback_replaces_what_was_said_of_the_row_before(self, tmp_path):
+        log = FeedbackLog(tmp_path, 0)
+        log.scored("r", ["a"], np.array([0.5, 0.25, 0.25]), ["u", "v", "w"], None)
+        for row, outcome in ((0, 1.0), (0, 1.0), (1, 1.0), (1, 0.0), (2, 2.0), (2, 3.0)):
+            log.outcome("r", row, outcome)
+        log.close()
+        for no_outcome in ("zero", "skip"):
+            found = ab_report(tmp_path, no_outcome=no_outcome)[-1]
+            assert (found.rows, found.outcomes, found.ratio.value) == (3, 4.0, 1.0 / 4.0 - 1.0)
+
     def test_intervals_hold_the_truth_as_often_as_they_say(self):
         """With users of many rows: intervals that took rows for independent would be much too short."""
         rng = np.random.default_rng(0)
@@ -293,6 +303,46 @@ def test_a_model_and_an_index_may_have_names_with_the_same_ending(visits, index,
     arm = ArmSetting("a", str(tmp_path / "model.bin"), index=str(tmp_path / "items.bin"))
     published = Snapshots(tmp_path / "own").publish(arm)
     assert load_published(published).index.ids.tolist() == index.ids.tolist()
+
+
+class TestChecksums:
+    """Files are refused by their checksums: one bit of a parameter loads, and gives other scores."""
+
+    def flip(self, path, last):
+        content = bytearray(path.read_bytes())
+        content[-last] ^= 1
+        path.write_bytes(content)
+
+    @pytest.mark.parametrize("harmed", ["model", "index"])
+    def test_a_flipped_bit_is_refused_and_leaves_no_copy(self, visits, index, tmp_path, harmed):
+        paths = {"model": tmp_path / "m.sfm", "index": tmp_path / "i.sfi"}
+        (tmp_path / "own").mkdir()
+        snapshots = Snapshots(tmp_path / "own")
+        arm = ArmSetting("a", str(paths["model"]), index=str(paths["index"]))
+        visits.save(paths["model"])
+        index.save(paths["index"])
+        published = snapshots.publish(arm)
+        snapshots.accept(published)
+        self.flip(paths[harmed], 1)
+        with pytest.raises(ValueError, match=f"{paths[harmed].name}.*is damaged"):
+            snapshots.publish(arm)
+        assert snapshots.current["a"] is published
+        kept = sorted(map(str, (tmp_path / "own").iterdir()))
+        assert kept == sorted([published.model, published.index])
+
+    def test_files_that_are_served_already_are_told_by_their_checksums(self, visits, index, tmp_path):
+        (tmp_path / "own").mkdir()
+        snapshots = Snapshots(tmp_path / "own")
+        visits.save(tmp_path / "m.sfm")
+        index.save(tmp_path / "i.sfi")
+        arm = ArmSetting("a", str(tmp_path / "m.sfm"), index=str(tmp_path / "i.sfi"))
+        snapshots.accept(snapshots.publish(arm))
+        assert snapshots.publish(arm) is None
+        index.remove([10])
+        index.save(tmp_path / "i.sfi")
+        again = snapshots.publish(arm)
+        assert again.generation == 2 and again.sha256 == snapshots.current["a"].sha256
+        assert again.index_sha256 != snapshots.current["a"].index_sha256
 
 
 class TestExamples:

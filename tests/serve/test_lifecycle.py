@@ -22,6 +22,7 @@ from live import ADMIN, PATIENCE, TOKEN, Answer, LiveServer, make_serving, visit
 from splinefm._writing import release
 from splinefm.serve import supervisor
 from splinefm.serve.arms.drift import DriftSample
+from splinefm.serve.catalog import DRIFT
 from splinefm.serve.feedback import read_log
 from splinefm.serve.settings import ArmSetting, ServerSettings
 
@@ -368,6 +369,26 @@ def test_drift_is_counted_by_column(tmp_path):
     sample.take(serving, ["default"], [{**rows[0], "country": 3}, {**rows[0], "country": "three"}])
     sample.compare()
     assert serving.metrics.value("splinefm_drift_skipped_total", "default") == 2
+
+
+def test_the_total_of_drift_has_all_values_missing_or_not(tmp_path):
+    model = visits_model()
+    model.save(tmp_path / "m.sfm")
+    serving = make_serving(tmp_path, default=tmp_path / "m.sfm")
+    sample = DriftSample(serving.metrics, 300)
+    rows = visits_rows(40, hostile=False)
+    empty = dict.fromkeys(model.encoder.schema.columns)
+    sample.take(serving, ["default"], [*rows, *[empty] * 60])
+    sample.compare()
+    seen = {
+        (item.name, kind): serving.metrics.value("splinefm_drift_seen_total", "default", item.name, kind)
+        for item in model.encoder.fields
+        for kind in DRIFT
+    }
+    assert seen.pop(("tags", "odd")) == sum(len(row["tags"]) for row in rows)  # elements of lists
+    assert seen == dict.fromkeys(seen, 100.0) and len(seen) >= 6
+    missing = sum(row["price"] is None for row in rows)
+    assert serving.metrics.value("splinefm_drift_values_total", "default", "price", "missing") == 60 + missing
 
 
 @pytest.mark.thorough
