@@ -256,7 +256,7 @@ def _numerical(rng: Rng, name: str, column: Column) -> sf.Numerical:
     reduction = pick(rng, ["sum", "sum", "identity"])
     transform, basis = _transform(rng), _basis(rng)
     if rng.random() < 0.1:
-        known = [float(value) for value in column.training if value is not None]
+        known = [0.0, *(float(value) for value in column.training if value is not None)]
         transform, basis = sf.MinMax(min(known) - 1.0, max(known) + 1.0), sf.BSpline(5, 2, periodic=True)
     return sf.Numerical(name, transform, basis, special, reduction=reduction, column=column.name)
 
