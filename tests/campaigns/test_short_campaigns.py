@@ -25,6 +25,13 @@ def test_numbers(part):
     assert sum(short_run("extreme_numbers", "--only", part)["counts"].values())
 
 
+def test_differential():
+    counts = short_run("differential", "--count", "100")["counts"]
+    assert sum(number for name, number in counts.items() if name.startswith("cases")) == 100
+    for path in ("lists", "rows", "Parquet", "CSV", "HTTP rows", "HTTP Arrow"):
+        assert counts[f"{path}: agree"] > 50
+
+
 def test_determinism():
     counts = short_run("determinism")["counts"]
     assert sum(number for name, number in counts.items() if name.startswith("golden")) > 30

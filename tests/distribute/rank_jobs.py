@@ -217,7 +217,7 @@ def check_weights(ranks):
     maker = made.batch_maker(tuple(np.ones(field.n_features) for field in LAYOUT.fields), 1)
     feed = GivenRows([], lambda _: chunk, None, maker, made.rows_per_rank, lambda y, weight: 0.0)
     share = SimpleNamespace(position=Position("", 0, 0))
-    totals = [float(step.batch.total[0]) for step in feed.steps(share, ranks, lambda: False)]
+    totals = [float(step.batch.total[0]) for step in feed.steps(share, ranks, lambda: Wants(False))]
     sums = [chunk.sample_weight[at : at + feed.size].sum() for at in range(0, feed.size * len(totals), feed.size)]
     RESULTS["totals"] = [totals, ranks.sums(np.array(sums)).tolist()]
     scores = formula_scores(model, random_params(model, LAYOUT), chunk.slots)

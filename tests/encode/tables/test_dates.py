@@ -15,7 +15,7 @@ from splinefm._wording import on_command_line
 from splinefm.encode.rows.readers import read_number
 from splinefm.encode.tables.arrow import from_strings
 from splinefm.encode.tables.columns import as_seconds
-from splinefm.encode.tables.dates import find_format, parse_times, seconds_of, take_part, to_times
+from splinefm.encode.tables.dates import find_format, parse_times, seconds_of, take_part, to_seconds, to_times
 from support import examples
 
 TIMES = st.datetimes(dt.datetime(1600, 1, 1), dt.datetime(2400, 12, 31))
@@ -56,6 +56,39 @@ def test_a_zone_tells_whose_clock_counts():
         assert field.read(column).tolist() == hours
     with pytest.raises(ValueError, match='zone must be a name such as "Europe/Paris"'):
         sf.Numerical("h", part="hour", zone="Mars/Olympus")
+
+
+def test_seconds_are_the_same_in_every_unit():
+    """A count of nanoseconds has more digits than a float: rounded before the division, it was another time."""
+    rng = np.random.default_rng(0)
+    times = [dt.datetime(1980, 1, 1) + dt.timedelta(microseconds=int(n)) for n in rng.integers(0, 3 * 10**15, 500)]
+    late = [time.replace(year=year) for year, time in zip([1, 1500, 2500, 9999] * 10, times, strict=False)]
+    expected = [seconds_of(time) for time in times]
+    for unit in ("us", "ns"):
+        np.testing.assert_array_equal(to_seconds(pa.array(times, pa.timestamp(unit))), expected)
+    np.testing.assert_array_equal(to_seconds(pa.array(late, pa.timestamp("us"))), [seconds_of(time) for time in late])
+    odd = 1_700_000_000_123_456_789
+    assert to_seconds(pa.array([odd, None], pa.timestamp("ns")))[0] == odd / 10**9
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe", "Africa/Casablanca", "+05:30"])
+@pytest.mark.parametrize("unit", ["s", "us"])
+def test_clocks_change_after_2037(zone, unit):
+    """Arrow knows no changes of clocks after 2037; rows are read by Python, which does."""
+    years = (1900, 2024, 2036, 2037, 2038, 2045, 2100, 9998)
+    times = [dt.datetime(year, month, 15, 12, 30, tzinfo=dt.UTC) for year in years for month in range(1, 13)]
+    found = to_seconds(pa.array([None, *times], pa.timestamp(unit, "UTC")), zone)
+    np.testing.assert_array_equal(found, [np.nan, *(seconds_of(time, zone) for time in times)])
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_that_python_does_not_have_are_read_in_a_zone(unit):
+    """The calendar repeats after 400 years, and so do the changes of clocks."""
+    era = {"s": 146_097 * 86_400, "ms": 146_097 * 86_400 * 1000}.get(unit, 0)
+    late = int(dt.datetime(2400, 7, 1, tzinfo=dt.UTC).timestamp()) * (1000 if unit == "ms" else 1)
+    times = pa.array([late, late + 20 * era] if era else [2**63 - 1, -(2**63) + 1], pa.timestamp(unit, "UTC"))
+    hours = take_part(to_seconds(times, "Europe/Rome"), "hour")
+    assert hours[0] == hours[1] == 2.0 if era else ((hours >= 0.0) & (hours < 24.0)).all()
 
 
 def test_the_zone_of_a_column_is_inferred():

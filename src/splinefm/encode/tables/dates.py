@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from splinefm.encode.tables.arrow import matches, scalar, to_numpy
+from splinefm.encode.tables.arrow import matches, scalar, to_arrow, to_numpy
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -26,6 +26,10 @@ _EPOCH = datetime(1970, 1, 1)
 _US = pa.timestamp("us")
 _LAST_SECOND = 253_402_300_799.0  # of the year 9999
 _UNITS = ((1e3, "milliseconds", "ms"), (1e6, "microseconds", "us"), (1e9, "nanoseconds", "ns"))
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EXACT = 2**53
+# The year 2037 in seconds since 1970, and 400 years of the Gregorian calendar.
+_LATE, _ERA = 2_114_380_800, 146_097 * 86_400
 # How dates are written elsewhere; with these times of day behind them, or none.
 _DATE_FORMATS = (
     *("%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%Y/%m/%d"),
@@ -149,10 +153,11 @@ def to_seconds(times: pa.Array, zone: str | None = None) -> FloatArray:
     if pa.types.is_date(kind):
         times = times.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms"))
     elif zone is not None and kind.tz is not None:
-        times = pc.local_timestamp(times.cast(pa.timestamp(kind.unit, zone)))
-    per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[times.type.unit]
-    count = times.cast(pa.int64()).cast(pa.float64(), safe=False)
-    seconds: FloatArray = to_numpy(pc.fill_null(count, scalar(np.nan, np.float64))) / per_second
+        times = _local_times(times, zone)
+    count = to_numpy(pc.fill_null(times.cast(pa.int64()), scalar(0, np.int64)))
+    seconds = _divide(count, _PER_SECOND[times.type.unit])
+    if times.null_count:
+        seconds[to_numpy(times.is_null())] = np.nan
     return seconds
 
 
@@ -184,6 +189,35 @@ def check_unit(numbers: FloatArray, name: str) -> None:
         f"they lie beyond the year 9999; divide them by {per_second:,.0f}, for predictions too, or make the column a "
         f'column of times, such as pandas.to_datetime(column, unit="{short}")'
     )
+
+
+def _divide(count: npt.NDArray[np.int64], per_second: int) -> FloatArray:
+    """Seconds, rounded once: a float does not hold every count, and rows have the time itself."""
+    if per_second == _PER_SECOND["ns"] and not (count % 1000).any():  # such as columns of pandas
+        count, per_second = count // 1000, _PER_SECOND["us"]
+    seconds = np.asarray(count / per_second, np.float64)
+    inexact = (count > _EXACT) | (count < -_EXACT)
+    if per_second > 1 and inexact.any():
+        seconds[inexact] = [value / per_second for value in count[inexact].tolist()]  # Python's integers are exact
+    return seconds
+
+
+def _local_times(times: pa.Array, zone: str) -> pa.Array:
+    """What clocks in a zone show. Arrow knows no changes of clocks after 2037: Python does, and reads those times."""
+    local = pc.local_timestamp(times.cast(pa.timestamp(times.type.unit, zone)))
+    per_second = _PER_SECOND[times.type.unit]
+    count: npt.NDArray[np.int64] = to_numpy(pc.fill_null(times.cast(pa.int64()), scalar(0, np.int64)))
+    late = count >= _LATE * per_second
+    if not late.any():
+        return local
+    # The calendar repeats after 400 years, and Python has no year 10000.
+    moments, where = np.unique(_LATE + (count[late] // per_second - _LATE) % _ERA, return_inverse=True)
+    found = find_zone(zone)
+    offsets = [datetime.fromtimestamp(moment, found).utcoffset() for moment in moments.tolist()]
+    seconds = np.array([0 if offset is None else offset // timedelta(seconds=1) for offset in offsets])
+    shown = to_numpy(pc.fill_null(local.cast(pa.int64()), scalar(0, np.int64))).copy()
+    shown[late] = count[late] + seconds[where] * per_second
+    return pc.if_else(times.is_valid(), to_arrow(shown).cast(local.type), pa.nulls(1, local.type)[0])
 
 
 def take_part(seconds: FloatArray, part: Part) -> FloatArray:
