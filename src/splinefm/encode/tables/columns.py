@@ -323,6 +323,8 @@ def _stray_date(column: pa.Array, stray: npt.NDArray[np.bool_], name: str, forma
 def _nested(column: pa.Array, name: str) -> str:
     if _is_list(column.type):
         return f"column {name!r} holds lists; {as_field('MultiValued', name)}"
+    if pa.types.is_run_end_encoded(column.type):
+        return f"column {name!r} is of type {column.type}; decode it with pyarrow.compute.run_end_decode"
     is_view = pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)
     advice = "cast it to a list" if is_view else "split its parts into columns"
     return f"column {name!r} is of the nested type {column.type}; {advice}"

@@ -33,6 +33,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):  # few Arrow functions take them
+        return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, plain_type(kind.value_type), kind.ordered)
     if pa.types.is_large_list(kind):

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from splinefm.encode.tables.conversion import plain_column, plain_type
 from splinefm.serve.api.state import State, need_json
 from splinefm.serve.arms.faults import Fault, FaultyRows
 from splinefm.serve.arms.rows import BodyRows, ListedRows, RequestRows
@@ -152,13 +153,23 @@ def read_stream(body: bytes, most: int, max_bytes: int) -> pa.Table:
     except UnicodeDecodeError:
         raise Problem(400, "a name of the stream's columns is not UTF-8") from None
     check_count(sum(batch.num_rows for batch in batches), most)
-    table = pa.Table.from_batches(batches, schema)
+    table = _plain(pa.Table.from_batches(batches, schema))
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
         raise FaultyRows([Fault(None, twice, f"column {twice!r} is given twice; give it once")])
     for name in names:
         _refuse_nan(name, table.column(name))
     return table
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return the table without views and other types that Arrow cannot take rows of."""
+    schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in table.schema])
+    columns = [
+        pa.chunked_array([plain_column(chunk, kind) for chunk in column.chunks], kind)
+        for column, kind in zip(table.columns, schema.types, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _refuse_nan(name: str, column: pa.ChunkedArray) -> None:

@@ -178,7 +178,11 @@ def _table_by(model: Loaded, table: pa.Table, at: Any) -> Float32:
     try:
         return model.table_scores(own if at is None else own.take(pa.array(at)))
     except ROW_ERRORS as error:
-        raise _fault_of_table(model, own, at, error) from None
+        try:
+            fault = _fault_of_table(model, own, at, error)
+        except pa.ArrowException:  # Arrow cannot take rows of some types
+            fault = FaultyRows([Fault(None, None, str(error) or type(error).__name__)])
+        raise fault from None
 
 
 def _fault_of_table(model: Loaded, table: pa.Table, at: Any, error: Exception) -> FaultyRows:

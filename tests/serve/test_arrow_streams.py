@@ -1,4 +1,7 @@
-"""How many bytes the values of a stream take once every row has its own."""
+"""Arrow streams: how many bytes values take once every row has its own, and columns of rare types."""
+
+import datetime
+import decimal
 
 import numpy as np
 import pyarrow as pa
@@ -7,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from live import ARROW, as_columns, visits_rows
 from splinefm.serve.http.arrow import LargeStream, expanded_bytes
 from support import examples
 
@@ -74,3 +78,55 @@ def test_arrays_without_bytes_of_their_own_are_bounded(values):
     with pytest.raises(LargeStream):
         total(values, 900)
     assert total(values, 10_000) <= 10_000
+
+
+def stream(table):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+DAY = datetime.timedelta(1)
+KINDS = {
+    "run-end-encoded text": pc.run_end_encode(pa.array(["1", "2"])),
+    "run-end-encoded numbers": pc.run_end_encode(pa.array([1.0, 2.0])),
+    "text view": pa.array(["1", "2"], pa.string_view()),
+    "binary view": pa.array([b"1", b"2"], pa.binary_view()),
+    "binary": pa.array([b"1", b"\xff"]),
+    "large list": pa.array([["1"], ["2"]], pa.large_list(pa.string())),
+    "list view": pa.array([["1"], ["2"]], pa.list_view(pa.string())),
+    "large list view": pa.array([["1"], ["2"]], pa.large_list_view(pa.string())),
+    "list of views": pa.array([["1"], ["2"]], pa.list_(pa.string_view())),
+    "decimal": pa.array([decimal.Decimal(1), decimal.Decimal(2)]),
+    "decimal of 32 bits": pa.array([decimal.Decimal(1), decimal.Decimal(2)], pa.decimal32(5)),
+    "decimal of 256 bits": pa.array([decimal.Decimal(1), decimal.Decimal(2)], pa.decimal256(50)),
+    "duration": pa.array([DAY, DAY]),
+    "months": pa.array([(1, 2, 3), (1, 2, 4)], pa.month_day_nano_interval()),
+    "time": pa.array([datetime.time(1), datetime.time(2)]),
+    "union": pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array(["1", "2"]), pa.array([1.0, 2.0])]),
+    "null": pa.nulls(2),
+    "struct": pa.array([{"a": 1}, {"a": 2}]),
+    "map": pa.array([[("a", 1)], [("b", 1)]], pa.map_(pa.string(), pa.int64())),
+    "half": pa.array([np.float16(1), np.float16(2)], pa.float16()),
+    "dictionary of lists": pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array([["1"], ["2"]])),
+    "list of runs": pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pc.run_end_encode(pa.array(["1", "2"]))),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rare_types_are_read_or_refused_with_the_name_of_the_column(server, visits, kind):
+    table = pa.table(as_columns(visits_rows(2, hostile=False)))
+    for i, name in enumerate(table.column_names):
+        rare = table.set_column(i, name, KINDS[kind])
+        try:
+            visits.scores(rare)
+        except ValueError as error:
+            assert repr(name) in str(error)
+        try:
+            body = stream(rare)
+        except pa.ArrowNotImplementedError:
+            continue  # Arrow does not write them
+        answer = server.score(body, **{"Content-Type": ARROW})
+        assert answer.status in (200, 400, 422), answer.body
+        assert answer.status == 200 or repr(name) in answer.json["detail"]
