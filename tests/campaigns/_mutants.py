@@ -1,0 +1,246 @@
+"""The mutants of `mutants.py`: small changes of the package that some test must notice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """A change of one file.
+
+    Attributes
+    ----------
+    file : str
+        The file inside the package.
+    old, new : str
+        What to replace, which must occur exactly once, and by what.
+    tests : str
+        Arguments of pytest, separated by spaces: a few tests that should fail.
+    """
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    @property
+    def part(self) -> str:
+        """The subpackage."""
+        return self.file.partition("/")[0]
+
+
+_AB = "tests/serve/test_arms_and_figures.py"
+_TRAINING = "tests/learn/test_training.py"
+_METRICS = "tests/learn/test_metrics.py"
+_LIBFFM = "tests/export/test_libffm.py"
+_DRIFT = "tests/encode/test_drift.py"
+_EXPLAIN = "tests/explain/test_explain.py"
+_INDEX = "tests/rank/test_index.py"
+
+MUTANTS = [
+    # Bases, transforms, categories and drift.
+    Mutant("encode/bases/splines.py", "** (2 * order - 1)", "** (2 * order)", _TRAINING),
+    Mutant(
+        "encode/bases/splines.py",
+        "functions = (start[:, None] + np.arange(self.degree + 1)) % self.segments",
+        "functions = np.minimum(start[:, None] + np.arange(self.degree + 1), self.segments - 1)",
+        "tests/encode/bases",
+    ),
+    Mutant(
+        "encode/bases/bins.py",
+        'np.searchsorted(self._borders, u, side="right")',
+        'np.searchsorted(self._borders, u, side="left")',
+        "tests/encode/bases",
+    ),
+    Mutant("encode/bases/bins.py", "np.where(beyond, 2.0, transform(inner))", "transform(inner)", "tests/encode/bases"),
+    Mutant(
+        "encode/transforms/quantile.py",
+        "share[heaviest] > 1 / knots",
+        "share[heaviest] > 2 / knots",
+        "tests/encode/transforms",
+    ),
+    Mutant(
+        "encode/transforms/scaling.py",
+        "2.0 * np.arcsinh(np.abs(z))",
+        "np.arcsinh(np.abs(z))",
+        "tests/encode/transforms",
+    ),
+    Mutant(
+        "encode/drift.py",
+        "known[known <= item.min_count]",
+        "known[known < item.min_count]",
+        _DRIFT,
+    ),
+    Mutant(
+        "encode/drift.py",
+        "return (len(outside), len(x), far)",
+        "return (len(outside), len(x) - n_missing, far)",
+        "tests/serve/test_lifecycle.py -k drift",
+    ),
+    # Formulas and engines.
+    Mutant(
+        "model/workspace.py",
+        "[group.l2 if group.l2_third is None else group.l2_third for group in flat]",
+        "[group.l2 for group in flat]",
+        "tests/model/test_engine.py -k own_l2",
+    ),
+    Mutant(
+        "model/torch/penalties.py",
+        "np.repeat(penalty.l2_third[:, None], third, 1)",
+        "np.repeat(penalty.l2[:, None], third, 1)",
+        "tests/model/test_torch_engine.py -k own_l2",
+    ),
+    Mutant("model/family/field_weighted.py", "n ** (-1.0 / 3.0)", "n ** (-1.0 / 2.0)", "tests/model/test_averages.py"),
+    Mutant(
+        "model/family/field_weighted.py",
+        "np.fill_diagonal(R, 0.0)",
+        "np.fill_diagonal(R, 1.0)",
+        "tests/model/test_family.py",
+    ),
+    Mutant(
+        "model/family/parameters.py",
+        "scale * np.cbrt(pace) / np.sqrt(max(1, third))",
+        "scale * np.sqrt(pace) / np.sqrt(max(1, third))",
+        "tests/model/test_family.py tests/learn/test_training.py",
+    ),
+    # Losses, metrics, the loop and its penalties.
+    Mutant(
+        "learn/loop/penalties.py",
+        "replace(group, smoothness=smoothness, order=order",
+        "replace(group, smoothness=2.0 * smoothness, order=order",
+        _TRAINING,
+    ),
+    Mutant("learn/loop/penalties.py", "math.sqrt(parts) * self", "parts * self", _TRAINING),
+    Mutant("learn/loop/judge.py", "mean <= TIE * error", "mean <= 0.0", "tests/learn/test_skewed_targets.py"),
+    Mutant(
+        "learn/loop/judge.py",
+        "np.average(losses, weights=weight)",
+        "np.average(losses)",
+        "tests/learn/test_training.py tests/learn/test_skewed_targets.py",
+    ),
+    Mutant("learn/loop/passes.py", "math.exp(-2.0 / steps_per_epoch)", "math.exp(-1.0 / steps_per_epoch)", _TRAINING),
+    Mutant("learn/metrics.py", "np.cumsum(negative) - negative / 2.0", "np.cumsum(negative)", _METRICS),
+    Mutant("learn/metrics.py", "np.unique(target[w > 0.0])", "np.unique(target)", _METRICS),
+    Mutant(
+        "learn/metrics.py",
+        "(1.0 - quantile) * over, -quantile * over",
+        "quantile * over, (quantile - 1.0) * over",
+        _METRICS,
+    ),
+    Mutant("learn/losses.py", "delta=EFFICIENT * scale)", "delta=EFFICIENT)", "tests/learn/test_losses.py"),
+    Mutant(
+        "learn/rows/held_out.py",
+        "numbers if self.copies is None else self.copies[numbers]",
+        "numbers",
+        "tests/learn/rows",
+    ),
+    # Views and explanations.
+    Mutant("view/surfaces.py", "left * scale, right)", "left, right)", "tests/view"),
+    Mutant("view/curves.py", "by_u * transform_slope(transform, inside)", "by_u", "tests/view"),
+    Mutant("view/polynomials.py", "np.argmax(sign * scores)", "np.argmax(scores)", "tests/view"),
+    Mutant(
+        "explain/coalitions.py", "math.comb(n - 1, coalition", "math.comb(n, coalition", "tests/explain/test_crosses.py"
+    ),
+    Mutant("explain/importance.py", "square - mean**2", "square", _EXPLAIN),
+    Mutant(
+        "explain/importance.py",
+        "np.abs(player_shares(known, rows, threads)).mean",
+        "player_shares(known, rows, threads).mean",
+        _EXPLAIN,
+    ),
+    # Items to rank.
+    Mutant(
+        "rank/catalog.py",
+        "repeated = first_repeated(keys)",
+        "repeated = -1",
+        "tests/rank/test_changes.py tests/rank/test_index.py",
+    ),
+    Mutant(
+        "rank/catalog.py",
+        "            self.ids.erase(old)\n            self.store.release(old)\n",
+        "            self.ids.erase(old)\n",
+        "tests/rank/test_changes.py",
+    ),
+    Mutant("rank/error.py", "offset = abs(split.bias) + linear", "offset = linear", _INDEX),
+    Mutant("rank/file.py", 'if description["index"] != digest(fitted):', "if False:", _INDEX),
+    # Exports.
+    Mutant("export/libffm.py", "{weight:.9g}", "{weight:.6g}", _LIBFFM),
+    Mutant("export/libffm.py", '[f"{value:.9g}"', '[f"{value:.6g}"', _LIBFFM),
+    Mutant("export/libffm.py", "np.sqrt(between).astype", "np.asarray(between).astype", _LIBFFM),
+    Mutant(
+        "export/scorer.py",
+        'plan.length, plan.item.reduction == "mean"',
+        "plan.length, False",
+        "tests/export/test_scorer_file.py",
+    ),
+    Mutant(
+        "export/bin_edges.py",
+        "breaks, rows * (n_ordinary / rows.sum())",
+        "breaks, rows",
+        "tests/export/test_discretize.py",
+    ),
+    # The server.
+    Mutant(
+        "serve/ab.py",
+        'outcomes[line["id"], line["row"]] = line["outcome"]',
+        'outcomes[line["id"], line["row"]] = outcomes.get((line["id"], line["row"]), 0.0) + line["outcome"]',
+        _AB,
+    ),
+    Mutant("serve/ab.py", "* n / (n - 1))", ")", _AB),
+    Mutant("serve/ab.py", 'line["id"] if keys is None else key_name(keys[i])', "str(i)", _AB),
+    Mutant(
+        "serve/arms/drift.py",
+        "(tally.count, tally.total)",
+        "(tally.count, tally.total - model.watch.missing[f].count)",
+        "tests/serve/test_lifecycle.py -k drift",
+    ),
+    Mutant(
+        "serve/arms/loaded.py",
+        "    fitted = load(model)\n    if index",
+        "    fitted = load(model, mmap=True)\n    if index",
+        f"{_AB} -k Checksums",
+    ),
+    Mutant("serve/arms/loaded.py", "fitted, mmap=False)", "fitted)", f"{_AB} -k Checksums"),
+    Mutant(
+        "serve/snapshots.py",
+        "(before.sha256, before.index_sha256) == (sha256, index_sha256)",
+        "before.sha256 == sha256",
+        f"{_AB} -k Checksums",
+    ),
+    Mutant("serve/arms/split.py", "bisect_right(self._ends, place)", "min(1, bisect_right(self._ends, place))", _AB),
+    Mutant("serve/http/queue.py", "if now > request.deadline:", "if False:", _AB),
+    # Ranks of a distributed run; skipped where TorchRec is not installed.
+    Mutant(
+        "distribute/feed.py",
+        "fed.batch.total[:] = weight",
+        "fed.batch.total[:] = n_rows",
+        "tests/distribute/test_ranks.py -k weights",
+    ),
+    Mutant(
+        "distribute/training.py",
+        "float(weight.sum())])\n",
+        "float(len(weight))])\n",
+        "tests/distribute/test_ranks.py -k weights",
+    ),
+    Mutant(
+        "distribute/training.py",
+        "float((losses * weight).sum()), float(weight.sum())]",
+        "float((losses * weight).sum()), float(n_rows)]",
+        "tests/distribute/test_ranks.py -k weights",
+    ),
+    # The command line.
+    Mutant(
+        "cli/actions/predict.py",
+        "{**dict.fromkeys(ids, pa.large_string()), **schema.column_types()}",
+        "schema.column_types()",
+        "tests/cli/test_predict.py",
+    ),
+    Mutant(
+        "cli/actions/predict.py",
+        "fitted.loss.predict(score(batch).astype(float))",
+        "score(batch).astype(float)",
+        "tests/cli/test_predict.py",
+    ),
+    Mutant("cli/failures.py", "return USER_ERROR", "return 0", "tests/cli/test_mistakes.py"),
+    Mutant("cli/output.py", "and not math.isfinite(value)", "and math.isnan(value)", "tests/cli"),
+]
